@@ -183,7 +183,7 @@ def migrated_rate(devices: list[cl.Device], repeats: int) -> float:
 
 def main() -> None:
     args = common.parse(__doc__)
-    kind = "gpu" if any(d.kind == "gpu" for d in mc.devices()) else "cpu/2"
+    kind = "gpu" if any(d.kind == "gpu" for d in mc.devices()) else "opencl/2"
     with mc.Queue(kind) as queue:
         drivers = [d for d in queue.session.backend.drivers if isinstance(d, OpenCLDriver)]
         driver, spins = drivers[0], Spins(drivers[0])

@@ -2,8 +2,10 @@
 
 Data are on the host before and after: a run begins with all inputs valid there alone, and ends when the result is
 there. *In order* is the engine with everything on the fastest device, transfers pinned and asynchronous; *by hand* is
-PyOpenCL on that device as people write it, with copies from and to ordinary NumPy arrays. All of them run in turns, and
-every result is compared with that of in order: bit for bit where all devices are of one model.
+PyOpenCL on that device as people write it, with copies from and to ordinary NumPy arrays; of a native device, on the
+same part of the processor by the best OpenCL driver. All of them run in turns, and every result is compared with that
+of in order: bit for bit where all devices are of one model, but for by hand beside native devices, whose compiler is
+another.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from manycl.drivers.native.devices import NativeHandle
+from manycl.drivers.opencl.devices import OpenCLHandle
 from manycl.errors import ManyclError, ResultError
 from manycl.front.arrays import Array
 from manycl.front.host_arrays import AnyArray
@@ -218,12 +222,8 @@ def measure(name: str, queue: Queue, settings: Settings) -> dict[str, Any]:
         raise ResultError(f"{name} in order ran on {len(used)} devices")
     device = used.pop()
     expected = bench.outcome()
-    from manycl.drivers.opencl.driver import OpenCLDriver
-
-    driver = queue.session.backend.drivers[device]
-    if not isinstance(driver, OpenCLDriver):
-        raise ManyclError(f"{driver.device.name} is no OpenCL device")
-    hand = ByHand(driver.cl)
+    by_hand, is_same = _opencl_device(queue, device)
+    hand = ByHand(by_hand)
     made = EQUATIONS[name](Kernels(hand, settings.n))  # type: ignore[arg-type]
     results = [(buffer, np.empty_like(data)) for buffer, data in zip(made, expected, strict=True)]
     taken: dict[str, list[float]] = {"by_hand": [], "in_order": [], **{p: [] for p in settings.policies}}
@@ -237,8 +237,18 @@ def measure(name: str, queue: Queue, settings: Settings) -> dict[str, Any]:
             if turn:
                 seconds.append(found)
             outcome = [data for _, data in results] if way == "by_hand" else bench.outcome()
-            _compare(name, way, expected, outcome, exactly=same)
+            _compare(name, way, expected, outcome, exactly=same and (is_same or way != "by_hand"))
     return row(name, len(bench.graph) - 1, queue.devices[device], taken)
+
+
+def _opencl_device(queue: Queue, device: int) -> tuple[Any, bool]:
+    """PyOpenCL's device for one of the queue's, and whether both run the same compiled code: a native device does not.
+    Raises DriverError where no OpenCL driver shows it, ManyclError where none could."""
+    name = queue.devices[device]
+    handle = next(o.handle for o in queue.session.opened if o.device.name == name)
+    if isinstance(handle, OpenCLHandle | NativeHandle):
+        return handle.cl, isinstance(handle, OpenCLHandle)
+    raise ManyclError(f"{name} is no OpenCL device")
 
 
 def _compare(name: str, way: str, expected: Sequence[AnyArray], found: Sequence[AnyArray], *, exactly: bool) -> None:
@@ -298,7 +308,8 @@ def write(figures: Mapping[str, Any], folder: Path) -> None:
 ABOUT = """\
 Matrices of {n} rows, single precision, on {devices}; data are on the
 host before and after. *In order* is the engine with everything on the fastest device, transfers pinned and
-asynchronous; *by hand* is PyOpenCL on that device with copies from and to NumPy's memory. Speed-ups are over in order,
+asynchronous; *by hand* is PyOpenCL on that device (of a native one: on the same cores by the processor's best OpenCL
+driver) with copies from and to NumPy's memory. Speed-ups are over in order,
 medians of {repeats} turns in which all ways run one after another, after {warm} runs of each: a steady state, in which
 `balance`, `mkmd` and `auto` have learned from their own runs and repeat a plan that they keep. Inputs and results are
 arrays that manycl has allocated; programs are built. Once a plan is kept its repetitions are not timed by the devices'

@@ -59,9 +59,10 @@ def test_equations_are_computed(name: str) -> None:
             np.testing.assert_allclose(ours.get(), theirs, atol=1e-3 * np.max(np.abs(theirs)))  # type: ignore[attr-defined]
 
 
-def test_stein_by_all_ways(tmp_path: Path) -> None:
+@pytest.mark.parametrize("devices", ["native/2", "opencl/2"])
+def test_stein_by_all_ways(devices: str, tmp_path: Path) -> None:
     settings = Settings(n=N, repeats=1, warm=2, policies=("balance", "mkmd"), equations=("Stein", "Jacobi"))
-    figures = mkmd_real.run("cpu/2", settings, lambda text: None)
+    figures = mkmd_real.run(devices, settings, lambda text: None)
     assert [r["equation"] for r in figures["equations"]] == ["Stein", "Jacobi"]
     for row in figures["equations"]:
         assert row["in_order_speedup"] == 1.0

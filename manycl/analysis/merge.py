@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 
 from manycl.analysis.merge_points import Inclusions, RefusedError
 from manycl.analysis.merge_statements import MergeStatements
-from manycl.analysis.options import read_options
+from manycl.analysis.options import read_options, remaining_options
 from manycl.analysis.rewrite import (
     SubKernel,
     appended,
     apply_edits,
     parameters_of,
-    remaining_options,
     signatures,
     sub_kernel,
     unused_prefix,

@@ -77,3 +77,20 @@ def _macro(text: str, *, define: bool) -> tuple[str, str | None]:
     if not define:
         return name, None
     return name, value if equals else "1"
+
+
+def remaining_options(options: Sequence[str], version: str) -> tuple[str, ...]:
+    """The build options that still count for the expanded source: all but macros and include folders. A language
+    version that was not asked for, other than the default 1.2, is added."""
+    kept: list[str] = []
+    pending = list(reversed(options))
+    while pending:
+        option = pending.pop().strip()
+        if option[:2] in ("-D", "-U", "-I"):
+            if len(option) == 2 and pending:
+                pending.pop()
+            continue
+        kept.append(option)
+    if version not in ("", "CL1.2") and not any(option.startswith("-cl-std=") for option in kept):
+        kept.append(f"-cl-std={version}")
+    return tuple(kept)

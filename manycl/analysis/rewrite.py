@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from manycl.analysis import windows
 from manycl.analysis.builtins import effects
 from manycl.analysis.directions import ASSEMBLY
+from manycl.analysis.options import remaining_options
 from manycl.analysis.tree import Function, Node, Unit
 
 #: hidden parameters in their order, each an ulong4 whose components are dimensions 0 to 2 (the last is unused)
@@ -166,23 +167,6 @@ def _root(unit: Unit, kernel: str) -> Function:
     if root is None:
         raise KeyError(kernel)
     return root
-
-
-def remaining_options(options: Sequence[str], version: str) -> tuple[str, ...]:
-    """The build options that still count for the expanded source: all but macros and include folders. A language
-    version that was not asked for, other than the default 1.2, is added."""
-    kept: list[str] = []
-    pending = list(reversed(options))
-    while pending:
-        option = pending.pop().strip()
-        if option[:2] in ("-D", "-U", "-I"):
-            if len(option) == 2 and pending:
-                pending.pop()
-            continue
-        kept.append(option)
-    if version not in ("", "CL1.2") and not any(option.startswith("-cl-std=") for option in kept):
-        kept.append(f"-cl-std={version}")
-    return tuple(kept)
 
 
 @dataclass(slots=True)

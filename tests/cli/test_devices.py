@@ -33,7 +33,10 @@ def test_json_holds_everything(capsys: pytest.CaptureFixture[str]) -> None:
     first = out["devices"][0]
     assert (first["kind"], first["in_all"], first["why_not"]) == ("cpu", True, "")
     assert first["shares_host_memory"] is True
-    assert first["clock"] == survey().roots[0].handle.cl.max_clock_frequency * 1e6
+    opencl = next(r for r in survey().roots if r.device.platform == "Portable Computing Language")
+    shown = next(d for d in out["devices"] if d["name"] == opencl.device.name)
+    assert shown["clock"] == opencl.handle.cl.max_clock_frequency * 1e6
+    assert shown["why_not"] == "the processor that native already shows"
     assert out["selection"] == "all"
     assert [d["name"] for d in out["machine"]["devices"]] == [d["name"] for d in out["devices"] if d["in_all"]]
 
@@ -106,7 +109,7 @@ def test_no_device_says_what_to_install(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setattr(choice, "survey", lambda: Survey((), ("a note",)))
     assert main(["devices"]) == 2
     err = capsys.readouterr().err
-    assert "no OpenCL device" in err
+    assert "no OpenCL or native device" in err
     assert "a note" in err
     assert "pip install" in err
 

@@ -23,6 +23,7 @@ __kernel void twice(__global const float *a, __global float *b, int n) {
 }
 """
 NOT_HERE = "#ifdef POCL_DEVICE_ADDRESS_BITS\n#error not on this device\n#endif\n"
+NOWHERE = "float nowhere(float x);\n" + SOURCE.replace("2 * a[i]", "nowhere(a[i])")
 
 
 @pytest.fixture
@@ -203,12 +204,13 @@ def test_policy_files(case: str, folder: Path, capsys: pytest.CaptureFixture[str
 
 
 RUNS = {
-    "does not build here": ({}, [], NOT_HERE + SOURCE, "does not build on cpu0"),
+    "does not build here": ({}, ["--devices", "opencl/2"], NOT_HERE + SOURCE, "does not build on cpu1"),
+    "neither natively nor elsewhere": ({}, ["--devices", "native/2"], NOWHERE, "undefined symbol: nowhere"),
     "a built-in's name": (
         single(name="step"),
-        [],
+        ["--devices", "opencl/2"],
         SOURCE.replace("twice", "step"),
-        "kernel step cannot be used on cpu0",
+        "kernel step cannot be used on cpu1",
     ),
     "work-groups too large": (single(local="N"), ["-D", "N=65536"], None, "twice"),
     "no such device to give queues to": ({}, ["--queues", "gup=4"], None, "there is no such device"),

@@ -63,9 +63,10 @@ RIGHT: dict[str, list[tuple[str, int, float]]] = {
     "all": [("cpu0", 4, 1.0)],
     "cpu": [("cpu0", 4, 1.0)],
     "CPU0": [("cpu0", 4, 1.0)],
-    "pocl": [("cpu0", 4, 1.0)],
-    "Portable@2.5": [("cpu0", 4, 2.5)],
-    "pthread": [("cpu0", 4, 1.0)],
+    "pocl": [("cpu1", 4, 1.0)],
+    "Portable@2.5": [("cpu1", 4, 2.5)],
+    "pthread": [("cpu1", 4, 1.0)],
+    "opencl/3": [("cpu1.0", 1, 1.0), ("cpu1.1", 1, 1.0), ("cpu1.2", 1, 1.0)],
     "cpu/2": [("cpu0.0", 2, 1.0), ("cpu0.1", 2, 1.0)],
     "cpu/1": [("cpu0.0", 4, 1.0)],
     "cpu/3": [("cpu0.0", 1, 1.0), ("cpu0.1", 1, 1.0), ("cpu0.2", 1, 1.0)],
@@ -74,9 +75,9 @@ RIGHT: dict[str, list[tuple[str, int, float]]] = {
     "all/4#1-2": [("cpu0.1", 1, 1.0), ("cpu0.2", 1, 1.0)],
     "cpu/2#1@4,cpu/2#0": [("cpu0.1", 2, 4.0), ("cpu0.0", 2, 1.0)],
     "cpu0/1+3#1,oclgrind": [("cpu0.1", 3, 1.0), ("cpu2", 1, 1.0)],
-    "native": [("cpu1", 4, 1.0)],
-    "native/1+2,cpu/2#0": [("cpu1.0", 1, 1.0), ("cpu1.1", 2, 1.0), ("cpu0.0", 2, 1.0)],
-    "ziglang/4#3@2": [("cpu1.3", 1, 2.0)],
+    "native": [("cpu0", 4, 1.0)],
+    "native/1+2,cpu1/2#0": [("cpu0.0", 1, 1.0), ("cpu0.1", 2, 1.0), ("cpu1.0", 2, 1.0)],
+    "ziglang/4#3@2": [("cpu0.3", 1, 2.0)],
 }
 WRONG: dict[str, str] = {
     "gpu": "no such device",
@@ -90,6 +91,8 @@ WRONG: dict[str, str] = {
     "cpu/2#2": "no part 2",
     "cpu/5": "4 compute units, not 5",
     "cpu/2+3": "4 compute units, not 5",
+    "opencl/2+3": "4 compute units, not 5",
+    "native/1+2,cpu/2#0": "divided in two ways",
     "cpu0.1": "cpu0/2#1",
     "oclgrind/1": "cannot be divided",
 }
@@ -101,21 +104,22 @@ def test_selections(tmp_path: Path) -> None:
     for text, expected in RIGHT.items():
         *devices, links = out[text]
         assert [(n, u, s) for n, _, u, _, s in devices] == expected, text
-        assert all(m == 0 for _, p, _, m, _ in devices if p == POCL), "PoCL computes in the host's memory"
+        assert all(m == 0 for _, p, _, m, _ in devices if p != "Oclgrind"), "both compute in the host's memory"
         assert len(links) == 2 * len({m for *_, m, _ in devices if m})
     for text, words in WRONG.items():
         assert words in out[text], text
-        assert "cpu0: pthread" in out[text], "an error lists what is here"
+        assert "cpu1: pthread" in out[text], "an error lists what is here"
         assert "for example:" in out[text]
 
 
 def test_without_zero_copy_every_part_has_a_memory_and_links(tmp_path: Path) -> None:
     environment = {"MANYCL_ZERO_COPY": "0", "POCL_MAX_PTHREAD_COUNT": "4", "MANYCL_DEVICES": "cpu/2"}
-    out = python(OPEN.format(selections=[None]), tmp_path, **environment)
-    *devices, links = out["None"]
-    assert [d[0] for d in devices] == ["cpu0.0", "cpu0.1"]
-    assert [d[3] for d in devices] == [1, 2]
-    assert links == [[0, 1], [1, 0], [0, 2], [2, 0]]
+    out = python(OPEN.format(selections=[None, "opencl/2"]), tmp_path, **environment)
+    for selection, name in (("None", "cpu0"), ("opencl/2", "cpu1")):
+        *devices, links = out[selection]
+        assert [d[0] for d in devices] == [f"{name}.0", f"{name}.1"]
+        assert [d[3] for d in devices] == [1, 2]
+        assert links == [[0, 1], [1, 0], [0, 2], [2, 0]]
 
 
 SURVEY = """
@@ -141,8 +145,8 @@ def default_devices(tmp_path: Path) -> Any:
 
 def test_the_drivers_of_pypi_are_found_without_any_icd_folder(tmp_path: Path) -> None:
     assert default_devices(tmp_path) == [
-        ["cpu0", POCL, ""],
-        ["cpu1", "native", f"the processor that {POCL} already shows"],
+        ["cpu0", "native", ""],
+        ["cpu1", POCL, "the processor that native already shows"],
         ["cpu2", "Oclgrind", "a simulator: only used when named"],
     ]
 
@@ -227,7 +231,7 @@ import json
 import pyopencl as cl
 from manycl.drivers.opencl.devices import shares_host_memory
 from manycl.drivers.survey import survey
-device = survey().roots[0].handle.cl
+device = next(r for r in survey().roots if r.driver == "OpenCL").handle.cl
 true = shares_host_memory(device)
 real = cl.Buffer
 class Copying:  # a device that copies the host's memory when the buffer is made
@@ -348,15 +352,15 @@ def test_a_gpu_whose_place_is_unknown_is_not_taken_twice(look: Callable[..., Any
     assert "perhaps the device that QUALCOMM" in found.roots[1].why_not
 
 
-def test_one_cpu_and_pypis_pocl_first(look: Callable[..., Any]) -> None:
+def test_one_cpu_and_intels_runtime_first_then_pypis_pocl(look: Callable[..., Any]) -> None:
     found = look(
         platform("Intel(R) OpenCL", "OpenCL 3.1", cpu("Xeon")),
         platform(POCL, "OpenCL 3.0 PoCL 5.0", cpu("pthread-5")),
         platform(POCL, "OpenCL 3.0 PoCL 3.0-rc2", cpu("pthread-3")),
         platform("Oclgrind", "OpenCL 1.2", gpu("Oclgrind Simulator", 0x42, type=cl.device_type.ALL)),
     )
-    assert default(found) == [("cpu0", "pthread-3", POCL)]
-    assert [r.device.model for r in found.roots[1:]] == ["pthread-5", "Xeon", "Oclgrind Simulator"]
+    assert default(found) == [("cpu0", "Xeon", "Intel(R) OpenCL")]
+    assert [r.device.model for r in found.roots[1:]] == ["pthread-3", "pthread-5", "Oclgrind Simulator"]
     assert [r.device.simulator for r in found.roots] == [False, False, False, True]
 
 
@@ -391,10 +395,10 @@ def test_part_of_a_name(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatc
         platform("Intel(R) OpenCL Graphics", "3.0", gpu("Arc", 0x8086)),
         platform("Intel(R) FPGA Emulation Platform", "1.2", cpu("emulator")),
     )
-    assert choose(found, "intel", monkeypatch) == ["Arc", "Xeon"], "platforms before models, no simulator"
-    assert choose(found, "xeon", monkeypatch) == ["pthread-Intel Xeon"], "one processor once"
+    assert choose(found, "intel", monkeypatch) == ["Xeon", "Arc"], "platforms before models, no simulator"
+    assert choose(found, "xeon", monkeypatch) == ["Xeon"], "one processor once"
     assert choose(found, "fpga", monkeypatch) == ["emulator"], "a simulator by its name"
-    assert choose(found, "all", monkeypatch) == ["pthread-Intel Xeon", "Arc"]
+    assert choose(found, "all", monkeypatch) == ["Xeon", "Arc"]
 
 
 def test_a_device_is_divided_once_for_all_items(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -339,25 +339,43 @@ def test_a_launch_that_no_device_takes(plain: mc.Queue) -> None:
         plain.finish()
 
 
+# PoCL defines this macro and the analysis does not: it compiles natively and not there
+NOT_THERE = "#ifdef POCL_DEVICE_ADDRESS_BITS\n#error not here\n#endif\n__kernel void f(__global int *x) { x[0] = 1; }"
+LIKE_A_FUNCTION = "__kernel void step(__global int *x) { x[0] = 1; }"
+NOWHERE = "int nowhere(int x);\n__kernel void f(__global int *x) { x[0] = nowhere(1); }"
+
+
+@pytest.mark.parametrize("zero_copy", ["1", "0"])
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("devices", "source", "words"),
     [
-        # PoCL defines this macro and the analysis does not: it compiles here and not there
-        (
-            "#ifdef POCL_DEVICE_ADDRESS_BITS\n#error not here\n#endif\n__kernel void f(__global int *x) { x[0] = 1; }",
-            "does not build on cpu0[^$]*not here",
-        ),
-        ("__kernel void step(__global int *x) { x[0] = 1; }", "kernel step cannot be used on cpu0"),
+        ("opencl/2", NOT_THERE, "does not build on cpu1[^$]*not here"),
+        ("opencl/2", LIKE_A_FUNCTION, "kernel step cannot be used on cpu1"),
+        ("native/2", NOWHERE, "kernel f cannot be used on cpu0[^$]*symbol: nowhere[^$]*and elsewhere: [^$]*nowhere"),
     ],
 )
-def test_a_kernel_that_does_not_build_on_a_device(plain: mc.Queue, source: str, words: str) -> None:
+def test_a_kernel_that_does_not_build_on_a_device(
+    devices: str, source: str, words: str, zero_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
     program = mc.Program(source)
     (name,) = program.facts.kernels
-    x = plain.zeros(N, np.int32)
-    program.kernel(name)(plain, (N,), (16,), x)
-    with pytest.raises(SourceError, match=words):
-        plain.finish()
-    assert (x.get() == 0).all()  # nothing ran
+    with mc.Queue(devices) as queue:
+        x = queue.zeros(N, np.int32)
+        program.kernel(name)(queue, (N,), (16,), x)
+        with pytest.raises(SourceError, match=words):
+            queue.finish()
+        assert (x.get() == 0).all()  # nothing ran
+
+
+@pytest.mark.parametrize("source", [NOT_THERE, LIKE_A_FUNCTION])
+def test_what_pocl_refuses_is_compiled_natively(source: str) -> None:
+    program = mc.Program(source)
+    (name,) = program.facts.kernels
+    with mc.Queue("native/2") as queue:
+        x = queue.zeros(N, np.int32)
+        program.kernel(name)(queue, (N,), (16,), x)
+        assert x.get().tolist() == [1] + [0] * (N - 1)
 
 
 def test_a_buffer_that_is_too_large(plain: mc.Queue) -> None:

@@ -8,7 +8,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -38,11 +38,17 @@ kernel void fours(global const int *x, global int *y, int a, int b) {
 kernel void plane(global const int *x, global int *y, int a, int b) {
   size_t i = get_global_id(0) + get_global_id(1) * get_global_size(0); y[i] = a * x[i] + b; }
 """
-# PoCL refuses kernels that are called like built-in functions
-REFUSED = """
+# PoCL refuses kernels that are called like built-in functions, and nobody has the other function
+REFUSED = {
+    "opencl": """
 kernel void mix(global const int *x, global int *y, int a, int b) {
   int i = get_global_id(0); y[i] = a * x[i] + b; }
-"""
+""",
+    "native": """
+int nowhere(int x); kernel void mix(global const int *x, global int *y, int a, int b) {
+  int i = get_global_id(0); y[i] = nowhere(a * x[i] + b); }
+""",
+}
 
 
 @pytest.fixture
@@ -62,6 +68,21 @@ def two_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 def queue(two_kinds: None) -> Iterator[mc.Queue]:
     with mc.Queue("cpu/2", policy="heft") as queue:
         yield queue
+
+
+class Refusing(NamedTuple):
+    """A queue on two parts of a device, the device's name, and a source whose kernel it refuses."""
+
+    queue: mc.Queue
+    name: str
+    source: str
+
+
+@pytest.fixture(params=[("opencl", "cpu1"), ("native", "cpu0")], ids=["opencl", "native"])
+def refusing(two_kinds: None, request: pytest.FixtureRequest) -> Iterator[Refusing]:
+    kind, name = request.param
+    with mc.Queue(f"{kind}/2", policy="heft") as queue:
+        yield Refusing(queue, name, REFUSED[kind])
 
 
 def quarter(size: tuple[int, ...], local: tuple[int, ...] | None) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
@@ -152,12 +173,13 @@ def session_of_two() -> Iterator[Any]:
             yield queue.session, with_versions()
 
 
-def test_a_version_that_does_not_build_is_left_out(queue: mc.Queue) -> None:
+def test_a_version_that_does_not_build_is_left_out(refusing: Refusing) -> None:
+    queue, name, refused = refusing
     program = mc.Program(PLAIN)
-    program.affine.add_version(mc.Program(REFUSED, path="refused.cl").mix, "gpu")
+    program.affine.add_version(mc.Program(refused, path="refused.cl").mix, "gpu")
     x, y = queue.array(np.arange(N, dtype=np.int32)), queue.empty(N, np.int32)
     program.affine(queue, (N,), None, x, y, 3, 1, device="gpu")
-    words = r"a version of affine is left out on cpu0\.1: kernel mix \(refused\.cl:2\): refused\.cl.* on cpu0\.1"
+    words = rf"a version of affine is left out on {name}\.1: kernel mix \(refused\.cl:2\): refused\.cl.* on {name}\.1"
     with pytest.warns(RuntimeWarning, match=words):
         queue.finish()
     assert (y.get() == 3 * np.arange(N) + 1).all()
@@ -168,8 +190,9 @@ def test_a_version_that_does_not_build_is_left_out(queue: mc.Queue) -> None:
         assert (y.get() == 4 * np.arange(N) + 1).all()
 
 
-def test_a_general_version_takes_the_place_of_a_kernel_that_does_not_build(queue: mc.Queue) -> None:
-    broken = mc.Program(REFUSED, path="refused.cl")
+def test_a_general_version_takes_the_place_of_a_kernel_that_does_not_build(refusing: Refusing) -> None:
+    queue, _, refused = refusing
+    broken = mc.Program(refused, path="refused.cl")
     broken.mix.add_version(mc.Program(PLAIN).affine)
     x, y = queue.array(np.arange(N, dtype=np.int32)), queue.empty(N, np.int32)
     broken.mix(queue, (N,), None, x, y, 3, 1)
@@ -177,15 +200,16 @@ def test_a_general_version_takes_the_place_of_a_kernel_that_does_not_build(queue
         assert (y.get() == 3 * np.arange(N) + 1).all()
 
 
-def test_no_version_that_builds_is_an_error(queue: mc.Queue) -> None:
-    broken = mc.Program(REFUSED, path="refused.cl")
-    broken.mix.add_version(mc.Program("\n" + REFUSED, path="again.cl").mix, "gpu")
+def test_no_version_that_builds_is_an_error(refusing: Refusing) -> None:
+    queue, name, refused = refusing
+    broken = mc.Program(refused, path="refused.cl")
+    broken.mix.add_version(mc.Program("\n" + refused, path="again.cl").mix, "gpu")
     x, y = queue.array(np.arange(N, dtype=np.int32)), queue.empty(N, np.int32)
     broken.mix(queue, (N,), None, x, y, 3, 1, device="gpu")
     with pytest.raises((SourceError, RunError)) as caught:
         queue.finish()
     message = str(caught.value)
-    assert "no version of mix can run on cpu0.1" in message
+    assert f"no version of mix can run on {name}.1" in message
     assert message.index("kernel mix (again.cl:3)") < message.index("kernel mix (refused.cl:2)")
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.drivers.driver import BuildError, Source
+from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.opencl.driver import OpenCLDriver
 from manycl.errors import SourceError
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
@@ -135,19 +136,20 @@ def test_what_does_not_build_is_told_when_it_is_asked_for() -> None:
     builder.close()
 
 
-def test_a_program_is_built_when_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("driver", "devices"), [(OpenCLDriver, "opencl/2"), (NativeDriver, "native/2")])
+def test_a_program_is_built_when_that_is_asked_for(driver: Any, devices: str, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
-    driver_build = OpenCLDriver.build
+    driver_build = driver.build
 
-    def build(self: OpenCLDriver, source: Source) -> Any:
+    def build(self: Any, source: Source) -> Any:
         built.append(source.text)
         return driver_build(self, source)
 
-    monkeypatch.setattr(OpenCLDriver, "build", build)
+    monkeypatch.setattr(driver, "build", build)
     source = "kernel void f(global int *x) { x[get_global_id(0)] += 5; }"
     mc.Program(source).build()  # no session is open, or another test's
     built.clear()
-    with mc.Queue("cpu/2") as queue:
+    with mc.Queue(devices) as queue:
         program = mc.Program(source)
         assert not built
         assert program.build() is program

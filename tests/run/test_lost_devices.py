@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from random import Random, SystemRandom
@@ -13,9 +14,12 @@ import pyopencl as cl
 import pytest
 
 import manycl as mc
+from manycl.drivers.driver import DriverError
+from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.opencl import driver
 from manycl.errors import DeviceError, ManyclError, ResultError, RunError
 from manycl.machine import Device, Link, Machine
+from manycl.run import recurring
 from manycl.run.coherence import Directory
 from manycl.run.health import examine
 
@@ -27,32 +31,42 @@ PROGRAM = mc.Program(
 
 
 class Death:
-    """``of``: the context whose calls fail, once ``calls`` of them were made."""
+    """``of``: what fails once ``calls`` of its calls were made: an OpenCL device's context, or a native device's
+    driver. ``devices``: which of the processor's devices to choose, and ``name``: what it is called."""
 
-    def __init__(self) -> None:
-        self.of: cl.Context | None = None
+    def __init__(self, devices: str, name: str) -> None:
+        self.devices, self.name = devices, name
+        self.of: Any = None
         self.calls = 0
+
+    def called(self, one: Any, call: Any) -> None:
+        if self.of is not None and one == self.of:
+            self.calls -= 1
+            if self.calls < 0:
+                said = f"{getattr(call, '__name__', call)} failed: DEVICE_NOT_AVAILABLE"
+                raise DriverError(said) if isinstance(one, NativeDriver) else cl.RuntimeError(said)
 
     def wrapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def mortal(first: Any, *args: Any, **options: Any) -> Any:
-            if self.of is not None and (first if isinstance(first, cl.Context) else first.context) == self.of:
-                self.calls -= 1
-                if self.calls < 0:
-                    raise cl.RuntimeError(f"{getattr(call, '__name__', call)} failed: DEVICE_NOT_AVAILABLE")
+            self.called(first if isinstance(first, cl.Context | NativeDriver) else first.context, call)
             return call(first, *args, **options)
 
         return mortal
 
 
-@pytest.fixture
-def death() -> Iterator[Death]:
-    it = Death()
-    patches = [
-        mock.patch.object(driver, "_enqueue", it.wrapped(driver._enqueue)),
-        mock.patch.object(cl, "enqueue_copy", it.wrapped(cl.enqueue_copy)),
-        mock.patch.object(cl, "enqueue_marker", it.wrapped(cl.enqueue_marker)),
-        mock.patch.object(cl, "CommandQueue", it.wrapped(cl.CommandQueue)),
-    ]
+@pytest.fixture(params=[("opencl", "cpu1"), ("native", "cpu0")], ids=["opencl", "native"])
+def death(request: pytest.FixtureRequest) -> Iterator[Death]:
+    it = Death(*request.param)
+    if it.devices == "native":
+        calls = ("launch", "copy", "fill", "queue")
+        patches = [mock.patch.object(NativeDriver, n, it.wrapped(getattr(NativeDriver, n))) for n in calls]
+    else:
+        patches = [
+            mock.patch.object(driver, "_enqueue", it.wrapped(driver._enqueue)),
+            mock.patch.object(cl, "enqueue_copy", it.wrapped(cl.enqueue_copy)),
+            mock.patch.object(cl, "enqueue_marker", it.wrapped(cl.enqueue_marker)),
+            mock.patch.object(cl, "CommandQueue", it.wrapped(cl.CommandQueue)),
+        ]
     for patch in patches:
         patch.start()
     yield it
@@ -60,8 +74,10 @@ def death() -> Iterator[Death]:
         patch.stop()
 
 
-def context(queue: mc.Queue, index: int) -> cl.Context:
-    return queue.session.backend.drivers[index].context
+def victim(queue: mc.Queue, index: int) -> Any:
+    """What of a device can die: see Death."""
+    driver = queue.session.backend.drivers[index]
+    return driver if isinstance(driver, NativeDriver) else driver.context
 
 
 @pytest.mark.parametrize("zero_copy", ["1", "0"])
@@ -77,7 +93,7 @@ def test_runs_go_on_without_a_device_that_has_died(
     for _ in range(6):
         policy = r.choice(["eager", "heft", "auto", "adaptive", "balance", "clustering"])
         print(policy)
-        with mc.Queue("cpu/3", policy=policy) as queue:
+        with mc.Queue(f"{death.devices}/3", policy=policy) as queue:
             arrays = [queue.array(np.full(N, k, np.int32), name=f"a{k}") for k in range(3)]
             begun = list(range(3))
 
@@ -95,7 +111,7 @@ def test_runs_go_on_without_a_device_that_has_died(
                     enqueue()
             for turn in range(12):
                 if turn == 6:
-                    death.of, death.calls = context(queue, r.randrange(3)), r.randrange(12)
+                    death.of, death.calls = victim(queue, r.randrange(3)), r.randrange(12)
                 ended = True
                 with warnings.catch_warnings(record=True):
                     warnings.simplefilter("always")
@@ -129,9 +145,9 @@ def test_runs_go_on_without_a_device_that_has_died(
 
 
 @pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
+def own(death: Death, monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    with mc.Queue("cpu/2", policy="eager") as queue:
+    with mc.Queue(f"{death.devices}/2", policy="eager") as queue:
         yield queue
 
 
@@ -142,25 +158,26 @@ def test_what_is_lost_is_said_by_name_and_the_device_can_come_back(own: mc.Queue
     own.finish()
     holders = [own.session.directory.memories(a.buffer.key) for a in (kept, lost)]
     assert holders == [frozenset({1}), frozenset({2})]
-    death.of = context(own, 1)
-    words = r"cpu0\.1 does not work any more.*are left: cpu0\.0; lost with it: lost"
+    death.of = victim(own, 1)
+    first, second = (f"{death.name}.{part}" for part in range(2))
+    words = f"{re.escape(second)} does not work any more.*are left: {re.escape(first)}; lost with it: lost"
     with pytest.warns(RuntimeWarning, match=words), pytest.raises(RunError, match=r"lost cannot be brought from"):
         lost.get()
-    assert own.devices == ("cpu0.0",)
-    assert "DEVICE_NOT_AVAILABLE" in own.excluded["cpu0.1"]
-    with pytest.raises(ResultError, match=r"only on a device that has failed for good \(cpu0\.1"):
+    assert own.devices == (first,)
+    assert "DEVICE_NOT_AVAILABLE" in own.excluded[second]
+    with pytest.raises(ResultError, match=rf"only on a device that has failed for good \({second}"):
         lost.get()
     PROGRAM.inc(own, (N,), (16,), kept)
     assert (kept.get() == 2).all()
     with pytest.raises(DeviceError, match="was not left out"):
-        own.admit("cpu0.0")
+        own.admit(first)
     original, death.of = death.of, None
     still = mock.patch("manycl.run.backends.lanes.Lanes._probe", return_value="still dead")
-    with still, pytest.raises(DeviceError, match=r"cpu0\.1 still does not work: still dead"):
-        own.admit("cpu0.1")
-    own.admit("cpu0.1")
-    assert own.devices == ("cpu0.0", "cpu0.1")
-    assert context(own, 1) != original
+    with still, pytest.raises(DeviceError, match=rf"{second} still does not work: still dead"):
+        own.admit(second)
+    own.admit(second)
+    assert own.devices == (first, second)
+    assert victim(own, 1) != original
     lost.set(np.zeros(N, np.int32))
     for _ in range(3):
         PROGRAM.inc(own, (N,), (16,), kept)
@@ -171,17 +188,19 @@ def test_what_is_lost_is_said_by_name_and_the_device_can_come_back(own: mc.Queue
 
 
 def test_without_the_last_device_there_is_a_clear_error(death: Death) -> None:
-    with mc.Queue("cpu/2#0") as queue:
+    with mc.Queue(f"{death.devices}/2#0") as queue:
         a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
-        death.of = context(queue, 0)
+        death.of = victim(queue, 0)
         with pytest.warns(RuntimeWarning, match="are left: none"), pytest.raises(RunError):
             PROGRAM.inc(queue, (N,), (16,), a)
         PROGRAM.inc(queue, (N,), (16,), b)
-        with pytest.raises(DeviceError, match=r"no device is left that works \(cpu0\.0: .*DEVICE_NOT_AVAILABLE"):
+        with pytest.raises(
+            DeviceError, match=rf"no device is left that works \({death.name}\.0: .*DEVICE_NOT_AVAILABLE"
+        ):
             queue.finish()
         assert (b.get() == 0).all()
         death.of = None
-        queue.admit("cpu0.0")
+        queue.admit(f"{death.name}.0")
         PROGRAM.inc(queue, (N,), (16,), b)
         assert (b.get() == 1).all()
 
@@ -206,8 +225,9 @@ def test_memories_that_are_left_are_numbered_without_gaps() -> None:
 def test_commands_given_at_once_after_a_device_has_died(death: Death, monkeypatch: pytest.MonkeyPatch) -> None:
     """The devices behind it have other numbers then, and so have their memories."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    with mc.Queue("cpu/3") as queue:
-        death.of, death.calls = context(queue, 0), 0
+    monkeypatch.setattr(recurring, "WORTH", 60.0)  # seconds: whatever these graphs take is little
+    with mc.Queue(f"{death.devices}/3") as queue:
+        death.of, death.calls = victim(queue, 0), 0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             examine(queue.session)
