@@ -55,6 +55,7 @@ class Kernel(NamedTuple):
     address: int
     parameters: tuple[Parameter, ...]
     most_items: int = 4096
+    refused: DriverError | None = None
 
     def entry(self, local_size: tuple[int, int, int], dims: int, wide: bool = False) -> NativeEntry:
         return NativeEntry(self.address, 0)
