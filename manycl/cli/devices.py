@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from manycl.drivers.choice import OpenDevice
     from manycl.model.transfer import Sharing
 
-HELP = "list the OpenCL devices that are here, or that a machine file describes"
+HELP = "list the devices that are here, or that a machine file describes"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

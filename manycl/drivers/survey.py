@@ -113,6 +113,6 @@ def refuse_forked() -> None:
     ever."""
     if is_forked():
         raise DeviceError(
-            f"this process was forked from process {_process}, which uses OpenCL devices: drivers do not survive that",
+            f"this process was forked from process {_process}, which uses devices: drivers do not survive that",
             hint="start it by multiprocessing.get_context('spawn') or 'forkserver', or fork before devices are used",
         )

@@ -1,4 +1,4 @@
-"""The seam between the engine and what really runs: OpenCL devices, or a simulated machine on a virtual clock.
+"""The seam between the engine and what really runs: real devices, or a simulated machine on a virtual clock.
 
 Every back end passes the same conformance suite (tests/run/test_backend_conformance.py). A *token* names a command:
 node indices for launches and host tasks, higher numbers for transfers. Commands on one (device, queue) run in order; a
