@@ -41,6 +41,16 @@ KEYS = {
         "done_us",
         "spread_us",
     },
+    "native": {
+        "hand_cut_least",
+        "over_pocl_geomean",
+        "over_pocl_least",
+        "blas_share",
+        "compile_ms",
+        "cached_ms",
+        "enqueue_us",
+        "range_us",
+    },
     "builtin_functions": {
         "compile_ms",
         "found_ms",
@@ -70,6 +80,7 @@ MORE = {
     "commands": ["--only", "launch,copy,fill,launch_and_read,map_unmap", "--rounds", "2", "--devices", "cpu/2#0"],
     "regions": ["--rows", "48"],
     "builtin_functions": ["--function", "exp"],
+    "native": ["--quick", "--only", "bodies,product_2048,libsplit MVT,polybench gramschmidt"],
     "everyday": ["--only", "triad,k_means,launch_and_wait", "--cold"],
     "adaptive": ["--applications", "AESEncrypt", "--devices", "cpu/2", "--seconds", "0.1", "--drifting", "3"],
 }
@@ -88,6 +99,10 @@ def test_prints_one_json_object(name: str) -> None:
         assert set(figures["programs"]) == {"triad", "k_means", "launch_and_wait"}
         assert all(row["error"] == 0.0 for row in figures["programs"].values())
         assert min(figures[key] for key in KEYS[name]) > 0.0
+    if name == "native":
+        assert figures["wrong"] == figures["failed"] == []
+        assert {row["application"] for row in figures["kernels"]} == set(MORE[name][-1].split(","))
+        assert all(figures[key] > 0.0 for key in KEYS[name])
     if name == "adaptive":  # how far it has come, where standard error is no terminal either
         assert "cpu/2 AESEncrypt: " in done.stderr
 
