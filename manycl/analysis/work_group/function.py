@@ -83,7 +83,8 @@ class _GroupWriter:
         uniformity = Uniformity(unit, kernel, found)
         many = not sized or self.local_size != (1, 1, 1)
         while True:
-            parts = Cutter(unit, kernel, uniformity, apart=many).cut()
+            cutter = Cutter(unit, kernel, uniformity, apart=many)
+            parts = cutter.cut()
             contexts = Contexts(unit, kernel, found, uniformity, parts)
             if not contexts.demoted:
                 break
@@ -91,7 +92,7 @@ class _GroupWriter:
         cut = len(parts) > 1 or any(not isinstance(part, ParallelRegion) for part in parts)
         body = GroupEmitter(unit, kernel, contexts, queries).body(parts)
         kept = "@EXTENT" in body
-        tile = self._tile(sized, kept, cut, contexts)
+        tile = self._tile(sized, kept, cut, cutter.has_columns, contexts)
         entry = GroupEntry(unit, kernel, tile, sized, kept, cut, self.lanes)
         text = self._text(queries, entry.text(body))
         defined = frozenset(function.name for function in queries.reached.values())
@@ -122,7 +123,7 @@ class _GroupWriter:
                     return True
         return False
 
-    def _tile(self, sized: bool, kept: bool, cut: bool, contexts: Contexts) -> tuple[int, int, int]:
+    def _tile(self, sized: bool, kept: bool, cut: bool, columns: bool, contexts: Contexts) -> tuple[int, int, int]:
         """The extents of what is run together: a work-group, or what is best where these are nothing to the kernel."""
         if sized:
             return self.local_size
@@ -131,6 +132,8 @@ class _GroupWriter:
         arrays = sum(mode == Mode.COPIED for mode in contexts.modes.values())
         rows = 1 if self.local_size[1] == 1 else max(1, REGISTERS // max(1, arrays))
         if rows == 1:
+            if columns:  # few, so that the lines of a turn are still in the cache in the next one
+                return self.lanes, 1, 1
             return self.lanes * (8 if cut else 16), 1, 1
         return self.lanes, rows, 1
 

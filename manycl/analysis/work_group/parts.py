@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from manycl.analysis.tree import Function, Node, Unit
+from manycl.analysis.work_group.strides import FAR, Strides
 from manycl.analysis.work_group.syntax import (
     LOOPS,
     ForParts,
@@ -18,7 +19,7 @@ from manycl.analysis.work_group.syntax import (
     statements,
     stripped,
 )
-from manycl.analysis.work_group.uniformity import Uniformity
+from manycl.analysis.work_group.uniformity import OWN, Uniformity
 
 BARRIER = re.compile(r"barrier|work_group_barrier|wait_group_events")
 _GROUP = re.compile(r"(work|sub)_group_(?!barrier)\w+|sub_group_barrier|intel_sub_group\w*")
@@ -87,6 +88,7 @@ class Cutter:
     uniformity: Uniformity
     apart: bool
     count: int = 0
+    has_columns: bool = False  # loops in which each work-item goes through memory of its own are taken apart
     _barriers: set[int] = field(default_factory=set)  # functions that wait for the group
 
     def cut(self) -> list[Part]:
@@ -129,12 +131,25 @@ class Cutter:
         close()
         return found
 
+    def _may_be_masked(self, loop: Node) -> bool:
+        """Whether work-items leave a loop alike, or by its condition alone."""
+        leaving = ("BREAK_STMT", "CONTINUE_STMT", "RETURN_STMT", "GOTO_STMT")
+        return not self.uniformity.is_divergent(loop) or not any(each.kind in leaving for each in loop.walk())
+
     def _is_barrier(self, node: Node) -> bool:
         function = callee(node)
         return function is not None and BARRIER.fullmatch(function.name) is not None
 
     def _must_cut(self, node: Node, loops: list[Node]) -> bool:
-        return self._waits(node) or self._leaves(node, loops) or any(self._pays(each) for each in node.walk())
+        return self._waits(node) or self._leaves(node, loops) or self._has_paying(node)
+
+    def _has_paying(self, node: Node) -> bool:
+        """Whether a loop pays that can be reached by cutting what is around it, which work-items turn alike."""
+        node = _inner(node)
+        if node.kind in LOOPS:
+            body = loop_parts(self.unit, node).body
+            return self._pays(node) or (self._may_be_masked(node) and self._has_paying(body))
+        return node.kind in ("COMPOUND_STMT", "IF_STMT") and any(self._has_paying(child) for child in node.children)
 
     def _leaves(self, node: Node, loops: list[Node]) -> bool:
         """Whether a jump below ``node`` leaves a loop around it, which all work-items leave together."""
@@ -176,7 +191,29 @@ class Cutter:
                 return False
             if each.kind in LOOPS and self.uniformity.is_divergent(each):
                 return False
-        return any(each.kind in ("ARRAY_SUBSCRIPT_EXPR", "CALL_EXPR") or each.op == "*" for each in head.body.walk())
+        does = {each.kind for each in head.body.walk()} | {each.op for each in head.body.walk()}
+        return bool(does & {"ARRAY_SUBSCRIPT_EXPR", "CALL_EXPR", "*"}) and not self._are_rows(node, does)
+
+    def _are_rows(self, loop: Node, does: set[str]) -> bool:
+        """Whether work-items go through memory of their own in a loop, as through rows of a matrix, and do little with
+        it: then a vector of work-items needs as many cache lines as it has lanes, and one work-item after the other is
+        quicker. Not so where others in dimension 1 read the same."""
+        strides = Strides(self.uniformity.variables, self.uniformity).found(loop)
+        if FAR not in strides or 1 in strides:
+            return False
+        if "CALL_EXPR" not in does and not self._has_several_dimensions():
+            return True
+        self.has_columns = True
+        return False
+
+    def _has_several_dimensions(self) -> bool:
+        """Whether the kernel asks for its ids in other dimensions than the first."""
+        for node in self.kernel.nodes:
+            function = callee(node) if node.kind == "CALL_EXPR" else None
+            if function is not None and OWN.fullmatch(function.name) and len(node.children) > 1:  # noqa: SIM102
+                if stripped(node.children[1]).value != 0:
+                    return True
+        return False
 
     def _steps_alike(self, head: ForParts) -> bool:
         """Whether all that a loop's head assigns is one value for the group."""

@@ -41,6 +41,8 @@ class Uniformity:
     varying: set[int] = field(default_factory=set)
     asking: set[int] = field(default_factory=set)  # functions that ask who they are, directly or not
     _divergent: set[int] = field(default_factory=set)  # loops and branches, by identity
+    _depths: dict[int, int] = field(default_factory=dict)  # within them
+    _declared: dict[int, int] = field(default_factory=dict)  # depths of variables' declarations
 
     def __post_init__(self) -> None:
         self.asking = self._functions(lambda name: OWN.fullmatch(name) is not None)
@@ -59,7 +61,7 @@ class Uniformity:
     def settle(self) -> None:
         size = -1
         while size != (size := len(self.varying) + len(self._divergent)):
-            self._visit(self.kernel.body, False, [])
+            self._visit(self.kernel.body, 0, [])
 
     def is_divergent(self, node: Node) -> bool:
         """Whether work-items may disagree about a loop or a branch."""
@@ -80,15 +82,18 @@ class Uniformity:
                     growing = True
         return found
 
-    def _visit(self, node: Node, divergent: bool, loops: list[Node]) -> None:
-        """Assignments below ``node``, which work-items reach together unless it is ``divergent``."""
+    def _visit(self, node: Node, depth: int, loops: list[Node]) -> None:
+        """Assignments below ``node``, which is within so many loops and branches that work-items disagree about.
+
+        A variable is one value for the work-items that run the block it is declared in: whoever assigns it further
+        inside does so for some of them."""
         if node.kind in LOOPS:
             parts = loop_parts(self.unit, node)
             if parts.init is not None:
-                self._visit(parts.init, divergent, loops)
+                self._visit(parts.init, depth, loops)
             if parts.condition is not None and not self.same(parts.condition):
                 self._divergent.add(id(node))
-            inside = divergent or self.is_divergent(node)
+            inside = self._enter(node, depth)
             for part in (parts.condition, parts.step):
                 if part is not None:
                     self._visit(part, inside, loops)
@@ -97,25 +102,32 @@ class Uniformity:
         if node.kind in ("IF_STMT", "SWITCH_STMT"):
             if not self.same(node.children[0]):
                 self._divergent.add(id(node))
-            self._visit(node.children[0], divergent, loops)
-            inside = divergent or self.is_divergent(node)
+            self._visit(node.children[0], depth, loops)
+            inside = self._enter(node, depth)
             around = [*loops, node] if node.kind == "SWITCH_STMT" else loops
             for child in node.children[1:]:
                 self._visit(child, inside, around)
             return
-        if node.kind in ("BREAK_STMT", "CONTINUE_STMT") and divergent:
+        if node.kind in ("BREAK_STMT", "CONTINUE_STMT"):
             whom = loops if node.kind == "BREAK_STMT" else [loop for loop in loops if loop.kind != "SWITCH_STMT"]
-            if whom:
+            if whom and depth > self._depths[id(whom[-1])]:
                 self._divergent.add(id(whom[-1]))
-        self._assign(node, divergent)
+        self._assign(node, depth)
         lazily = node.kind == "CONDITIONAL_OPERATOR" or node.op in ("&&", "||")
         for index, child in enumerate(node.children):
-            self._visit(child, divergent or (lazily and index > 0 and not self.same(node.children[0])), loops)
+            apart = lazily and index > 0 and not self.same(node.children[0])
+            self._visit(child, depth + apart, loops)
 
-    def _assign(self, node: Node, divergent: bool) -> None:
+    def _enter(self, node: Node, depth: int) -> int:
+        """The depth within a loop or branch."""
+        inside = self._depths[id(node)] = depth + self.is_divergent(node)
+        return inside
+
+    def _assign(self, node: Node, depth: int) -> None:
         if node.kind == "VAR_DECL" and node.ref in self.variables:
+            self._declared[node.ref] = depth
             value = self.variables[node.ref].value
-            if divergent or (value is not None and not self.same(value)):
+            if value is not None and not self.same(value):
                 self.varying.add(node.ref)
             return
         target = assigned(node)
@@ -125,7 +137,7 @@ class Uniformity:
         if variable is None:
             return
         others = node.children[1:]
-        if divergent or not all(self.same(child) for child in others):
+        if depth > self._declared.get(variable.ref, 0) or not all(self.same(child) for child in others):
             self.varying.add(variable.ref)
 
     def same(self, node: Node) -> bool:
