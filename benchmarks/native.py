@@ -108,7 +108,8 @@ def told(task: Task, env: dict[str, str], cores: list[int]) -> Iterator[dict[str
             if line.startswith("{"):
                 yield json.loads(line)
     if process.returncode:
-        raise SystemExit(f"{task.way} ended with {process.returncode}")
+        found = f"its process ended with {process.returncode}"
+        yield {"way": task.way, "application": "others", "kernel": "", "failed": found}
 
 
 def speedups(rows: Rows, way: str, cores: int) -> dict[str, float]:

@@ -61,7 +61,10 @@ class GroupEntry:
         inner, hints = f"for (int @x = 0; @x < {x}; @x++) {{", "vectorize(assume_safety)"
         if blocked:  # a vector at a time: compilers unroll short loops before they make vectors of them
             above += f"{outer}for (int @X = 0; @X < {x}; @X += {self.lanes}) "
-            inner, hints = f"for (int @x = @X; @x < @X + {self.lanes}; @x++) {{", f"{hints} unroll(disable)"
+            inner = f"for (int @x = @X; @x < @X + {self.lanes}; @x++) {{"
+            hints += (
+                f" vectorize_width({self.lanes}) unroll(disable)"  # of wide types, too: then nothing is left to loop
+            )
         return (
             f'#define @ITEMS {above}_Pragma("clang loop {hints}") {inner}\n#define @ITEMS_CHECKED {above}{inner}\n'
             f"#define @ALL ((uint)({x}) * (uint)({y}) * (uint)({z}))\n"
