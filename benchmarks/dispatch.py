@@ -24,7 +24,7 @@ SIZE, GROUP = (16,), (16,)
 
 def main() -> None:
     args = common.parse(__doc__)
-    queue = mc.Queue("cpu/2#0-1")
+    queue = mc.Queue("opencl/2#0-1")  # beside what PyOpenCL does with the same driver
     program = mc.Program(SOURCE)
 
     def chain() -> float:

@@ -145,7 +145,9 @@ class Bench:
         machine, _ = open_devices(args.devices)
         self.machine, opened = open_devices(args.plain or args.devices)  # of what plain PyOpenCL is tried on
         self.singles = singles(self.machine, opened)
-        self.exactly = len({(d.platform, d.model) for d in (*machine.devices, *self.machine.devices)}) == 1
+        self.plain = {i: opened[i].handle.cl for i in self.singles}  # type: ignore[attr-defined]
+        shown = {(d.platform.name, d.name) for d in self.plain.values()}
+        self.exactly = {(d.platform, d.model) for d in machine.devices} == shown and len(shown) == 1
 
     def _place(self, stack: ExitStack) -> Path:
         """The folder that a process leaves things in."""
@@ -171,11 +173,11 @@ class Bench:
 
     def threads(self, tries: int) -> dict[str, float]:
         """Seconds of the processor for a first small program, with both."""
-        device = self.machine.devices[self.singles[0]]
+        device = self.plain[self.singles[0]]
         start = HERE / "everyday_programs"
         chosen = [self.args.devices] if self.args.devices else []
         ways = {
-            "threads_plain_s": [str(start / "first_plain.py"), device.platform, device.model],
+            "threads_plain_s": [str(start / "first_plain.py"), device.platform.name, device.name],
             "threads_manycl_s": [str(start / "first_manycl.py"), *chosen],
         }
         taken: dict[str, list[float]] = {way: [] for way in ways}

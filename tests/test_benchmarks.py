@@ -81,7 +81,13 @@ MORE = {
     "regions": ["--rows", "48"],
     "builtin_functions": ["--function", "exp"],
     "native": ["--quick", "--only", "bodies,product_2048,libsplit MVT,polybench gramschmidt"],
-    "everyday": ["--only", "triad,k_means,launch_and_wait", "--cold"],
+    "everyday": [
+        "--only",
+        "triad,k_means,launch_and_wait",
+        "--cold",
+        "--devices",
+        "opencl",
+    ],  # one driver: the same bits
     "adaptive": ["--applications", "AESEncrypt", "--devices", "cpu/2", "--seconds", "0.1", "--drifting", "3"],
 }
 

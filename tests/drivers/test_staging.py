@@ -87,7 +87,7 @@ def test_parts_of_buffers_keep_their_places(
 
 def test_a_transfer_that_fails_is_told_by_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    _, (opened,) = open_devices("cpu/2#0")
+    _, (opened,) = open_devices("opencl/2#0")
     driver, data = opened.open(), np.zeros(STAGE_FROM, np.uint8)
 
     def broken(*given: object) -> None:
