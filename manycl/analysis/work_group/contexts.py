@@ -9,7 +9,7 @@ from enum import Enum
 
 from manycl.analysis.tree import CType, Function, Node, Unit
 from manycl.analysis.work_group.parts import CutBranch, CutJump, CutLoop, CutScope, ParallelRegion, Part, assignments
-from manycl.analysis.work_group.syntax import Variable, callee, initial_value, stripped
+from manycl.analysis.work_group.syntax import Variable, callee, stripped
 from manycl.analysis.work_group.uniformity import OWN, SAME, Uniformity
 
 MOST_AGAIN = 48
@@ -276,6 +276,3 @@ def arrays_of(function: Function) -> Iterator[Node]:
             yield node
         if node.kind == "UNARY_OPERATOR" and node.op == "&" and stripped(node.children[0]).kind == "DECL_REF_EXPR":
             yield node
-
-
-__all__ = ["LANES", "Contexts", "Mode", "arrays_of", "initial_value"]
