@@ -132,7 +132,8 @@ def open_queue(memories: str, patch: pytest.MonkeyPatch) -> mc.Queue:
         patch.setattr(staging, "STAGE_AFTER", 0)
         patch.setattr(pinning, "PIN_FROM", 1 << 40)
         patch.setattr(staging, "CHUNK", 1024)
-    return mc.Queue("cpu/2#0,cpu/2#1@2" if memories == "slowed" else "cpu/4")
+    by_hand = {"slowed": "cpu/2#0,cpu/2#1@2", "mixed": "opencl/4", "staged": "opencl/4"}
+    return mc.Queue(by_hand.get(memories, "cpu/4"))
 
 
 @pytest.mark.parametrize(

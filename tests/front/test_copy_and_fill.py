@@ -23,11 +23,14 @@ LARGE = 1 << 20  # elements: launches, and copies, that take long enough for pla
 PROGRAM = mc.Program("kernel void inc(global int *x) { x[get_global_id(0)] += 1; }")
 
 
-@pytest.fixture(scope="module", params=["shared", "own", "slowed"])
+DEVICES = {"shared": "native/2", "own": "opencl/2", "slowed": "native/2#0,native/2#1@2"}
+
+
+@pytest.fixture(scope="module", params=DEVICES)
 def session(request: pytest.FixtureRequest) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANYCL_ZERO_COPY", "1" if request.param == "shared" else "0")
-        queue = mc.Queue("cpu/2" if request.param != "slowed" else "cpu/2#0,cpu/2#1@2")
+        queue = mc.Queue(DEVICES[request.param])
     yield queue.session
     queue.session.close()
 

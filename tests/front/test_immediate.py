@@ -47,7 +47,7 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         monkeypatch.setattr(staging, "STAGE_AFTER", 0)
         monkeypatch.setattr(pinning, "PIN_FROM", 1 << 40)
         monkeypatch.setattr(aboard, "BESIDE", 1)
-    with mc.Queue("cpu/2#0") as queue:
+    with mc.Queue("opencl/2#0" if request.param == "staged" else "cpu/2#0") as queue:
         yield queue
 
 

@@ -31,10 +31,14 @@ kernel void looks(global int *x, global const int *y) {
 }
 kernel void serial(global int *x, global const int *y, int n) { for (int i = 0; i < n; i++) x[i] = y[i] + 1; }
 """)
-MEMORIES = {
-    "shared": {"MANYCL_ZERO_COPY": "1"},
-    "own": {"MANYCL_ZERO_COPY": "0"},
-    "little": {"MANYCL_ZERO_COPY": "0", "MANYCL_DEVICE_MEMORY": str(2 * 4 * N + 64)},
+LITTLE = {"MANYCL_ZERO_COPY": "0", "MANYCL_DEVICE_MEMORY": str(2 * 4 * N + 64)}
+MEMORIES: dict[str, tuple[str, dict[str, str]]] = {
+    "shared": ("native/2", {"MANYCL_ZERO_COPY": "1"}),
+    "own": ("native/2", {"MANYCL_ZERO_COPY": "0"}),
+    "little": ("native/2", LITTLE),
+    "opencl shared": ("opencl/2", {"MANYCL_ZERO_COPY": "1"}),
+    "opencl own": ("opencl/2", {"MANYCL_ZERO_COPY": "0"}),
+    "opencl little": ("opencl/2", LITTLE),
 }
 
 
@@ -42,8 +46,9 @@ MEMORIES = {
 def session_with(memories: str) -> Iterator[Session]:
     """A session on two halves of the processor, with one of ``MEMORIES``."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in MEMORIES[memories].items():
+        devices, settings = MEMORIES[memories]
+        for name, value in settings.items():
             patch.setenv(name, value)
-        queue = mc.Queue("cpu/2")
+        queue = mc.Queue(devices)
     yield queue.session
     queue.session.close()

@@ -31,11 +31,12 @@ ARRAYS = 4
 POLICIES = ("eager", "heft", "mkmd", "balance", "auto", "clustering")
 ALONE = ("auto", "in_order", "heft")  # with the first two, what is enqueued is given to the device at once
 MEMORIES = {
-    "shared": Case("shared"),
-    "own": Case("own", own=True),
+    "shared": Case("shared", devices="native/2"),
+    "opencl shared": Case("opencl shared"),
+    "own": Case("own", devices="native/2", own=True),
     "staged": Case("staged", own=True, staged=True),
-    "alone": Case("alone", devices="cpu/2#0"),
-    "alone, own": Case("alone, own", devices="cpu/2#0", own=True),
+    "alone": Case("alone", devices="native/2#0"),
+    "alone, own": Case("alone, own", devices="opencl/2#0", own=True),
 }
 KINDS = tuple(
     kind

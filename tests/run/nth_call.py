@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
     name: str
     policy: str = "eager"
-    devices: str = "cpu/2"
+    devices: str = "opencl/2"
     steps: int = 8
     own: bool = False
     staged: bool = False
@@ -74,10 +74,10 @@ CASES = (
     Case("eager"),
     Case("heft", "heft"),
     Case("auto", "auto"),
-    Case("one device", "in_order", "cpu/2#0"),
-    Case("one device, own", "in_order", "cpu/2#0", own=True),
-    Case("at once", "in_order", "cpu/2#0", steps=12, host=False),
-    Case("at once, staged", "in_order", "cpu/2#0", own=True, staged=True, host=False),
+    Case("one device", "in_order", "opencl/2#0"),
+    Case("one device, own", "in_order", "opencl/2#0", own=True),
+    Case("at once", "in_order", "opencl/2#0", steps=12, host=False),
+    Case("at once, staged", "in_order", "opencl/2#0", own=True, staged=True, host=False),
     Case("own", own=True),
     Case("own, mkmd", "mkmd", own=True),
     Case("own, clustering", "clustering", own=True),
@@ -92,7 +92,7 @@ CASES = (
     Case("recorded, divided", own=True, divided=True, again=3),
     Case("launches only", "in_order", again=6, host=False),
     Case("watched", "heft", own=True, watched=True),
-    Case("slowed", "heft", "cpu/2@2", steps=4),
+    Case("slowed", "heft", "opencl/2@2", steps=4),
     Case("opened", "in_order", steps=3, own=True, fresh=True),
 )
 
@@ -324,6 +324,7 @@ def calls_of(case: Case, numbers: Callable[[int], Sequence[int]]) -> Iterator[tu
             calls.count_from_now()
             world.turn(well)
             count = calls.count
+            assert count, "no call of the driver was counted"
             for n in numbers(count):
                 if case.fresh:
                     world.close()

@@ -38,6 +38,8 @@ class World:
 
 @pytest.fixture(
     params=[
+        "native shared",
+        "native separate",
         "opencl shared",
         "opencl separate",
         "opencl watched",
@@ -50,9 +52,9 @@ class World:
 def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     kind, where = request.param.split()
     separate = where in ("separate", "watched")
-    if kind == "opencl":
+    if kind in ("native", "opencl"):
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0" if separate else "1")
-        with Session("cpu/2") as session:
+        with Session(f"{kind}/2") as session:
             for lanes in session.backend.lanes:
                 lanes.watched = where == "watched"  # as GPUs are
 

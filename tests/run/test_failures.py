@@ -301,7 +301,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
     monkeypatch.setattr(staging, "STAGE_AFTER", 0)
     monkeypatch.setattr(pinning, "PIN_FROM", 1 << 40)
     monkeypatch.setattr(staging, "CHUNK", 1000)
-    with mc.Queue("cpu/2") as queue:
+    with mc.Queue("opencl/2") as queue:
         yield queue
 
 

@@ -95,7 +95,7 @@ MEMORIES["little"]["MANYCL_DEVICE_MEMORY"] = str(3 * 4 * COUNT + 100)
 @settings(max_examples=60)
 @given(
     st.sampled_from(sorted(MEMORIES)),
-    st.sampled_from(["cpu/1", "cpu/2"]),
+    st.sampled_from(["native/1", "native/2", "opencl/1", "opencl/2"]),
     st.sampled_from(["auto", "in_order", "balance", "eager"]),
     st.lists(CALLS, min_size=1, max_size=3),
     st.data(),

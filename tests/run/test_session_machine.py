@@ -128,11 +128,11 @@ class SessionMachine(RuleBasedStateMachine):
 
     @initialize(
         memory=st.sampled_from(["own", "own", "own", "little", "little", "little", "windows", "shared"]),
-        devices=st.sampled_from(["cpu/2", "cpu/2", "cpu/3", "cpu/2#0"]),
+        devices=st.sampled_from(["native/2", "opencl/2", "native/3", "native/2#0", "opencl/2#0"]),
         own=st.lists(st.sampled_from(OWN_POLICIES), max_size=1),
     )
     def opened(self, memory: str, devices: str, own: list[str]) -> None:
-        if devices == "cpu/2#0":  # it is given things as they are enqueued
+        if devices.endswith("#0"):  # it is given things as they are enqueued
             memory = "own" if memory == "own" else "shared"
         event(memory)
         with pytest.MonkeyPatch.context() as patch:
