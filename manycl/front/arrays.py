@@ -132,7 +132,7 @@ class Array(ArrayOperators, Interchange):
         type, else ResultError). Runs what is enqueued; raises what that raises."""
         if out is not None:
             self.check_out(out)
-        self.queue.finish_for(self.buffer.key)
+        self.queue.finish_for(self.place)
         if out is None and self.nbytes >= LARGE:
             found = self.queue.session.buffers.result(self.buffer.key, self.offset, self.nbytes)
             return found.view(self.dtype).reshape(self.shape)

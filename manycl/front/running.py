@@ -15,7 +15,7 @@ from manycl.front.background import Background
 from manycl.front.enqueued import Enqueued
 from manycl.front.recording import record, underway
 from manycl.front.run_trace import RunTrace, showable
-from manycl.graph.graph import BufferKey
+from manycl.graph.copies import Place
 from manycl.interrupts import Uninterrupted
 from manycl.logs import logger
 from manycl.plan.plan import Plan
@@ -142,15 +142,15 @@ class RunningQueue:
         if not self._look(None):
             self._complete(None)
 
-    def finish_for(self, key: BufferKey) -> None:
-        """As ``finish``, when the host is about to look at a buffer."""
-        if not self._look(key):
-            self._complete(None, key)
+    def finish_for(self, wanted: Place) -> None:
+        """As ``finish``, when the host is about to look at some bytes of a buffer."""
+        if not self._look(wanted):
+            self._complete(None, wanted)
 
-    def _look(self, wanted: BufferKey | None) -> bool:
+    def _look(self, wanted: Place | None) -> bool:
         """Wait for what the device has been given, where that is all that is enqueued, and where more of the same is
-        expected to follow: its flight goes on. False where what is enqueued has to be ended instead. ``wanted``: the
-        buffer that the host is about to look at."""
+        expected to follow: its flight goes on. False where what is enqueued has to be ended instead. ``wanted``: what
+        the host is about to look at."""
         flight = self.enqueued.flight
         if flight is None or underway or self.preparing or self._taken or self.session.closed:
             return False
@@ -202,8 +202,8 @@ class RunningQueue:
                     return
         self._complete(enqueued)
 
-    def _complete(self, last: Enqueued | None, wanted: BufferKey | None = None) -> None:
-        """Run what is enqueued, up to the ``last`` (None: all), and wait for it, and for a buffer that is ``wanted`` on
+    def _complete(self, last: Enqueued | None, wanted: Place | None = None) -> None:
+        """Run what is enqueued, up to the ``last`` (None: all), and wait for it, and for what is ``wanted`` on
         the host. Raises what went wrong."""
         self.session.refuse_host_functions()  # the run that they are part of would be waited for
         self.refuse_while_preparing()
@@ -218,7 +218,7 @@ class RunningQueue:
             while self._taken and not (last is not None and last.is_over):
                 self._run_next(wanted)
 
-    def _run_next(self, wanted: BufferKey | None = None) -> None:
+    def _run_next(self, wanted: Place | None = None) -> None:
         """Run what was taken first. Where that fails, nothing that was taken behind it runs."""
         enqueued = self._taken[0]
         try:
@@ -232,7 +232,7 @@ class RunningQueue:
             raise
         self._taken.popleft()
 
-    def _run(self, enqueued: Enqueued, wanted: BufferKey | None) -> None:
+    def _run(self, enqueued: Enqueued, wanted: Place | None) -> None:
         """What has been given to the device is waited for; the rest runs."""
         before = None
         if enqueued.flight is not None and not enqueued.flight.has_leg:
@@ -310,7 +310,7 @@ class RunningQueue:
             self._changes = self.session.changes
         return begun(self.session, device, learning=not self._is_known)
 
-    def _land(self, enqueued: Enqueued, wanted: BufferKey | None) -> UnplannedRun:
+    def _land(self, enqueued: Enqueued, wanted: Place | None) -> UnplannedRun:
         """Wait for what the device has been given. Raises what went wrong with it."""
         assert enqueued.flight is not None
         self._begin()

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Protocol
 from manycl.drivers.driver import DriverError, End, Event
 from manycl.drivers.driver import Queue as DriverQueue
 from manycl.errors import RunError
+from manycl.graph.copies import Place
 from manycl.graph.graph import Buffer, BufferKey
 from manycl.interrupts import Uninterrupted
 from manycl.machine import HOST, DeviceIndex
-from manycl.region import Box
+from manycl.region import Box, union
 from manycl.run.ahead import Ahead
+from manycl.run.backends.record import Transferred
 from manycl.run.backends.underway import Underway
-from manycl.run.coherence import HOST_BIT
+from manycl.run.coherence import HOST_BIT, ValidRegion
 from manycl.run.leg import Leg
 
 if TYPE_CHECKING:
@@ -47,7 +49,9 @@ class Aboard(Ahead):
         self._bit = 1 << self._memory
         self._bytes = 0  # of what the device holds
         self._brought: list[BufferKey] = []  # keys of what came to its memory
-        self._wanted: BufferKey | None = None  # what comes to the host behind all that was given
+        self._parted: dict[BufferKey, tuple[ValidRegion, ...]] = {}  # how those were valid of which parts were missing
+        self._wanted: Place | None = None  # what comes to the host behind all that was given
+        self._at_host: Place | None = None  # the part of a buffer that came there last
         self.allocations = executor.memory.buffers(device)
         self.arrays: dict[BufferKey, Owner] = {}
         self.leg = Leg(0, 0, run.began)
@@ -64,10 +68,12 @@ class Aboard(Ahead):
             return True
         session, nbytes = self._session, buffer.nbytes
         directory.check(key)
-        if key in directory.parts or (valid and not valid & (self._bit | HOST_BIT)):
+        parts = directory.parts.get(key, ())
+        masks = [part.mask for part in parts] or [valid]
+        if any(mask and not mask & (self._bit | HOST_BIT) for mask in masks):
             return False
-        is_here = not valid or bool(valid & self._bit)
-        if key in self.allocations and is_here:
+        is_here = all(not mask or mask & self._bit for mask in masks)
+        if key in self.allocations and is_here and not parts:
             self.arrays[key], found[key] = array, valid
             return True
         if key not in self.allocations:
@@ -78,23 +84,30 @@ class Aboard(Ahead):
             self._bytes += nbytes
         with Uninterrupted():
             session.backend.memory.on_device(key, self.device)
-            if not is_here:
-                self._bring(key, nbytes)
-                session.directory.copied(key, self._memory)
-            self.arrays[key], found[key] = array, valid
+            if parts:
+                missing = union(part.region for part in parts if part.mask and not part.mask & self._bit)
+                if missing:
+                    self._bring(key, missing.boxes)
+                directory.joined(key, self._memory)
+                self._parted[key] = parts
+            elif not is_here:
+                self._bring(key, (Box(0, nbytes),))
+                directory.copied(key, self._memory)
+            self.arrays[key], found[key] = array, parts or valid
         return True
 
-    def _bring(self, key: BufferKey, nbytes: int) -> None:
-        """Upload a buffer: a large one beside what the device computes."""
+    def _bring(self, key: BufferKey, boxes: tuple[Box, ...]) -> None:
+        """Upload parts of a buffer: many bytes beside what the device computes."""
         memory, lanes, run = self._session.backend.memory, self._lanes, self._run
+        nbytes = sum(box.nbytes for box in boxes)
         is_beside = nbytes >= BESIDE
         queue = lanes.uploads if is_beside else self.queue
         target = End(memory.on_device(key, self.device))
         try:
-            events = lanes.driver.copy(queue, target, memory.upload_source(key), (Box(0, nbytes),), ())
+            events = lanes.driver.copy(queue, target, memory.upload_source(key, nbytes), boxes, ())
         except DriverError as error:
             raise RunError(f"{memory.name(key)} cannot be brought to {lanes.device.name}: {error.message}") from None
-        run.record.transfers.append(((key,), self.device, True, events, len(self.given)))
+        run.record.transfers.append(Transferred((key,), self.device, True, events, len(self.given), nbytes))
         self._brought.append(key)
         if is_beside:
             self.uploads.append(events[-1])
@@ -105,32 +118,52 @@ class Aboard(Ahead):
         with suppress(DriverError):
             self._lanes.flush(queue)
 
-    def _ask_for(self, key: BufferKey) -> Event | None:
-        """Have a small buffer that was used, and that the device alone will have, come to the host behind all that was
-        given: then both are waited for at once. None where it has to be brought apart."""
-        if key not in self.arrays or self._bit == HOST_BIT:
+    def _ask_for(self, wanted: Place) -> Event | None:
+        """Have some bytes of a buffer that was used, and that the device alone will have, come to the host behind all
+        that was given: then both are waited for at once. None where they have to be brought apart."""
+        key, low, nbytes = wanted.buffer.key, wanted.low, wanted.nbytes
+        if key not in self.arrays or self._bit == HOST_BIT or not 0 < nbytes < BESIDE:
             return None
         session, lanes = self._session, self._lanes
         memory, valid = session.backend.memory, session.directory.valid.get(key, 0)
         is_here = key in self.leg.written or (valid & self._bit and not valid & HOST_BIT)
-        if not is_here or key in session.directory.parts or memory.nbytes(key) >= BESIDE:
+        if not is_here or key in session.directory.parts:
             return None
         try:
-            target, source = memory.download_target(key), End(self.allocations[key])
-            events = lanes.driver.copy(self.queue, target, source, (Box(0, len(target.memory)),), self.uploads)
+            target = memory.download_target(key, nbytes < wanted.buffer.nbytes)
+            events = lanes.driver.copy(
+                self.queue, target, End(self.allocations[key]), (Box(low, nbytes),), self.uploads
+            )
         except (DriverError, RunError):
             return None  # it is told when it is brought apart
-        self._run.record.transfers.append(((key,), self.device, False, events, len(self.given) - 1))
-        self._wanted = key
+        self._run.record.transfers.append(Transferred((key,), self.device, False, events, len(self.given) - 1, nbytes))
+        self._wanted = wanted
         return events[-1]
 
     def _arrived(self) -> None:
         """What a leg has written is where it was written."""
         self._directory.valid.update(dict.fromkeys(self.leg.written, self._bit))
-        if self._wanted is not None:
-            self._directory.copied(self._wanted, HOST)
+        wanted = self._wanted
+        if wanted is None:
+            return
+        if wanted.nbytes == wanted.buffer.nbytes:
+            self._directory.copied(wanted.buffer.key, HOST)
+        else:
+            self._at_host = wanted
+
+    def has_brought(self, key: BufferKey, low: int, nbytes: int) -> bool:
+        """Whether some bytes of a buffer are in the host's copy of it, of which the directory does not know: they came
+        behind all that was given, and nothing was given since. Tells it once."""
+        last, self._at_host = self._at_host, None
+        if last is None or self.waited < len(self.given) or last.buffer.key != key:
+            return False
+        return last.low <= low and low + nbytes <= last.low + last.nbytes
 
     def _take_back(self) -> None:
         """What was to come to the device may not have come."""
+        directory = self._session.directory
         for key in self._brought:
-            self._session.directory.drop(key, self._memory)
+            if key not in self._parted:
+                directory.drop(key, self._memory)
+        for key, parts in self._parted.items():
+            directory.parted(key, parts)

@@ -133,6 +133,9 @@ class Buffers:
         with session.lock, Uninterrupted():
             directory = session.directory
             directory.check(key)
+            memory, flight = session.backend.memory, session.flight
+            if flight is not None and flight.has_brought(key, low, nbytes):
+                return memory.host(key)[low : low + nbytes]
             whole = (ValidRegion(wanted, directory.valid.get(key, 0)),)
             try:
                 for region, mask in directory.parts.get(key, whole):
@@ -141,7 +144,7 @@ class Buffers:
             except RunError:
                 examine(session)
                 raise
-            return session.backend.memory.host(key)[low : low + nbytes]
+            return memory.host(key)[low : low + nbytes]
 
     def _bring(self, key: BufferKey) -> None:
         directory, fetch = self._session.directory, self._session.backend.fetch

@@ -82,6 +82,18 @@ class Directory:
             by_mask.setdefault(mask and mask | HOST_BIT, []).append(region)
         self._join(key, by_mask)
 
+    def joined(self, key: BufferKey, memory: int) -> None:
+        """All parts of a buffer that are defined were brought to one memory: it is valid there as a whole."""
+        mask = -1
+        for part in self.parts.pop(key):
+            mask &= (part.mask or -1) | 1 << memory
+        self.valid[key] = mask
+
+    def parted(self, key: BufferKey, parts: tuple[ValidRegion, ...]) -> None:
+        """A buffer is valid part by part, after all."""
+        del self.valid[key]
+        self.parts[key] = parts
+
     def evict(self, key: BufferKey, memory: int) -> None:
         """A memory does not hold the contents any more; another one does, or they are undefined."""
         keep = ~(1 << memory)

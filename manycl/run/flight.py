@@ -10,7 +10,8 @@ from manycl.drivers.driver import DriverError, Event
 from manycl.drivers.survey import is_forked
 from manycl.errors import RunError
 from manycl.graph import bounds
-from manycl.graph.graph import BufferKey, DeviceTask, Graph, Launch
+from manycl.graph.copies import Place
+from manycl.graph.graph import DeviceTask, Graph, Launch
 from manycl.interrupts import Uninterrupted
 from manycl.machine import DeviceIndex
 from manycl.run.aboard import Aboard, Owner
@@ -194,9 +195,9 @@ class Flight(Aboard):
         """Whether it was given anything since somebody has waited for all of it."""
         return len(self.given) > self.leg.first
 
-    def look(self, wanted: BufferKey | None = None) -> UnplannedRun | None:
-        """Wait for all that was given, which goes on from here: the leg that is over, as a run. ``wanted``: the buffer
-        that the host will look at. None where it has to be ended instead: something has failed, Ctrl-C has ended the
+    def look(self, wanted: Place | None = None) -> UnplannedRun | None:
+        """Wait for all that was given, which goes on from here: the leg that is over, as a run. ``wanted``: what
+        the host will look at. None where it has to be ended instead: something has failed, Ctrl-C has ended the
         waiting, or the end would tell more about what it was given."""
         session = self._session
         with session.lock, self.lock, Uninterrupted():
@@ -230,6 +231,7 @@ class Flight(Aboard):
         self._caught_up()
         self._wanted = None
         self._brought.clear()
+        self._parted.clear()
         self._bytes = 0
         self.arrays = {}
         for form in self.forms:
@@ -241,9 +243,9 @@ class Flight(Aboard):
         with self.lock:
             self.is_open = False
 
-    def end(self, wanted: BufferKey | None = None) -> UnplannedRun:
+    def end(self, wanted: Place | None = None) -> UnplannedRun:
         """Wait for all that was given, while nothing else runs; what has gone wrong is the run's ``error``. Ctrl-C ends
-        the waiting, and all that is written is unknown then. ``wanted``: the buffer that the host will look at next."""
+        the waiting, and all that is written is unknown then. ``wanted``: what the host will look at next."""
         self.close()
         with self._session.lock, Uninterrupted():
             if self._over is None:  # else another thread has waited
@@ -314,5 +316,5 @@ class Flight(Aboard):
         """The events that tell whether all has succeeded, from a command on."""
         # (where one fails on a GPU, all that its context is given afterwards fails)
         given = self.given[-1:] if self._lanes.watched else self.given[first:]
-        moved = [events[-1] for _, _, _, events, at in self._run.record.transfers if at >= first]
+        moved = [moved.events[-1] for moved in self._run.record.transfers if moved.token >= first]
         return [event for _, _, event in given] + moved

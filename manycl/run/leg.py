@@ -6,12 +6,13 @@ from __future__ import annotations
 from time import perf_counter
 
 from manycl.graph.graph import BufferKey
+from manycl.run.coherence import ValidRegion
 
 
 class Leg:
     """``first``: the command that it begins with; ``moved``: the first of the flight's transfers that belongs to it.
-    ``found``: by the keys of buffers that it uses, masks of the memories where these were valid before; ``written``:
-    keys of those that it writes. ``began``: by ``time.perf_counter``, 0 as long as it has no commands."""
+    ``found``: by the keys of buffers that it uses, where these were valid before: the memories' mask, or part by part;
+    ``written``: keys of those that it writes. ``began``: by ``time.perf_counter``, 0 as long as it has no commands."""
 
     __slots__ = ("began", "first", "found", "moved", "written")
 
@@ -19,7 +20,7 @@ class Leg:
         self.first = first
         self.moved = moved
         self.began = began
-        self.found: dict[BufferKey, int] = {}
+        self.found: dict[BufferKey, int | tuple[ValidRegion, ...]] = {}
         self.written: set[BufferKey] = set()
 
     def begin(self) -> None:

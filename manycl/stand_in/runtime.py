@@ -19,6 +19,7 @@ from manycl.errors import ManyclError
 from manycl.front.arrays import Array
 from manycl.front.events import Event
 from manycl.front.queue import Queue
+from manycl.graph.copies import Place
 from manycl.kept import Kept
 from manycl.run.backends.host_bytes import copy_bytes
 from manycl.stand_in.errors import translated
@@ -64,7 +65,7 @@ class Runtime:
     def load(self, array: Array, offset: int, out: Bytes) -> None:
         """Bytes of an array, from ``offset`` on, once what was enqueued has run."""
         with translated("clEnqueueReadBuffer"):
-            self.queue.finish_for(array.buffer.key)
+            self.queue.finish_for(Place(array.buffer, array.offset + offset, len(out)))
             copy_bytes(out, self._part(array, offset, len(out)))
 
     def _part(self, array: Array, offset: int, nbytes: int) -> Bytes:
@@ -92,7 +93,7 @@ class Runtime:
         """All bytes of a whole array where the host has them, for reading and writing, once what was enqueued has run:
         there are no other copies any more."""
         with translated("clEnqueueMapBuffer"):
-            self.queue.finish_for(array.buffer.key)
+            self.queue.finish_for(Place.of(array.buffer))
             return self.session.buffers.in_place(array.buffer.key)
 
 

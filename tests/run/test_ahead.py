@@ -28,7 +28,7 @@ from manycl.run.backend import (
     Upload,
     continues,
 )
-from manycl.run.backends.record import RunRecord
+from manycl.run.backends.record import RunRecord, Transferred
 from manycl.run.backends.sim import SimBackend
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
@@ -371,14 +371,14 @@ def test_handovers_are_read_from_transfers() -> None:
     record = RunRecord(builder.build(), WHERE, [told, told], 10.0)
     record.offsets = [0.0, 0.0]
     record.transfers = [
-        ((a,), 1, True, [(12.5, 13.0)], 0),  # it had come from the other device at 12
-        ((a,), 0, False, [(11.0, 12.0)], 0),
-        ((b,), 1, True, [(11.5, 11.6)], 0),  # it was on the host before
-        ((b,), 1, None, [(11.6, 11.7)], 0),  # within the device
+        Transferred((a,), 1, True, [(12.5, 13.0)], 0),  # it had come from the other device at 12
+        Transferred((a,), 0, False, [(11.0, 12.0)], 0),
+        Transferred((b,), 1, True, [(11.5, 11.6)], 0, 4),  # it was on the host before
+        Transferred((b,), 1, None, [(11.6, 11.7)], 0),  # within the device
     ]
     assert list(record.handovers()) == [pytest.approx(0.5)]
     assert sorted(record.moved()) == [
         (0, False, 100, pytest.approx(1.0)),
-        (1, True, 10, pytest.approx(0.1)),
+        (1, True, 4, pytest.approx(0.1)),
         (1, True, 100, pytest.approx(0.5)),
     ]

@@ -93,6 +93,19 @@ class Bytewise(RuleBasedStateMachine):
             self.directory.gathered(key)
             self.put(key, lambda mask: mask and mask | HOST_BIT)
 
+    @rule(data=st.data(), memory=memories, was_for_nothing=st.booleans())
+    def brought_together(self, data: Any, memory: int, was_for_nothing: bool) -> None:
+        key = self.draw(data, lambda masks: len(set(masks)) > 1)
+        if key is None:
+            return
+        parts = self.directory.parts[key]
+        self.directory.joined(key, memory)
+        if was_for_nothing:
+            self.directory.parted(key, parts)
+            return
+        everywhere = set.intersection(*(places(part.mask) for part in parts if part.mask)) | {memory}
+        self.put(key, lambda _: sum(1 << m for m in everywhere))
+
     @rule(data=st.data(), memory=memories)
     def evict(self, data: Any, memory: int) -> None:
         key = self.draw(data)

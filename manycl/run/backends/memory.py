@@ -181,13 +181,15 @@ class Memory:
             except RunError:
                 self._host[key], self._full[key] = host, full
 
-    def upload_source(self, key: BufferKey) -> End:
-        """Where an upload reads from."""
+    def upload_source(self, key: BufferKey, nbytes: int | None = None) -> End:
+        """Where an upload of so many bytes (None: of all) reads from."""
         source = self._borrowed.get(key)
+        if nbytes is None:
+            nbytes = self._sizes[key]
         if source is not None:
-            self._pinning.moved(len(source))
+            self._pinning.moved(nbytes)
             return End(source)
-        self._pinning.moved(self._sizes[key], key)
+        self._pinning.moved(nbytes, key)
         return End(self.host(key), 0, key in self._pinning)
 
     def download_target(self, key: BufferKey, partly: bool = False) -> End:

@@ -12,7 +12,7 @@ from manycl.region import Box, union
 from manycl.run.backend import Copy, Download, TransferQueue, Upload
 from manycl.run.backends.lanes import Lanes
 from manycl.run.backends.memory import Memory
-from manycl.run.backends.record import RunRecord
+from manycl.run.backends.record import RunRecord, Transferred
 
 Transfer = Upload | Download | Copy
 
@@ -98,7 +98,7 @@ class Moves:
         event = lanes.latest[first.queue] = events[-1]  # in order: all are complete when this is
         is_upload = None if isinstance(first, Copy) else isinstance(first, Upload)
         buffers = tuple([c.buffer for c in commands])
-        self._record.transfers.append((buffers, first.device, is_upload, events, first.token))
+        self._record.transfers.append(Transferred(buffers, first.device, is_upload, events, first.token))
         for command in commands:
             self._events[command.token] = event
         if first.notify:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from manycl.drivers.driver import Driver, DriverError, Event
 from manycl.graph.graph import BufferKey, Graph, HostTask, Version, ndrange
@@ -12,8 +13,22 @@ from manycl.run.backend import Failed
 from manycl.trace import Event as TraceEvent
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
 
-_Move = tuple[tuple[BufferKey, ...], int, bool | None, float, float]
-"""Buffers, device, whether to it (None: within it), start, end; seconds since the run began."""
+
+class Transferred(NamedTuple):
+    """What was enqueued to move some buffers (or neighbouring pieces of one), whole, or ``nbytes`` of one.
+    ``is_upload``: whether to the device (None: within it). ``events``: in order. ``token``: the first of the commands
+    that it does."""
+
+    keys: tuple[BufferKey, ...]
+    device: DeviceIndex
+    is_upload: bool | None
+    events: Sequence[Event]
+    token: int
+    nbytes: int | None = None
+
+
+_Times = tuple[Transferred, float, float]
+"""Start and end, in seconds since the run began."""
 
 
 class RunRecord:
@@ -29,9 +44,7 @@ class RunRecord:
         self.begin = begin
         self.kernels: list[tuple[int, DeviceIndex, int, Event]] = []  # node, device, queue, event
         self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
-        self.transfers: list[tuple[tuple[BufferKey, ...], DeviceIndex, bool | None, Sequence[Event], int]] = []
-        """Buffers (or neighbouring pieces of one), device, whether to it (None: within it), events in order, and the
-        first of the commands that it does."""
+        self.transfers: list[Transferred] = []
         self.hosts: list[tuple[int, float, float]] = []
         self.first: dict[int, float] = {}
         """Launches that are the first of their kind on their device, which may have to be compiled: when they were
@@ -42,7 +55,7 @@ class RunRecord:
         self.failure: Failed | None = None
         self.failed_transfer: Failed | None = None
         self._times: list[tuple[int, DeviceIndex, int, float, float]] | None = None
-        self._moves: list[_Move] | None = None
+        self._moves: list[_Times] | None = None
 
     @cached_property
     def offsets(self) -> list[float | None]:
@@ -55,10 +68,7 @@ class RunRecord:
         first, count = nodes
         other = RunRecord(self.graph, self.machine, self._drivers, begin, profiled=self.profiled)
         other.timed = self.timed
-        other.transfers = [
-            (keys, device, is_upload, events, max(at - first, 0))
-            for keys, device, is_upload, events, at in self.transfers[slice(*moved)]
-        ]
+        other.transfers = [m._replace(token=max(m.token - first, 0)) for m in self.transfers[slice(*moved)]]
         later = begin - self.begin
         other.first = {n - first: seconds - later for n, seconds in self.first.items() if 0 <= n - first < count}
         return other
@@ -80,21 +90,21 @@ class RunRecord:
                 node, words = min(failed)
                 self.failure = Failed(node, now, words)
         if self.failed_transfer is None:
-            for _, device, _, events, token in self.transfers:
+            for moved in self.transfers:
                 try:
-                    for event in events:
-                        done[device](event)
+                    for event in moved.events:
+                        done[moved.device](event)
                 except DriverError as error:
-                    if self.failed_transfer is None or token < self.failed_transfer.token:
-                        self.failed_transfer = Failed(token, now, error.message)
+                    if self.failed_transfer is None or moved.token < self.failed_transfer.token:
+                        self.failed_transfer = Failed(moved.token, now, error.message)
 
     def _succeeded(self) -> bool:
         """Whether all is complete and nothing has failed, as nearly always."""
         found: dict[DeviceIndex, list[Event]] = {}
         for _, device, _, event in self.kernels:
             found.setdefault(device, []).append(event)
-        for _, device, _, events, _ in self.transfers:
-            found.setdefault(device, []).extend(events)
+        for moved in self.transfers:
+            found.setdefault(moved.device, []).extend(moved.events)
         return all(self._drivers[device].succeeded(events) for device, events in found.items())
 
     def times(self) -> list[tuple[int, DeviceIndex, int, float, float]]:
@@ -150,27 +160,30 @@ class RunRecord:
 
     def moved(self) -> Iterable[tuple[int, bool, int, float]]:
         """(device, whether to it, bytes, seconds) of every transfer between it and the host that completed."""
-        for keys, device, is_upload, start, end in self._transfer_times():
-            if is_upload is not None:
-                yield device, is_upload, sum(self.graph.buffers[key].nbytes for key in keys), end - start
+        for moved, start, end in self._transfer_times():
+            if moved.is_upload is not None:
+                yield moved.device, moved.is_upload, self._nbytes(moved), end - start
+
+    def _nbytes(self, moved: Transferred) -> int:
+        return sum(self.graph.buffers[key].nbytes for key in moved.keys) if moved.nbytes is None else moved.nbytes
 
     def handovers(self) -> Iterable[float]:
         """Seconds from when something had come from one device until it began to go to another."""
         came: dict[int, float] = {}
-        for keys, _, is_upload, start, end in sorted(self._transfer_times(), key=lambda t: t[3]):
-            if is_upload and all(key in came for key in keys):
-                yield max(0.0, start - max(came[key] for key in keys))
-            elif is_upload is False:
-                came.update(dict.fromkeys(keys, end))
+        for moved, start, end in sorted(self._transfer_times(), key=lambda t: t[1]):
+            if moved.is_upload and all(key in came for key in moved.keys):
+                yield max(0.0, start - max(came[key] for key in moved.keys))
+            elif moved.is_upload is False:
+                came.update(dict.fromkeys(moved.keys, end))
 
-    def _transfer_times(self) -> Sequence[_Move]:
+    def _transfer_times(self) -> Sequence[_Times]:
         if self._moves is None:
             self._moves = list(self._read_transfers())
         return self._moves
 
-    def _read_transfers(self) -> Iterable[_Move]:
-        for keys, device, is_upload, events, _ in self.transfers:
-            times, offset = self._drivers[device].times, self.offsets[device]
+    def _read_transfers(self) -> Iterable[_Times]:
+        for moved in self.transfers:
+            times, offset, events = self._drivers[moved.device].times, self.offsets[moved.device], moved.events
             if offset is None:
                 continue
             try:
@@ -178,12 +191,12 @@ class RunRecord:
                 end = max(start, times(events[-1])[1] + offset - self.begin)
             except DriverError:
                 continue
-            yield keys, device, is_upload, start, end
+            yield moved, start, end
 
     def _transfer_events(self) -> Iterable[TransferEvent]:
-        for keys, device, is_upload, start, end in self._transfer_times():
-            buffer = self.graph.buffers[keys[0]]
-            nbytes = sum(self.graph.buffers[key].nbytes for key in keys)
-            own = self.machine.devices[device].name
-            source, target = {True: ("host", own), False: (own, "host"), None: (own, own)}[is_upload]
-            yield TransferEvent(keys[0], buffer.name or f"buffer {keys[0]}", source, target, nbytes, start, end)
+        for moved, start, end in self._transfer_times():
+            key = moved.keys[0]
+            name = self.graph.buffers[key].name or f"buffer {key}"
+            own = self.machine.devices[moved.device].name
+            source, target = {True: ("host", own), False: (own, "host"), None: (own, own)}[moved.is_upload]
+            yield TransferEvent(key, name, source, target, self._nbytes(moved), start, end)

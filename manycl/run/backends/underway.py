@@ -76,8 +76,9 @@ class Underway:
         for name, device, queue, event in recorded if self.launched is None else self.launched():
             if (device, queue) not in found and self._is_pending(device, event):
                 found[device, queue] = f"kernel {name} on {names[device]}"
-        for _, device, _, events, _ in list(self.record.transfers):
-            if (device, None) not in found and self._is_pending(device, events[-1]):
+        for moved in list(self.record.transfers):
+            device = moved.device
+            if (device, None) not in found and self._is_pending(device, moved.events[-1]):
                 found[device, None] = f"a transfer of {names[device]}"
         if self.host is not None:
             found[None] = f"host function {self.graph.nodes[self.host].name}"
