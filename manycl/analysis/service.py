@@ -24,6 +24,7 @@ from manycl.analysis.options import read_options
 from manycl.disk_cache import DiskCache
 from manycl.errors import Diagnostic, SourceError
 from manycl.logs import logger
+from manycl.unforeseen import told
 
 if TYPE_CHECKING:  # they import islpy, or the abstract run
     from manycl.analysis.enclosure import Enclosure
@@ -152,6 +153,40 @@ def symbolic(program: ProgramFacts, kernel: str) -> KernelSummary:
 
         found = _keep(_summaries, key, interpret(_unit(program), facts))
     return found
+
+
+def deciding(program: ProgramFacts, kernel: str) -> frozenset[int] | None:
+    """The scalar arguments (indices) of a kernel on which it depends what it accesses; None: any may. Raises KeyError
+    for a kernel that the program does not have."""
+    facts = program.kernels[kernel]
+    key = program.tree, kernel
+    with _lock:
+        found = _deciding.get(key)
+    if found is None:
+        from manycl.analysis.bounds import deciding
+
+        try:
+            found = (deciding(symbolic(program, kernel), facts),)
+        except SourceError:
+            found = (None,)
+        except Exception as error:  # each launch is looked at for itself
+            told(error, f"finding out on what the accesses of kernel {kernel} depend")
+            found = (None,)
+        found = _keep(_deciding, key, found)
+    return found[0]
+
+
+def accessing(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> KnownLaunch:
+    """A launch that accesses the same: the first that was asked about, of those that differ only in scalars on which
+    that does not depend. So what was found out about one is known of all, as in loops that hand a kernel their counter.
+    Raises as :func:`deciding` does."""
+    found = deciding(program, kernel) if launch.scalars and program.tree else None
+    if found is None or found.issuperset(launch.scalars):
+        return launch
+    key = program.tree, kernel, replace(launch, scalars={i: launch.scalars[i] for i in found & set(launch.scalars)}).key
+    with _lock:
+        known = _alike.get(key)
+    return known if known is not None else _keep(_alike, key, launch)
 
 
 def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchFacts:
@@ -426,6 +461,8 @@ _asking = threading.Lock()
 _programs: OrderedDict[tuple[object, ...], ProgramFacts] = OrderedDict()
 _units: OrderedDict[bytes, Unit] = OrderedDict()
 _summaries: OrderedDict[tuple[bytes, str], KernelSummary] = OrderedDict()
+_deciding: OrderedDict[tuple[bytes, str], tuple[frozenset[int] | None]] = OrderedDict()
+_alike: OrderedDict[tuple[object, ...], KnownLaunch] = OrderedDict()
 _texts: OrderedDict[tuple[object, ...], object] = OrderedDict()
 _launches: OrderedDict[tuple[object, ...], LaunchFacts] = OrderedDict()
 _interpreted: OrderedDict[tuple[object, ...], KernelSummary] = OrderedDict()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN = object()
+_SEVERAL = 8  # checks that are one too many where what changes does not matter
 """An argument that is no other one."""
 _FIXED = (int, float, bytes, np.number, np.bool_)
 """What is the same value as long as it is the same object; others (arrays, lists, structs) are converted each time."""
@@ -47,6 +48,7 @@ class LaunchForm:
         "_arrays",
         "_bound",
         "_checked",
+        "_checks",
         "_convert",
         "_deciding",
         "_device",
@@ -83,6 +85,7 @@ class LaunchForm:
         facts = launch.kernel.arguments
         self._deciding = frozenset(i for i, fact in enumerate(facts) if fact.base not in FLOATS)
         self._checked = list(launch.args)  # numbers with which it does not leave its buffers
+        self._checks = 0  # with other numbers
         self._steering: dict[int, Any] | None = None  # numbers that decide how long it takes; None: who knows
         self._trips: TripCount | None = None
         self._measured: tuple[float, float] | None = None  # f, and seconds, the last time, where these are many
@@ -241,6 +244,12 @@ class LaunchForm:
                 else:
                     is_longer = True
         if not is_checked:
+            self._checks += 1
+            if (
+                self._checks == _SEVERAL and not self._launch.versions
+            ):  # those on which it depends what it accesses may be fewer
+                decide = bounds.decides(self._launch.program, self._launch.kernel)
+                self._deciding = self._deciding if decide is None else self._deciding & decide
             bounds.check_launch(
                 with_arguments(self._launch, tuple(bound)),
                 {a.key: flight.arrays[a.key].buffer for a in bound if type(a) is BufferArg},

@@ -13,7 +13,7 @@ from math import prod
 
 from manycl import flags
 from manycl.analysis import service
-from manycl.analysis.bounds import Outside, deciding, suspicious
+from manycl.analysis.bounds import Outside, suspicious
 from manycl.analysis.enclosure import Enclosure, launch_values
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.known_launch import LARGEST, KnownLaunch
@@ -48,19 +48,13 @@ class _Checked:
         self.lock = threading.Lock()
         self.words: OrderedDict[tuple[object, ...], _Words] = OrderedDict()
         self.private: dict[_Kernel, _Words] = {}
-        self.decided: dict[_Kernel, frozenset[int] | None] = {}
         self.enclosed: dict[_Kernel, Enclosure | None] = {}
         self.looked: Counter[_Kernel] = Counter()
         self.asked: Counter[_Kernel] = Counter()
 
     def deciding(self, program: ProgramFacts, kernel: KernelFacts) -> frozenset[int] | None:
         """The scalars of a kernel on which it depends what it accesses (None: any may)."""
-        key = program.tree, kernel.name
-        if key not in self.decided:
-            self.decided[key] = None
-            with suppress(Exception):  # each launch is looked at for itself
-                self.decided[key] = deciding(service.symbolic(program, kernel.name), kernel)
-        return self.decided[key]
+        return service.deciding(program, kernel.name)
 
     def enclosure(self, own: Version) -> Enclosure | None:
         """What a kernel accesses in any launch, if that can be told."""
@@ -77,7 +71,7 @@ class _Checked:
             if len(self.words) > _KEPT:
                 self.words.popitem(last=False)
             if len(self.private) > _KEPT:
-                for counts in (self.private, self.decided, self.enclosed, self.looked, self.asked):
+                for counts in (self.private, self.enclosed, self.looked, self.asked):
                     counts.clear()
 
 

@@ -101,7 +101,9 @@ class Division:
         if launch.local_size is None:
             raise self._refused(why_none(launch))
         try:
-            self.facts: LaunchFacts = service.launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
+            of = launch.program, launch.kernel.name
+            known = service.accessing(*of, known_launch(launch, sizes))
+            self.facts: LaunchFacts = service.launched(*of, known)
             if not 0 <= dimension < len(launch.global_size):
                 raise self._refused(f"it has no dimension {dimension}")
             verdict = self.facts.split(dimension)

@@ -175,7 +175,8 @@ def _asked(launch: Launch, sizes: Mapping[BufferKey, int]) -> _Question:
     keys = list(dict.fromkeys(a.key for a in launch.args if isinstance(a, BufferArg)))
     places = {key: BufferKey(place) for place, key in enumerate(keys)}
     shared = tuple((places[a.key], a.offset) if isinstance(a, BufferArg) else None for a in launch.args)
-    return _Question(launch, known_launch(launch, sizes), keys, places, shared)
+    known = service.accessing(launch.program, launch.kernel.name, known_launch(launch, sizes))
+    return _Question(launch, known, keys, places, shared)
 
 
 def _answered(question: _Question) -> Split | str | None:

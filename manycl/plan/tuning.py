@@ -33,6 +33,8 @@ class PlanningTuning:
     """What the portfolio's search takes for a node that it places."""
     search: int = 4
     """Nodes that are placed for each of the graph's by a search that is worth it, at least."""
+    hidden: float = 0.02
+    """Of the predicted makespan of one device: where its transfers take no longer, it is not worth hiding them."""
     worth: float = 2.0
     """A kernel that takes less than so many handovers is not worth splitting."""
 

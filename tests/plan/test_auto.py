@@ -78,8 +78,8 @@ def test_nobody_is_asked_whose_planning_does_not_fit(monkeypatch: pytest.MonkeyP
     assert spent
 
 
-def one(doubt: float, seconds: tuple[float, float]) -> Problem:
-    """One kernel that may be divided, on two devices that share their memory."""
+def one(doubt: float, seconds: tuple[float, ...]) -> Problem:
+    """One kernel that may be divided, on devices that share their memory."""
 
     class Doubted(Affine):
         def doubt(self, node: int, devices: list[int]) -> float:
@@ -89,7 +89,7 @@ def one(doubt: float, seconds: tuple[float, float]) -> Problem:
     builder = GraphBuilder()
     key = builder.buffer(GROUPS * ROW)
     builder.add(rows("k", (), (key,)))
-    p = problem(builder.build(), [list(seconds)], Machine((Device("cpu0", "cpu"), Device("cpu1", "cpu"))))
+    p = problem(builder.build(), [list(seconds)], Machine(tuple(Device(f"cpu{i}", "cpu") for i in range(len(seconds)))))
     return replace(p, estimates=Doubted([list(seconds)]), splits={0: Split(0, GROUPS, {key: Slice(ROW)})}, options={})
 
 
@@ -150,6 +150,28 @@ def test_how_small_kernels_may_be_split_is_never_asked() -> None:
     p = problem(chains(3, 3), [1e-5, 1e-5], handover=1e-4)
     plan = find("auto").plan(replace(p, splits=Dear()))  # type: ignore[union-attr]
     assert len(plan.assignments) == 9
+
+
+def test_what_one_device_has_to_move_decides_whether_ranges_are_thought_of() -> None:
+    """Ranges can hide its transfers behind its kernels, and gain nothing else."""
+    asked: list[int] = []
+
+    class Counted(dict[int, Split]):
+        def get(self, node: int, default: Any = None) -> Any:
+            asked.append(node)
+            return super().get(node, default)
+
+    p = one(0.0, (1.0,))
+    p = replace(p, machine=Machine((Device("gpu0", "gpu", memory=1),)))
+    (key,) = p.graph.buffers
+    for seconds, where, thinks in ((0.001, HOST, False), (0.5, HOST, True), (0.5, 1, False)):
+        asked.clear()
+        estimates = Affine([[1.0]], seconds)
+        this = replace(
+            p, estimates=estimates, valid={key: frozenset({where})}, splits=Counted(p.splits), foresee=lambda plan: plan
+        )
+        planned(this, budget=10)
+        assert bool(asked) == thinks, (seconds, where)
 
 
 def test_a_kernel_that_fits_nowhere_as_a_whole_is_divided_whatever_is_known() -> None:

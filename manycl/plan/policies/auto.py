@@ -169,9 +169,9 @@ def _simple(problem: Problem, table: Costs) -> Plan:
 
 def _splits(problem: Problem, table: Costs, makespan: float, budget: float | None) -> Mapping[int, Split] | None:
     """How the nodes may be split that are worth it, None where finding that out is not affordable yet; none where there
-    is one device only, and no link that could be at work meanwhile."""
+    is one device only, and no link that could be at work meanwhile for long."""
     devices = problem.machine.devices
-    if len(devices) == 1 and (problem.foresee is None or devices[0].memory == HOST):
+    if len(devices) == 1 and (problem.foresee is None or _moving(problem) <= PLANNING.hidden * makespan):
         return {}
     # where the engine is asked, what dividing short kernels is worth (data stay where they are) is found out
     least = PLANNING.worth * problem.handover if problem.foresee is None else 0.0
@@ -187,6 +187,21 @@ def _splits(problem: Problem, table: Costs, makespan: float, budget: float | Non
     ):
         return None
     return {n: split for n in worth if (split := problem.splits.get(n)) is not None}
+
+
+def _moving(problem: Problem) -> float:
+    """With one device: the seconds that its transfers take, which is the most that ranges can save."""
+    (own,) = (device.memory for device in problem.machine.devices)
+    seconds, places = 0.0, {key: set(found) for key, found in problem.valid.items()}
+    for task in problem.graph.nodes:
+        here = HOST if isinstance(task, HostTask) else own
+        for key in {*task.reads, *task.writes}:  # of what is written parts may stay as they were
+            found = places.get(key)
+            if found and here not in found:
+                seconds += problem.estimates.transfer(problem.graph.buffers[key].nbytes, min(found), here)
+                found.add(here)
+        places.update((key, {here}) for key in task.writes)
+    return seconds
 
 
 def _bringing(problem: Problem) -> dict[int, float]:

@@ -1,0 +1,70 @@
+"""Launches that differ only in scalars on which it does not depend what they access are looked at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from manycl.analysis import parse_program, service
+from manycl.graph.division import Division
+from manycl.graph.graph import BufferArg, BufferKey, Launch
+from manycl.plan import splitting
+
+PROGRAM = parse_program("""
+kernel void add(global int *x, int by, float f) { x[get_global_id(0)] += by * f; }
+kernel void shifted(global int *x, int at, int by) { x[get_global_id(0) + at] = by; }
+kernel void guarded(global int *x, int n, int by) { if (get_global_id(0) < n) x[get_global_id(0)] = by; }
+kernel void looped(global int *x, int n, int by) {
+    for (int k = 0; k < n; k++) x[get_global_id(0) * 4 + k] = by;
+}
+kernel void left(global int *x, int by) { if (by > 3) return; x[get_global_id(0)] = by; }
+""")
+ITEMS, GROUP, X = 64, 16, BufferKey(0)
+SIZES = {X: 4 * 4 * ITEMS}
+
+
+def launch(name: str, *scalars: np.generic) -> Launch:
+    args = BufferArg(X), *(s.tobytes() for s in scalars)
+    return Launch(name, PROGRAM, PROGRAM.kernels[name], (ITEMS,), (GROUP,), args, (X,), (X,))
+
+
+@pytest.mark.parametrize(
+    ("name", "scalars", "decide"),
+    [
+        ("add", (np.int32(1), np.float32(2)), set()),
+        ("shifted", (np.int32(1), np.int32(2)), {1}),
+        ("guarded", (np.int32(1), np.int32(2)), {1}),
+        ("looped", (np.int32(1), np.int32(2)), {1}),
+        ("left", (np.int32(1),), {1}),
+    ],
+)
+def test_what_is_known_of_one_is_known_of_all_that_access_the_same(
+    name: str, scalars: tuple[np.generic, ...], decide: set[int]
+) -> None:
+    first = Division(launch(name, *scalars), 0, SIZES)
+    for i, value in enumerate(scalars):
+        other = *scalars[:i], type(value)(3), *scalars[i + 1 :]
+        second = Division(launch(name, *other), 0, SIZES)
+        assert (second.facts is first.facts) == (i + 1 not in decide), (name, i)
+        assert second.launch.args[i + 1] == other[i].tobytes()
+
+
+def test_the_scalars_that_decide_are_looked_at_each() -> None:
+    divisions = [Division(launch("shifted", np.int32(at), np.int32(5)), 0, SIZES) for at in (0, 4)]
+    found = [division.access(division.range(1, 1))[X].writes.intervals for division in divisions]
+    assert [list(map(tuple, f)) for f in found] == [[(64, 128)], [(80, 144)]]
+
+
+def test_a_loop_with_a_counter_asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    launched = service.launched
+
+    def counted(program: object, kernel: str, known: object) -> object:
+        asked.append(repr(known.key))  # type: ignore[attr-defined]
+        return launched(program, kernel, known)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(service, "launched", counted)
+    found = [splitting.split_of(launch("add", np.int32(n), np.float32(n)), SIZES) for n in range(100, 120)]
+    assert len({repr(f) for f in found}) == 1
+    assert not isinstance(found[0], str)
+    assert len(set(asked)) <= 1
