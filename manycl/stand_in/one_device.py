@@ -25,8 +25,8 @@ _ROUTES = {"gpu": 2, "accelerator": 1, "cpu": 0}
 
 
 def best(opened: Sequence[OpenDevice]) -> Any:
-    """The real device that does most: a GPU before others, the one with the most operations per second. Parts that
-    make up a whole device count as that device."""
+    """The real device that does most: a GPU before others, the one with the most operations per second. Parts count as
+    the device that they are parts of, which does it, as PoCL's parts end the process where images are read."""
     groups: dict[int, list[OpenDevice]] = {}
     for one in opened:
         parent = _parent(_handle(one))
@@ -37,10 +37,9 @@ def best(opened: Sequence[OpenDevice]) -> Any:
         return not device.simulator, _ROUTES.get(device.kind, 0), sum(one.device.flops for one in group)
 
     chosen = max(groups.values(), key=power)
-    parent = _parent(_handle(chosen[0]))
-    if parent is not None and sum(one.device.compute_units for one in chosen) >= parent.max_compute_units:
-        return parent
-    return _handle(max(chosen, key=lambda one: one.device.flops))
+    handle = _handle(chosen[0])
+    parent = _parent(handle)
+    return handle if parent is None else parent
 
 
 def _handle(one: OpenDevice) -> Any:
