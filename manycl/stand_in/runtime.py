@@ -22,7 +22,7 @@ from manycl.front.queue import Queue
 from manycl.kept import Kept
 from manycl.run.backends.host_bytes import copy_bytes
 from manycl.stand_in.errors import translated
-from manycl.stand_in.one_device import OneDevice, best
+from manycl.stand_in.one_device import OneDevice, best, handle_of
 from manycl.stand_in.shared import SharedMemory
 
 
@@ -35,7 +35,7 @@ class Runtime:
         self.queue = Queue(devices, policy=policy)
         self.session = self.queue.session
         self.one = OneDevice(best(self.session.opened))
-        self.handles: tuple[Any, ...] = tuple([one.handle.cl for one in self.session.opened])  # type: ignore[attr-defined]
+        self.handles: tuple[Any, ...] = tuple([handle_of(one) for one in self.session.opened])
         self.shared = SharedMemory()
         self.whole: Counter[tuple[str, int, str]] = Counter()
         self.builds: Kept[tuple[object, ...], tuple[Any, Any, dict[str, Any]]] = Kept(64)
