@@ -51,7 +51,10 @@ class Runtime:
     def finish(self) -> None:
         """Until all that was enqueued has ended."""
         with translated("clFinish"):
-            self.queue.finish()
+            if self._shares:
+                self.queue.catch_up()
+            else:
+                self.queue.finish()
         self.waited()
 
     def waited(self) -> None:
@@ -64,7 +67,10 @@ class Runtime:
     def load(self, array: Array, offset: int, out: Bytes) -> None:
         """Bytes of an array, from ``offset`` on, once what was enqueued has run."""
         with translated("clEnqueueReadBuffer"):
-            self.queue.finish_for(array.buffer.key)
+            if self._shares:
+                self.queue.catch_up()
+            else:
+                self.queue.finish_for(array.buffer.key)
             copy_bytes(out, self._part(array, offset, len(out)))
 
     def _part(self, array: Array, offset: int, nbytes: int) -> Bytes:
@@ -77,7 +83,7 @@ class Runtime:
         """Bytes of the host, as they are now, to an array from ``offset`` on: behind what was enqueued with it. None if
         that is done."""
         with translated("clEnqueueWriteBuffer"):
-            if self.queue.uses(array):
+            if self.queue.uses(array) and not (self._shares and self.queue.is_caught_up):
                 staged = self.queue.empty(len(data), np.uint8, name="written")
                 copy_bytes(self.session.buffers.overwrite(staged.buffer.key), data)
                 return self.queue.copy(array, staged, byte_count=len(data), dst_offset=offset, name="write")
