@@ -53,7 +53,7 @@ def create_kernel(program: int | None, name: int | None) -> Kernel:
 @does("clCreateKernelsInProgram")
 def create_kernels_in_program(program: int | None, most: int, kernels: int | None, count: int | None) -> None:
     found = program_of(program)
-    names = str(found.real.get_info(compiled.program_info.KERNEL_NAMES)).split(";")
+    names = str(found.get_info(compiled.program_info.KERNEL_NAMES)).split(";")
     made = [name for name in names if name]
     if kernels and most < len(made):
         raise error("INVALID_VALUE", "")
@@ -234,6 +234,11 @@ def get_kernel_work_group_info(
 ) -> None:
     found = kernel_of(kernel)
     on = _device_of(found, device)
+    own = found.own_group_info(on)
+    if param in own:
+        numbers = own[param] if isinstance(own[param], list) else [own[param]]
+        answer(struct.pack(f"={len(numbers)}Q", *numbers), size, out, needed)
+        return
     told = raw.ask("clGetKernelWorkGroupInfo", found.real.int_ptr, on.model.int_ptr, param)
     merged = found.get_work_group_info(param, on) if len(on.runtime.handles) > 1 and len(told) == 8 else None
     answer(told if merged is None else struct.pack("=Q", int(merged)), size, out, needed)

@@ -16,6 +16,7 @@ from manycl.c_programs.handles import handles
 from manycl.c_programs.host import answer, put, put_words, text
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error
+from manycl.stand_in.native_model import NativeModel
 from manycl.stand_in.platforms import Device, Platform, Platforms
 
 _P, _D = compiled.platform_info, compiled.device_info
@@ -55,6 +56,14 @@ _NOTHING: dict[int, bytes] = {
 _NUMERIC, _C_NUMERIC, _WITH_VERSION = 0x105E, 0x105F, 0x1060
 _C_VERSIONS, _FEATURES = 0x1066, 0x106F
 _ABSENT_FEATURES = (b"__opencl_c_device_enqueue", b"__opencl_c_pipes", b"__opencl_c_program_scope_global_variables")
+_LARGE = (
+    "TYPE MAX_WORK_GROUP_SIZE IMAGE2D_MAX_WIDTH IMAGE2D_MAX_HEIGHT IMAGE3D_MAX_WIDTH IMAGE3D_MAX_HEIGHT"
+    " IMAGE3D_MAX_DEPTH IMAGE_MAX_BUFFER_SIZE IMAGE_MAX_ARRAY_SIZE MAX_PARAMETER_SIZE MAX_MEM_ALLOC_SIZE"
+    " GLOBAL_MEM_SIZE GLOBAL_MEM_CACHE_SIZE MAX_CONSTANT_BUFFER_SIZE LOCAL_MEM_SIZE PROFILING_TIMER_RESOLUTION"
+    " PRINTF_BUFFER_SIZE SINGLE_FP_CONFIG DOUBLE_FP_CONFIG HALF_FP_CONFIG EXECUTION_CAPABILITIES QUEUE_PROPERTIES"
+)
+_EIGHT_BYTES = {int(getattr(_D, name)) for name in _LARGE.split()}
+"""Answers that are size_t, cl_ulong or bits, where most numbers are cl_uint."""
 _KNOWN_TYPES = 0x1F  # default, CPU, GPU, accelerator, custom
 _opened: list[Callable[[], None]] = []
 
@@ -151,6 +160,8 @@ def _device_answer(device: Device, param: int) -> bytes:
         return struct.pack("=Q", handles.of(device.get_info(param)).address)
     if param in _NOTHING:
         return _NOTHING[param]
+    if isinstance(device.model, NativeModel):
+        return _without_driver(device, param)
     told = raw.ask("clGetDeviceInfo", device.model.int_ptr, param)
     if param == _NUMERIC:
         return _version_number(str(device.get_info(_D.VERSION)))
@@ -165,6 +176,16 @@ def _device_answer(device: Device, param: int) -> bytes:
         return _as_told(device.get_info(param), told)
     except (compiled.Error, TypeError, ValueError, NotImplementedError):  # PyOpenCL does not know it
         return told
+
+
+def _without_driver(device: Device, param: int) -> bytes:
+    """Where no OpenCL driver is asked: that has versions below 3.0, so each answer is of a type of OpenCL 1.2."""
+    value = device.get_info(param)
+    if isinstance(value, str):
+        return value.encode() + b"\0"
+    if isinstance(value, list):
+        return struct.pack(f"={len(value)}Q", *value)
+    return struct.pack("=Q" if param in _EIGHT_BYTES else "=I", value or 0)
 
 
 def _as_told(value: Any, told: bytes) -> bytes:

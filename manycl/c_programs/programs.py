@@ -210,6 +210,10 @@ def _program_answer(program: _Program, param: int) -> bytes:
     if param == _INFO.BINARY_SIZES:
         sizes = _sizes(program, len(devices))
         return struct.pack(f"={len(sizes)}Q", *sizes)
+    if program.is_native and param == _INFO.NUM_KERNELS:
+        return struct.pack("=Q", program.get_info(param))
+    if program.is_native and param == _INFO.KERNEL_NAMES:
+        return str(program.get_info(param)).encode() + b"\0"
     return raw.ask("clGetProgramInfo", program.real.int_ptr, param)
 
 
@@ -237,5 +241,10 @@ def get_program_build_info(
     found, one = program_of(program), device_of(device)
     if one not in found.own_context.get_info(compiled.context_info.DEVICES):
         raise error("INVALID_DEVICE", "")
+    own = found.own_build_info()
+    if param in own:
+        value = own[param]
+        answer(value.encode() + b"\0" if isinstance(value, str) else struct.pack("=i", value), size, out, needed)
+        return
     real = found.own_context.runtime.one.device
     answer(raw.ask("clGetProgramBuildInfo", found.real.int_ptr, real.int_ptr, param), size, out, needed)

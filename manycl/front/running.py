@@ -15,6 +15,7 @@ from manycl.front.background import Background
 from manycl.front.enqueued import Enqueued
 from manycl.front.recording import record, underway
 from manycl.front.run_trace import RunTrace, showable
+from manycl.front.waits import Waits
 from manycl.graph.copies import Place
 from manycl.interrupts import Uninterrupted
 from manycl.logs import logger
@@ -32,15 +33,11 @@ if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens 
 
 log = logger(__name__)
 
-LONGEST = 1 << 14
-"""Commands of a flight that is not ended when one of them is waited for: it keeps what tells of each of them."""
-
-
 STRETCHES = 64
 """Stretches of a program that the trace has of what ran before its last one."""
 
 
-class RunningQueue:
+class RunningQueue(Waits):
     """Of a queue; ``policy``, ``queues`` and ``options`` are its own."""
 
     def __init__(
@@ -81,14 +78,6 @@ class RunningQueue:
         self._trace: RunTrace | None = None
         self.lock = threading.RLock()  # of what is enqueued
         self._running = threading.RLock()  # held by the thread whose run it is
-
-    def refuse_while_preparing(self) -> None:
-        """Raise LaunchError if the calling thread is preparing a graph of this queue."""
-        if self.preparing and threading.get_ident() in self.preparing:
-            raise LaunchError(
-                "a graph is being prepared: results can be asked for when its `with` block has ended",
-                hint="Queue.read and Queue.write enqueue copies that are part of the graph",
-            )
 
     def __len__(self) -> int:
         """How many nodes are enqueued and have not run."""
@@ -185,22 +174,6 @@ class RunningQueue:
     def _follow(self, run: UnplannedRun, seconds: float) -> None:
         """A flight, or a leg of one, took so long from the first command on."""
         self._recurring.flew(run, seconds, str(self.policy or self._default), self.queues, self.options)
-
-    def wait_for(self, enqueued: Enqueued, node: int) -> None:
-        """Until a node has ended, whatever has become of it; raises what went wrong with what had to be run for it."""
-        with self.lock:
-            if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
-                return
-        flight = enqueued.flight
-        if flight is not None and node < flight.waited:
-            return
-        if flight is not None and node < len(flight.given) and node <= LONGEST:
-            is_last = node == len(enqueued) - 1  # and a flight has to end some time
-            if not is_last or (flight.is_short and flight.is_young and not underway):
-                self.session.refuse_host_functions()
-                if flight.wait_for(node):
-                    return
-        self._complete(enqueued)
 
     def _complete(self, last: Enqueued | None, wanted: Place | None = None) -> None:
         """Run what is enqueued, up to the ``last`` (None: all), and wait for it, and for what is ``wanted`` on

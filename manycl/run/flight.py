@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 SEVERAL = 1 << 8
 """Commands of a flight that goes on when all of them have been waited for: ending it and beginning another one takes
 some 40 us."""
+FEW, LIGHT = 16, 64 << 20
+"""Arrays, and bytes of these, that a leg may keep while it is waited for again and again."""
 _NOTHING = Graph((), {}, ())
 
 
@@ -60,6 +62,8 @@ class Flight(Aboard):
         self._over: UnplannedRun | None = None
         self._busy = 0.0  # seconds of the legs before
         self._stopped: BaseException | None = None  # what has ended the waiting for a leg
+        self._weighed = -1  # of how many arrays it is known whether they are light
+        self._is_light = False
         self.lock = threading.RLock()
         self.is_open = True
         self.is_giving = False
@@ -191,6 +195,16 @@ class Flight(Aboard):
         return len(self.given) <= SEVERAL
 
     @property
+    def is_light(self) -> bool:
+        """Whether a leg may go on when all that was given has been waited for: that took little, and keeps few arrays
+        that somebody may have dropped meanwhile."""
+        count = len(self.arrays)
+        if count != self._weighed:
+            self._weighed = count
+            self._is_light = count <= FEW and sum([a.buffer.nbytes for a in self.arrays.values()]) <= LIGHT
+        return self._is_light and self.is_short and self.has_leg and self.is_young and not self.is_giving
+
+    @property
     def has_leg(self) -> bool:
         """Whether it was given anything since somebody has waited for all of it."""
         return len(self.given) > self.leg.first
@@ -233,6 +247,7 @@ class Flight(Aboard):
         self._brought.clear()
         self._parted.clear()
         self._bytes = 0
+        self._weighed = -1
         self.arrays = {}
         for form in self.forms:
             form.looked()

@@ -120,7 +120,7 @@ class Recurring:
     def expect(self) -> DeviceIndex | None:
         """The device that is given what comes next as it is enqueued; None where that is planned when a result is asked
         for."""
-        if self._is_alone:
+        if self.is_alone:
             return ONLY
         self._forget_others()
         if self._foreseen is not None:
@@ -133,7 +133,7 @@ class Recurring:
 
     def goes_on(self, device: DeviceIndex) -> bool:
         """Whether a device that was given what came last is given what comes next as well."""
-        if self._is_alone:
+        if self.is_alone:
             return True
         found = self.expect()
         if found == device:
@@ -152,7 +152,8 @@ class Recurring:
         return found
 
     @property
-    def _is_alone(self) -> bool:
+    def is_alone(self) -> bool:
+        """Whether there is one device."""
         return len(self._session.machine.devices) == 1
 
     def flew(
@@ -164,7 +165,7 @@ class Recurring:
         options: Mapping[str, str] | None,
     ) -> None:
         """A device was given all that was enqueued, which took so long from the first command on."""
-        if self._is_alone:
+        if self.is_alone:
             return  # no plan is better
         known = self._expected
         if known is None or not known.is_like(run.given):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from manycl.drivers.opencl.real import compiled
 from manycl.errors import ManyclError
 
@@ -37,10 +34,17 @@ def told(failure: ManyclError, routine: str) -> Exception:
     return error("OUT_OF_RESOURCES", routine, str(failure))
 
 
-@contextmanager
-def translated(routine: str) -> Iterator[None]:
+class translated:  # noqa: N801  (used as a function; a generator would take a microsecond more)
     """What manycl raises inside becomes one of PyOpenCL's errors."""
-    try:
-        yield
-    except ManyclError as failure:
-        raise told(failure, routine) from failure
+
+    __slots__ = ("_routine",)
+
+    def __init__(self, routine: str) -> None:
+        self._routine = routine
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, raised: BaseException | None, where: object) -> None:
+        if isinstance(raised, ManyclError):
+            raise told(raised, self._routine) from raised

@@ -20,6 +20,7 @@ from manycl.stand_in.events import Event
 from manycl.stand_in.host_memory import as_bytes
 from manycl.stand_in.launches import enqueue_nd_range_kernel
 from manycl.stand_in.memory import Buffer, MemoryObjectHolder
+from manycl.stand_in.native_model import group_info
 from manycl.stand_in.objects import OpenCLObject
 from manycl.stand_in.platforms import Device
 from manycl.stand_in.programs import _Program
@@ -47,6 +48,8 @@ class Kernel(OpenCLObject):
         self._real: Any = None
         facts = self.owner.facts
         self.facts: KernelFacts | None = facts.kernels.get(name) if facts is not None else None
+        if facts is not None and self.facts is None and self.owner.is_native:
+            raise error("INVALID_KERNEL_NAME", "clCreateKernel")
         if self.facts is None:
             count = int(self.real.get_info(_INFO.NUM_ARGS))
         else:
@@ -267,6 +270,9 @@ class Kernel(OpenCLObject):
 
     def get_work_group_info(self, param: int, device: Device) -> Any:
         """Of several devices: what all of them can do, and what none needs more of."""
+        own = self.own_group_info(device)
+        if param in own:
+            return own[param]
         answer = compiled_group_info(self.real, param, device.model)
         if param not in _MERGED or self.facts is None or len(device.runtime.handles) < 2:
             return answer
@@ -282,6 +288,12 @@ class Kernel(OpenCLObject):
                 continue
             answers.append(compiled_group_info(kernel.cl, param, driver.cl))  # type: ignore[attr-defined]
         return _MERGED[param](answers)
+
+    def own_group_info(self, device: Device) -> dict[int, Any]:
+        """What is known of its work-groups without asking a real device."""
+        if self.facts is None or not self.owner.is_native:
+            return {}
+        return group_info(self.facts, device.runtime, self.given)
 
     def get_arg_info(self, index: int, param: int) -> Any:
         return self.real.get_arg_info(index, param)

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from manycl.drivers.driver import DriverError
 from manycl.drivers.opencl.real import compiled
+from manycl.stand_in.errors import error
+from manycl.stand_in.native_model import NativeModel
 
 if TYPE_CHECKING:
     from manycl.drivers.choice import OpenDevice
@@ -25,31 +28,37 @@ _ROUTES = {"gpu": 2, "accelerator": 1, "cpu": 0}
 
 
 def best(opened: Sequence[OpenDevice]) -> Any:
-    """The real device that does most: a GPU before others, the one with the most operations per second. Parts that
-    make up a whole device count as that device."""
+    """The real device that does most: a GPU before others, the one with the most operations per second. Parts count as
+    the device that they are parts of, which does it, as PoCL's parts end the process where images are read. Where there
+    are only native devices, and no OpenCL driver beside them, what answers for these."""
     groups: dict[int, list[OpenDevice]] = {}
     for one in opened:
-        parent = _parent(_handle(one))
-        groups.setdefault(parent.int_ptr if parent is not None else _handle(one).int_ptr, []).append(one)
+        handle = handle_of(one)
+        parent = _parent(handle)
+        number = 0 if isinstance(handle, NativeModel) else handle.int_ptr if parent is None else parent.int_ptr
+        groups.setdefault(number, []).append(one)
 
-    def power(group: list[OpenDevice]) -> tuple[bool, int, float]:
-        device = group[0].device
-        return not device.simulator, _ROUTES.get(device.kind, 0), sum(one.device.flops for one in group)
+    def power(group: list[OpenDevice]) -> tuple[bool, bool, int, float]:
+        device, is_real = group[0].device, not isinstance(handle_of(group[0]), NativeModel)
+        return is_real, not device.simulator, _ROUTES.get(device.kind, 0), sum(one.device.flops for one in group)
 
     chosen = max(groups.values(), key=power)
-    parent = _parent(_handle(chosen[0]))
-    if parent is not None and sum(one.device.compute_units for one in chosen) >= parent.max_compute_units:
-        return parent
-    return _handle(max(chosen, key=lambda one: one.device.flops))
+    handle = handle_of(chosen[0])
+    parent = _parent(handle)
+    return handle if parent is None else parent
 
 
-def _handle(one: OpenDevice) -> Any:
-    return one.handle.cl  # type: ignore[attr-defined]  # OpenCL is the only kind of driver that programs of its API ask
+def handle_of(one: OpenDevice) -> Any:
+    """PyOpenCL's device for one of manycl's; what answers for a native one that no OpenCL driver shows."""
+    try:
+        return one.handle.cl  # type: ignore[attr-defined]  # (native devices have it, too)
+    except DriverError:
+        return NativeModel(one.device)
 
 
 def _parent(device: Any) -> Any:
     try:
-        return device.parent_device
+        return None if isinstance(device, NativeModel) else device.parent_device
     except compiled.Error:
         return None
 
@@ -64,6 +73,9 @@ class OneDevice:
 
     @cached_property
     def context(self) -> Any:
+        """Raises RuntimeError (PyOpenCL's) where there is no real device."""
+        if isinstance(self.device, NativeModel):
+            raise error("INVALID_OPERATION", "manycl", self.device.missing)
         return compiled.Context([self.device])
 
     @cached_property

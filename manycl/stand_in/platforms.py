@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property, reduce
 from typing import Any
 
 from manycl import __version__
+from manycl.drivers.driver import DriverError
 from manycl.drivers.opencl.real import cl, compiled
 from manycl.stand_in.errors import error
 from manycl.stand_in.objects import OpenCLObject
@@ -147,7 +149,10 @@ def _names_of(platform: Any) -> list[str]:
     """What manycl calls the devices of a real platform."""
     from manycl.drivers.survey import survey
 
-    handles = {root.handle.cl.int_ptr: root.device.name for root in survey().roots}  # type: ignore[attr-defined]
+    handles = {}
+    for root in survey().roots:
+        with suppress(DriverError):  # no OpenCL driver shows it
+            handles[root.handle.cl.int_ptr] = root.device.name  # type: ignore[attr-defined]
     return [handles[d.int_ptr] for d in platform.get_devices() if d.int_ptr in handles]
 
 

@@ -1,6 +1,8 @@
 """Programs: read by manycl's analysis, and built by the best real device, whose compiler's words are the program's.
 
-What the analysis cannot read, or has no source, is run on that device alone.
+What the analysis cannot read, or has no source, is run on that device alone. What it reads, and native devices can
+compile, is built for that device when it is asked for something that nobody else knows: building takes it longer than
+reading.
 """
 
 from __future__ import annotations
@@ -8,16 +10,18 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manycl.analysis import ProgramFacts, parse_program
 from manycl.analysis.included import included
-from manycl.drivers.opencl.real import compiled
+from manycl.drivers.opencl.real import cl, compiled
 from manycl.errors import ManyclError
 from manycl.front import program as front
 from manycl.graph.launch import find_kernel
 from manycl.stand_in.contexts import Context
 from manycl.stand_in.errors import error
+from manycl.stand_in.native_model import NativeModel, build_info, compiles
 from manycl.stand_in.objects import OpenCLObject
 from manycl.stand_in.platforms import Device
 
@@ -25,16 +29,23 @@ if TYPE_CHECKING:
     from manycl.stand_in.kernels import Kernel
 
 _INFO = compiled.program_info
+_BUILD_ROUTINE = "clBuildProgram"
 _KIND = compiled.program_kind
 _SIGNATURE = b"manycl program 2\n"
+_OWN_HEADERS = str(Path(str(cl.__file__)).parent)
 _CACHE_DEFEATED = re.compile(r"\n\n__constant int pyopencl_defeat_cache_[0-9a-f]{32} = 0;\Z")
 """What PyOpenCL's own cache adds to sources, so that no other one knows them."""
 _NOT_READ = "its program has no source that manycl can read"
 
 
+def _stays(key: tuple[Any, ...] | None) -> bool:
+    """Whether what decides a binary is known, and all files that its text includes are PyOpenCL's own, which stay."""
+    return key is not None and all(file.startswith(_OWN_HEADERS) for file in key[2])
+
+
 class _Program(OpenCLObject):
     """``facts``: what the analysis has found out, once it is built (None: it runs on one device alone, for the
-    ``reason``)."""
+    ``reason``). ``is_native``: it is built for native devices, and not yet for the real one."""
 
     def __init__(self, context: Context, source: Any, binaries: Sequence[bytes] | None = None) -> None:
         self.own_context = context
@@ -46,6 +57,8 @@ class _Program(OpenCLObject):
         self._real: Any = None
         self._is_kept = False  # whether others may have the same real program
         self._options = b""  # that it was built with, also before it was a binary
+        self._later: bytes | None = None  # options that the real one is still to be built with
+        self._words = ""  # of the analysis, where there is no real device to say what is wrong
         if binaries is None:
             text = source.decode() if isinstance(source, bytes | bytearray) else str(source)
             self._text = _CACHE_DEFEATED.sub("", text)
@@ -67,7 +80,7 @@ class _Program(OpenCLObject):
         program = cls.__new__(cls)
         program.own_context, program.facts, program.reason = context, None, _NOT_READ
         program._kernels, program._text, program._kind, program._real = {}, None, kind, real
-        program._is_kept, program._options = False, b""
+        program._is_kept, program._options, program._later, program._words = False, b"", None, ""
         return program
 
     @classmethod
@@ -80,8 +93,16 @@ class _Program(OpenCLObject):
     def real(self) -> Any:
         """The program of the best real device."""
         if self._real is None:
-            self._real = compiled._Program(self.own_context.real, self._text)
+            made = compiled._Program(self.own_context.real, self._text)
+            if self._later is not None:
+                made._build(self._later, None)
+                self._later = None
+            self._real = made
         return self._real
+
+    @property
+    def is_native(self) -> bool:
+        return self._later is not None
 
     def kind(self) -> Any:
         return self._kind
@@ -102,15 +123,32 @@ class _Program(OpenCLObject):
         if known is not None:
             self._real, self.facts, self._kernels = known
             self._is_kept = True
+            self._later = options if self._real is None else None
             return
         self._part()
-        self.real._build(options, None)
-        facts = self.facts = self._read(options)
+        self._later = None
+        facts = self._read(options)
+        runtime = self.own_context.runtime
+        if facts is not None and (isinstance(runtime.one.device, NativeModel) or compiles(runtime, facts)):
+            self._real, self._later = None, options
+        if not (self.is_native and _stays(key)):
+            self._build_real(facts, options)
+        self.facts = facts
         if key is not None and facts is not None:
             self._is_kept = True
             builds.keep(key, (self._real, facts, self._kernels))
 
-    def _key(self, options: bytes) -> tuple[object, ...] | None:
+    def _build_real(self, facts: ProgramFacts | None, options: bytes) -> None:
+        """Build it for the real device now: it may have to run it, or files that the text includes may change."""
+        if isinstance(self.own_context.runtime.one.device, NativeModel) and self._text is not None:
+            if facts is None:
+                raise error("BUILD_PROGRAM_FAILURE", _BUILD_ROUTINE, self._words or self.reason)
+        elif self.is_native:
+            self.real  # noqa: B018
+        else:
+            self.real._build(options, None)
+
+    def _key(self, options: bytes) -> tuple[Any, ...] | None:
         """What decides the binary; None where that is not known."""
         if self._text is None:
             return None
@@ -133,6 +171,7 @@ class _Program(OpenCLObject):
             facts = parse_program(self._text, options=[*shlex.split(options.decode()), "-I."])
         except ManyclError as failure:
             self.reason = f"the analysis cannot read its program: {failure.message.splitlines()[0]}"
+            self._words = str(failure)
             return None
         if facts.shared:  # each device would have one of its own
             self.reason = facts.shared[0]
@@ -141,6 +180,7 @@ class _Program(OpenCLObject):
 
     def compile(self, options: bytes = b"", devices: Any = None, headers: Sequence[tuple[str, _Program]] = ()) -> None:
         self._part()
+        self._later = None
         self.real.compile(options, None, [(name, program.real) for name, program in headers])
 
     @staticmethod
@@ -164,7 +204,7 @@ class _Program(OpenCLObject):
     def all_kernels(self) -> list[Kernel]:
         from manycl.stand_in.kernels import Kernel
 
-        names = str(self.real.get_info(_INFO.KERNEL_NAMES)).split(";")
+        names = str(self.get_info(_INFO.KERNEL_NAMES)).split(";")
         return [Kernel(self, name) for name in names if name]
 
     # information
@@ -182,6 +222,14 @@ class _Program(OpenCLObject):
             return self._binaries()
         if param == _INFO.BINARY_SIZES:
             return [len(binary) for binary in self.get_info(_INFO.BINARIES)]
+        if self.is_native and self.facts is not None:
+            names = tuple(self.facts.kernels)
+            if param == _INFO.NUM_KERNELS:
+                return len(names)
+            if param == _INFO.REFERENCE_COUNT:
+                return 1
+            if param == _INFO.KERNEL_NAMES:
+                return ";".join(names)
         return self.real.get_info(param)
 
     def _binaries(self) -> list[bytes]:
@@ -190,7 +238,16 @@ class _Program(OpenCLObject):
             return [bytes(binary) for binary in self.real.get_info(_INFO.BINARIES)[:1]]
         return [_SIGNATURE + self._options + b"\0" + self._text.encode()]
 
+    def own_build_info(self) -> dict[int, Any]:
+        """What is known of its last build without asking a real device."""
+        if self.is_native or (self._words and self._real is None):
+            return build_info(self.is_native, self._options.decode(), self._words)
+        return {}
+
     def get_build_info(self, device: Device, param: int) -> Any:
+        own = self.own_build_info()
+        if param in own:
+            return own[param]
         return self.real.get_build_info(self.own_context.runtime.one.device, param)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from manycl.drivers.driver import Bytes
 from manycl.drivers.opencl.real import compiled
 from manycl.front import events as front
-from manycl.front.program import Program
+from manycl.front.program import Kernel, Program
 from manycl.stand_in.contexts import CommandQueue
 from manycl.stand_in.errors import error, translated
 from manycl.stand_in.events import Event, submit
@@ -31,14 +31,8 @@ __kernel void copy_rectangle(__global uchar *target, __global const uchar *sourc
 
 
 @cache
-def _program() -> Program:
-    return Program(_SOURCE, path="copy_rectangle.cl")
-
-
-@lru_cache(4096)
-def _number(value: int) -> np.uint64:
-    """The same object each time, which launches that come again do not look at."""
-    return np.uint64(value)
+def _kernel() -> Kernel:
+    return Program(_SOURCE, path="copy_rectangle.cl").kernel("copy_rectangle")
 
 
 class Rectangle(NamedTuple):
@@ -70,8 +64,13 @@ def _triple(values: Sequence[int], missing: int, what: str) -> tuple[int, int, i
 
 def rectangle(origin: Sequence[int], region: Sequence[int], pitches: Sequence[int] | None, nbytes: int) -> Rectangle:
     """Of ``nbytes`` of memory. Raises LogicError for one that OpenCL does not have, or that is not inside."""
+    return _rectangle(tuple(origin), tuple(region), tuple(pitches or ()), nbytes)
+
+
+@lru_cache(1024)
+def _rectangle(origin: Sequence[int], region: Sequence[int], pitches: Sequence[int], nbytes: int) -> Rectangle:
     shape, start = _triple(region, 1, "region"), _triple(origin, 0, "origin")
-    given = [*map(int, pitches or ()), 0, 0]
+    given = [*map(int, pitches), 0, 0]
     row = given[0] or shape[0]
     depth = given[1] or row * shape[1]
     found = Rectangle(shape, start[2] * depth + start[1] * row + start[0], row, depth)
@@ -151,14 +150,19 @@ def _enqueue_copy_buffer_rect(
             raise error("INVALID_VALUE", routine)
         if _meet(of, read.offset, to, written.offset):
             raise error("MEM_COPY_OVERLAP", routine)
-    numbers = [_number(n) for n in (to.first, to.row, to.slice, of.first, of.row, of.slice)]
+    numbers = _numbers(to, of)
 
     def enqueue() -> front.Event:
         with translated(routine):
-            kernel = _program().kernel("copy_rectangle")
-            return kernel(source.runtime.queue, to.shape, None, written, read, *numbers)
+            return _kernel()(source.runtime.queue, to.shape, None, written, read, *numbers)
 
     return submit(queue, _TYPE.COPY_BUFFER_RECT, wait_for, enqueue)
+
+
+@lru_cache(1024)
+def _numbers(to: Rectangle, of: Rectangle) -> tuple[np.uint64, ...]:
+    """The kernel's. They are the same objects each time, which launches that come again do not look at."""
+    return tuple(map(np.uint64, (to.first, to.row, to.slice, of.first, of.row, of.slice)))
 
 
 def _meet(one: Rectangle, one_offset: int, other: Rectangle, other_offset: int) -> bool:

@@ -23,7 +23,7 @@ from manycl.graph.copies import Place
 from manycl.kept import Kept
 from manycl.run.backends.host_bytes import copy_bytes
 from manycl.stand_in.errors import translated
-from manycl.stand_in.one_device import OneDevice, best
+from manycl.stand_in.one_device import OneDevice, best, handle_of
 from manycl.stand_in.shared import SharedMemory
 
 
@@ -36,7 +36,7 @@ class Runtime:
         self.queue = Queue(devices, policy=policy)
         self.session = self.queue.session
         self.one = OneDevice(best(self.session.opened))
-        self.handles: tuple[Any, ...] = tuple([one.handle.cl for one in self.session.opened])  # type: ignore[attr-defined]
+        self.handles: tuple[Any, ...] = tuple([handle_of(one) for one in self.session.opened])
         self.shared = SharedMemory()
         self.whole: Counter[tuple[str, int, str]] = Counter()
         self.builds: Kept[tuple[object, ...], tuple[Any, Any, dict[str, Any]]] = Kept(64)
@@ -52,7 +52,10 @@ class Runtime:
     def finish(self) -> None:
         """Until all that was enqueued has ended."""
         with translated("clFinish"):
-            self.queue.finish()
+            if self._shares:
+                self.queue.catch_up()
+            else:
+                self.queue.finish()
         self.waited()
 
     def waited(self) -> None:
@@ -65,7 +68,10 @@ class Runtime:
     def load(self, array: Array, offset: int, out: Bytes) -> None:
         """Bytes of an array, from ``offset`` on, once what was enqueued has run."""
         with translated("clEnqueueReadBuffer"):
-            self.queue.finish_for(Place(array.buffer, array.offset + offset, len(out)))
+            if self._shares:
+                self.queue.catch_up()
+            else:
+                self.queue.finish_for(Place(array.buffer, array.offset + offset, len(out)))
             copy_bytes(out, self._part(array, offset, len(out)))
 
     def _part(self, array: Array, offset: int, nbytes: int) -> Bytes:
@@ -78,7 +84,7 @@ class Runtime:
         """Bytes of the host, as they are now, to an array from ``offset`` on: behind what was enqueued with it. None if
         that is done."""
         with translated("clEnqueueWriteBuffer"):
-            if self.queue.uses(array):
+            if self.queue.uses(array) and not (self._shares and self.queue.is_caught_up):
                 staged = self.queue.empty(len(data), np.uint8, name="written")
                 copy_bytes(self.session.buffers.overwrite(staged.buffer.key), data)
                 return self.queue.copy(array, staged, byte_count=len(data), dst_offset=offset, name="write")

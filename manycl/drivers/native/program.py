@@ -130,7 +130,8 @@ class CompiledKernel:
         """As of NativeKernel."""
         if self.required is not None:
             return self.required[: len(global_size)]
-        left = _CHOSEN
+        is_together = self.program.facts.kernels[self.name].uses_barrier  # then it may take all items for one group
+        left = self.most_items if is_together else _CHOSEN
         found = []
         for size in global_size:
             each = next(d for d in range(min(size, left), 0, -1) if size % d == 0)

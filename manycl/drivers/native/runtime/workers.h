@@ -126,22 +126,28 @@ static void call_more(struct device *device, struct slot *slot, struct call *cal
         slot->wanted = call_one(device, call) ? slot->wanted - 1 : 0;
 }
 
-/* Take blocks until there is none left (`drained`), or a command is ready; the command, if it is complete by that. */
-static struct command *take_part(struct worker *worker, struct slot *slot, u32 *drained) {
+/* Run the next block of a share: how many units it had. */
+static u64 run_block(struct worker *worker, struct slot *slot, struct share *share) {
+    u64 first = 0, count = take_block(slot, share, &first);
+    if (!count) return 0;
+    u64 from = slot->base + first * slot->unit, to = least_of(from + count * slot->unit, slot->groups);
+    run(worker, slot->command, from, to);
+    return count;
+}
+
+/* Take blocks until there is none left (`drained`), or a command is ready; the command, if it is complete by that. Who
+   has opened the slot begins with the first groups: kernels that sum up in place, each group leaving its result among
+   the first elements, have those read by then, as on other drivers. */
+static struct command *take_part(struct worker *worker, struct slot *slot, u32 is_opener, u32 *drained) {
     struct device *device = worker->device;
     struct command *command = slot->command;
-    u64 start = now(), done = 0, first = 0;
+    u64 start = now(), done = is_opener ? run_block(worker, slot, &slot->shares[0]) : 0;
     *drained = 0;
     for (u32 i = 0; i < device->count && !*drained;) { /* shares only shrink: one that was empty need not be asked again */
-        u64 count = take_block(slot, &slot->shares[(worker->index + i) % device->count], &first);
-        if (!count) {
-            *drained = ++i == device->count;
-            continue;
-        }
-        u64 from = slot->base + first * slot->unit, to = least_of(from + count * slot->unit, slot->groups);
-        run(worker, command, from, to);
+        if (done && peek(&device->ready)) break;
+        u64 count = run_block(worker, slot, &slot->shares[(worker->index + i) % device->count]);
+        if (!count) *drained = ++i == device->count;
         done += count;
-        if (peek(&device->ready)) break;
     }
     if (!done) return NULL;
     u64 busy = add(&slot->busy, now() - start);
@@ -186,12 +192,13 @@ static struct slot *enter(struct device *device) {
 struct work {
     struct slot *slot;
     struct command *command;
+    u32 is_opener; /* of the slot */
 };
 
 /* With the lock. A worker that comes from a ready command turns to an open slot first, so that neither waits long. */
 static struct work choose(struct worker *worker, struct call *call) {
     struct device *device = worker->device;
-    struct work work = {NULL, NULL};
+    struct work work = {NULL, NULL, 0};
     if (worker->was_ready) work.slot = enter(device);
     if (!work.slot) work.command = pop_ready(device);
     if (!work.slot && !work.command) work.slot = enter(device);
@@ -202,7 +209,7 @@ static struct work choose(struct worker *worker, struct call *call) {
         command->start = now();
         if (command->shape) command->cost = peek(&command->shape->cost);
         if (command->groups > 1 && (!command->cost || (double)command->cost * (double)command->groups > LITTLE * 1024.0))
-            work = (struct work){open_slot(device, command, command->groups), NULL};
+            work = (struct work){open_slot(device, command, command->groups), NULL, 1};
     }
     if (work.slot) call_more(device, work.slot, call);
     return work;
@@ -217,12 +224,12 @@ static struct command *perform(struct worker *worker, struct work *work, u32 *dr
         if (!left) return command;
         struct call call = {0};
         take(&device->lock);
-        *work = (struct work){open_slot(device, command, left), NULL};
+        *work = (struct work){open_slot(device, command, left), NULL, 0};
         call_more(device, work->slot, &call);
         give(&device->lock);
         ring(&call);
     }
-    return take_part(worker, work->slot, drained);
+    return take_part(worker, work->slot, work->is_opener, drained);
 }
 
 /* Look for news until there are some, or it has been too long since the worker had work: whether it has. */
@@ -273,7 +280,7 @@ static void *begin(void *argument) {
     struct worker *worker = argument;
     struct device *device = worker->device;
     struct command *over = NULL;
-    struct work work = {NULL, NULL};
+    struct work work = {NULL, NULL, 0};
     u32 drained = 0, spun = 0, tired = 0;
     u64 since = now();
     settle(worker);

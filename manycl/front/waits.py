@@ -1,0 +1,84 @@
+"""Waits for what a queue has given a device, which goes on being given more."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from manycl.errors import LaunchError
+from manycl.front.enqueued import Enqueued
+from manycl.front.recording import underway
+
+if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+    from manycl.run.recurring import Recurring
+    from manycl.run.session import Session
+
+LONGEST = 1 << 14
+"""Commands of a flight that is not ended when one of them is waited for: it keeps what tells of each of them."""
+
+
+class Waits:
+    """Of a queue (:class:`manycl.front.running.RunningQueue`, which ends what does not go on)."""
+
+    session: Session
+    enqueued: Enqueued
+    preparing: dict[int, Enqueued]
+    lock: threading.RLock
+    _recurring: Recurring
+    _taken: deque[Enqueued]
+    _failure: BaseException | None
+
+    def finish(self) -> None:
+        raise NotImplementedError
+
+    def _complete(self, last: Enqueued | None) -> None:
+        raise NotImplementedError
+
+    def refuse_while_preparing(self) -> None:
+        """Raise LaunchError if the calling thread is preparing a graph of this queue."""
+        if self.preparing and threading.get_ident() in self.preparing:
+            raise LaunchError(
+                "a graph is being prepared: results can be asked for when its `with` block has ended",
+                hint="Queue.read and Queue.write enqueue copies that are part of the graph",
+            )
+
+    def wait_for(self, enqueued: Enqueued, node: int) -> None:
+        """Until a node has ended, whatever has become of it; raises what went wrong with what had to be run for it."""
+        with self.lock:
+            if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
+                return
+        flight = enqueued.flight
+        if flight is not None and node < flight.waited:
+            return
+        if flight is not None and node < len(flight.given) and node <= LONGEST:
+            is_last = node == len(enqueued) - 1  # and a flight has to end some time
+            if not is_last or (flight.is_short and flight.is_young and not underway):
+                self.session.refuse_host_functions()
+                if flight.wait_for(node):
+                    return
+        self._complete(enqueued)
+
+    def catch_up(self) -> bool:
+        """As ``finish``, but where the only device has been given little, this goes on being one run: whether all that
+        was given is waited for, and nothing has been noted of it. For who does not look at runs, and whose memory the
+        device computes in."""
+        enqueued = self.enqueued
+        flight = enqueued.flight
+        if flight is not None and flight.is_light and self._recurring.is_alone and not underway:
+            self.session.refuse_host_functions()
+            is_all = not (self._taken or self.preparing or enqueued.builder.nodes or self._failure is not None)
+            if is_all and flight.wait_for(len(flight.given) - 1):
+                return True
+        self.finish()
+        return False
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether nothing is under way: all that was enqueued is the only device's, and has been waited for."""
+        with self.lock:
+            enqueued = self.enqueued
+            flight = enqueued.flight
+            if flight is None or self._taken or enqueued.builder.nodes or self.preparing:
+                return False
+            return flight.is_open and flight.waited == len(flight.given) and self._recurring.is_alone

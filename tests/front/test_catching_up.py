@@ -1,0 +1,96 @@
+"""``Queue.catch_up``: all is waited for, and the device's flight goes on as one run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import manycl as mc
+from manycl.errors import ManyclError
+from manycl.run.flight import FEW, LIGHT, SEVERAL
+
+SOURCE = """
+__kernel void add(__global int *x, __global const int *y, int by) { x[get_global_id(0)] += y[get_global_id(0)] + by; }
+"""
+N = 16
+_STEP = st.tuples(st.sampled_from(["add", "copy", "read", "write", "finish", "new"]), *[st.integers(0, 2)] * 2)
+
+
+def contents(queue: mc.Queue, array: mc.Array) -> np.ndarray:
+    """As programs for PyOpenCL read it, where devices compute in the host's memory."""
+    queue.catch_up()
+    return np.frombuffer(bytes(queue.session.buffers.host(array.buffer.key)), np.int32)
+
+
+@pytest.mark.parametrize("devices", ["native", "native/2", "opencl"])
+@settings(max_examples=25, deadline=None)
+@given(steps=st.lists(_STEP, min_size=1, max_size=60))
+def test_programs_see_what_numpy_sees(devices: str, steps: list[tuple[str, int, int]]) -> None:
+    program = mc.Program(SOURCE)
+    with mc.Queue(devices) as queue:
+        expected = [np.arange(N, dtype=np.int32) * (i + 1) for i in range(3)]
+        arrays = [queue.array(e) for e in expected]
+        for number, (what, one, two) in enumerate(steps):
+            if what == "add" and one != two:
+                program.add(queue, (N,), None, arrays[one], arrays[two], np.int32(number))
+                expected[one] = expected[one] + expected[two] + np.int32(number)
+            elif what == "copy" and one != two:
+                queue.copy(arrays[one], arrays[two])
+                expected[one] = expected[two].copy()
+            elif what == "read":
+                assert (contents(queue, arrays[one]) == expected[one]).all()
+            elif what == "write":
+                queue.catch_up()
+                if not queue.uses(arrays[one]) or queue.is_caught_up:
+                    data = queue.session.buffers.overwrite(arrays[one].buffer.key)
+                    np.frombuffer(data, np.int32)[:] = number
+                    expected[one] = np.full(N, number, np.int32)
+            elif what == "new":
+                arrays[one] = queue.array(np.full(N, number, np.int32))
+                expected[one] = np.full(N, number, np.int32)
+            elif what == "finish":
+                queue.finish()
+        for array, wanted in zip(arrays, expected, strict=True):
+            assert (array.get() == wanted).all()
+
+
+def test_a_flight_goes_on_and_ends_some_time() -> None:
+    program = mc.Program(SOURCE)
+    with mc.Queue("native") as queue:
+        x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+        went_on = 0
+        for number in range(3 * SEVERAL):
+            program.add(queue, (N,), None, x, y, np.int32(1))
+            went_on += queue.catch_up()
+            flight = queue.enqueued.flight
+            assert flight is None or len(flight.given) <= SEVERAL + 1
+            assert contents(queue, x)[0] == number + 1
+        assert went_on > 2 * SEVERAL
+
+
+@pytest.mark.parametrize(("count", "each"), [(4 * FEW, 64), (3, LIGHT // 2 + 4)])
+def test_arrays_that_are_dropped_are_not_kept_for_long(count: int, each: int) -> None:
+    program = mc.Program(SOURCE)
+    with mc.Queue("native") as queue:
+        y = queue.zeros(N, np.int32)
+        for _ in range(count):
+            program.add(queue, (N,), None, queue.zeros(each // 4, np.int32), y, np.int32(1))
+            queue.catch_up()
+            flight = queue.enqueued.flight
+            kept = list(flight.arrays.values()) if flight is not None else []
+            assert len(kept) <= FEW
+            assert sum(array.buffer.nbytes for array in kept) <= LIGHT
+
+
+def test_what_goes_wrong_is_told() -> None:
+    with mc.Queue("native") as queue:
+        x = queue.array(np.arange(N, dtype=np.int32))
+
+        def fails(v: np.ndarray) -> None:
+            raise ValueError("no")
+
+        queue.call(fails, x)
+        with pytest.raises((ManyclError, ValueError)):
+            queue.catch_up()
