@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from manycl.analysis.tree import Node
+from manycl.analysis.work_group.blocking import Strips
 from manycl.analysis.work_group.contexts import Mode
 from manycl.analysis.work_group.parts import (
     CutBranch,
@@ -39,12 +40,15 @@ class GroupEmitter(Texts):
     _loops: list[int] = field(default_factory=list)  # masked loops: how many masks there were outside of each
     _counter: int = 0
     _twice: int = 0
+    _within: int = 0  # cut loops around what is written
+    _strips: Strips = field(init=False)
 
     # parts
 
     def body(self, parts: list[Part]) -> str:
         """The statements of the group function, its arrays included."""
         self._alive = self._must_count(parts)
+        self._strips = Strips(self)
         written = [
             variable
             for variable in self.contexts.variables.values()
@@ -64,7 +68,15 @@ class GroupEmitter(Texts):
             self._masks.append("@alive")
         text = self._parts(parts)
         opening = f"@ITEMS {start} @END\n" if start else ""
-        return "\n".join(self.arrays) + "\n" + opening + text
+        whole = opening + text
+        if self._strips.loops:
+            whole = self._strips.resumed(whole)
+        return "\n".join(self.arrays) + "\n" + whole
+
+    @property
+    def put_away(self) -> str:
+        """The members of a structure for a tile that is put away at a loop's head; "" where none is."""
+        return self._strips.members if self._strips.loops else ""
 
     def _must_count(self, parts: list[Part]) -> bool:
         """Whether some work-items may return while others go on to further regions."""
@@ -119,7 +131,10 @@ class GroupEmitter(Texts):
 
     def _loop(self, part: CutLoop) -> str:
         head = part.head
+        is_outermost = not self._within and not self._masks
+        self._within += 1
         body = f"{{\n{self._parts(part.parts)}\n}}"
+        self._within -= 1
         if part.node.kind == "WHILE_STMT":
             assert head.condition is not None
             return f"while ({self.words(head.condition)}) {body}"
@@ -129,6 +144,8 @@ class GroupEmitter(Texts):
         init, condition, step = (
             self.words(node).rstrip().rstrip(";") if node is not None else "" for node in part.heads()
         )
+        if is_outermost and self._strips.may_be_cut(part):
+            return self._strips.loop(part, (init, condition, step), body)
         return f"for ({init}; {condition}; {step}) {body}"
 
     # regions

@@ -16,7 +16,8 @@ MOST_UNROLLED = 32
 class GroupEntry:
     """``tile``: the most work-items that are run together, in each dimension: a work-group where its kernel is
     ``sized``, else any part of the NDRange. ``kept``: they have context arrays. ``cut``: the kernel's body is in
-    several parts. ``lanes``: 4-byte values in a vector."""
+    several parts. ``lanes``: 4-byte values in a vector. ``put_away``: what tiles keep that are run in strips
+    (``blocking``), as members of a structure."""
 
     unit: Unit
     kernel: Function
@@ -25,6 +26,7 @@ class GroupEntry:
     kept: bool
     cut: bool
     lanes: int
+    put_away: str = ""
 
     def text(self, body: str) -> str:
         """The group function, for full tiles with sizes that are constants and for others, and the entry."""
@@ -32,19 +34,35 @@ class GroupEntry:
         texts = [parameter_text(self.unit, variable) for variable in variables]
         parameters = "".join(f"{specifiers}{declarator}, " for specifiers, declarator in texts)
         signature = f"({parameters}const struct @group @w, const int @n0, const int @n1, const int @n2)"
-        extent = "[{2}][{1}][{0}]".format(*self.tile) if self.kept else ""
-        found = [f"#define @EXTENT {extent}\n#define @END }}\n", self._macros("@n0", "@n1", "@n2", False)]
+        found = [
+            "#define @END }\n#define @IN_STRIPS 0\n",
+            self._extent(self.tile),
+            self._macros("@n0", "@n1", "@n2", False),
+        ]
         # whatever is not full is rare where work-groups are run: it is kept out of the way
         found.append(
             f"static {'__attribute__((noinline)) ' if self.sized else ''}void @part{signature} {{\n{body}\n}}\n"
         )
-        if self._has_full:
-            found.append("#undef @ITEMS\n#undef @ITEMS_CHECKED\n#undef @ALL\n")
-            x, y, z = map(str, self.tile)
-            found.append(self._macros(x, y, z, True))
-            found.append(f"static void @full{signature} {{\n{body}\n}}\n")
+        if self.put_away:
+            found += self._full("@slim", (self.lanes, *self.tile[1:]), "void", signature, body)
+            found += ["#undef @IN_STRIPS\n#define @IN_STRIPS 1\n", self._extent(self.tile)]
+            found.append(f"struct @tile {{ {self.put_away} }} __attribute__((aligned(64)));\n")
+            signature = signature[:-1] + ", struct @tile *@t)"
+            found += self._full("@full", self.tile, "__attribute__((noinline)) int", signature, body)
+        elif self._has_full:
+            found += self._full("@full", self.tile, "void", signature, body)
         structs = (f"struct @a{i} {{ {words[0]}{words[1]}; }};\n" for i, words in enumerate(texts))
         return "".join((*found, *structs, self._entry(variables)))
+
+    def _extent(self, tile: tuple[int, int, int]) -> str:
+        extent = "[{2}][{1}][{0}]".format(*tile) if self.kept else ""
+        return f"#undef @EXTENT\n#define @EXTENT {extent}\n"
+
+    def _full(self, name: str, tile: tuple[int, int, int], result: str, signature: str, body: str) -> list[str]:
+        """A function for tiles of one size."""
+        x, y, z = map(str, tile)
+        macros = "#undef @ITEMS\n#undef @ITEMS_CHECKED\n#undef @ALL\n" + self._macros(x, y, z, True)
+        return [self._extent(tile), macros, f"static {result} {name}{signature} {{\n{body}\n}}\n"]
 
     @property
     def _has_full(self) -> bool:
@@ -52,9 +70,9 @@ class GroupEntry:
 
     def _macros(self, x: str, y: str, z: str, full: bool) -> str:
         """The loops over work-items."""
-        width, height, depth = self.tile
-        blocked = full and self.cut and self.kept and width % self.lanes == 0
-        unrolled = blocked and width // self.lanes * height * depth <= MOST_UNROLLED
+        _, height, depth = self.tile
+        blocked = full and self.cut and self.kept and int(x) % self.lanes == 0
+        unrolled = blocked and int(x) // self.lanes * height * depth <= MOST_UNROLLED
         outer = '_Pragma("clang loop unroll(full)") ' if unrolled else ""
         above = f"{outer}for (int @z = 0; @z < {z if depth > 1 else 1}; @z++) "
         above += f"{outer}for (int @y = 0; @y < {y if height > 1 else 1}; @y++) "
@@ -83,10 +101,11 @@ class GroupEntry:
             "LX": str(self.tile[0]),
             "LY": str(self.tile[1]),
             "LZ": str(self.tile[2]),
+            "NX": str(self.lanes),
             "FULL": "@full" if self._has_full else "@part",
             "SIZES": ", ".join(map(str, self.tile)) if self._has_full else "n0, n1, n2",
         }
-        template = _SIZED if self.sized else _ANY
+        template = _SIZED if self.sized else _BLOCKS if self.put_away else _ANY
         return re.sub("|".join(rf"\b{name}\b" for name in texts), lambda m: texts[m.group()], template)
 
 
@@ -123,9 +142,10 @@ _SIZED = (
 }
 """
 )
-_ANY = """
+_LEAST = """
 static inline __attribute__((always_inline)) ulong @least(ulong a, ulong b) { return a < b ? a : b; }
-""" + (
+"""
+_ANY = _LEAST + (
     _HEAD
     + """  const ulong *l = r->local_size;
   w.group[0] = w.group[1] = w.group[2] = 0;
@@ -150,6 +170,42 @@ static inline __attribute__((always_inline)) ulong @least(ulong a, ulong b) { re
           if (n0 == LX && n1 == LY && n2 == LZ) FULL(VALUES w, SIZES);
           else @part(VALUES w, n0, n1, n2);
         }
+  }
+}
+"""
+)
+_BLOCKS = (
+    _LEAST
+    + """
+const uint manycl_tile[3] = {LX, LY, sizeof(struct @tile)};
+"""
+    + _HEAD
+    + """  const ulong *l = r->local_size;
+  w.group[0] = w.group[1] = w.group[2] = 0;
+  w.items[0] = w.items[1] = w.items[2] = 1;
+  for (ulong g = first; g < end; g++) {
+    const ulong g0 = g % r->groups[0], rest = g / r->groups[0], g1 = rest % r->groups[1], g2 = rest / r->groups[1];
+    const ulong x0 = g0 * l[0], y0 = g1 * l[1], end0 = @least(x0 + l[0], r->global_size[0]);
+    const ulong end1 = @least(y0 + l[1], r->global_size[1]), end2 = @least((g2 + 1) * l[2], r->global_size[2]);
+    for (ulong z = g2 * l[2]; z < end2; z++)
+      for (ulong turn = 0, left = 1; left; turn++) {
+        struct @tile *tile = (struct @tile *)frame;
+        left = 0;
+        for (ulong x = x0; x < end0; x += LX)
+          for (ulong y = y0; y < end1; y += LY) {
+            const int n0 = @least(LX, end0 - x), n1 = @least(LY, end1 - y), full = n0 == LX && n1 == LY;
+            w.base[0] = r->offset[0] + x; w.base[1] = r->offset[1] + y; w.base[2] = r->offset[2] + z;
+            if (full) {
+              if (!turn) tile->at = 0;
+              if (!turn || tile->at) left += @full(VALUES w, LX, LY, 1, tile);
+              tile++;
+            } else if (!turn) {
+              int done = 0;
+              for (; n1 == LY && n0 - done >= NX; done += NX, w.base[0] += NX) @slim(VALUES w, NX, LY, 1);
+              if (done < n0) @part(VALUES w, n0 - done, n1, 1);
+            }
+          }
+      }
   }
 }
 """

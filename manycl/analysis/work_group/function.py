@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from manycl.analysis.rewrite import apply_edits, unused_prefix
 from manycl.analysis.tree import Function, Unit
-from manycl.analysis.work_group.contexts import Contexts, Mode
+from manycl.analysis.work_group.blocking import register_tile
+from manycl.analysis.work_group.contexts import Contexts
 from manycl.analysis.work_group.emit import GroupEmitter
 from manycl.analysis.work_group.entry import GroupEntry, is_local
 from manycl.analysis.work_group.inline import inlined
@@ -18,8 +19,6 @@ from manycl.analysis.work_group.uniformity import Uniformity, no_recursion
 
 ENTRY = "manycl_entry"
 """The name of the function in a shared object that runs work-groups."""
-REGISTERS = 16
-"""Vectors that a tile of work-items may fill with what it keeps: half of the widest machine's registers."""
 _ANY_NUMBER = 1 << 30  # of work-items that nothing is kept of
 _OF_GROUPS = re.compile(r"get_(local|group|enqueued_local|num_groups)|(work_group_)?barrier|async_work|wait_group")
 _SPACES = ("__global", "global", "__local", "local", "__private", "private", "__generic", "generic")
@@ -90,10 +89,12 @@ class _GroupWriter:
                 break
             uniformity.demote(contexts.demoted)
         cut = len(parts) > 1 or any(not isinstance(part, ParallelRegion) for part in parts)
-        body = GroupEmitter(unit, kernel, contexts, queries).body(parts)
+        emitter = GroupEmitter(unit, kernel, contexts, queries)
+        body = emitter.body(parts)
         kept = "@EXTENT" in body
         tile = self._tile(sized, kept, cut, cutter.has_columns, contexts)
-        entry = GroupEntry(unit, kernel, tile, sized, kept, cut, self.lanes)
+        put_away = emitter.put_away if not sized and tile[1] > 1 else ""
+        entry = GroupEntry(unit, kernel, tile, sized, kept, cut, self.lanes, put_away)
         text = self._text(queries, entry.text(body))
         defined = frozenset(function.name for function in queries.reached.values())
         return WorkGroupFunction(kernel.name, text, "", sized, defined)
@@ -129,13 +130,12 @@ class _GroupWriter:
             return self.local_size
         if not kept:
             return _ANY_NUMBER, 1, 1
-        arrays = sum(mode == Mode.COPIED for mode in contexts.modes.values())
-        rows = 1 if self.local_size[1] == 1 else max(1, REGISTERS // max(1, arrays))
-        if rows == 1:
+        across, rows = register_tile(contexts, self.lanes)
+        if rows == 1 or self.local_size[1] == 1:
             if columns:  # few, so that the lines of a turn are still in the cache in the next one
                 return self.lanes, 1, 1
             return self.lanes * (8 if cut else 16), 1, 1
-        return self.lanes, rows, 1
+        return self.lanes * across, rows, 1
 
     def _text(self, queries: Queries, groups: str) -> str:
         head = (

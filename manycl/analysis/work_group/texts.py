@@ -138,22 +138,27 @@ class Texts:
 
     def _declare_arrays(self) -> None:
         for variable in self.contexts.variables.values():
-            mode, name, type_ = self.contexts.modes[variable.ref], self.names[variable.ref], variable.node.type
+            mode = self.contexts.modes[variable.ref]
             if mode == Mode.PLACED:
                 self.arrays.append(f"{self.typed(variable, '_@', ' @EXTENT')};")
             elif mode == Mode.ELEMENTS:
                 self.arrays.append(f"{self.typed(variable, '_@')} @EXTENT;")
-            elif mode == Mode.COPIED and type_.kind == "vector":
-                self.arrays.append(f"{type_.base} {name}_@[{type_.lanes}] @EXTENT;")
-            elif mode == Mode.COPIED and type_.kind == "pointer":
-                self.arrays.append(f"ulong {name}_@ @EXTENT;")
             elif mode == Mode.COPIED:
-                self.arrays.append(f"{self.typed(variable, '_@', ' @EXTENT')};")
+                self.arrays.append(f"{self.context_array(variable)};")
             elif mode == Mode.TABLE and variable.value is not None:
                 words = self.unit.words(variable.value)
                 self.arrays.append(f"static const {self.typed(variable, '')} = {words};")
             elif mode == Mode.SHARED:
                 self.arrays.append(f"{self.typed(variable, '')} __attribute__((aligned(128)));")
+
+    def context_array(self, variable: Variable) -> str:
+        """The declaration of the array that a variable is copied in and out of; of vectors, an array of each lane."""
+        name, type_ = self.names[variable.ref], variable.node.type
+        if type_.kind == "vector":
+            return f"{type_.base} {name}_@[{type_.lanes}] @EXTENT"
+        if type_.kind == "pointer":
+            return f"ulong {name}_@ @EXTENT"
+        return self.typed(variable, "_@", " @EXTENT")
 
     def _declarations(self) -> list[Edit]:
         """Edits of declarations, wherever they stand."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
 from manycl.drivers.driver import DriverError, Source
+from manycl.drivers.native.blocks import Tiles
 from manycl.machine import Device
 
 ALIGNMENT = 128
@@ -25,10 +26,13 @@ class Parameter(NamedTuple):
 
 
 class NativeEntry(NamedTuple):
-    """``address`` of the function; ``frame``: bytes that it needs of one, local arguments not included."""
+    """``address`` of the function; ``frame``: bytes that it needs of one, local arguments not included. ``tiles``:
+    where work-groups are nothing to a kernel, and its function is called for blocks of the NDRange instead: what they
+    are made of."""
 
     address: int
     frame: int
+    tiles: Tiles | None = None
 
 
 class NativeKernel(Protocol):

@@ -164,10 +164,13 @@ class SetKernel:
                 f"kernel {self.kernel.name}: work-groups of {local} are larger than {self.most_items}", hint=_HINT
             )
         whole, each = ((*size, 1, 1)[:3] for size in (global_size, local))
-        groups = tuple(w // e for w, e in zip(whole, each, strict=True))
         wide = max(o + w for o, w in zip(offset, global_size, strict=True)) > _MOST_NARROW
         entry = self.kernel.entry((each[0], each[1], each[2]), dims, wide)
         frame, places = entry.frame, []
+        if entry.tiles is not None:
+            each = entry.tiles.block((whole[0], whole[1], whole[2]))
+            frame += entry.tiles.frame((each[0], each[1], each[2]))
+        groups = tuple(-(-w // e) for w, e in zip(whole, each, strict=True))
         for index, nbytes in self._local.items():
             frame = -(-frame // ALIGNMENT) * ALIGNMENT
             places.append((self._at[index] >> 3, frame))

@@ -12,6 +12,7 @@ from manycl.analysis.facts import ArgumentFacts, ProgramFacts
 from manycl.analysis.options import remaining_options
 from manycl.drivers.driver import BuildError, DriverError, Source
 from manycl.drivers.native import clang
+from manycl.drivers.native.blocks import tiles_of
 from manycl.drivers.native.compiled import NativeEntry, NativeKernel, Parameter
 from manycl.drivers.native.compiling import compile_kernels
 from manycl.drivers.native.elsewhere import NotNativeError
@@ -34,14 +35,15 @@ def build(source: Source, device: Device) -> CompiledProgram:
         facts = service.parse_program(source.text, options=options)
     except SourceError as error:
         raise BuildError(str(error)) from None
-    return CompiledProgram(facts)
+    return CompiledProgram(facts, device.compute_units)
 
 
 class CompiledProgram:
     """The kernels of a source."""
 
-    def __init__(self, facts: ProgramFacts) -> None:
+    def __init__(self, facts: ProgramFacts, threads: int) -> None:
         self.facts = facts
+        self.threads = threads
         self.lanes = _lanes()
 
     def kernel(self, name: str) -> NativeKernel:
@@ -122,7 +124,7 @@ class CompiledKernel:
             raise NotNativeError(f"kernel {self.name} is not compiled natively: {error}") from None
         address = ctypes.cast(library[ENTRY], ctypes.c_void_p).value
         assert address is not None
-        entry = NativeEntry(address, 0)
+        entry = NativeEntry(address, 0, tiles_of(library, self.program.threads))
         self._entries[key] = entry, library
         return entry
 

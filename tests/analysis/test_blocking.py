@@ -1,0 +1,139 @@
+"""Kernels whose tiles are run strip by strip leave what one work-item after the other leaves, bit for bit."""
+
+from __future__ import annotations
+
+import natively
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manycl.analysis.frontend import load
+from manycl.analysis.options import read_options
+from manycl.analysis.work_group.function import work_group_function
+from manycl.drivers.driver import Source
+from manycl.drivers.native.blocks import Tiles
+
+Matrix = np.ndarray
+
+PLAIN = "c[i * w + j] = sum;"
+HEAD = "int j = get_global_id(0), i = get_global_id(1); "
+KERNELS = {
+    "product": HEAD + "{T} sum = 0; for (int k = 0; k < n; k++) sum += a[i * n + k] * b[k * w + j];" + PLAIN,
+    "transposed": HEAD + "{T} sum = 0; for (int k = 0; k < n; k++) sum += a[k * h + i] * b[k * w + j];" + PLAIN,
+    "downwards": HEAD + "{T} sum = 0; int k = n; for (; k > 0; k -= 1) sum += a[i * n + k - 1] * b[(k - 1) * w + j];"
+    "c[i * w + j] = sum + k;",
+    "two_loops": HEAD + "{T} sum = 0, other = 1; int steps = 0;"
+    "for (int k = 0; k < n; k++) { sum += a[i * n + k] * b[k * w + j]; steps++; }"
+    "for (int k = n - 1; k >= 0; k--) other = other * 0.5f + a[i * n + k] * b[k * w + j];"
+    "c[i * w + j] = sum + other + steps;",
+    "guarded": HEAD + "if (i < h - 1 && j < w - 1) { {T} sum = 0;"
+    "for (int k = 0; k < n; k++) sum += a[i * n + k] * b[k * w + j];" + PLAIN + "}",
+    "returns": HEAD + "if (i == 3 || j == 70) return; {T} sum = 0;"
+    "for (int k = 0; k < n; k++) sum += a[i * n + k] * b[k * w + j];" + PLAIN,
+    "in_place": HEAD + "c[i * w + j] = 0; for (int k = 0; k < n; k++) c[i * w + j] += a[i * n + k] * b[k * w + j];",
+    "nested": HEAD + "{T} sum = 0; for (int m = 0; m < n; m += 7) { for (int k = m; k < n && k < m + 7; k++)"
+    "sum += a[i * n + k] * b[k * w + j]; }" + PLAIN,
+    "pointers": HEAD + "{G} const {T} *p = a + i * n, *q = b + j; {T} sum = 0;"
+    "for (int k = 0; k < n; k++, p++) { sum += *p * q[0]; q += w; }" + PLAIN,
+    "pairs": HEAD + "{T}2 sum = 0; for (int k = 0; k < n; k++) sum += a[i * n + k] * ({T}2)(b[k * w + j], 1);"
+    "c[i * w + j] = sum.x + sum.y;",
+}
+
+
+def text(name: str, kind: str) -> str:
+    body = KERNELS[name].replace("{T}", kind).replace("{G}", "global")
+    matrices = f"global const {kind} *a, global const {kind} *b, global {kind} *c"
+    return f"kernel void {name}({matrices}, int n, int w, int h) {{{body}}}"
+
+
+def expected(name: str, a: Matrix, b: Matrix, c: Matrix, low: int) -> Matrix:
+    """One turn after the other, for all elements; each operation rounded as the language has it."""
+    n = b.shape[0]
+    kind = c.dtype.type
+    left = a.T if name == "transposed" else a
+    order = range(n - 1, -1, -1) if name == "downwards" else range(n)
+    total, other, ones = np.zeros_like(c), np.full_like(c, 1), np.zeros_like(c)
+    for k in order:
+        total += left[:, k, None] * b[None, k]
+        ones += left[:, k, None] * kind(1)
+    if name == "two_loops":
+        for k in range(n - 1, -1, -1):
+            other = other * kind(0.5) + left[:, k, None] * b[None, k]
+        total = (total + other) + kind(n)
+    if name == "pairs":
+        total = total + ones
+    found = c.copy()
+    inside = np.ones(c.shape, bool)
+    if name == "guarded":
+        inside[-1], inside[:, -1] = False, False
+    if name == "returns":
+        inside[3:4], inside[:, 70:71] = False, False
+    inside[:low] = False
+    found[inside] = total[inside]
+    return found
+
+
+def computed(name: str, kind: str, a: Matrix, b: Matrix, c: Matrix, low: int) -> Matrix:
+    """By a native device, from row ``low`` on."""
+    driver = natively.device()
+    kernel = driver.kernel(driver.build(Source(text(name, kind))), name)
+    queue, memory = driver.queue(False), [driver.allocate(each.nbytes) for each in (a, b, c)]
+    for index, (part, data) in enumerate(zip(memory, (a, b, c), strict=True)):
+        natively.view(part)[: data.nbytes] = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
+        kernel.set(index, part)
+    for index, number in enumerate((b.shape[0], c.shape[1], c.shape[0])):
+        kernel.set(3 + index, np.int32(number).tobytes())
+    rows, columns = c.shape
+    driver.wait(driver.launch(queue, kernel, (columns, rows - low), (1, 1), (0, low), None))
+    found: Matrix = natively.view(memory[2])[: c.nbytes].view(c.dtype).reshape(c.shape).copy()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize("name", KERNELS)
+@settings(max_examples=8)
+@given(
+    rows=st.sampled_from([1, 5, 6, 12, 13, 100, 193]),
+    columns=st.sampled_from([1, 15, 16, 64, 71, 130, 300]),
+    turns=st.sampled_from([0, 1, 255, 256, 257, 512, 700]),
+    seed=st.integers(0, 1000),
+)
+def test_strips_leave_the_same_bits(name: str, kind: str, rows: int, columns: int, turns: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    a, b, c = (
+        random.random(shape).astype(kind_of(kind)) for shape in ((rows, turns), (turns, columns), (rows, columns))
+    )
+    if name == "transposed":
+        a = np.ascontiguousarray(a.T)
+    low = int(random.integers(0, rows))
+    want = expected(name, a, b, c, low)
+    assert np.array_equal(computed(name, kind, a, b, c, low), want)
+
+
+def kind_of(kind: str) -> type:
+    return {"float": np.float32, "double": np.float64}[kind]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_which_loops_are_cut_into_strips(name: str) -> None:
+    unit = load(text(name, "float"), "<source>", None, read_options(()), everything=True)
+    found = work_group_function(unit, name, (64, 2, 1)).source
+    assert ("manycl_tile[3]" in found) == (name != "in_place")
+
+
+@given(
+    tile=st.sampled_from([(64, 6), (16, 6), (16, 1), (32, 3)]),
+    threads=st.sampled_from([1, 2, 64]),
+    whole=st.tuples(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 3)),
+)
+def test_blocks_are_made_of_tiles_and_there_are_enough(
+    tile: tuple[int, int], threads: int, whole: tuple[int, int, int]
+) -> None:
+    tiles = Tiles(*tile, 100, threads)
+    block = tiles.block(whole)
+    count = -(-whole[0] // block[0]) * -(-whole[1] // block[1]) * whole[2]
+    assert block[0] % tile[0] == block[1] % tile[1] == 0
+    assert block[2] == 1
+    assert count >= 8 * threads or block == (*tile, 1)
+    assert tiles.frame(block) == block[0] // tile[0] * (block[1] // tile[1]) * 100
