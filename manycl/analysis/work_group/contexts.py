@@ -9,6 +9,7 @@ from enum import Enum
 
 from manycl.analysis.tree import CType, Function, Node, Unit
 from manycl.analysis.work_group.parts import CutBranch, CutJump, CutLoop, CutScope, ParallelRegion, Part, assignments
+from manycl.analysis.work_group.stepped import Stepped
 from manycl.analysis.work_group.syntax import Variable, callee, stripped
 from manycl.analysis.work_group.uniformity import OWN, SAME, Uniformity
 
@@ -50,14 +51,20 @@ class Contexts:
     _top_writes: set[int] = field(default_factory=set)
     _top_declared: set[int] = field(default_factory=set)
     _whole: dict[int, bool] = field(default_factory=dict)
+    stepped: dict[int, Stepped] = field(default_factory=dict)  # variables of loops, which the group counts up
 
     def __post_init__(self) -> None:
         for part in self.parts:
             self._look(part)
         self._find_elements()
-        for variable in self.variables.values():
+        for variable in sorted(self.variables.values(), key=self._known_from):
             self.modes[variable.ref] = self._mode(variable)
         self._spread()
+
+    def _known_from(self, variable: Variable) -> int:
+        """Where in the text it is known how a variable is kept: that of a loop, by what it begins with."""
+        found = self.stepped.get(variable.ref)
+        return found.loop.start if found is not None else -1 if variable.scope is None else variable.node.start
 
     def _spread(self) -> None:
         """What the group computes, it computes from what it has."""
@@ -89,6 +96,11 @@ class Contexts:
                 for inner in (*part.then, *(part.other or ())):
                     self._look(inner)
             case CutLoop():
+                if part.stepped is not None:
+                    self.stepped[part.stepped.variable] = part.stepped
+                    for node in part.stepped.step.walk() if part.stepped.step is not None else ():
+                        if node.ref in self.variables:
+                            self._at_group.add(node.ref)
                 for number, head in zip(part.numbers, part.heads(), strict=True):
                     if head is not None:
                         self._look_head(head, part.masked, number)
@@ -163,6 +175,11 @@ class Contexts:
 
     def _mode(self, variable: Variable) -> Mode:
         ref, type_ = variable.ref, variable.node.type
+        if ref in self.stepped:
+            stepped = self.stepped[ref]
+            if self._is_plain(stepped.value, (stepped.loop.start, stepped.loop.end), 0):
+                return Mode.AGAIN
+            del self.stepped[ref]
         if variable.scope is not None and type_.address_space == "local":
             return Mode.SHARED
         regions = self._regions_of.get(ref, set())
@@ -203,19 +220,21 @@ class Contexts:
     def _may_be_computed_again(self, variable: Variable) -> bool:
         if variable.writes or variable.partial or variable.escapes or variable.value is None or variable.scope is None:
             return False
-        return self._is_plain(variable.value, variable, 0) and sum(1 for _ in variable.value.walk()) <= MOST_AGAIN
+        assert variable.statement is not None
+        within = variable.statement.start, variable.scope.end
+        return self._is_plain(variable.value, within, 0) and sum(1 for _ in variable.value.walk()) <= MOST_AGAIN
 
-    def _is_plain(self, node: Node, user: Variable, depth: int) -> bool:
-        """Whether an expression costs little and has one value wherever ``user`` is used."""
+    def _is_plain(self, node: Node, within: tuple[int, int], depth: int) -> bool:
+        """Whether an expression costs little and has one value within a part of the text."""
         if depth > 16:
             return False
         if node.kind == "CALL_EXPR":
             function = callee(node)
             known = function is not None and function.ref not in self.unit.declared
             asks = known and (OWN.fullmatch(function.name) or SAME.fullmatch(function.name))  # type: ignore[union-attr]
-            return bool(asks) and all(self._is_plain(c, user, depth + 1) for c in node.children[1:])
+            return bool(asks) and all(self._is_plain(c, within, depth + 1) for c in node.children[1:])
         if node.kind == "DECL_REF_EXPR":
-            return node.value is not None or self._keeps(node.ref, user, depth)
+            return node.value is not None or self._keeps(node.ref, within, depth)
         if node.kind in ("ARRAY_SUBSCRIPT_EXPR", "INIT_LIST_EXPR", "STRING_LITERAL", "COMPOUND_LITERAL_EXPR"):
             return False
         if node.kind == "MEMBER_REF_EXPR" and node.children[0].type.kind == "pointer":
@@ -226,16 +245,14 @@ class Contexts:
             return False
         if node.op in ("=", "x++", "x--", "++x", "--x", ",") or node.kind == "COMPOUND_ASSIGNMENT_OPERATOR":
             return False
-        return all(self._is_plain(child, user, depth + 1) for child in node.children)
+        return all(self._is_plain(child, within, depth + 1) for child in node.children)
 
-    def _keeps(self, ref: int, user: Variable, depth: int) -> bool:
-        """Whether a variable has the value that it had where ``user`` was declared wherever that is used."""
+    def _keeps(self, ref: int, within: tuple[int, int], depth: int) -> bool:
+        """Whether a variable has one value within a part of the text, which can be had there."""
         other = self.variables.get(ref)
         if other is None or other.node.type.address_space == "local":
             return False
-        assert user.scope is not None
-        assert user.statement is not None
-        begin, end = user.statement.start, user.scope.end
+        begin, end = within
         if any(begin <= write.start < end for write in (*other.writes, *other.partial)) or other.escapes:
             return False
         if ref not in self.uniformity.varying:
@@ -244,9 +261,11 @@ class Contexts:
             if self.modes.get(ref) == Mode.LOCAL:  # declared before its user: its mode is known
                 self.modes[ref] = Mode.SAME
             return True
+        if ref in self.stepped:
+            return self.modes.get(ref) == Mode.AGAIN
         if other.scope is None or other.value is None or not other.is_constant:
             return False
-        return self._is_plain(other.value, user, depth + 1)
+        return self._is_plain(other.value, within, depth + 1)
 
     def needed_again(self, refs: Sequence[int]) -> list[Variable]:
         """Those that are computed again for ``refs``, in the order of their declarations."""
@@ -254,13 +273,18 @@ class Contexts:
         pending = [ref for ref in refs if self.modes.get(ref) == Mode.AGAIN]
         while pending:
             variable = self.variables[pending.pop()]
-            if variable.ref in found or variable.value is None:
+            value = self.value_of(variable)
+            if variable.ref in found or value is None:
                 continue
             found[variable.ref] = variable
-            for node in variable.value.walk():
+            for node in value.walk():
                 if node.ref in self.variables and node.ref in self.uniformity.varying:
                     pending.append(node.ref)
-        return sorted(found.values(), key=lambda v: v.node.start)
+        return sorted(found.values(), key=self._known_from)
+
+    def value_of(self, variable: Variable) -> Node | None:
+        """What a variable is computed again from."""
+        return self.stepped[variable.ref].value if variable.ref in self.stepped else variable.value
 
 
 def _has_arrays(type_: CType) -> bool:

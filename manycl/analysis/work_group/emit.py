@@ -19,6 +19,7 @@ from manycl.analysis.work_group.parts import (
     jumps,
 )
 from manycl.analysis.work_group.queries import Edit
+from manycl.analysis.work_group.stepped import Stepped
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, Statement, stripped
 from manycl.analysis.work_group.texts import AT, Texts
 
@@ -276,7 +277,8 @@ class GroupEmitter(Texts):
         start = f"{mask}{AT} = {self._masks[-1] + AT if self._masks else '1'};"
         init_number, condition_number, step_number = part.numbers
         text = ""
-        if part.head.init is not None:
+        stepping = part.stepped if part.stepped and part.stepped.variable in self.contexts.stepped else None
+        if part.head.init is not None and stepping is None:
             words = self.words(part.head.init).rstrip().rstrip(";") + ";"
             text += self._items(init_number, [part.head.init], words) + "\n"
         text += f"@ITEMS {start} @END\n"
@@ -289,7 +291,7 @@ class GroupEmitter(Texts):
             condition_number, nodes, f"const uchar @c = {tested} ? 1 : 0; {mask}{AT} = @c; {count} += @c;"
         )
         step = ""
-        if part.head.step is not None:
+        if part.head.step is not None and stepping is None:
             step = self._items(step_number, [part.head.step], self.words(part.head.step) + ";")
         self._loops.append(len(self._masks) - 1)
         self._masks.append(inner)
@@ -298,10 +300,26 @@ class GroupEmitter(Texts):
         self._loops.pop()
         self._masks.pop()
         turn = f"@ITEMS {inner}{AT} = {mask}{AT}; @END"
+        if stepping is not None:
+            return self._stepped_loop(part, stepping, (text, test, f"{turn}\n{body}"), count)
         leave = f"if (!{count}) break;"
         if part.node.kind == "DO_STMT":
             return f"{{ {text} for (;;) {{\n{turn}\n{body}\n{test}\n{leave}\n}} }}"
         return f"{{ {text} for (;;) {{\n{test}\n{leave}\n{turn}\n{body}\n{step}\n}} }}"
+
+    def _stepped_loop(self, part: CutLoop, stepping: Stepped, texts: tuple[str, str, str], count: str) -> str:
+        """A loop whose variable the group counts; without masks while all work-items are in it."""
+        start, test, body = texts
+        offset = self.offset(self.contexts.variables[stepping.variable])
+        more = f"(long)({self.words(stepping.step)})" if stepping.step is not None else "1"
+        nodes = [statement for inner in part.parts for statement in _nodes(inner)]
+        leaves = any(_returns(node) for node in nodes) or any(True for _ in jumps(part.head.body))
+        if not leaves and not self._masks and self._twice < MOST_TWICE:
+            self._twice += 1
+            body = f"if ({count} == @ALL) {{\n{self._parts(part.parts)}\n}} else {{\n{body}\n}}"
+            self._twice -= 1
+        head = f"for (long {offset} = 0; ; {offset} {'-' if stepping.down else '+'}= {more})"
+        return f"{{ {start} {head} {{\n{test}\nif (!{count}) break;\n{body}\n}} }}"
 
     def _next(self) -> int:
         self._counter += 1

@@ -134,7 +134,8 @@ class _GroupWriter:
         if rows == 1 or self.local_size[1] == 1:
             if columns:  # few, so that the lines of a turn are still in the cache in the next one
                 return self.lanes, 1, 1
-            return self.lanes * (8 if cut else 16), 1, 1
+            # work-items that have left a loop of their own wait for those that have not: few do
+            return self.lanes * (4 if contexts.stepped else 8 if cut else 16), 1, 1
         return self.lanes * across, rows, 1
 
     def _text(self, queries: Queries, groups: str) -> str:

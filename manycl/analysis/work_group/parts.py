@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from manycl.analysis.tree import Function, Node, Unit
+from manycl.analysis.work_group.stepped import Stepped, stepped
 from manycl.analysis.work_group.strides import FAR, Strides
 from manycl.analysis.work_group.syntax import (
     LOOPS,
@@ -45,13 +46,14 @@ class CutScope:
 @dataclass(slots=True, eq=False)
 class CutLoop:
     """All work-items take it equally often; ``masked``: some may leave before others, and the parts of its head are
-    regions with these ``numbers``."""
+    regions with these ``numbers``; ``stepped``: what is known of its variable then."""
 
     node: Node
     head: ForParts
     parts: list[Part]
     masked: bool
     numbers: tuple[int, int, int]
+    stepped: Stepped | None = None
 
     def heads(self) -> tuple[Node | None, Node | None, Node | None]:
         return self.head.init, self.head.condition, self.head.step
@@ -90,6 +92,7 @@ class Cutter:
     count: int = 0
     has_columns: bool = False  # loops in which each work-item goes through memory of its own are taken apart
     _barriers: set[int] = field(default_factory=set)  # functions that wait for the group
+    _stepped: dict[int, Stepped] = field(default_factory=dict)  # by variable
 
     def cut(self) -> list[Part]:
         """Raises NoGroupFunctionError."""
@@ -98,7 +101,16 @@ class Cutter:
             if _GROUP.fullmatch(name):
                 raise NoGroupFunctionError(f"it calls {name}")
         self._barriers = waiting(self.unit)
+        self._find_stepped()
         return self._parts(statements(self.unit, self.kernel.body), [])
+
+    def _find_stepped(self) -> None:
+        uniformity = self.uniformity
+        for node in self.kernel.nodes:
+            if node.kind == "FOR_STMT":
+                found = stepped(self.unit, uniformity, uniformity.variables, node, loop_parts(self.unit, node))
+                if found is not None and found.variable in uniformity.varying:
+                    self._stepped[found.variable] = found
 
     def _number(self) -> int:
         self.count += 1
@@ -174,7 +186,8 @@ class Cutter:
         divergent = divergent or not self._steps_alike(head)
         body = self._parts(statements(self.unit, head.body), [] if divergent else [*loops, node])
         numbers = self._number(), self._number(), self._number()
-        return CutLoop(node, head, body, divergent, numbers)
+        stepping = next((s for s in self._stepped.values() if s.loop is node), None) if divergent else None
+        return CutLoop(node, head, body, divergent, numbers, stepping)
 
     def _pays(self, node: Node) -> bool:
         """Whether it pays to take a loop apart that need not be: all work-items run it equally often, it does
@@ -198,7 +211,7 @@ class Cutter:
         """Whether work-items go through memory of their own in a loop, as through rows of a matrix, and do little with
         it: then a vector of work-items needs as many cache lines as it has lanes, and one work-item after the other is
         quicker. Not so where others in dimension 1 read the same."""
-        strides = Strides(self.uniformity.variables, self.uniformity).found(loop)
+        strides = Strides(self.uniformity.variables, self.uniformity, self._stepped).found(loop)
         if FAR not in strides or 1 in strides:
             return False
         if "CALL_EXPR" not in does and not self._has_several_dimensions():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from manycl.analysis.tree import Node
+from manycl.analysis.work_group.stepped import Stepped
 from manycl.analysis.work_group.syntax import Variable, assigned, callee, stripped
 from manycl.analysis.work_group.uniformity import Uniformity
 
@@ -19,6 +20,7 @@ class Strides:
 
     variables: dict[int, Variable]
     uniformity: Uniformity
+    stepped: dict[int, Stepped]
 
     def found(self, loop: Node) -> set[int | None]:
         """Of the subscripts of pointers that change from turn to turn; None of those that nothing is known of."""
@@ -47,6 +49,8 @@ class Strides:
                 return None
             return int(stripped(node.children[1]).value == 0)
         if node.kind == "DECL_REF_EXPR":
+            if node.ref in self.stepped:
+                return self._stride(self.stepped[node.ref].value, depth + 1)
             variable = self.variables.get(node.ref)
             if variable is None or variable.value is None or not variable.is_constant:
                 return None

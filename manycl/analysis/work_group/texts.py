@@ -85,6 +85,8 @@ class Texts:
         found: dict[int, str] = {}
         for variable in self.contexts.variables.values():
             mode = self.contexts.modes[variable.ref]
+            if variable.ref in self.contexts.stepped and variable.node.type.name == "int":
+                found[variable.ref] = f"{self.names[variable.ref]}_@wide"
             known = variable.value is not None and variable.is_constant and variable.node.type.name == "int"
             if known and mode in (Mode.LOCAL, Mode.AGAIN) and is_wide(variable.value):  # type: ignore[arg-type]
                 statement = variable.statement
@@ -172,7 +174,7 @@ class Texts:
             statement = found[0].statement
             assert statement is not None
             same = all(self.contexts.modes[v.ref] in plain and self.names[v.ref] == v.name for v in found)
-            wider = [v for v in found if v.ref in self._wide]
+            wider = [v for v in found if v.ref in self._wide and v.ref not in self.contexts.stepped]
             if same and not wider:
                 continue
             if same and len(found) == 1:
@@ -203,14 +205,31 @@ class Texts:
             count = f"(int)(sizeof({name}_@value) / sizeof({name}_@value[0]))"
             return f"{{ {copied} for (int @e = 0; @e < {count}; @e++) {name}_@[@e]{AT} = {name}_@value[@e]; }}"
         words = f"{self.typed(variable, '')}{' = ' + value if value else ''};"
-        return f"{words} {self._widened(variable)}" if variable.ref in self._wide else words
+        wider = variable.ref in self._wide and variable.ref not in self.contexts.stepped
+        return f"{words} {self._widened(variable)}" if wider else words
 
     # copies
 
     def computed_again(self, variable: Variable) -> str:
+        if variable.ref in self.contexts.stepped:
+            return self._stepped_again(variable)
         assert variable.value is not None
         words = f"{self.typed(variable, '')} = {self.words(variable.value)};"
         return f"{words} {self._widened(variable)}" if variable.ref in self._wide else words
+
+    def offset(self, variable: Variable) -> str:
+        """The name of what the group adds to the first value of a loop's variable."""
+        return f"{self.names[variable.ref]}_@offset"
+
+    def _stepped_again(self, variable: Variable) -> str:
+        """In 64 bits, where neighbours' values are seen to be neighbours; sums that overflow are undefined."""
+        value = self.contexts.stepped[variable.ref].value
+        typed = self.typed(variable, "")
+        if variable.ref not in self._wide:
+            return f"{typed} = (long)({self.words(value)}) + {self.offset(variable)};"
+        first = self.words(value, leaves(value, self._wide)) if is_wide(value) else f"(int)({self.words(value)})"
+        wide = self._wide[variable.ref]
+        return f"const long {wide} = (long)({first}) + {self.offset(variable)}; {typed} = (int){wide};"
 
     def copied_in(self, variable: Variable) -> str:
         name, type_ = self.names[variable.ref], variable.node.type
