@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manycl.cli import options
 from manycl.errors import ManyclError
+from manycl.report.drawing import check_drawable
 
 if TYPE_CHECKING:
     from manycl.machine import Machine
@@ -89,13 +90,14 @@ Say = Callable[[str], None]
 
 class Experiment(NamedTuple):
     """An experiment with its settings: ``run`` tells how far it is, ``write`` puts what it found into a folder (made if
-    need be), ``show`` prints it. ``machines``: what it runs on, ``simulated`` or here."""
+    need be; ``draws``: pictures, too), ``show`` prints it. ``machines``: what it runs on, ``simulated`` or here."""
 
     run: Callable[[Say], Figures]
     write: Callable[[Figures, Path], None]
     show: Callable[[Figures], None]
     machines: Callable[[], Sequence[Machine]]
     simulated: bool
+    draws: bool
 
 
 def run(args: argparse.Namespace) -> int:
@@ -106,6 +108,8 @@ def run(args: argparse.Namespace) -> int:
         raise ManyclError(f"--repeats {args.repeats}: expected at least 1")
     chosen = {"mkmd": _mkmd, "models": _models, "repara": _repara, "libsplit": _libsplit, "pyschedcl": _pyschedcl}
     experiment = chosen[args.experiment](args)
+    if args.output and experiment.draws:
+        check_drawable(f"--output {args.output}")
     made = provenance.made(command(args), *experiment.machines(), simulated=experiment.simulated)
     figures = experiment.run((lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr)))
     figures = {"made": made, **figures}
@@ -167,6 +171,7 @@ def _libsplit(args: argparse.Namespace) -> Experiment:
         show,
         lambda: [experiments.machine_file(name) for name in experiments.MACHINES],
         True,
+        True,
     )
 
 
@@ -193,6 +198,7 @@ def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experime
         lambda figures, folder: pages.write(folder, "libsplit_real", figures),
         show,
         lambda: [machine],
+        False,
         False,
     )
 
@@ -225,7 +231,7 @@ def _mkmd(args: argparse.Namespace) -> Experiment:
         _show_summary(figures["summary"], 3)
 
     machine = load_machine(mkmd.MACHINE)
-    return Experiment(lambda say: mkmd.run(settings, say), mkmd_report.write, show, lambda: [machine], True)
+    return Experiment(lambda say: mkmd.run(settings, say), mkmd_report.write, show, lambda: [machine], True, True)
 
 
 _EQUATIONS = {
@@ -257,7 +263,7 @@ def _mkmd_real(args: argparse.Namespace) -> Experiment:
         _show_summary(figures["summary"], 3)
 
     return Experiment(
-        lambda say: mkmd_real.run(args.devices, settings, say), mkmd_real.write, show, lambda: [machine], False
+        lambda say: mkmd_real.run(args.devices, settings, say), mkmd_real.write, show, lambda: [machine], False, False
     )
 
 
@@ -280,6 +286,7 @@ def _models(args: argparse.Namespace) -> Experiment:
         show,
         lambda: [open_devices(settings.device)[0]],
         False,
+        False,
     )
 
 
@@ -296,7 +303,7 @@ def _repara(args: argparse.Namespace) -> Experiment:
         _show_summary(figures["summary"], 3)
 
     machine = load_machine(repara.MACHINE)
-    return Experiment(lambda say: repara.run(settings, say), repara_report.write, show, lambda: [machine], True)
+    return Experiment(lambda say: repara.run(settings, say), repara_report.write, show, lambda: [machine], True, True)
 
 
 def _pyschedcl(args: argparse.Namespace) -> Experiment:
@@ -345,6 +352,7 @@ def _pyschedcl(args: argparse.Namespace) -> Experiment:
         show,
         lambda: [machine],
         args.machine is not None,
+        True,
     )
 
 

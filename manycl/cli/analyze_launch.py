@@ -15,6 +15,7 @@ from manycl.cli import options
 from manycl.errors import ManyclError
 from manycl.expressions import ExpressionError, Number, evaluate, evaluate_integer, split_list, suggest
 from manycl.group_range import GroupRange
+from manycl.report.drawing import check_drawable
 
 if TYPE_CHECKING:  # they import islpy
     from manycl.analysis.known_launch import KnownLaunch
@@ -89,10 +90,11 @@ def chosen(args: argparse.Namespace, program: ProgramFacts, kernel: KernelFacts)
 
 
 def picture_kind(path: str) -> str:
-    """``png``, ``svg`` or ``pdf``. Raises :class:`ManyclError` for any other ending."""
+    """``png``, ``svg`` or ``pdf``. Raises :class:`ManyclError` for any other ending, and without matplotlib."""
     kind = path.rpartition(".")[2].lower()
     if kind not in ("png", "svg", "pdf"):
         raise ManyclError(f"--picture {path}: expected a file that ends in .png, .svg or .pdf")
+    check_drawable(f"--picture {path}")
     return kind
 
 

@@ -63,12 +63,16 @@ class Runs:
 
 class Recording(Runs):
     """A file of runs: until ``end``, or that of the ``with`` block, or of the process. Raises ManyclError for a file of
-    a kind that nobody can write."""
+    a kind that nobody can write (here: pictures need matplotlib)."""
 
     def __init__(self, path: str | Path, queue: RunningQueue | None = None) -> None:
         self._path = Path(path)
         if self._path.suffix.lower() not in WRITERS:
             raise ManyclError(f"{path}: not a known kind of file", hint=f"end the name in {', '.join(WRITERS)}")
+        if WRITERS[self._path.suffix.lower()] is RunTrace.gantt:
+            from manycl.report.gantt import check_suffix
+
+            check_suffix(path)
         super().__init__(queue)
         atexit.register(self.end)
 

@@ -12,7 +12,7 @@ class RunTrace(Trace):
     """A trace that can show itself."""
 
     def gantt(self, path: str | Path) -> None:
-        """Write a Gantt chart: .html (self-contained), .png, .svg or .pdf."""
+        """Write a Gantt chart: .html (self-contained), .png, .svg or .pdf (pictures need matplotlib)."""
         from manycl.report.gantt import write_gantt
 
         write_gantt(self, path)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
+
+from manycl.errors import ManyclError
 
 _DATES: dict[str, dict[str, Any]] = {
     "svg": {"Date": None},
@@ -14,8 +17,19 @@ _DATES: dict[str, dict[str, Any]] = {
 }
 
 
+def check_drawable(what: str) -> None:
+    """Raises :class:`ManyclError` where matplotlib is not installed, which draws ``what`` (a file, as the user named
+    it): known before the work is done."""
+    if find_spec("matplotlib") is None:
+        raise ManyclError(
+            f"{what}: pictures are drawn by matplotlib, which is not installed",
+            hint="pip install 'manycl[plot]' (or matplotlib); charts as .html and graphs as .dot need nothing more",
+        )
+
+
 def drawn(figure: Callable[[], Any], kind: str, font_size: float) -> bytes:
-    """The figure that is made, as ``png``, ``svg`` or ``pdf``."""
+    """The figure that is made, as ``png``, ``svg`` or ``pdf``. Raises :class:`ManyclError` without matplotlib."""
+    check_drawable(f".{kind}")
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from manycl.errors import ManyclError
+from manycl.report.drawing import check_drawable
 from manycl.trace import Trace
 
 SUFFIXES = (".html", ".png", ".svg", ".pdf")
@@ -13,7 +14,8 @@ SUFFIXES = (".html", ".png", ".svg", ".pdf")
 def write_gantt(trace: Trace, path: str | Path) -> None:
     """Write a Gantt chart of a run, a simulation or a plan: .html (self-contained, interactive), .png, .svg, .pdf.
 
-    Raises :class:`ManyclError` for another suffix, OSError where the file cannot be written.
+    Raises :class:`ManyclError` for another suffix, and for a picture without matplotlib; OSError where the file cannot
+    be written.
     """
     path = Path(path)
     check_suffix(path)
@@ -30,5 +32,8 @@ def write_gantt(trace: Trace, path: str | Path) -> None:
 def check_suffix(path: str | Path) -> None:
     """Raises :class:`ManyclError` for a file that :func:`write_gantt` cannot write: known before the work is
     done."""
-    if Path(path).suffix.lower() not in SUFFIXES:
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
         raise ManyclError(f"{path}: not a known kind of chart", hint=f"end the name in {', '.join(SUFFIXES)}")
+    if suffix != ".html":
+        check_drawable(str(path))
