@@ -1,0 +1,262 @@
+"""Who runs which cells: every cell once, whatever ends, leaves and comes when; and how long that takes on devices whose
+speeds nobody knew, in a simulator of its own, against an oracle that knows them."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manycl.machine import DeviceIndex
+from manycl.run.cells import FINEST, MOST, cut
+from manycl.run.stealing import GIVEN, Stealing, Take, Terms
+
+GROUPS = 16384
+
+
+def device(index: int) -> DeviceIndex:
+    return DeviceIndex(index)
+
+
+# cells
+
+
+@given(st.integers(1, 10**6), st.integers(1, MOST), st.integers(1, 5000))
+def test_a_share_is_cut_into_cells_that_are_all_of_it(groups: int, most: int, least: int) -> None:
+    sizes = cut(groups, most, least)
+    assert sum(sizes) == groups
+    assert 1 <= len(sizes) <= most
+    assert min(sizes) >= min(groups, (least + 1) // 2)  # halves of what is just too large
+
+
+def test_the_last_cells_are_small() -> None:
+    sizes = cut(GROUPS, 32, -(-GROUPS // FINEST))
+    assert len(sizes) == 32
+    assert max(sizes[-3:]) <= 3 * GROUPS / FINEST
+
+
+# every cell once
+
+
+@dataclass
+class Books:
+    """What was taken and has ended, and what is under way, kept apart from the state that is judged."""
+
+    ran: Counter[int] = field(default_factory=Counter)
+    given: dict[int, list[Take]] = field(default_factory=dict)
+
+    def took(self, taken: Take) -> None:
+        mine = self.given.setdefault(taken.device, [])
+        mine.append(taken)
+        assert len(mine) <= GIVEN
+        assert taken.first < taken.last
+        under_way = [c for line in self.given.values() for t in line for c in range(t.first, t.last)]
+        assert len(under_way) == len(set(under_way)), "a cell runs twice at the same time"
+        assert not any(self.ran[c] for c in under_way), "a cell that has run is given again"
+
+    def ended(self, taken: Take) -> None:
+        assert self.given[taken.device].pop(0) == taken, "pieces of a device end in their order"
+        self.ran.update(range(taken.first, taken.last))
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_every_cell_runs_once(data: Any) -> None:
+    count = data.draw(st.integers(1, 4))
+    shares = [data.draw(st.lists(st.integers(1, 50), max_size=12)) for _ in range(count)]
+    groups = [g for share in shares for g in share]
+    bounds = [0, *itertools.accumulate(map(len, shares))]
+    stocks = {device(d): (bounds[d], bounds[d + 1]) for d in range(count)}
+    seconds = st.floats(1e-6, 1.0)
+    terms = {d: Terms(data.draw(seconds), data.draw(seconds)) for d in stocks}
+    moving = data.draw(st.sampled_from([0.0, 1e-3, 10.0]))
+    state = Stealing(groups, stocks, terms, lambda d, first, last: moving * (last - first))
+    books, now, here = Books(), 0.0, set(stocks)
+    for _ in range(data.draw(st.integers(0, 60))):
+        now += data.draw(seconds)
+        d = device(data.draw(st.integers(0, count)))  # one more than there are at first
+        event = data.draw(st.sampled_from(["take", "take", "take", "end", "end", "leave", "lose", "come"]))
+        if event == "take":
+            taken = state.take(d, now)
+            if taken is not None:
+                assert taken.device == d
+                assert d in here
+                books.took(taken)
+        elif event == "end" and books.given.get(d):
+            books.ended(state.ended(d, now))
+        elif event == "leave":
+            state.leave(d)
+            here.discard(d)
+            assert not state.has_own(d)
+        elif event == "lose":
+            assert state.lose(d) == books.given.pop(d, [])
+            here.discard(d)
+        elif event == "come":
+            state.come(d, Terms(1.0, 1.0), now)
+            here.add(d)
+        under_way = sum(t.last - t.first for line in books.given.values() for t in line)
+        assert state.left == len(groups) - under_way - books.ran.total()
+    if not here:
+        state.come(device(0), Terms(1.0, 1.0), now)
+        here.add(device(0))
+    while not state.is_over:
+        now += 1.0
+        progress = False
+        for d in sorted({*here, *books.given}):
+            while d in here and (taken := state.take(d, now)) is not None:
+                books.took(taken)
+                progress = True
+            if books.given.get(d):
+                books.ended(state.ended(d, now))
+                progress = True
+        assert progress, "cells are left, and nobody takes them"
+    assert books.ran == Counter(range(len(groups)))
+
+
+def test_what_would_come_too_late_is_not_stolen() -> None:
+    both = {device(0): Terms(1e-3, 0.0), device(1): Terms(1e-3, 0.0)}
+    stocks = {device(0): (0, 10), device(1): (10, 10)}
+
+    def stolen(seconds: float) -> Take | None:
+        state = Stealing([1] * 10, stocks, both, lambda *_: seconds)
+        assert state.take(device(0), 0.0) is not None
+        return state.take(device(1), 0.0)
+
+    taken = stolen(0.0)
+    assert taken is not None
+    assert taken.stolen == 0
+    assert stolen(1.0) is None
+
+
+# how long it takes
+
+
+@dataclass(frozen=True)
+class Case:
+    """Of devices: true groups a second (``rates``), those that were foreseen, seconds that a piece costs; whether one
+    takes ``factor`` times as long from a moment on, leaves then or comes then."""
+
+    rates: Sequence[float]
+    foreseen: Sequence[float]
+    pieces: Sequence[float]
+    slower: tuple[int, float, float] | None = None
+    leaves: tuple[int, float] | None = None
+    comes: tuple[int, float] | None = None
+
+
+def finish(case: Case, d: int, start: float, seconds: float) -> float:
+    """When what takes so long at full speed ends."""
+    if case.slower is None or case.slower[0] != d:
+        return start + seconds
+    _, at, factor = case.slower
+    fast = min(seconds, max(0.0, at - start))
+    return start + fast + (seconds - fast) * (factor if fast < seconds else 1.0)
+
+
+def simulated(case: Case, reaction: float = 50e-6) -> float:
+    """The seconds of a launch, the host hearing of an end ``reaction`` seconds later."""
+    members = [d for d in range(len(case.rates)) if case.comes is None or case.comes[0] != d]
+    total, groups, stocks, before = sum(case.foreseen[d] for d in members), list[int](), {}, 0
+    for i, d in enumerate(members):
+        until = round(GROUPS * sum(case.foreseen[m] for m in members[: i + 1]) / total)
+        cells = cut(until - before, MOST // len(members), -(-GROUPS // FINEST))
+        stocks[device(d)] = (len(groups), len(groups) + len(cells))
+        groups += cells
+        before = until
+    terms = {device(d): Terms(1 / case.foreseen[d], case.pieces[d]) for d in range(len(case.rates))}
+    state = Stealing(groups, stocks, {d: terms[d] for d in stocks})
+    events: list[tuple[float, int, str, int]] = [(0.0, 0, "", 0)]
+    number = itertools.count(1)
+    if case.leaves is not None:
+        heapq.heappush(events, (case.leaves[1], next(number), "leaves", case.leaves[0]))
+    if case.comes is not None:
+        heapq.heappush(events, (case.comes[1], next(number), "comes", case.comes[0]))
+    free, end = [0.0] * len(case.rates), 0.0
+    while events:
+        now, _, what, d = heapq.heappop(events)
+        if what == "ended":
+            state.ended(device(d), now)
+        elif what == "leaves":
+            state.leave(device(d))
+        elif what == "comes":
+            state.come(device(d), terms[device(d)], now)
+        for other in range(len(case.rates)):
+            while (taken := state.take(device(other), now)) is not None:
+                seconds = sum(groups[taken.first : taken.last]) / case.rates[other] + case.pieces[other]
+                free[other] = finish(case, other, max(now, free[other]), seconds)
+                end = max(end, free[other])
+                heapq.heappush(events, (free[other] + reaction, next(number), "ended", other))
+    assert state.is_over
+    return end
+
+
+def rates(seconds: float, ratio: float) -> list[float]:
+    """Of two devices that take so long together."""
+    return [GROUPS / seconds / (1 + ratio), GROUPS / seconds * ratio / (1 + ratio)]
+
+
+PIECES = [(5e-6, 5e-6), (5e-6, 30e-6)]
+SECONDS = [0.02, 0.025, 0.05, 0.1]
+RATIOS = [1, 2, 3, 5]
+
+
+def over(wrong: Mapping[int, float]) -> list[float]:
+    """Times as parts of the oracle's, where one device's speed was taken for so many times as high."""
+    found = []
+    for seconds, ratio, pieces in itertools.product(SECONDS, RATIOS, PIECES):
+        true = rates(seconds, ratio)
+        case = Case(true, [r * wrong.get(d, 1.0) for d, r in enumerate(true)], pieces)
+        found.append(simulated(case) / seconds)
+    return found
+
+
+def test_exact_estimates_cost_little() -> None:
+    found = over({})
+    assert max(found) <= 1.03
+    assert sum(found) / len(found) <= 1.015
+
+
+@pytest.mark.parametrize("factor", [1.1, 1.3, 1.5])
+def test_wrong_estimates_cost_little(factor: float) -> None:
+    found = [x for d in (0, 1) for f in (factor, 1 / factor) for x in over({d: f})]
+    assert sum(found) / len(found) <= 1.02
+    assert max(found) <= 1.06
+
+
+@pytest.mark.parametrize("seconds", SECONDS)
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_a_device_that_becomes_slower_costs_little(seconds: float, ratio: int) -> None:
+    slow, fast = true = rates(seconds, ratio)
+    best = seconds / 2 + (GROUPS / 2) / (slow + fast / 2)
+    assert simulated(Case(true, true, PIECES[0], slower=(1, seconds / 2, 2.0))) <= 1.05 * best
+
+
+@pytest.mark.parametrize("seconds", SECONDS)
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_a_device_that_comes_is_used(seconds: float, ratio: int) -> None:
+    slow, fast = true = rates(seconds, ratio)
+    at = seconds / 3
+    best = at + (GROUPS - slow * at) / (slow + fast)
+    assert simulated(Case(true, true, PIECES[0], comes=(1, at))) <= 1.05 * best
+
+
+@pytest.mark.parametrize("seconds", SECONDS)
+def test_what_a_device_leaves_is_done_by_another(seconds: float) -> None:
+    slow, fast = true = rates(seconds, 3)
+    at = seconds / 2
+    # what it has been given by then still ends there: two pieces, a sixth of its rest and of what is left then
+    worst, bound = at + (GROUPS / 2) / slow, fast * (seconds - at) * (1 / 6 + 5 / 36) / slow
+    assert worst - bound <= simulated(Case(true, true, PIECES[0], leaves=(1, at))) <= 1.02 * worst
+
+
+def test_many_devices_share_what_one_of_them_cannot_do() -> None:
+    true = [GROUPS / 0.05 / 4] * 4
+    foreseen = [true[0] * 1.5, *true[1:]]
+    assert simulated(Case(true, foreseen, [5e-6] * 4)) <= 1.08 * 0.05
