@@ -85,8 +85,8 @@ class ParallelFor:
         """Run the body for all points of ``space``: a number, a ``range``, or one to three of these.
 
         What the body uses is given by name (``arguments``: for names that are options here): NumPy's arrays, arrays of
-        a queue, scalars. Arrays are pointers to their first element. With arrays of a queue the loop is enqueued, and an
-        Event returned; with NumPy's alone it has run when this returns (None), and those that the body writes have
+        a queue, scalars. Arrays are pointers to their first element. With arrays of a queue the loop is enqueued, and
+        an Event returned; with NumPy's alone it has run when this returns (None), and those that the body writes have
         their new contents. Of a reduction the results are returned instead, one alone or several by name, as arrays of
         shape ``()`` or as NumPy's scalars; what is given by a reduced variable's name is put into it once. ``local``:
         points of a work-group along each index. Raises LaunchError and SourceError, with lines of the body.
