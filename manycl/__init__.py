@@ -25,16 +25,21 @@ _HOMES = {
     "LocalMemory": "manycl.front.program",
     "Machine": "manycl.machine",
     "ManyclError": "manycl.errors",
+    "ParallelFor": "manycl.front.parallel_for",
     "Plan": "manycl.plan.plan",
     "Prepared": "manycl.front.prepared",
     "Program": "manycl.front.program",
     "Queue": "manycl.front.queue",
     "Trace": "manycl.trace",
     "activate": "manycl.stand_in.activate",
+    "all_or_any": "manycl.front.access_patterns",
+    "continuous_subsections": "manycl.front.access_patterns",
     "dot": "manycl.front.reductions",
     "load_application": "manycl.front.load",
     "load_ipython_extension": "manycl.front.magics",
     "load_machine": "manycl.machine_file",
+    "parallel_for": "manycl.front.parallel_for",
+    "successive_subsections": "manycl.front.access_patterns",
     "trace_all": "manycl.front.recording",
 }
 _RENAMED = {"policy": ("manycl.plan.policy", "register"), "devices": ("manycl.drivers.survey", "discover")}
@@ -42,14 +47,17 @@ _RENAMED = {"policy": ("manycl.plan.policy", "register"), "devices": ("manycl.dr
 __all__ = [
     "__version__",
     "activate",
+    "all_or_any",
     "Array",
     "Choice",
+    "continuous_subsections",
     "CommandStatus",
     "Event",
     "KernelByKernel",
     "LocalMemory",
     "Machine",
     "ManyclError",
+    "ParallelFor",
     "Plan",
     "Prepared",
     "Program",
@@ -59,16 +67,20 @@ __all__ = [
     "dot",
     "load_application",
     "load_machine",
+    "parallel_for",
     "policy",
+    "successive_subsections",
     "trace_all",
 ]
 
 if TYPE_CHECKING:
     from manycl.drivers.survey import discover as devices
     from manycl.errors import ManyclError
+    from manycl.front.access_patterns import all_or_any, continuous_subsections, successive_subsections
     from manycl.front.arrays import Array
     from manycl.front.events import CommandStatus, Event
     from manycl.front.load import load_application
+    from manycl.front.parallel_for import ParallelFor, parallel_for
     from manycl.front.prepared import Prepared
     from manycl.front.program import LocalMemory, Program
     from manycl.front.queue import Queue

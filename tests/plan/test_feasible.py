@@ -22,7 +22,7 @@ from manycl.plan.verify import verify
 from manycl.run.simulate import plan_with
 
 WHOLE_ONLY = ("in_order", "cpop", "peft", "portfolio", "optimal")
-IN_RANGES = ("mkmd_coarse", "mkmd", "balance", "auto")
+IN_RANGES = ("mkmd_coarse", "mkmd", "balance", "auto", "pns", "hop", "mig_heft")
 DYNAMIC = ("eager", "heft", "clustering")
 
 

@@ -70,6 +70,7 @@ WRONG = {
     "balance": {"rounds": "0"},
     "clustering": {"queues": "many"},
     "cpop": {"contention": "maybe"},
+    "hop": {"both": "perhaps"},
     "optimal": {"workers": "-1"},
     "peft": {"contention": "1"},
     "portfolio": {"effort": "some"},

@@ -40,7 +40,7 @@ def run(p: Problem, name: str, seed: int) -> None:
                 assert backend.values[memory][key] == expected[key]
 
 
-@pytest.mark.parametrize("name", ["auto", "clustering", "eager", "heft", "in_order"])
+@pytest.mark.parametrize("name", ["auto", "clustering", "eager", "fcfs", "heft", "in_order"])
 @settings(max_examples=60, deadline=None)
 @given(p=problems(), seed=st.integers(0, 2**32))
 def test_results_are_right(name: str, p: Problem, seed: int) -> None:

@@ -28,7 +28,7 @@ from manycl.plan.verify import verify
 from manycl.run.foresee import with_times
 from manycl.run.simulate import plan_with, simulate
 
-NAMES = ("mkmd_coarse", "mkmd", "balance", "tenths", "adaptive")
+NAMES = ("mkmd_coarse", "mkmd", "balance", "tenths", "adaptive", "pns", "hop", "mig_heft")
 
 
 def planned(name: str, p: Problem) -> Plan:

@@ -1,0 +1,346 @@
+"""OpenCL C for ``parallel_for``: the body of a loop becomes a kernel, or one of a reduction. Pure: text to text.
+
+The last index of an iteration space is dimension 0 of the NDRange, so that neighbours in memory are neighbours in a
+work-group. Sizes are rounded up to work-groups; points beyond the space do nothing. A reduction runs its body for
+blocks of points, of GROUP work-items with EACH points of the last index, whose results are put together in local
+memory; blocks do not depend on how the work is divided, so results are the same bits on devices of one kind.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from manycl.errors import LaunchError
+
+GROUP = 256
+"""Work-items of a group that reduces."""
+EACH = 16
+"""Points of each of these."""
+HIDDEN = "mcpf_"
+"""How the names of what is generated begin."""
+PATH = "<parallel_for>"
+OPERATORS = ("+", "*", "min", "max", "&", "|", "^")
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_NO_CODE = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_NOT_BLANK = re.compile(r"[^\n]")
+_GROUPS = re.compile(
+    r"\b(?:barrier|work_group_\w+|get_(?:local|global|group)_\w+|get_(?:num_groups|work_dim|enqueued_local_size)"
+    r"|(?:mem|read_mem|write_mem)_fence|async_work_group_\w+)\s*\("
+)
+_LOCAL = re.compile(r"\b(?:__)?local\b")
+_LEAVES = re.compile(r"\b(?:break|continue)\b")
+_LARGEST = {"char": 2**7, "short": 2**15, "int": 2**31, "long": 2**63}
+
+
+class Reduced(NamedTuple):
+    """A variable into which all points put something by an operator; ``element``: its type in C."""
+
+    name: str
+    operator: str
+    element: str
+
+
+class BodyForm(NamedTuple):
+    """All that the text of a kernel depends on. ``arrays`` and ``scalars``: names and types in C; ``constants``: names
+    and their text; ``is_plain``: each index begins at 0 and goes on by 1."""
+
+    name: str
+    body: str
+    functions: str
+    indices: tuple[str, ...]
+    arrays: tuple[tuple[str, str], ...]
+    scalars: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, str], ...]
+    reduced: tuple[Reduced, ...]
+    is_plain: bool
+
+
+class Generated(NamedTuple):
+    """A kernel's text. Line ``functions_at`` + n of it is line n of the user's functions, ``body_at`` + n line n of the
+    body, which has ``body_lines`` of them."""
+
+    text: str
+    functions_at: int
+    functions_lines: int
+    body_at: int
+    body_lines: int
+
+    def place(self, line: int) -> tuple[str, int]:
+        """A line of the text, as the user knows it: what it is a line of, and its number there."""
+        if 0 < line - self.body_at <= self.body_lines:
+            return "<body>", line - self.body_at
+        if 0 < line - self.functions_at <= self.functions_lines:
+            return "<functions>", line - self.functions_at
+        return PATH, line
+
+
+def source(form: BodyForm) -> Generated:
+    """The text of the kernel. Its arguments: arrays, scalars, for each index its count (and, where not plain, its start
+    and step), and for each reduced variable an array of a block's results each. Raises LaunchError for what cannot be
+    the body of a loop whose points are independent."""
+    check_body(form)
+    declared = [f"global {element} *{name}" for name, element in form.arrays]
+    declared += [f"{element} {name}" for name, element in form.scalars]
+    for name in form.indices:
+        words = ("n",) if form.is_plain else ("n", "start", "step")
+        declared += [f"long {HIDDEN}{word}_{name}" for word in words]
+    declared += [f"global {r.element} *{HIDDEN}out_{r.name}" for r in form.reduced]
+    types = " ".join([*declared, *(r.element for r in form.reduced), form.functions, form.body])
+    head = ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"] * bool(re.search(r"\bdouble\d*\b", types))
+    head += [f"#define {name} {text}" for name, text in form.constants]
+    functions = form.functions.split("\n") if form.functions else []
+    opened, closed = _around_reduction(form) if form.reduced else _around(form)
+    begin = [f"kernel void {form.name}({', '.join(declared)}) {{", *opened]
+    body = form.body.split("\n")
+    leaves = bool(_LEAVES.search(without_comments(form.body)))
+    begin.append("    do {" if leaves else "    {")
+    end = ["    } while (0);" if leaves else "    }", *closed, "}", ""]
+    above = len(head) + len(functions) + len(begin)
+    text = "\n".join([*head, *functions, *begin, *body, *end])
+    return Generated(text, len(head), len(functions), above, len(body))
+
+
+def _around(form: BodyForm) -> tuple[list[str], list[str]]:
+    """What stands before and behind the body of a loop."""
+    ids = [f"  long {HIDDEN}at_{name} = get_global_id({_dimension(form, name)});" for name in form.indices]
+    inside = " && ".join(f"{HIDDEN}at_{name} < {HIDDEN}n_{name}" for name in form.indices)
+    return [*ids, f"  if ({inside}) {{", *_indices(form)], ["  }"]
+
+
+def _around_reduction(form: BodyForm) -> tuple[list[str], list[str]]:
+    """What stands before and behind the body of a reduction."""
+    last, others = form.indices[-1], form.indices[:-1]
+    local = [f"  local {r.element} {HIDDEN}part_{r.name}[{GROUP}];" for r in form.reduced]
+    own = [f"  {r.element} {r.name} = {identity(r.operator, r.element)};" for r in form.reduced]
+    ids = [f"  long {HIDDEN}at_{name} = get_global_id({_dimension(form, name)});" for name in others]
+    begin = [
+        *local,
+        f"  int {HIDDEN}me = get_local_id(0);",
+        *ids,
+        *own,
+        f"  for (int {HIDDEN}round = 0; {HIDDEN}round < {EACH}; {HIDDEN}round++) {{",
+        f"    long {HIDDEN}at_{last} = (long)get_group_id(0) * {GROUP * EACH} + {HIDDEN}round * {GROUP} + {HIDDEN}me;",
+        f"    if ({HIDDEN}at_{last} < {HIDDEN}n_{last}) {{",
+        *_indices(form),
+    ]
+    place = f"({_row(others)}) * get_num_groups(0) + get_group_id(0)" if others else "get_group_id(0)"
+    end = ["    }", "  }", *_tree(form.reduced, place)]
+    return begin, end
+
+
+def _row(others: tuple[str, ...]) -> str:
+    """The number of a row of the space: of all its indices but the last one."""
+    text = f"{HIDDEN}at_{others[0]}"
+    for name in others[1:]:
+        text = f"({text}) * {HIDDEN}n_{name} + {HIDDEN}at_{name}"
+    return text
+
+
+def _tree(reduced: tuple[Reduced, ...], place: str, first: str = "") -> list[str]:
+    """The results of a group's work-items are put together, with ``first`` if that is given, and stored."""
+    me, apart = f"{HIDDEN}me", f"{HIDDEN}apart"
+    parts = [(r, f"{HIDDEN}part_{r.name}") for r in reduced]
+    total = [(r, both(r, first, f"{part}[0]") if first else f"{part}[0]") for r, part in parts]
+    return [
+        *(f"  {part}[{me}] = {r.name};" for r, part in parts),
+        "  barrier(CLK_LOCAL_MEM_FENCE);",
+        f"  for (int {apart} = {GROUP // 2}; {apart} > 0; {apart} /= 2) {{",
+        f"    if ({me} < {apart}) {{",
+        *(f"      {part}[{me}] = {both(r, f'{part}[{me}]', f'{part}[{me} + {apart}]')};" for r, part in parts),
+        "    }",
+        "    barrier(CLK_LOCAL_MEM_FENCE);",
+        "  }",
+        f"  if ({me} == 0) {{",
+        *(f"    {HIDDEN}out_{r.name}[{place}] = {value};" for r, value in total),
+        "  }",
+    ]
+
+
+def fold_source(operator: str, element: str) -> str:
+    """The kernel ``fold(out, part, n, first)``: blocks of GROUP * EACH of the n elements of ``part`` become one element
+    of ``out`` each, put together with ``first``."""
+    r = Reduced("x", operator, element)
+    lines = ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"] * (element == "double")
+    lines += [
+        f"kernel void fold(global {element} *{HIDDEN}out_x, global const {element} *part, long n, {element} first) {{",
+        f"  local {element} {HIDDEN}part_x[{GROUP}];",
+        f"  int {HIDDEN}me = get_local_id(0);",
+        f"  {element} x = {identity(operator, element)};",
+        f"  for (int k = 0; k < {EACH}; k++) {{",
+        f"    long i = (long)get_group_id(0) * {GROUP * EACH} + k * {GROUP} + {HIDDEN}me;",
+        f"    if (i < n) x = {both(r, 'x', 'part[i]')};",
+        "  }",
+        *_tree((r,), "get_group_id(0)", "first"),
+        "}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _dimension(form: BodyForm, name: str) -> int:
+    return len(form.indices) - 1 - form.indices.index(name)
+
+
+def _indices(form: BodyForm) -> list[str]:
+    if form.is_plain:
+        return [f"    const long {name} = {HIDDEN}at_{name};" for name in form.indices]
+    return [
+        f"    const long {name} = {HIDDEN}start_{name} + {HIDDEN}at_{name} * {HIDDEN}step_{name};"
+        for name in form.indices
+    ]
+
+
+def identity(operator: str, element: str) -> str:
+    """What changes nothing: an expression of C."""
+    if operator in ("min", "max"):
+        sign = "-" if operator == "max" else ""
+        if element in ("float", "double"):
+            return f"{sign}INFINITY"
+        unsigned = element.startswith("u")
+        least = "0" if unsigned else f"(-{_LARGEST[element] - 1}{'L' * (element == 'long')} - 1)"
+        largest = _LARGEST[element[1:]] * 2 - 1 if unsigned else _LARGEST[element] - 1
+        suffix = {"long": "L", "uint": "U", "ulong": "UL"}.get(element, "")
+        return least if operator == "max" else f"{largest}{suffix}"
+    return {"*": "1", "&": f"({element})(~({element})0)"}.get(operator, "0")
+
+
+def both(r: Reduced, a: str, b: str) -> str:
+    """Two results put together: an expression of C. Least and greatest are NaN where one is; integers wrap around."""
+    if r.operator in ("min", "max"):
+        sign = "<" if r.operator == "min" else ">"
+        nan = f" || {a} != {a}" if r.element in ("float", "double") else ""
+        return f"({a} {sign} {b}{nan} ? {a} : {b})"
+    if r.element in ("float", "double") or r.operator in "&|^":
+        return f"({r.element})({a} {r.operator} {b})"
+    wide = "ulong" if r.element in ("long", "ulong") else "uint"
+    return f"({r.element})(({wide}){a} {r.operator} ({wide}){b})"
+
+
+def without_comments(text: str) -> str:
+    """The text with blanks for comments, strings and characters."""
+    return _NO_CODE.sub(lambda found: _NOT_BLANK.sub(" ", found.group()), text)
+
+
+def check_body(form: BodyForm) -> None:
+    """Raise LaunchError for what makes points depend on one another, or is no body."""
+    names = [*form.indices, *(n for n, _ in (*form.arrays, *form.scalars, *form.constants))]
+    names += [r.name for r in form.reduced]
+    for name in names:
+        if not _IDENTIFIER.fullmatch(name) or name.startswith(HIDDEN):
+            raise LaunchError(f"{name!r} is no name that the body of a parallel_for can have")
+    if twice := {n for n in names if names.count(n) > 1}:
+        raise LaunchError(
+            f"parallel_for: {', '.join(sorted(twice))} stands for two things",
+            hint=f"the indices are {', '.join(form.indices)}; indices=(…) gives them other names",
+        )
+    for what, text in (("body", form.body), ("functions", form.functions)):
+        code = without_comments(text)
+        found = _GROUPS.search(code) or _LOCAL.search(code)
+        if found is not None:
+            raise LaunchError(
+                f"<{what}>:{_line(code, found.start())}: {found.group().rstrip('( ')} belongs to work-groups; the"
+                " points of a parallel_for are independent of one another",
+                hint="mc.Program runs kernels that know their work-groups",
+            )
+        _check_braces(what, code)
+    for r in form.reduced:
+        check_reduced(r, form.body)
+
+
+def _check_braces(what: str, code: str) -> None:
+    depth = 0
+    for at, character in enumerate(code):
+        depth += (character == "{") - (character == "}")
+        if depth < 0:
+            raise LaunchError(f"<{what}>:{_line(code, at)}: there is a }} without its {{")
+    if depth:
+        raise LaunchError(f"<{what}>: there is a {{ without its }}")
+
+
+def _line(text: str, at: int) -> int:
+    return text.count("\n", 0, at) + 1
+
+
+def check_reduced(r: Reduced, body: str) -> None:
+    """Raise LaunchError unless the body does nothing with a reduced variable but put something into it by its operator:
+    ``s += e``, ``s = s + e``, ``s = max(s, e)``."""
+    code = without_comments(body)
+    if found := re.search(r"\breturn\b", code):
+        raise LaunchError(
+            f"<body>:{_line(code, found.start())}: return would leave all points of a reduction",
+            hint="continue goes on with the next point",
+        )
+    found_any = False
+    for at in re.finditer(rf"(?<![\w.])(?<!->){re.escape(r.name)}\b", code):
+        begin = max(code.rfind(c, 0, at.start()) for c in ";{})") + 1
+        end = code.find(";", at.end())
+        statement = code[begin : end if end >= 0 else len(code)].strip()
+        statement = re.sub(r"^(?:else|do)\b\s*", "", statement)
+        operator = operator_of(r.name, statement)
+        if operator is None:
+            raise LaunchError(
+                f"<body>:{_line(code, at.start())}: {r.name} is reduced: a point may put something into it, and not"
+                f" use it otherwise ({statement[:60]})",
+                hint=f"{_example(r)} does it",
+            )
+        if operator != r.operator:
+            raise LaunchError(
+                f"<body>:{_line(code, at.start())}: {r.name} is reduced by {r.operator}, here it is by {operator}"
+            )
+        found_any = True
+    if not found_any:
+        raise LaunchError(f"parallel_for: the body puts nothing into {r.name}", hint=f"{_example(r)} does it")
+
+
+def operator_of(name: str, statement: str) -> str | None:
+    """The operator by which a statement puts something into a variable that it does not use otherwise."""
+    n = re.escape(name)
+    if re.fullmatch(rf"{n}\s*\+\+|\+\+\s*{n}", statement):
+        return "+"
+    if found := re.fullmatch(rf"{n}\s*([-+*&|^])=(?!=)(.*)", statement, re.DOTALL):
+        operator, value = found.groups()
+        return None if _uses(name, value) else "+" if operator == "-" else operator
+    if found := re.fullmatch(rf"{n}\s*=\s*{n}\s*([+*&|^])(?![&|=])(.*)", statement, re.DOTALL):
+        operator, value = found.groups()
+        # what binds less would take the variable with it: s = s * a + b
+        loose = _top_level(value) & _LOOSER[operator]
+        return None if _uses(name, value) or loose else operator
+    if found := re.fullmatch(rf"{n}\s*=\s*f?(min|max)\s*\(\s*{n}\s*,(.*)\)", statement, re.DOTALL):
+        operator, value = found.groups()
+        balanced = _closes_at_end(value)
+        return None if _uses(name, value) or not balanced else operator
+    return None
+
+
+_LOOSER = {"+": frozenset("<>=&|^?"), "*": frozenset("+-/%<>=&|^?"), "&": frozenset("<>=&|^?")}
+_LOOSER |= dict.fromkeys("|^", _LOOSER["&"])
+
+
+def _top_level(text: str) -> set[str]:
+    """The characters of an expression that stand in no brackets."""
+    depth, found = 0, set()
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        if depth == 0:
+            found.add(character)
+    return found
+
+
+def _closes_at_end(text: str) -> bool:
+    """Whether no bracket closes in a text that did not open there."""
+    depth = 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _uses(name: str, text: str) -> bool:
+    return re.search(rf"(?<![\w.])(?<!->){re.escape(name)}\b", text) is not None
+
+
+def _example(r: Reduced) -> str:
+    return f"{r.name} = {r.operator}({r.name}, e)" if r.operator in ("min", "max") else f"{r.name} {r.operator}= e"

@@ -1,0 +1,256 @@
+"""How large the slices of a kernel are that may migrate: as small as they can be at little overhead.
+
+Device-Hopping's predictors (P. Metzger et al., TACO 2021, Section 4), which know a kernel by its features alone: linear
+regression on logarithms for CPUs, a random forest for GPUs; trained by :mod:`manycl.model.slice_training`, kept as
+JSON. Its rule for sparse matrices (Section 4.5), which keeps a slice in the cache. And ours, which measures: the first
+slices, of different sizes, tell what a slice costs beside its work.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from manycl.analysis.features import CPU, GPU, Features
+from manycl.errors import ManyclError
+
+FORMAT = 1
+OVERHEADS = {"cpu": 0.04, "gpu": 0.02}
+"""How much longer than unsliced a sliced kernel may take (Section 4.3), as a part."""
+_LOWEST, _HIGHEST = 1.0, 2.0**62
+
+
+class SliceError(ManyclError):
+    """A file of predictors that is none, or holds numbers that no training gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinearSlices:
+    """The CPU model: the logarithm of the slice size is linear in the logarithms of the features; all of them have been
+    standardised (``means`` and ``scales``; the last ones are the slice sizes')."""
+
+    weights: tuple[float, ...]
+    intercept: float
+    means: tuple[float, ...]
+    scales: tuple[float, ...]
+
+    def predict(self, logarithms: Sequence[float]) -> float:
+        """Points of a slice, for a kernel's features (:meth:`manycl.analysis.features.Features.logarithms`)."""
+        z = [(x - m) / s for x, m, s in zip(logarithms, self.means, self.scales, strict=False)]
+        total = self.intercept + sum(w * x for w, x in zip(self.weights, z, strict=True))
+        exponent = total * self.scales[-1] + self.means[-1]
+        return _bounded(math.exp(min(exponent, 43.0)))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": "linear",
+            "weights": list(self.weights),
+            "intercept": self.intercept,
+            "means": list(self.means),
+            "scales": list(self.scales),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNode:
+    """A tree's inner node: ``below`` where feature number ``feature`` is at most ``threshold``, else ``above``."""
+
+    feature: int
+    threshold: float
+    below: Tree
+    above: Tree
+
+    def to_json(self) -> list[Any]:
+        sides = (side.to_json() if isinstance(side, TreeNode) else side for side in (self.below, self.above))
+        return [self.feature, self.threshold, *sides]
+
+
+Tree = TreeNode | float
+
+
+@dataclass(frozen=True, slots=True)
+class ForestSlices:
+    """The GPU model: the mean of what some trees say. Features are single precision, as they were in training."""
+
+    trees: tuple[Tree, ...]
+
+    def predict(self, logarithms: Sequence[float]) -> float:
+        """As :meth:`LinearSlices.predict`."""
+        given = struct.unpack(f"{len(logarithms)}f", struct.pack(f"{len(logarithms)}f", *logarithms))
+        return _bounded(math.fsum(_leaf(tree, given) for tree in self.trees) / len(self.trees))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "forest", "trees": [t.to_json() if isinstance(t, TreeNode) else t for t in self.trees]}
+
+
+def _leaf(tree: Tree, given: Sequence[float]) -> float:
+    while isinstance(tree, TreeNode):
+        tree = tree.below if given[tree.feature] <= tree.threshold else tree.above
+    return tree
+
+
+def _bounded(points: float) -> float:
+    return min(max(points, _LOWEST), _HIGHEST)
+
+
+SliceModel = LinearSlices | ForestSlices
+
+
+@dataclass(frozen=True, slots=True)
+class Predictors:
+    """A model for each kind of device (``cpu``, ``gpu``) that there was anything to learn from. ``about``: how they
+    were trained, and how far off they were of kernels that they had not seen."""
+
+    models: Mapping[str, SliceModel]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def points(self, features: Features, kind: str) -> float | None:
+        """Work-items of a slice of a launch, on a kind of device; None where nothing is known of it."""
+        model = self.models.get(kind)
+        return None if model is None else model.predict(features.logarithms(kind))
+
+    def to_json(self) -> dict[str, Any]:
+        models = {kind: model.to_json() for kind, model in self.models.items()}
+        return {"format": FORMAT, "about": dict(self.about), "models": models}
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
+
+
+def read(path: Path) -> Predictors:
+    """The predictors in a file. Raises SliceError for what is none, OSError for what cannot be read."""
+    try:
+        return from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, SliceError) as error:
+        raise SliceError(f"{path}: {error}", hint="manycl train writes such files") from None
+
+
+def from_json(value: Any) -> Predictors:
+    """Raises SliceError for what :meth:`Predictors.to_json` does not make."""
+    if not isinstance(value, dict) or value.get("format") != FORMAT or not isinstance(value.get("models"), dict):
+        raise SliceError(f"these are no predictors of slice sizes of format {FORMAT}")
+    models: dict[str, SliceModel] = {}
+    for kind, model in value["models"].items():
+        names = {"cpu": CPU, "gpu": GPU}.get(kind)
+        if names is None or not isinstance(model, dict):
+            raise SliceError(f"there is no model for devices of kind {kind!r:.40}")
+        if model.get("kind") == "linear":
+            models[kind] = _linear(model, len(names))
+        elif model.get("kind") == "forest":
+            trees = model.get("trees")
+            if not isinstance(trees, list) or not trees:
+                raise SliceError("a forest has trees")
+            models[kind] = ForestSlices(tuple(_tree(tree, len(names), 0) for tree in trees))
+        else:
+            raise SliceError(f"a model is linear or a forest, not {model.get('kind')!r:.40}")
+    about = value.get("about")
+    return Predictors(models, about if isinstance(about, dict) else {})
+
+
+def _linear(model: Mapping[str, Any], count: int) -> LinearSlices:
+    rows = [_numbers(model.get(name), n) for name, n in (("weights", count), ("means", count + 1))]
+    scales = _numbers(model.get("scales"), count + 1)
+    if min(scales) <= 0:
+        raise SliceError("scales are above 0")
+    return LinearSlices(rows[0], _number(model.get("intercept")), rows[1], scales)
+
+
+def _numbers(value: Any, count: int) -> tuple[float, ...]:
+    if not isinstance(value, list) or len(value) != count:
+        raise SliceError(f"expected {count} numbers, found {value!r:.60}")
+    return tuple(map(_number, value))
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise SliceError(f"expected a number, found {value!r:.40}")
+    return float(value)
+
+
+_DEEPEST = 16
+
+
+def _tree(value: Any, features: int, depth: int) -> Tree:
+    if not isinstance(value, list):
+        return _number(value)
+    if len(value) != 4 or depth >= _DEEPEST:
+        raise SliceError(f"a tree's node is [feature, threshold, below, above], not {value!r:.60}")
+    feature, threshold, below, above = value
+    if isinstance(feature, bool) or not isinstance(feature, int) or not 0 <= feature < features:
+        raise SliceError(f"there is no feature {feature!r:.40}: there are {features}")
+    return TreeNode(feature, _number(threshold), _tree(below, features, depth + 1), _tree(above, features, depth + 1))
+
+
+def cached_slice(points: int, nbytes: int, cache: int, group: int = 1) -> int:
+    """Points of a slice, in whole work-groups of ``group`` points, whose data stay in a cache: of a kernel of
+    ``points`` points that touches ``nbytes`` bytes, evenly (Section 4.5, for sparse matrix times vector and the L2
+    cache; after Kim et al., "Compiler-Assisted GPU Thread Throttling for Reduced Cache Contention", ICPP 2019).
+    At least one work-group, at most all."""
+    if points <= 0 or group <= 0:
+        raise ValueError(f"a kernel has points, and a work-group has: not {points} and {group}")
+    fitting = points if nbytes <= cache else int(points * cache // nbytes)
+    return min(max(fitting // group, 1) * group, points)
+
+
+MEASURED = 3
+"""Slices that tell what a slice costs."""
+
+
+@dataclass(slots=True)
+class MeasuredSlices:
+    """What a kernel's slices have taken on one device: ``t = o + n / r`` for n points, with o seconds a slice and r
+    points a second. Slopes between all pairs of slices, and their median (Theil, 1950; Sen, 1968), so that up to 29 %
+    of disturbed measurements do not matter. ``first``: a predictor's size, until enough was measured."""
+
+    total: int
+    first: float | None = None
+    taken: list[tuple[int, float]] = field(default_factory=list)
+    most: int = 64  # slices that are kept: the last ones
+
+    def add(self, points: int, seconds: float) -> None:
+        """A slice has taken so long. What cannot be is left out."""
+        if points > 0 and math.isfinite(seconds) and seconds > 0.0:
+            self.taken.append((points, seconds))
+            del self.taken[: -self.most]
+
+    def fit(self) -> tuple[float, float] | None:
+        """Seconds that a slice takes beside its work, and points per second; None where too little was measured, or all
+        slices had one size."""
+        pairs = [
+            (t2 - t1) / (n2 - n1) for i, (n1, t1) in enumerate(self.taken) for n2, t2 in self.taken[i + 1 :] if n1 != n2
+        ]
+        if len(self.taken) < MEASURED or not pairs:
+            return None
+        slope = median(pairs)
+        if slope <= 0.0:  # what is measured scatters more than sizes differ
+            return None
+        return max(median(t - slope * n for n, t in self.taken), 0.0), 1.0 / slope
+
+    def points(self, overhead: float) -> int | None:
+        """The fewest points of a slice with which all of the kernel takes at most ``overhead`` (a part) longer than at
+        once; None where nothing is known."""
+        found = self.fit()
+        if found is None:
+            return None if self.first is None else min(max(round(self.first), 1), self.total)
+        return fewest_points(self.total, *found, overhead)
+
+    def probes(self) -> tuple[int, ...]:
+        """Sizes of the first slices: different ones, which together are a small part of the kernel."""
+        start = self.first if self.first is not None else self.total / 64
+        sizes = [min(max(round(start * factor), 1), self.total) for factor in (0.5, 1.0, 2.0)]
+        return tuple(sizes)
+
+
+def fewest_points(total: int, once: float, rate: float, overhead: float) -> int:
+    """The fewest points of a slice with which ``total`` points take at most ``overhead`` longer than in one: the other
+    slices each add ``once`` seconds to ``once + total / rate``."""
+    if once <= 0.0:
+        return 1
+    others = math.floor(overhead * (once + total / rate) / once * (1.0 + 1e-12))
+    return max(-(-total // (others + 1)), 1)

@@ -1,0 +1,57 @@
+"""Placing a kernel that goes from device to device while it runs: in ranges of its work-groups, one after another.
+
+What ``hop`` and ``mig_heft`` share. A kernel begins on the device that is available first, and goes on, group for
+group, on a faster one as soon as that is (Device-Hopping, Section 2.2); or on all of them together. In a plan that is a
+range for each device; which groups they are follows from the estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from manycl.plan.partition import Slot, place_ranges, water_fill
+from manycl.plan.policies.mkmd_coarse import Table, earliest, place
+from manycl.plan.timeline import Timeline
+
+
+def place_migrating(timeline: Timeline, table: Table, node: int, *, together: bool = False) -> float:
+    """Place a kernel as it migrates, or whole where it would end no later so or may not be split; when it ends, in
+    seconds. ``together``: a device that it has moved away from, or that comes later, works on it as well."""
+    problem = timeline.problem
+    places = problem.partners(node, table.places[node])
+    if not places:
+        return place(timeline, table, node)
+    sliced = timeline.sliced(node)
+    slots = []
+    for device, most in places:
+        reach = timeline.reach(node, device, sliced, most)
+        low, high = timeline.kernels[device].idle(reach.ready, inf)[-1]
+        slots.append(Slot(low, high, reach))
+    slots = slots if together else in_turn(slots)
+    groups = problem.splits[node].groups
+    shares = water_fill(slots, groups)
+    if sum(1 for n in shares if n) < 2:
+        return place(timeline, table, node)
+    home = max(zip(slots, shares, strict=True), key=lambda part: part[1])[0].reach.device
+    whole = any(most == 0 for _, most in table.places[node])
+    limit = earliest(timeline, table, node).end if whole else inf
+    mark = timeline.mark()
+    end = place_ranges(timeline, node, slots, shares, home)
+    if end < limit:
+        return end
+    timeline.back(mark)
+    return place(timeline, table, node)
+
+
+def in_turn(slots: Sequence[Slot]) -> list[Slot]:
+    """The slots that a kernel goes through: of the devices by when they are available, each that is faster than the one
+    before it, until the next one is."""
+    found: list[Slot] = []
+    for slot in sorted(slots, key=lambda s: (max(s.low, s.reach.ready), s.reach.each)):
+        if not found or slot.reach.each < found[-1].reach.each:
+            begin = max(slot.low, slot.reach.ready)
+            if found:
+                found[-1] = found[-1]._replace(high=min(found[-1].high, begin))
+            found.append(slot)
+    return [slot for slot in found if slot.high > slot.low]

@@ -1,0 +1,29 @@
+"""``mig_heft``: HEFT whose kernels may migrate: by upward rank, each where it ends first, whole or going from device to
+device.
+
+After A. Loesch and M. Platzner, "MigHEFT: DAG-based Scheduling of Migratable Tasks on Heterogeneous Compute Nodes",
+IPDPS Workshops 2020: the schedule that is made before a run, from estimates. Their other half, watching the run and
+moving kernels when it goes otherwise, is not a policy's: a plan's ranges stay where they are.
+"""
+
+from __future__ import annotations
+
+from manycl.plan.migration import place_migrating
+from manycl.plan.options import Options
+from manycl.plan.plan import Plan
+from manycl.plan.policies.mkmd_coarse import as_plan, coarse, look_up, priorities, weights
+from manycl.plan.policy import register
+from manycl.plan.problem import Problem
+from manycl.plan.rank import priority_order
+
+
+@register("mig_heft")
+class MigHeft:
+    """HEFT with migration."""
+
+    options = Options("mig_heft")
+
+    def plan(self, problem: Problem) -> Plan:
+        table = look_up(problem)
+        order = priority_order(problem.graph, priorities(problem, weights(table)))
+        return as_plan(problem, coarse(problem, table, order, place_migrating), "mig_heft")

@@ -1,0 +1,200 @@
+"""Sizes of slices: predictors against scikit-learn's own predictions, measured ones against exact times."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manycl.analysis.features import Features
+from manycl.model import slices
+from manycl.model.slice_training import SliceSample, leave_one_out, search_target, train
+from manycl.model.slices import MeasuredSlices, SliceError, cached_slice, fewest_points
+
+
+def samples(kind: str, seed: int, kernels: int = 8) -> list[SliceSample]:
+    """Kernels whose targets are inverse to their work, with some noise."""
+    random = np.random.default_rng(seed)
+    found = []
+    for k in range(kernels):
+        for _ in range(3):
+            x = random.uniform(0, 8, 3 if kind == "cpu" else 2)
+            points = math.exp(14 - x.sum() * 0.6 + random.normal(0, 0.1))
+            found.append(SliceSample(f"k{k}", kind, tuple(x), points))
+    return found
+
+
+@pytest.fixture(scope="module")
+def sklearn() -> Any:
+    return pytest.importorskip("sklearn", reason="the extra train")
+
+
+@pytest.mark.usefixtures("sklearn")
+@pytest.mark.parametrize("seed", range(3))
+def test_the_cpu_model_is_least_squares_on_logarithms(seed: int) -> None:
+    """NumPy's least squares, without standardising, gives the same predictions."""
+    given_samples = samples("cpu", seed)
+    model = train(given_samples).models["cpu"]
+    x = np.column_stack([np.array([s.logarithms for s in given_samples]), np.ones(len(given_samples))])
+    weights, *_ = np.linalg.lstsq(x, np.log([s.points for s in given_samples]), rcond=None)
+    for s in given_samples:
+        assert math.isclose(model.predict(s.logarithms), math.exp(weights @ [*s.logarithms, 1.0]), rel_tol=1e-9)
+
+
+@pytest.mark.usefixtures("sklearn")
+def test_the_gpu_model_is_the_librarys_forest_and_survives_its_file(tmp_path: Path) -> None:
+    from sklearn.ensemble import RandomForestRegressor
+
+    given_samples = samples("gpu", 7)
+    found = train([*given_samples, *samples("cpu", 7)])
+    found.write(tmp_path / "slices.json")
+    again = slices.read(tmp_path / "slices.json")
+    assert again == found
+    forest = RandomForestRegressor(n_estimators=50, max_depth=2, random_state=0)
+    x, y = [s.logarithms for s in given_samples], [s.points for s in given_samples]
+    forest.fit(x, y)
+    assert len(again.models["gpu"].trees) == 50  # type: ignore[union-attr]
+    random = np.random.default_rng(3).uniform(-1, 9, (200, 2))
+    expected = forest.predict(random)
+    assert np.allclose([again.models["gpu"].predict(tuple(row)) for row in random], expected, rtol=1e-12)
+    features = Features(bytes_transferred=12.0, comparisons=1.0, compute=30.0, memory_accesses=4.0)
+    for kind in ("cpu", "gpu"):
+        assert again.points(features, kind) == again.models[kind].predict(features.logarithms(kind))
+    assert again.points(features, "accelerator") is None
+
+
+@pytest.mark.usefixtures("sklearn")
+def test_leaving_a_kernel_out_leaves_all_of_its_samples_out() -> None:
+    """A kernel that is unlike all others is predicted badly, though it would be learned."""
+    given_samples = samples("cpu", 1)
+    odd = [s._replace(kernel="odd", points=s.points * 1000.0) for s in samples("cpu", 2, 2)]
+    ratios = leave_one_out("cpu", [*given_samples, *odd])
+    assert ratios["odd"] < 0.02
+    assert set(ratios) == {*(f"k{i}" for i in range(8)), "odd"}
+    about = train([*given_samples, *odd]).about["cpu"]
+    assert about["kernels"] == 9
+    assert about["largest_factor"] > 50.0
+
+
+@given(st.integers(2, 10**9), st.floats(0.0, 1e-2), st.floats(1e3, 1e9), st.floats(0.01, 0.5))
+def test_the_fewest_points_are_enough_and_one_less_would_not_be(
+    total: int, once: float, rate: float, overhead: float
+) -> None:
+    def longer(points: int) -> float:
+        """By how much all takes longer than at once."""
+        count = -(-total // points)
+        return (count * once + total / rate) / (once + total / rate) - 1.0
+
+    points = fewest_points(total, once, rate, overhead)
+    assert 1 <= points <= total
+    assert longer(points) <= overhead * (1.0 + 1e-9)
+    if points > 1:
+        assert longer(points - 1) > overhead * (1.0 - 1e-9)
+
+
+@settings(max_examples=60)
+@given(
+    st.floats(1e-6, 1e-3),
+    st.floats(1e4, 1e9),
+    st.lists(st.integers(1, 10**6), min_size=12, max_size=30, unique=True),
+    st.randoms(use_true_random=False),
+)
+def test_a_few_disturbed_slices_do_not_matter(once: float, rate: float, sizes: list[int], random: Any) -> None:
+    measured = MeasuredSlices(10**7)
+    assert measured.points(0.03) is None
+    disturbed = set(random.sample(range(len(sizes)), len(sizes) // 8))
+    for index, n in enumerate(sizes):
+        measured.add(n, once + n / rate + (index in disturbed) * random.uniform(0.01, 10.0))
+    fit = measured.fit()
+    assert fit is not None
+    if not disturbed:
+        assert math.isclose(fit[0], once, rel_tol=1e-6, abs_tol=1e-9)
+    assert math.isclose(fit[1], rate, rel_tol=0.5)
+
+
+def test_three_exact_slices_are_enough_and_before_them_the_predictor_counts() -> None:
+    measured = MeasuredSlices(100_000, first=3000.4)
+    assert measured.points(0.03) == 3000
+    sizes = measured.probes()
+    assert len(set(sizes)) == 3
+    assert sum(sizes) < 100_000 / 4
+    for n in sizes:
+        measured.add(n, 5e-5 + n * 1e-7)
+    measured.add(0, 1.0)
+    measured.add(10, math.nan)
+    fit = measured.fit()
+    assert fit is not None
+    assert math.isclose(fit[0], 5e-5, rel_tol=1e-9)
+    assert math.isclose(fit[1], 1e7, rel_tol=1e-9)
+    assert measured.points(0.03) == fewest_points(100_000, *fit, 0.03)
+    assert measured.points(0.03) < measured.points(0.02)  # type: ignore[operator]
+
+
+def test_slices_of_one_size_tell_nothing() -> None:
+    measured = MeasuredSlices(1000, first=10.0)
+    for _ in range(5):
+        measured.add(10, 1e-3)
+    assert measured.fit() is None
+    assert measured.points(0.02) == 10
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**9), st.integers(1, 10**7), st.integers(1, 512))
+def test_a_cached_slice_fits_into_the_cache_unless_it_is_one_group(
+    points: int, nbytes: int, cache: int, group: int
+) -> None:
+    size = cached_slice(points, nbytes, cache, group)
+    assert 1 <= size <= points
+    assert size == points or size % group == 0
+    if size > group:
+        assert size * nbytes <= cache * points
+        larger = size + group
+        if larger <= points:
+            assert larger * nbytes > cache * points or nbytes <= cache
+
+
+@given(st.integers(1, 10**6), st.floats(1e-6, 1e-2), st.floats(1e4, 1e8), st.floats(0.01, 0.2))
+def test_the_search_finds_the_smallest_size_of_its_row(total: int, once: float, rate: float, overhead: float) -> None:
+    asked = []
+
+    def seconds(points: int | None) -> float:
+        asked.append(points)
+        count = 1 if points is None else -(-total // points)
+        return count * once + total / rate
+
+    found = search_target(seconds, total, overhead)
+    assert len(asked) <= 8
+    row = [1]
+    while row[-1] < total:
+        row.append(max(row[-1] + 1, round(row[-1] * 1.5)))
+    enough = [n for n in row[:-1] if seconds(n) <= seconds(None) * (1 + overhead)]
+    assert found == (min(enough) if enough else None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 2},
+        {"models": []},
+        {"models": {"npu": {}}},
+        {"models": {"cpu": {"kind": "linear"}}},
+        {"models": {"cpu": {"kind": "net"}}},
+        {"models": {"gpu": {"kind": "forest", "trees": []}}},
+        {"models": {"gpu": {"kind": "forest", "trees": [[2, 0.5, 1.0, 2.0]]}}},
+        {"models": {"gpu": {"kind": "forest", "trees": [[0, 0.5, 1.0]]}}},
+        {"models": {"gpu": {"kind": "forest", "trees": ["1"]}}},
+    ],
+)
+def test_what_are_no_predictors(change: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "slices.json"
+    path.write_text(json.dumps({"format": 1, "models": {}, **change}))
+    with pytest.raises(SliceError, match=r"slices\.json"):
+        slices.read(path)
+    path.write_text("{")
+    with pytest.raises(SliceError):
+        slices.read(path)
