@@ -99,12 +99,14 @@ class ParallelFor:
             return ready(queue, given, device)
         call = self._call(space, given)
         own = [a for a in call.arrays.values() if isinstance(a, Array)]
-        queue = queue or (own[0].queue if own else default_queue())
+        lazy = bool(own) or (queue is not None and not call.arrays)
+        if queue is None:  # one on which nothing is enqueued is false
+            queue = own[0].queue if own else default_queue()
         if 0 in call.counts:
-            return self._results(call, None, queue, bool(own), device) if call.form.reduced else None
+            return self._results(call, None, queue, lazy, device) if call.form.reduced else None
         generated, kernel = _compiled(call.form)
         written = {f.name for f in kernel.facts.arguments if f.writes}
-        moved = GivenArrays(queue, call.arrays, written, bool(own))
+        moved = GivenArrays(queue, call.arrays, written, lazy)
         if self.access:
             kernel = self._promised(call, kernel)
         size, group = ndrange(call.counts, local, bool(call.form.reduced))
@@ -114,7 +116,7 @@ class ParallelFor:
             event = kernel(queue, size, group, *args, device=device)
         except LaunchError as error:
             raise LaunchError(_in_users_lines(error.message, generated), hint=error.hint) from None
-        result = self._results(call, partial, queue, bool(own), device) if partial else event if own else None
+        result = self._results(call, partial, queue, lazy, device) if partial else event if lazy else None
         if key and not (partial or self.access):
             if len(self._ready) >= _READY_KEPT:
                 self._ready.clear()
@@ -252,7 +254,8 @@ class _Ready:
     def __call__(self, queue: Queue | None, given: Mapping[str, Any], device: str) -> Any:
         args = [given[name] for name in self.names]
         try:
-            return self.kernel(queue or args[0].queue, self.size, self.group, *args, *self.tail, device=device)
+            chosen = args[0].queue if queue is None else queue
+            return self.kernel(chosen, self.size, self.group, *args, *self.tail, device=device)
         except LaunchError as error:
             raise LaunchError(_in_users_lines(error.message, self.generated), hint=error.hint) from None
 

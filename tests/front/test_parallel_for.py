@@ -307,6 +307,24 @@ def test_what_is_no_space_is_refused(space: Any) -> None:
         mc.parallel_for(space, "x[i] = 0;", x=np.zeros(3))
 
 
+def test_loops_run_on_the_queue_that_is_given() -> None:
+    out = np.zeros(100, np.int32)
+    with mc.Queue("cpu/2#0") as one, mc.Queue(session=one.session) as other:
+        mc.parallel_for(100, "out[i] = 1;", out=out, queue=one)
+        assert (out == 1).all()
+        assert [task.name for task in one.result.graph.nodes] == ["parallel_for"]
+        array = one.zeros(100, np.int32)
+        for number in (1, 2):  # the second call is like the first
+            with other.prepare() as graph:
+                mc.parallel_for(100, "a[i] += number;", a=array, number=number, queue=other)
+            assert len(graph.graph) == 1
+            graph.run()
+        assert (array.get() == 3).all()
+        total = mc.parallel_for(10, "s += i;", s=0, reduction={"s": "+"}, queue=one)
+        assert isinstance(total, mc.Array)
+        assert int(total) == mc.parallel_for(10, "s += i;", s=0, reduction={"s": "+"}) == 45
+
+
 def test_local_sizes_are_along_the_indices(queue: mc.Queue) -> None:
     out = queue.zeros((10, 20), np.int32)
     mc.parallel_for((10, 20), "out[i * 20 + j] = i - j;", out=out, local=(2, 8))
