@@ -94,7 +94,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
         ("manycl ru", ["run"]),
         ("manycl ex", ["examples", "exec"]),
         ("manycl examples t", ["transformer"]),
-        ("manycl run app.json --policy h", ["heft"]),
+        ("manycl run app.json --policy h", ["heft", "hop"]),
         ("manycl run app.json --devices cpu0,al", ["cpu0,all"]),
         ("manycl plan app.json --machine c", ["conan", "cpu_pair"]),
         ("manycl analyze --glo", ["--global"]),
