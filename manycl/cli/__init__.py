@@ -28,6 +28,7 @@ COMMANDS = (
     "simulate",
     "profile",
     "models",
+    "train",
     "run",
     "exec",
     "report",
