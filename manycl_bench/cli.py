@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HELP = (
     "repeat a paper's experiments: pyschedcl (on the devices that are here, or on a described machine), repara (on its "
     "machine, simulated), mkmd and libsplit (on their machines, simulated, or on the devices that are here), models "
-    "(MKMD's Table 1, here)"
+    "(MKMD's Table 1, here), hopping (its model and its lines of code; with --devices also measured)"
 )
 _EPILOG = """\
 examples:
@@ -35,6 +35,8 @@ examples:
   manycl bench libsplit --output docs/results   writes libsplit.json, libsplit.md and pictures
   manycl bench libsplit --devices cpu/2#0,cpu/2#1@4     on real devices
   manycl bench models --output docs/results     writes models.json and models.md
+  manycl bench hopping --output docs/results    writes hopping.json, hopping.md and a picture
+  manycl bench hopping --devices cpu/2#0,cpu/2#1@2      measured as well
 options beside --quick, --output and --json, which are for all:
   pyschedcl: --devices or --machine, --heads, --queue-betas, --betas, --most-heads, --queues; and, on devices,
     --repeats, --profile and --cold
@@ -43,6 +45,7 @@ options beside --quick, --output and --json, which are for all:
   models: --devices (one); --quick: fewer launches
   repara: --quick: one size of each benchmark, short searches
   libsplit: --devices, --applications, --repeats (repetitions); --quick: small sizes
+  hopping: --devices, --applications (benchmarks), --repeats; --quick: small sizes, fewer waits
 every page tells how it came about: command, day, commit, machine, versions, and where its raw figures are
 """
 _OWN = {
@@ -52,6 +55,7 @@ _OWN = {
     "models": "devices",
     "repara": "",
     "libsplit": "devices applications repeats",
+    "hopping": "devices applications repeats",
 }
 """The options that an experiment has beside those that all have; the others are refused."""
 _WHY = {
@@ -61,12 +65,15 @@ _WHY = {
     "models": ", which has seven kernels",
     "repara": ", which runs on a simulated machine",
     "libsplit": ", whose applications have one size",
+    "hopping": ", whose benchmarks have one size",
 }
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("experiment", choices=["pyschedcl", "mkmd", "models", "repara", "libsplit"], help="which paper")
+    parser.add_argument(
+        "experiment", choices=["pyschedcl", "mkmd", "models", "repara", "libsplit", "hopping"], help="which paper"
+    )
     options.add_devices(parser)
     options.add_machine(parser, "pyschedcl on a described machine, simulated")
     parser.add_argument("--real", action="store_true", help="mkmd on the devices that are here")
@@ -75,7 +82,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--betas", metavar="N,…", help="beta of experiments 2 and 3 (default 64,128,256,512)")
     parser.add_argument("--most-heads", metavar="N", type=int, help="heads of experiments 2 and 3 (default 16)")
     parser.add_argument("--queues", metavar="N,…", help="queues to try on the fast device (default 2,3,5,8,16)")
-    parser.add_argument("--applications", metavar="NAME,…", help="those of libsplit to run (default: all)")
+    parser.add_argument("--applications", metavar="NAME,…", help="those of libsplit or hopping to run (default: all)")
     parser.add_argument("--repeats", metavar="N", type=int, help="runs per figure (default 7)")
     parser.add_argument("--profile", action="store_true", help="measure with the devices' clocks on (more overhead)")
     parser.add_argument("--cold", action="store_true", help="every run starts with its inputs on the host")
@@ -107,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
     if args.repeats is not None and args.repeats < 1:
         raise ManyclError(f"--repeats {args.repeats}: expected at least 1")
     chosen = {"mkmd": _mkmd, "models": _models, "repara": _repara, "libsplit": _libsplit, "pyschedcl": _pyschedcl}
+    chosen["hopping"] = _hopping
     experiment = chosen[args.experiment](args)
     if args.output and experiment.draws:
         check_drawable(f"--output {args.output}")
@@ -163,7 +171,7 @@ def _libsplit(args: argparse.Namespace) -> Experiment:
 
     def show(figures: Figures) -> None:
         _show_divided([{"machine": m, **r} for m, of in figures["overall"].items() for r in of])
-        _show_summary(figures["summary"], 2)
+        show_summary(figures["summary"], 2)
 
     return Experiment(
         lambda say: experiments.run(settings, say),
@@ -203,6 +211,12 @@ def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experime
     )
 
 
+def _hopping(args: argparse.Namespace) -> Experiment:
+    from manycl_bench.hopping import command
+
+    return command.experiment(args)
+
+
 _DIVIDED = [
     *("machine", "application", "alone_ms", "uniform_speedup", "profile_speedup", "adaptive_speedup"),
     *("oracle_speedup", "within_oracle_percent", "profile_behind_percent", "iterations", "settled", "profile_settled"),
@@ -212,7 +226,7 @@ _DIVIDED = [
 def _show_divided(rows: Sequence[Figures]) -> None:
     """Columns that only simulated or only real experiments have are left out of the other's table."""
     title = "Libsplit's applications: speed-ups over one device"
-    _show_table([{k: r[k] for k in _DIVIDED if k in r} for r in rows], title)
+    show_table([{k: r[k] for k in _DIVIDED if k in r} for r in rows], title)
 
 
 def _mkmd(args: argparse.Namespace) -> Experiment:
@@ -227,8 +241,8 @@ def _mkmd(args: argparse.Namespace) -> Experiment:
 
     def show(figures: Figures) -> None:
         rows = [{title: r[key] for title, key in _EQUATIONS.items()} for r in figures["equations"]]
-        _show_table(rows, "MKMD's equations: speed-ups over in order; busy and planned: balance")
-        _show_summary(figures["summary"], 3)
+        show_table(rows, "MKMD's equations: speed-ups over in order; busy and planned: balance")
+        show_summary(figures["summary"], 3)
 
     machine = load_machine(mkmd.MACHINE)
     return Experiment(lambda say: mkmd.run(settings, say), mkmd_report.write, show, lambda: [machine], True, True)
@@ -259,8 +273,8 @@ def _mkmd_real(args: argparse.Namespace) -> Experiment:
     def show(figures: Figures) -> None:
         shown = ("equation", "in_order_ms", "by_hand_speedup", *(f"{p}_speedup" for p in settings.policies))
         title = f"MKMD's equations, {settings.n} rows: speed-ups over in order on the fastest device"
-        _show_table([{k: r[k] for k in shown} for r in figures["equations"]], title)
-        _show_summary(figures["summary"], 3)
+        show_table([{k: r[k] for k in shown} for r in figures["equations"]], title)
+        show_summary(figures["summary"], 3)
 
     return Experiment(
         lambda say: mkmd_real.run(args.devices, settings, say), mkmd_real.write, show, lambda: [machine], False, False
@@ -277,8 +291,8 @@ def _models(args: argparse.Namespace) -> Experiment:
 
     def show(figures: Figures) -> None:
         rows = [{"kernel": k, **v} for k, v in model_error.rows(figures).items()]
-        _show_table(rows, "MKMD's Table 1: mean errors of predicted times in percent")
-        _show_summary({k: v for k, v in figures.items() if isinstance(v, float)}, 2)
+        show_table(rows, "MKMD's Table 1: mean errors of predicted times in percent")
+        show_summary({k: v for k, v in figures.items() if isinstance(v, float)}, 2)
 
     return Experiment(
         lambda say: model_error.run(settings, say),
@@ -299,8 +313,8 @@ def _repara(args: argparse.Namespace) -> Experiment:
     def show(figures: Figures) -> None:
         shown = ("benchmark", "size", "ms", "best_ms", "balance_ms", "percent_of_best", "percentile", "plans_run")
         rows = [{k: r[k] for k in shown} for r in figures["results"]]
-        _show_table(rows, "REPARA's benchmarks: the plan that repara chose")
-        _show_summary(figures["summary"], 3)
+        show_table(rows, "REPARA's benchmarks: the plan that repara chose")
+        show_summary(figures["summary"], 3)
 
     machine = load_machine(repara.MACHINE)
     return Experiment(lambda say: repara.run(settings, say), repara_report.write, show, lambda: [machine], True, True)
@@ -343,8 +357,8 @@ def _pyschedcl(args: argparse.Namespace) -> Experiment:
     def show(figures: Figures) -> None:
         print("devices: " + "; ".join(figures["made"]["devices"]))
         for title, rows in pyschedcl_report.rows_to_print(figures):
-            _show_table(rows, title, keys=3 if "H" in rows[0] else 2)
-        _show_summary(figures["summary"], 2)
+            show_table(rows, title, keys=3 if "H" in rows[0] else 2)
+        show_summary(figures["summary"], 2)
 
     return Experiment(
         lambda say: pyschedcl.run(args.devices, settings, say),
@@ -363,12 +377,12 @@ def _numbers(text: str, option: str) -> Sequence[int]:
     return tuple(int(w) for w in words)
 
 
-def _show_summary(values: Mapping[str, float | None], digits: int) -> None:
+def show_summary(values: Mapping[str, float | None], digits: int) -> None:
     for key, value in values.items():
         print(f"{key}: {'-' if value is None else f'{value:.{digits}f}'}")
 
 
-def _show_table(rows: Sequence[Figures], title: str, keys: int = 1) -> None:
+def show_table(rows: Sequence[Figures], title: str, keys: int = 1) -> None:
     from manycl_bench.markdown import text_table
 
     print(f"\n{title}\n")

@@ -111,6 +111,7 @@ def test_what_the_model_does_not_hold_for(k: float, delta: float) -> None:
         model.pns(k, delta)
 
 
-def test_parts_of_the_bound() -> None:
-    assert math.isclose(model.part_of_bound(1.2, 2.0), 0.9)
+def test_shares_of_the_bound() -> None:
     assert math.isclose(model.share_of_bound(1.2, 2.0), 0.6)
+    assert math.isclose(model.share_of_bound(1.25, 2.0, together=True), 0.5)
+    assert model.share_of_bound(0.9, 2.0) < 0

@@ -122,11 +122,6 @@ def figure_8(k: float, delta: float, *, together: bool = False) -> list[Bar]:
 
 
 def share_of_bound(measured: float, k: float, *, together: bool = False) -> float:
-    """How much of the largest speed-up's gain a measured one has, as a part (the paper reports the ratio of the
-    speed-ups themselves: :func:`part_of_bound`)."""
+    """How much of what can be gained at most a measured speed-up gains, as a part: 1 at the bound, 0 where nothing is
+    gained."""
     return (measured - 1.0) / (bound(k, together=together) - 1.0)
-
-
-def part_of_bound(measured: float, k: float, *, together: bool = False) -> float:
-    """A measured speed-up as a part of the largest one."""
-    return measured / bound(k, together=together)

@@ -1,0 +1,148 @@
+"""What ``manycl bench hopping`` writes: pictures after Device-Hopping's Figures 8, 9a and 9b, and a page of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from manycl_bench import pages, provenance
+from manycl_bench.hopping import lines, model
+from manycl_bench.hopping.real import speedups
+from manycl_bench.pages import table
+
+SHOWN = (1.32, 2.0, 2.35, 3.0, 5.54, 8.0, 13.0)
+"""k of the table of bounds: those of the paper's benchmarks, and around the largest."""
+ABOUT = """\
+P. Metzger, V. Seeker, C. Fensch and M. Cole, *Device-Hopping: Transparent Mid-Kernel Runtime Switching for
+Heterogeneous Systems*, TACO 2021.
+"""
+MODEL = """\
+A kernel that takes 1 on its fast device and *k* on the slow one comes while the fast one is taken (Equations 5 to 16).
+*bound* is the largest speed-up of migrating over the perfect scheduler that cannot migrate, where the fast device
+becomes free at k - 1; *mean* the geometric mean over all waits up to k. The paper's kernels leave the slow device when
+they migrate; *both* are those of a kernel that goes on on both devices.
+"""
+LINES = """\
+The paper's Table 4, and the same counted here: benchmarks as bodies of `mc.parallel_for`
+(`manycl_bench/hopping/loops.py`), and written by hand with PyOpenCL (`manycl_bench/hopping/hand`), with slices,
+transfers of a slice's data in chunks, the switch and the merging of results; in brackets lines that are only about
+migrating. Comments, imports, defines and blank lines do not count. The paper's have versions in CUDA, OpenCL and
+OpenMP.
+"""
+MEASURED = """\
+On these devices, each beside another kernel that has the fast device for the part of the slow device's time that heads
+the column (Section 7): speed-ups of policy `hop` over the better of waiting and the slow device, and in brackets those
+with `both=yes`. *sliced*: by how much {slices} slices slow the kernel down on the slow device, where it never migrates.
+Plans rest on estimates; nothing moves once a run has begun.
+"""
+SAMPLES = "`lines` and `model`; `results`: medians of each benchmark and wait, in seconds"
+SPREAD = "medians of runs in turns; the model and the lines have none"
+
+
+def figures_of_model() -> dict[str, Any]:
+    """The model's values, as the page shows them."""
+    rows = [
+        {
+            "k": k,
+            "bound": model.bound(k),
+            "mean": model.mean(k),
+            "both_bound": model.bound(k, together=True),
+            "both_mean": model.mean(k, together=True),
+        }
+        for k in SHOWN
+    ]
+    return {"model": rows, "lines": [row._asdict() | {"fewer_percent": row.fewer_percent} for row in lines.table()]}
+
+
+def summary(figures: dict[str, Any]) -> dict[str, float]:
+    """The figures that stand for all others."""
+    fewer = fmean(row["fewer_percent"] for row in figures["lines"])
+    return {**figures.get("summary", {}), "fewer_lines_percent": fewer}
+
+
+def write(figures: dict[str, Any], folder: Path) -> None:
+    """``hopping.json``, ``hopping.md`` and pictures, in a folder that is made if need be."""
+    pages.write(folder, "hopping", figures, page(figures))
+    draw(folder / "hopping_model.png")
+
+
+def draw(path: Path) -> None:
+    """Figures 9a and 9b, with going on on both devices beside them, and Figure 8."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 8), layout="constrained")
+    FigureCanvasAgg(figure)
+    ((bounds, execution), (migrating, together)) = figure.subplots(2, 2)
+    for curve in model.figure_9a():
+        bounds.plot(curve.x, curve.y, label=curve.label)
+    bounds.set(xlabel="k", ylabel="speed-up", title="Largest speed-up (Figure 9a)")
+    bounds.legend()
+    for at, both in ((0, False), (3, True)):
+        for bar in model.figure_8(2.0, 0.0, together=both):
+            place = at + (bar.device == "fast")
+            colour = "tab:blue" if bar.whose == "the kernel" else "0.8"
+            execution.barh(place, bar.end - bar.start, left=bar.start, color=colour)
+    execution.set_yticks([0, 1, 3, 4], ["slow", "fast", "slow, both", "fast, both"])
+    execution.set(xlabel="times the fast device's", title="Migrating at k = 2, delta = 0 (Figure 8)")
+    for axes, both, title in (
+        (migrating, False, "migrating (Figure 9b)"),
+        (together, True, "on both devices"),
+    ):
+        for curve in model.figure_9b(together=both):
+            axes.plot(curve.x, curve.y, label=curve.label)
+        axes.set(xlabel="when the fast device is free, of the slow one's time", ylabel="speed-up", title=title)
+        axes.set_ylim(0.98, 2.0)
+        axes.legend()
+    figure.savefig(path, dpi=100)
+
+
+def page(figures: dict[str, Any]) -> Iterator[str]:
+    """The page of results, in Markdown."""
+    yield "# Device-Hopping"
+    yield ""
+    yield ABOUT
+    yield from provenance.header(figures, "hopping", SAMPLES, SPREAD)
+    yield from table(["", ""], ([f"`{key}`", f"{value:.3f}"] for key, value in summary(figures).items()))
+    yield "## The model"
+    yield ""
+    yield MODEL
+    yield from table(
+        ["k", "bound", "mean", "bound, both", "mean, both"],
+        ([f"{row['k']:g}", *(f"{row[key]:.3f}" for key in list(row)[1:])] for row in figures["model"]),
+    )
+    yield "![speed-ups by k and by when a kernel migrates](hopping_model.png)"
+    yield ""
+    yield "## Lines of code"
+    yield ""
+    yield LINES
+    yield from table(
+        ["benchmark", "by hand", "as a loop", "fewer", "paper: by hand", "as a loop", "fewer"], _line_rows(figures)
+    )
+    if "results" in figures:
+        yield "## Measured"
+        yield ""
+        yield MEASURED.format(slices=figures["settings"]["slices"])
+        yield from _measured(figures)
+
+
+def _line_rows(figures: dict[str, Any]) -> Iterator[list[str]]:
+    for row in figures["lines"]:
+        hand, moving, loop = lines.PAPER[row["name"]]
+        ours = [f"{row['by_hand']} ({row['migration']})", str(row["loop"]), f"{row['fewer_percent']:.0f} %"]
+        yield [row["name"], *ours, f"{hand} ({moving})", str(loop), f"{100.0 * (1.0 - loop / hand):.0f} %"]
+
+
+def _measured(figures: dict[str, Any]) -> Iterator[str]:
+    parts = figures["settings"]["parts"]
+    rows = []
+    for row in figures["results"]:
+        pairs = zip(speedups(row, "hop"), speedups(row, "both"), strict=True)
+        cells = [f"{hop:.2f} ({both:.2f})" for hop, both in pairs]
+        first = [row["benchmark"], row["fast"], f"{row['k']:.2f}", f"{row['slow_ms']:.1f}"]
+        bound = model.bound(max(row["k"], 1.0001))
+        rows.append([*first, *cells, f"{bound:.2f}", f"{row['sliced_percent']:.1f} %"])
+    heads = [f"{part:g}" for part in parts]
+    yield from table(["benchmark", "fast", "k", "slow ms", *heads, "bound", "sliced"], rows)

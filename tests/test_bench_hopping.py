@@ -1,0 +1,99 @@
+"""``manycl bench hopping``: the model and the lines always, measurements on two devices."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import manycl as mc
+from manycl.cli import main
+from manycl.plan.split import Split
+from manycl_bench.hopping import loops, model, real, report, slice_samples
+from manycl_bench.hopping.real import Settings
+
+
+def test_model_and_lines_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "hopping", "--output", str(tmp_path)]) == 0
+    assert "fewer_lines_percent" in capsys.readouterr().out
+    figures = json.loads((tmp_path / "hopping.json").read_text())
+    assert len(figures["lines"]) == 9
+    assert [row["k"] for row in figures["model"]] == list(report.SHOWN)
+    page = (tmp_path / "hopping.md").read_text()
+    assert "1.333" in page
+    assert "## Measured" not in page
+    assert (tmp_path / "hopping_model.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--applications", "GEM"], "--applications GEM"),
+        (["--applications", "GEMM"], "measures nothing"),
+        (["--repeats", "3"], "measures nothing"),
+        (["--heads", "2"], "--heads"),
+    ],
+)
+def test_what_is_not_for_it_is_refused(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "hopping", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_two_devices_are_measured_and_results_are_right() -> None:
+    """What is fast is not judged here; but all ways ran, and the page tells them."""
+    settings = Settings(names=("GEMM", "Reduction"), parts=(0.5,), repeats=1, warm=2, scale=0.02, slices=3)
+    figures = real.run("cpu/2#0,cpu/2#1@2", settings, lambda text: None)
+    assert [row["benchmark"] for row in figures["results"]] == ["GEMM", "Reduction"]
+    for row in figures["results"]:
+        assert row["k"] >= 1.0
+        assert set(row["points"][0]["seconds"]) == set(real.WAYS)
+        assert all(seconds > 0 for seconds in row["points"][0]["seconds"].values())
+    assert [s["kernel"] for s in figures["slice_samples"]] in ([], ["GEMM"])  # there may be none so small
+    for found in figures["slice_samples"]:
+        assert len(found["logarithms"]) == 3
+        assert found["points"] >= 1
+    page = "\n".join(report.page({**report.figures_of_model(), **figures}))
+    assert "## Measured" in page
+    assert "| Reduction |" in page
+    with pytest.raises(mc.ManyclError, match="two devices"):
+        real.run("cpu/2#0", settings, lambda text: None)
+
+
+def test_samples_have_the_features_of_the_launch_and_the_least_slice_that_costs_little() -> None:
+    """Slices cost 1 % of the whole each: on CPUs, where 4 % are allowed, five of them do."""
+    with mc.Queue("cpu/2#0") as queue:
+        a, b, c = (queue.zeros((64, 64)) for _ in range(3))
+        with queue.prepare() as graph:
+            loops.gemm(queue, a=a, b=b, c=c, n=64)
+    launch = graph.graph.nodes[0]
+    rows = launch.global_size[1] // launch.local_size[1]
+    found = slice_samples.sample("GEMM", "cpu", graph.graph, Split(1, rows), lambda n: 1.0 + 0.01 * (n - 1))
+    assert found is not None
+    # of 1, 2, 4, … rows of groups, the least with which there are five slices at most
+    groups = next(2**e for e in range(12) if -(-rows // 2**e) <= 5)
+    assert found.points == groups * launch.local_size[1] * launch.global_size[0]
+    per_point = [math.expm1(x) for x in found.logarithms]  # comparisons, operations, accesses
+    assert per_point[2] == pytest.approx(2 * 64 + 1, rel=0.1)
+    assert per_point[1] >= 2 * 64
+    assert slice_samples.sample("GEMM", "cpu", graph.graph, Split(1, rows), float) is None
+
+
+def row(k: float, points: list[tuple[float, float, float, float]], sliced: float = 2.0) -> dict[str, Any]:
+    seconds = [dict(zip(real.WAYS, p, strict=True)) for p in points]
+    return {"k": k, "sliced_percent": sliced, "points": [{"part": 0.5, "seconds": s} for s in seconds]}
+
+
+def test_the_summary() -> None:
+    """Of k = 2: speed-ups of 1.2 and 1.0 over the better of waiting and the slow device; of k = 1, which no bound is
+    for, 0.5."""
+    rows = [row(2.0, [(2.4, 3.0, 2.0, 1.6), (5.0, 2.0, 2.0, 2.0)]), row(1.0, [(2.0, 1.0, 2.0, 1.0)], sliced=4.0)]
+    found = real.summary(rows)
+    assert found["bound_share_mean"] == pytest.approx((1.2 - 1) / (4 / 3 - 1))
+    assert found["geomean_over_pns"] == pytest.approx((1.2 * 1.0 * 0.5) ** (1 / 3))
+    assert found["both_geomean"] == pytest.approx(1.5 ** (1 / 3))
+    assert found["never_migrating_percent"] == pytest.approx(100 * (math.sqrt(1.02 * 1.04) - 1))
+    assert math.isnan(real.summary(rows[1:])["bound_share_mean"])
+    assert model.share_of_bound(1.2, 2.0) == pytest.approx(found["bound_share_mean"])
