@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from manycl.cli import main
 from manycl.machine import Device, Machine
 from manycl_bench import mkmd_real, mkmd_report, model_error, pages, provenance, pyschedcl_report, repara_report
+from manycl_bench.hopping import report as hopping_report
 from manycl_bench.libsplit import report as libsplit_report
 from manycl_bench.markdown import text_table
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PAGES: dict[str, Callable[[Any], Iterator[str]]] = {
+    "hopping": hopping_report.page,
     "libsplit": libsplit_report.page,
     "mkmd": mkmd_report.page,
     "mkmd_real": mkmd_real.page,
