@@ -131,6 +131,15 @@ def test_sums_are_near_and_the_same_bits_on_any_number_of_devices(
     assert {k: v.tobytes() for k, v in one.items()} == {k: v.tobytes() for k, v in other.items()}
 
 
+def test_reductions_along_ranges() -> None:
+    a = np.random.default_rng(0).integers(-99, 99, (40, 50)).astype(np.int32)
+    space = range(35, 2, -3), range(1, 50, 7)
+    part = a[np.ix_(list(space[0]), list(space[1]))].astype(np.int64)
+    body = "s += a[i * 50 + j]; low = min(low, a[i * 50 + j]);"
+    found = mc.parallel_for(space, body, a=a, s=0, low=np.int32(1000), reduction={"s": "+", "low": "min"})
+    assert (found["s"], found["low"]) == (part.sum(), part.min())
+
+
 def test_a_reduction_of_no_points_is_what_it_begins_with() -> None:
     a = np.ones(4, np.float32)
     assert mc.parallel_for(0, "s += a[i];", a=a, reduction={"s": "+"}) == 0
