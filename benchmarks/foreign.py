@@ -10,11 +10,13 @@ several times (`foreign_programs/worker.py`), as ``python program.py`` would. Co
 the exit status; the checksums of all that blocking copies and maps brought to the host in the first run; what was
 printed, without lines that tell times, rates, addresses or the platform (`drop` in foreign.json, and the program's
 own); the names and contents of files that were written. What two processes of plain already differ in is not compared
-(and told).
+(and told). Where OpenCL leaves open how a program's results are rounded (products and sums in one step or two,
+functions that are only nearly exact), foreign.json says how far its numbers may be apart (`close`, by the largest of
+the array or line; of integers what share may differ) and why.
 
-Figures: programs, same, different, failing_both (ended with the same error in both). Of those that are the same:
-second_geomean, second_worst: plain's time over exec's, above 1 is faster, each the least time of the runs after a
-process's first; building the program is part of a run. first_geomean: the first runs, which import PyOpenCL's
+Figures: programs, same (exact: bit for bit), different, failing_both (ended with the same error in both). Of those that
+are the same: second_geomean, second_worst: plain's time over exec's, above 1 is faster, each the least time of the runs
+after a process's first; building the program is part of a run. first_geomean: the first runs, which import PyOpenCL's
 packages, analyse and build. With several devices: two_devices_geomean: second, of those that compute (foreign.json says
 which); plain has one of the devices then.
 """
@@ -22,6 +24,7 @@ which); plain has one of the devices then.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -29,19 +32,21 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import common
+import numpy as np
 from foreign_programs.worker import MARK
 
 HERE = Path(__file__).parent
 SECONDS = 120.0
 """After which a process counts as hung."""
 RUNS, ROUNDS = 3, 2
+NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:e[-+]?\d+)?", re.IGNORECASE)
 KEPT_APART = shutil.ignore_patterns(".git", "__pycache__", "site-packages")
 
 
@@ -49,7 +54,9 @@ KEPT_APART = shutil.ignore_patterns(".git", "__pycache__", "site-packages")
 class Program:
     """An entry of foreign.json: ``name`` of the file in the source's folder; ``module``: what runs it
     (pytest, with the file as its argument); ``path``: more for PYTHONPATH, from the
-    file's folder; ``drop``: lines that are not compared; ``computes``: most of the time is in kernels."""
+    file's folder; ``drop``: lines that are not compared; ``computes``: most of the time is in kernels; ``close``: how
+    far numbers may be apart, ``why``; ``unfixed``: why its results may be any (a race, memory that nobody writes), so
+    that only its own checks count."""
 
     source: str
     name: str
@@ -59,6 +66,9 @@ class Program:
     path: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     computes: bool = False
+    close: float = 0.0
+    why: str = ""
+    unfixed: str = ""
 
     @property
     def title(self) -> str:
@@ -79,6 +89,7 @@ class Ended:
     printed: list[str]
     files: dict[str, str]
     errors: str
+    values: dict[str, Any] = field(default_factory=dict)
 
     def compared(self) -> dict[str, Any]:
         return {
@@ -95,6 +106,7 @@ class Row:
     lines: int
     result: str = ""
     undetermined: list[str] = field(default_factory=list)
+    apart: float = 0.0
     first: list[float] = field(default_factory=list)
     second: list[float] = field(default_factory=list)
     """Plain's seconds, exec's."""
@@ -115,6 +127,13 @@ def first_output(text: str, drop: Sequence[str], folder: Path) -> list[str]:
     dropped = re.compile("|".join(drop), re.IGNORECASE)
     lines = text.partition(f"\n{MARK}")[0].replace(str(folder), "FOLDER").splitlines()
     return [line.rstrip() for line in lines if not dropped.search(line)]
+
+
+def loaded(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        return {}
+    with np.load(file) as found:
+        return {name: found[name] for name in found.files}
 
 
 class Bench:
@@ -146,6 +165,7 @@ class Bench:
                 "path": program.path,
                 "runs": RUNS,
                 "told": str(told),
+                "values": str(Path(folder) / "values.npz"),
             }
             env = self.env
             if plain and self.devices != "cpu":
@@ -170,7 +190,7 @@ class Bench:
                 raise RuntimeError(f"{program.title}: the process did not use the PyOpenCL that it should")
             after = {name: sum_ for name, sum_ in contents(work).items() if before.get(name) != sum_}
             printed = first_output(ended.stdout, (*self.drop, *program.drop), work)
-            return Ended(word, printed, after, ended.stderr.strip()[-1500:])
+            return Ended(word, printed, after, ended.stderr.strip()[-1500:], loaded(Path(folder) / "values.npz"))
 
     def row(self, program: Program) -> Row:
         text = (self.sources / program.source / program.name).read_text(encoding="utf-8", errors="replace")
@@ -203,6 +223,13 @@ def judge(row: Row, rounds: Sequence[tuple[Ended, Ended]]) -> None:
         for key in plains[0]
         if key not in row.undetermined and any(o[key] != plains[0][key] for o in others)
     }
+    if row.program.close and different.keys() <= {"results", "output"}:
+        row.apart = max(apart(*both, different.keys()) for both in rounds)
+        if row.apart <= row.program.close:
+            different = {}
+    if row.program.unfixed:
+        different = {key: value for key, value in different.items() if key == "exit status"}
+        row.undetermined = sorted({*row.undetermined, "results", "output", "files"})
     if different:
         row.result = "different: " + "; ".join(f"{k}: {difference(plains[0][k], v)}" for k, v in different.items())
         row.result += f" | {rounds[0][1].errors[-600:]}" if "exit status" in different else ""
@@ -210,6 +237,42 @@ def judge(row: Row, rounds: Sequence[tuple[Ended, Ended]]) -> None:
         row.result = "fails on both: " + (rounds[0][0].errors.splitlines() or ["?"])[-1][:100]
     else:
         row.result = "same"
+
+
+def apart(plain: Ended, other: Ended, looked_at: Iterable[str]) -> float:
+    """How far the numbers of two processes are apart, at most, by the largest of their array or line (of arrays of
+    integers: what share of them differs); infinity where anything else is different. ``looked_at``: results, output."""
+    notes = (plain.told["reads"], other.told["reads"]) if "results" in looked_at else ([], [])
+    lines = (plain.printed, other.printed) if "output" in looked_at else ([], [])
+    if len(notes[0]) != len(notes[1]) or len(lines[0]) != len(lines[1]):
+        return math.inf
+    found = 0.0
+    for index, (one, two) in enumerate(zip(*notes, strict=True)):
+        if one != two:
+            found = max(found, numbers_apart(plain.values.get(str(index)), other.values.get(str(index))))
+    for one, two in zip(*lines, strict=True):
+        if one != two:
+            words = [[part.split() for part in NUMBER.split(line)] for line in (one, two)]
+            if words[0] != words[1]:
+                return math.inf
+            numbers = (np.array([float(number) for number in NUMBER.findall(line)]) for line in (one, two))
+            found = max(found, numbers_apart(*numbers))
+    return found
+
+
+def numbers_apart(one: Any, two: Any) -> float:
+    if one is None or two is None or one.shape != two.shape or one.dtype != two.dtype:
+        return math.inf
+    if one.dtype.kind in "iu":
+        return float(np.count_nonzero(one != two) / max(one.size, 1))
+    if not np.array_equal(np.isfinite(one), np.isfinite(two)):
+        return math.inf
+    here = np.isfinite(one)
+    if not np.array_equal(one[~here], two[~here], equal_nan=True):
+        return math.inf
+    largest = float(np.abs(one[here]).max(initial=0.0))
+    farthest = float(np.abs(one[here].astype(np.result_type(one, np.float64)) - two[here]).max(initial=0.0))
+    return farthest / largest if largest else (math.inf if farthest else 0.0)
 
 
 def difference(expected: Any, found: Any) -> str:
@@ -226,6 +289,7 @@ def difference(expected: Any, found: Any) -> str:
 def figures(rows: Sequence[Row], devices: str) -> dict[str, Any]:
     same = [r for r in rows if r.result == "same"]
     found: dict[str, Any] = {"devices": devices, "programs": len(rows), "same": len(same)}
+    found["exact"] = sum(not (r.apart or r.program.unfixed) for r in same)
     found["different"] = sum(r.result.startswith("different") for r in rows)
     found["failing_both"] = sum(r.result.startswith(("fails", "plain")) for r in rows)
     timed = [r for r in same if r.second]
@@ -245,6 +309,7 @@ def told(row: Row) -> dict[str, Any]:
         "lines": row.lines,
         "result": row.result,
         "undetermined": row.undetermined,
+        "apart": row.apart,
         "first": row.first,
         "second": row.second,
         "ratio": row.ratio if row.second else None,
@@ -274,7 +339,8 @@ def main() -> None:
             row = bench.row(program)
             rows.append(row)
             times = f"{row.second[0]:.4f} {row.second[1]:.4f} s, {row.ratio:.2f}" if row.second else ""
-            common.progress(f"{program.title}: {row.result} {times} {row.undetermined or ''}")
+            far = f", {row.apart:.1e} apart" if row.apart else ""
+            common.progress(f"{program.title}: {row.result}{far} {times} {row.undetermined or ''}")
     common.report(args, figures(rows, args.devices), {"rows": [told(r) for r in rows]})
 
 

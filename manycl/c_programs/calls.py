@@ -20,6 +20,7 @@ from manycl.stand_in.events import Event
 Function = Callable[..., Any]
 FUNCTIONS: dict[str, Function] = {}
 """By OpenCL's names: they take numbers (None for NULL), and return a status or a handle."""
+_place = ctypes.c_uint64.from_address
 _OUT_OF_HOST_MEMORY = int(compiled.status_code.OUT_OF_HOST_MEMORY)
 
 
@@ -106,7 +107,7 @@ def invalid_property() -> Exception:
 
 def put_event(out: int | None, event: Event) -> None:
     if out:
-        ctypes.c_void_p.from_address(out).value = handles.give(event)
+        _place(out).value = handles.give(event)
 
 
 def wait_list(queue: CommandQueue, count: int, events: int | None) -> tuple[Event, ...]:

@@ -35,7 +35,7 @@ def wait_for_events(count: int, events: int | None) -> None:
     if not count or not events:
         raise error("INVALID_VALUE", "")
     found = [event_of(one) for one in words(events, count)]
-    if any(event.own_context() is not found[0].own_context() for event in found):
+    if count > 1 and any(event.own_context() is not found[0].own_context() for event in found):
         raise error("INVALID_CONTEXT", "")
     failed = False
     for event in found:
@@ -43,7 +43,7 @@ def wait_for_events(count: int, events: int | None) -> None:
             event.wait()
         except compiled.Error:
             failed = True
-    if failed or any(event.status < 0 for event in found):
+    if failed or any(event.failed for event in found):
         raise error("EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST", "")
 
 

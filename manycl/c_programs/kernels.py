@@ -161,13 +161,16 @@ def launch(
     waits: WaitFor,
 ) -> Event:
     found = kernel_of(kernel)
-    same_context(queue, found.owner)
+    if found.owner.own_context is not queue.own_context:
+        raise error("INVALID_CONTEXT", "")
     if not 1 <= dimensions <= 3:
         raise error("INVALID_WORK_DIMENSION", "")
     extents = tuple(words(size, dimensions)) if size else (0,) * dimensions
+    groups = tuple(words(local, dimensions)) if local else None
+    if offset is None and (extents, groups) in found.sizes:  # they have been looked at
+        return enqueue_nd_range_kernel(queue, found, extents, groups, None, waits)
     if 0 in extents:
         return _nothing(queue, found, waits)
-    groups = tuple(words(local, dimensions)) if local else None
     first = tuple(words(offset, dimensions)) if offset else None
     if first is not None and not any(first):
         first = None

@@ -112,11 +112,12 @@ class CommandQueue(OpenCLObject):
 
     def finish(self) -> None:
         """Until all that was enqueued here, and by other queues before, has ended."""
-        self.check_use()
-        for event, _ in tuple(self._held):
-            gate = event.gate
-            if gate is not None:
-                gate.opened.wait()
+        if not self.is_usual:
+            self.check_use()
+            for event, _ in tuple(self._held):
+                gate = event.gate
+                if gate is not None:
+                    gate.opened.wait()
         self.runtime.finish()
 
     def _finalize(self) -> None:
