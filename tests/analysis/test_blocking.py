@@ -35,7 +35,7 @@ KERNELS = {
     "nested": HEAD + "{T} sum = 0; for (int m = 0; m < n; m += 7) { for (int k = m; k < n && k < m + 7; k++)"
     "sum += a[i * n + k] * b[k * w + j]; }" + PLAIN,
     "pointers": HEAD + "{G} const {T} *p = a + i * n, *q = b + j; {T} sum = 0;"
-    "for (int k = 0; k < n; k++, p++) { sum += *p * q[0]; q += w; }" + PLAIN,
+    "for (int k = 0; k < n; k++) { sum += *p * q[0]; p++, q += w; }" + PLAIN,
     "pairs": HEAD + "{T}2 sum = 0; for (int k = 0; k < n; k++) sum += a[i * n + k] * ({T}2)(b[k * w + j], 1);"
     "c[i * w + j] = sum.x + sum.y;",
 }
