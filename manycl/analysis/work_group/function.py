@@ -96,7 +96,8 @@ class _GroupWriter:
         body = emitter.body(parts)
         kept = "@EXTENT" in body
         tile = self._tile(sized, kept, cut, cutter.has_columns, contexts)
-        put_away = emitter.put_away if not sized and tile[1] > 1 else ""
+        in_strips = not sized and tile[1] > 1 and not cutter.has_columns  # these need other lines in each turn
+        put_away = emitter.put_away if in_strips else ""
         if dimension and not sized:
             tile = tile[1], tile[0], tile[2]
         entry = GroupEntry(unit, kernel, tile, sized, kept, cut, self.lanes, put_away, dimension)
@@ -141,6 +142,8 @@ class _GroupWriter:
                 return self.lanes, 1, 1
             # work-items that have left a loop of their own wait for those that have not: few do
             return self.lanes * (4 if contexts.stepped else 8 if cut else 16), 1, 1
+        if columns:  # the lanes of a vector are far apart: the fewer lines the better, and each for more rows
+            across, rows = 1, max(1, 2 * across * rows // 3)
         return self.lanes * across, rows, 1
 
     def _text(self, queries: Queries, groups: str) -> str:
