@@ -21,6 +21,7 @@ HEAD = "int j = get_global_id(0), i = get_global_id(1); "
 KERNELS = {
     "product": HEAD + "{T} sum = 0; for (int k = 0; k < n; k++) sum += a[i * n + k] * b[k * w + j];" + PLAIN,
     "transposed": HEAD + "{T} sum = 0; for (int k = 0; k < n; k++) sum += a[k * h + i] * b[k * w + j];" + PLAIN,
+    "both_rows": HEAD + "{T} sum = 0; for (int k = 0; k < n; k++) sum += a[i * n + k] * b[j * n + k];" + PLAIN,
     "downwards": HEAD + "{T} sum = 0; int k = n; for (; k > 0; k -= 1) sum += a[i * n + k - 1] * b[(k - 1) * w + j];"
     "c[i * w + j] = sum + k;",
     "two_loops": HEAD + "{T} sum = 0, other = 1; int steps = 0;"
@@ -35,7 +36,9 @@ KERNELS = {
     "nested": HEAD + "{T} sum = 0; for (int m = 0; m < n; m += 7) { for (int k = m; k < n && k < m + 7; k++)"
     "sum += a[i * n + k] * b[k * w + j]; }" + PLAIN,
     "pointers": HEAD + "{G} const {T} *p = a + i * n, *q = b + j; {T} sum = 0;"
-    "for (int k = 0; k < n; k++, p++) { sum += *p * q[0]; q += w; }" + PLAIN,
+    "for (int k = 0; k < n; k++) { sum += *p * q[0]; p++, q += w; }" + PLAIN,
+    "columns": "int i = get_global_id(0), j = get_global_id(1); {T} sum = 0;"
+    "for (int k = 0; k < n; k++) sum += a[i * n + k] * b[k * w + j];" + PLAIN,
     "pairs": HEAD + "{T}2 sum = 0; for (int k = 0; k < n; k++) sum += a[i * n + k] * ({T}2)(b[k * w + j], 1);"
     "c[i * w + j] = sum.x + sum.y;",
 }
@@ -79,13 +82,17 @@ def computed(name: str, kind: str, a: Matrix, b: Matrix, c: Matrix, low: int) ->
     driver = natively.device()
     kernel = driver.kernel(driver.build(Source(text(name, kind))), name)
     queue, memory = driver.queue(False), [driver.allocate(each.nbytes) for each in (a, b, c)]
-    for index, (part, data) in enumerate(zip(memory, (a, b, c), strict=True)):
+    given_b = b.T if name == "both_rows" else b
+    for index, (part, data) in enumerate(zip(memory, (a, given_b, c), strict=True)):
         natively.view(part)[: data.nbytes] = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
         kernel.set(index, part)
     for index, number in enumerate((b.shape[0], c.shape[1], c.shape[0])):
         kernel.set(3 + index, np.int32(number).tobytes())
     rows, columns = c.shape
-    driver.wait(driver.launch(queue, kernel, (columns, rows - low), (1, 1), (0, low), None))
+    size, offset = (columns, rows - low), (0, low)
+    if name == "columns":  # a work-item's number in dimension 0 is that of its row
+        size, offset = size[::-1], offset[::-1]
+    driver.wait(driver.launch(queue, kernel, size, (1, 1), offset, None))
     found: Matrix = natively.view(memory[2])[: c.nbytes].view(c.dtype).reshape(c.shape).copy()
     return found
 
@@ -119,21 +126,51 @@ def kind_of(kind: str) -> type:
 def test_which_loops_are_cut_into_strips(name: str) -> None:
     unit = load(text(name, "float"), "<source>", None, read_options(()), everything=True)
     found = work_group_function(unit, name, (64, 2, 1)).source
-    assert ("manycl_tile[3]" in found) == (name != "in_place")
+    assert ("manycl_tile[4]" in found) == (name not in ("in_place", "both_rows"))
+    assert ("[manycl_z][manycl_x][manycl_y]" in found) == (name == "columns")
 
 
 @given(
     tile=st.sampled_from([(64, 6), (16, 6), (16, 1), (32, 3)]),
+    dimension=st.integers(0, 1),
     threads=st.sampled_from([1, 2, 64]),
     whole=st.tuples(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 3)),
 )
 def test_blocks_are_made_of_tiles_and_there_are_enough(
-    tile: tuple[int, int], threads: int, whole: tuple[int, int, int]
+    tile: tuple[int, int], dimension: int, threads: int, whole: tuple[int, int, int]
 ) -> None:
-    tiles = Tiles(*tile, 100, threads)
+    items = (tile[1], tile[0]) if dimension else tile
+    tiles = Tiles(items, 100, dimension, threads)
     block = tiles.block(whole)
     count = -(-whole[0] // block[0]) * -(-whole[1] // block[1]) * whole[2]
-    assert block[0] % tile[0] == block[1] % tile[1] == 0
+    assert block[0] % items[0] == block[1] % items[1] == 0
     assert block[2] == 1
-    assert count >= 8 * threads or block == (*tile, 1)
-    assert tiles.frame(block) == block[0] // tile[0] * (block[1] // tile[1]) * 100
+    assert count >= 8 * threads or block == (*items, 1)
+    assert tiles.frame(block) == block[0] // items[0] * (block[1] // items[1]) * 100
+
+
+@pytest.mark.parametrize("local", [(16, 16), (5, 3), (1, 8), (64, 2)])
+def test_groups_whose_rows_lie_along_dimension_1(local: tuple[int, int]) -> None:
+    source = """kernel void walk(global const int *a, global int *c, int w) {
+        local int kept[64][64];
+        int i = get_global_id(0), j = get_global_id(1), x = get_local_id(0), y = get_local_id(1), sum = 0;
+        for (int k = 0; k < 20; k++) sum += a[i * w + j] * k;
+        kept[x][y] = sum + 1000 * (int)get_local_linear_id();
+        barrier(CLK_LOCAL_MEM_FENCE);
+        c[i * w + j] = kept[get_local_size(0) - 1 - x][y] + a[i * w + j];
+    }"""
+    unit = load(source, "<source>", None, read_options(()), everything=True)
+    assert "[manycl_z][manycl_x][manycl_y]" in work_group_function(unit, "walk", (16, 16, 1)).source
+    driver, rows, columns = natively.device(), 4 * local[0], 3 * local[1]
+    kernel = driver.kernel(driver.build(Source(source)), "walk")
+    a = np.random.default_rng(1).integers(0, 100, (rows, columns)).astype(np.int32)
+    memory = [driver.allocate(a.nbytes) for _ in range(2)]
+    natively.view(memory[0])[: a.nbytes] = a.view(np.uint8).reshape(-1)
+    for index, part in enumerate(memory):
+        kernel.set(index, part)
+    kernel.set(2, np.int32(columns).tobytes())
+    driver.wait(driver.launch(driver.queue(False), kernel, (rows, columns), local, None, None))
+    found = natively.view(memory[1])[: a.nbytes].view(np.int32).reshape(a.shape)
+    number = np.arange(local[0])[:, None] + local[0] * np.arange(local[1])
+    kept = (a * 190).reshape(4, local[0], 3, local[1]) + 1000 * number[None, :, None, :]
+    assert np.array_equal(found, kept[:, ::-1].reshape(a.shape) + a)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TypeVar
 
 from manycl.analysis.tree import Function, Node, Unit
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, Variable, parameter_text
+from manycl.analysis.work_group.texts import AT, AT_TURNED
 
+T = TypeVar("T")
 MOST_UNROLLED = 32
 """Vectors of work-items in a tile whose loops are unrolled, so that what they keep is kept in registers."""
 
@@ -17,7 +20,8 @@ class GroupEntry:
     """``tile``: the most work-items that are run together, in each dimension: a work-group where its kernel is
     ``sized``, else any part of the NDRange. ``kept``: they have context arrays. ``cut``: the kernel's body is in
     several parts. ``lanes``: 4-byte values in a vector. ``put_away``: what tiles keep that are run in strips
-    (``blocking``), as members of a structure."""
+    (``blocking``), as members of a structure. ``dimension``: along which vectors run, 0 or 1; neighbours in it are
+    neighbours in context arrays."""
 
     unit: Unit
     kernel: Function
@@ -27,9 +31,12 @@ class GroupEntry:
     cut: bool
     lanes: int
     put_away: str = ""
+    dimension: int = 0
 
     def text(self, body: str) -> str:
         """The group function, for full tiles with sizes that are constants and for others, and the entry."""
+        if self.dimension:
+            body = body.replace(AT, AT_TURNED)
         variables = [Variable(p, None, None, None, self.unit.words(p), "") for p in self.kernel.parameters]
         texts = [parameter_text(self.unit, variable) for variable in variables]
         parameters = "".join(f"{specifiers}{declarator}, " for specifiers, declarator in texts)
@@ -44,7 +51,8 @@ class GroupEntry:
             f"static {'__attribute__((noinline)) ' if self.sized else ''}void @part{signature} {{\n{body}\n}}\n"
         )
         if self.put_away:
-            found += self._full("@slim", (self.lanes, *self.tile[1:]), "void", signature, body)
+            _, rows, depth = self._turned(*self.tile)
+            found += self._full("@slim", self._turned(self.lanes, rows, depth), "void", signature, body)
             found += ["#undef @IN_STRIPS\n#define @IN_STRIPS 1\n", self._extent(self.tile)]
             found.append(f"struct @tile {{ {self.put_away} }} __attribute__((aligned(64)));\n")
             signature = signature[:-1] + ", struct @tile *@t)"
@@ -54,8 +62,12 @@ class GroupEntry:
         structs = (f"struct @a{i} {{ {words[0]}{words[1]}; }};\n" for i, words in enumerate(texts))
         return "".join((*found, *structs, self._entry(variables)))
 
+    def _turned(self, x: T, y: T, z: T) -> tuple[T, T, T]:
+        """What belongs to the dimensions, first that along which vectors run."""
+        return (y, x, z) if self.dimension else (x, y, z)
+
     def _extent(self, tile: tuple[int, int, int]) -> str:
-        extent = "[{2}][{1}][{0}]".format(*tile) if self.kept else ""
+        extent = "[{2}][{1}][{0}]".format(*self._turned(*tile)) if self.kept else ""
         return f"#undef @EXTENT\n#define @EXTENT {extent}\n"
 
     def _full(self, name: str, tile: tuple[int, int, int], result: str, signature: str, body: str) -> list[str]:
@@ -70,16 +82,18 @@ class GroupEntry:
 
     def _macros(self, x: str, y: str, z: str, full: bool) -> str:
         """The loops over work-items."""
-        _, height, depth = self.tile
-        blocked = full and self.cut and self.kept and int(x) % self.lanes == 0
-        unrolled = blocked and int(x) // self.lanes * height * depth <= MOST_UNROLLED
+        _, height, depth = self._turned(*self.tile)
+        across, down, deep = self._turned(x, y, z)
+        item, row = ("@y", "@x") if self.dimension else ("@x", "@y")
+        blocked = full and self.cut and self.kept and int(across) % self.lanes == 0
+        unrolled = blocked and int(across) // self.lanes * height * depth <= MOST_UNROLLED
         outer = '_Pragma("clang loop unroll(full)") ' if unrolled else ""
-        above = f"{outer}for (int @z = 0; @z < {z if depth > 1 else 1}; @z++) "
-        above += f"{outer}for (int @y = 0; @y < {y if height > 1 else 1}; @y++) "
-        inner, hints = f"for (int @x = 0; @x < {x}; @x++) {{", "vectorize(assume_safety)"
+        above = f"{outer}for (int @z = 0; @z < {deep if depth > 1 else 1}; @z++) "
+        above += f"{outer}for (int {row} = 0; {row} < {down if height > 1 else 1}; {row}++) "
+        inner, hints = f"for (int {item} = 0; {item} < {across}; {item}++) {{", "vectorize(assume_safety)"
         if blocked:  # a vector at a time: compilers unroll short loops before they make vectors of them
-            above += f"{outer}for (int @X = 0; @X < {x}; @X += {self.lanes}) "
-            inner = f"for (int @x = @X; @x < @X + {self.lanes}; @x++) {{"
+            above += f"{outer}for (int @X = 0; @X < {across}; @X += {self.lanes}) "
+            inner = f"for (int {item} = @X; {item} < @X + {self.lanes}; {item}++) {{"
             hints += (
                 f" vectorize_width({self.lanes}) unroll(disable)"  # of wide types, too: then nothing is left to loop
             )
@@ -98,6 +112,7 @@ class GroupEntry:
                 values += f"((const struct @a{index} *)args[{index}])->{variable.name}, "
         texts = {
             "VALUES": values,
+            "V": str(self.dimension),
             "LX": str(self.tile[0]),
             "LY": str(self.tile[1]),
             "LZ": str(self.tile[2]),
@@ -106,7 +121,11 @@ class GroupEntry:
             "SIZES": ", ".join(map(str, self.tile)) if self._has_full else "n0, n1, n2",
         }
         template = _SIZED if self.sized else _BLOCKS if self.put_away else _ANY
-        return re.sub("|".join(rf"\b{name}\b" for name in texts), lambda m: texts[m.group()], template)
+        return _written(_written(template, _BLOCK_ORDERS[self.dimension]), texts)
+
+
+def _written(template: str, texts: dict[str, str]) -> str:
+    return re.sub("|".join(rf"\b{name}\b" for name in texts), lambda m: texts[m.group()], template)
 
 
 def is_local(parameter: Node) -> bool:
@@ -174,10 +193,17 @@ _ANY = _LEAST + (
 }
 """
 )
+_X, _Y = "for (ulong x = x0; x < end0; x += LX)", "for (ulong y = y0; y < end1; y += LY)"
+_BLOCK_ORDERS = (
+    {"ACROSS": _X, "DOWN": _Y, "nV": "n0", "nD": "n1", "LD": "LY", "SLIM": "NX, LY", "REST": "n0 - done, n1"},
+    {"ACROSS": _Y, "DOWN": _X, "nV": "n1", "nD": "n0", "LD": "LX", "SLIM": "LX, NX", "REST": "n0, n1 - done"},
+)
+"""By the dimension along which vectors run. Tiles of a block are run down them first: what tiles that are neighbours in
+the other dimension read alike stays in the cache."""
 _BLOCKS = (
     _LEAST
     + """
-const uint manycl_tile[3] = {LX, LY, sizeof(struct @tile)};
+const uint manycl_tile[4] = {LX, LY, sizeof(struct @tile), V};
 """
     + _HEAD
     + """  const ulong *l = r->local_size;
@@ -191,8 +217,8 @@ const uint manycl_tile[3] = {LX, LY, sizeof(struct @tile)};
       for (ulong turn = 0, left = 1; left; turn++) {
         struct @tile *tile = (struct @tile *)frame;
         left = 0;
-        for (ulong x = x0; x < end0; x += LX)
-          for (ulong y = y0; y < end1; y += LY) {
+        ACROSS
+          DOWN {
             const int n0 = @least(LX, end0 - x), n1 = @least(LY, end1 - y), full = n0 == LX && n1 == LY;
             w.base[0] = r->offset[0] + x; w.base[1] = r->offset[1] + y; w.base[2] = r->offset[2] + z;
             if (full) {
@@ -201,8 +227,8 @@ const uint manycl_tile[3] = {LX, LY, sizeof(struct @tile)};
               tile++;
             } else if (!turn) {
               int done = 0;
-              for (; n1 == LY && n0 - done >= NX; done += NX, w.base[0] += NX) @slim(VALUES w, NX, LY, 1);
-              if (done < n0) @part(VALUES w, n0 - done, n1, 1);
+              for (; nD == LD && nV - done >= NX; done += NX, w.base[V] += NX) @slim(VALUES w, SLIM, 1);
+              if (done < nV) @part(VALUES w, REST, 1);
             }
           }
       }

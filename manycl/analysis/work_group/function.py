@@ -14,6 +14,7 @@ from manycl.analysis.work_group.entry import GroupEntry, is_local
 from manycl.analysis.work_group.inline import inlined
 from manycl.analysis.work_group.parts import Cutter, ParallelRegion
 from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FUNCTIONS, Edit, Queries
+from manycl.analysis.work_group.strides import best_dimension
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, variables
 from manycl.analysis.work_group.uniformity import Uniformity, no_recursion
 
@@ -81,8 +82,10 @@ class _GroupWriter:
         found = variables(unit, kernel)
         uniformity = Uniformity(unit, kernel, found)
         many = not sized or self.local_size != (1, 1, 1)
+        several = self.local_size[1] > 1
+        dimension = best_dimension(kernel, found, uniformity) if several else 0
         while True:
-            cutter = Cutter(unit, kernel, uniformity, apart=many)
+            cutter = Cutter(unit, kernel, uniformity, apart=many, dimension=dimension)
             parts = cutter.cut()
             contexts = Contexts(unit, kernel, found, uniformity, parts)
             if not contexts.demoted:
@@ -93,8 +96,11 @@ class _GroupWriter:
         body = emitter.body(parts)
         kept = "@EXTENT" in body
         tile = self._tile(sized, kept, cut, cutter.has_columns, contexts)
-        put_away = emitter.put_away if not sized and tile[1] > 1 else ""
-        entry = GroupEntry(unit, kernel, tile, sized, kept, cut, self.lanes, put_away)
+        in_strips = not sized and tile[1] > 1 and not cutter.has_columns  # these need other lines in each turn
+        put_away = emitter.put_away if in_strips else ""
+        if dimension and not sized:
+            tile = tile[1], tile[0], tile[2]
+        entry = GroupEntry(unit, kernel, tile, sized, kept, cut, self.lanes, put_away, dimension)
         text = self._text(queries, entry.text(body))
         defined = frozenset(function.name for function in queries.reached.values())
         return WorkGroupFunction(kernel.name, text, "", sized, defined)
@@ -136,6 +142,8 @@ class _GroupWriter:
                 return self.lanes, 1, 1
             # work-items that have left a loop of their own wait for those that have not: few do
             return self.lanes * (4 if contexts.stepped else 8 if cut else 16), 1, 1
+        if columns:  # the lanes of a vector are far apart: the fewer lines the better, and each for more rows
+            across, rows = 1, max(1, 2 * across * rows // 3)
         return self.lanes * across, rows, 1
 
     def _text(self, queries: Queries, groups: str) -> str:

@@ -83,12 +83,14 @@ Part = ParallelRegion | CutScope | CutLoop | CutBranch | CutJump
 
 @dataclass(slots=True)
 class Cutter:
-    """Cuts one kernel. ``apart``: whether loops are taken apart that need not be."""
+    """Cuts one kernel. ``apart``: whether loops are taken apart that need not be. ``dimension``: along which vectors
+    run."""
 
     unit: Unit
     kernel: Function
     uniformity: Uniformity
     apart: bool
+    dimension: int = 0
     count: int = 0
     has_columns: bool = False  # loops in which each work-item goes through memory of its own are taken apart
     _barriers: set[int] = field(default_factory=set)  # functions that wait for the group
@@ -211,7 +213,7 @@ class Cutter:
         """Whether work-items go through memory of their own in a loop, as through rows of a matrix, and do little with
         it: then a vector of work-items needs as many cache lines as it has lanes, and one work-item after the other is
         quicker. Not so where others in dimension 1 read the same."""
-        strides = Strides(self.uniformity.variables, self.uniformity, self._stepped).found(loop)
+        strides = Strides(self.uniformity.variables, self.uniformity, self._stepped, self.dimension).found(loop)
         if FAR not in strides or 1 in strides:
             return False
         if "CALL_EXPR" not in does and not self._has_several_dimensions():

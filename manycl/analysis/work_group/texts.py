@@ -15,6 +15,8 @@ from manycl.analysis.work_group.widen import is_wide, leaves, subscripts
 
 AT = "[@z][@y][@x]"
 """The element of a context array that is a work-item's."""
+AT_TURNED = "[@z][@x][@y]"
+"""The same where vectors run along dimension 1."""
 
 
 @dataclass(slots=True)

@@ -14,42 +14,38 @@ _EACH = 8
 
 
 class Tiles(NamedTuple):
-    """Tiles of ``across`` x ``down`` work-items, which a block has some of; ``kept``: bytes that each needs of the
-    frame; ``threads`` run them."""
+    """Tiles of so many work-items in dimensions 0 and 1, which a block has some of; ``kept``: bytes that each needs of
+    the frame; ``dimension``: 0 or 1, along which vectors run; ``threads`` run them."""
 
-    across: int
-    down: int
+    items: tuple[int, int]
     kept: int
+    dimension: int
     threads: int
 
     def block(self, global_size: tuple[int, int, int]) -> tuple[int, int, int]:
-        """The work-items of a block of an NDRange: smaller ones where there are few, first in dimension 0."""
-        across = _up(min(ACROSS, global_size[0]), self.across)
-        down = _up(min(DOWN, global_size[1]), self.down)
-        while self._blocks(global_size, across, down) < _EACH * self.threads:
-            if across > self.across:
-                across = _up(across // 2, self.across)
-            elif down > self.down:
-                down = _up(down // 2, self.down)
-            else:
+        """The work-items of a block of an NDRange: smaller ones where there are few, first along vectors."""
+        first = self.dimension
+        most = (DOWN, ACROSS) if first else (ACROSS, DOWN)
+        found = [_up(min(most[d], global_size[d]), self.items[d]) for d in (0, 1)]
+        while -(-global_size[0] // found[0]) * -(-global_size[1] // found[1]) * global_size[2] < _EACH * self.threads:
+            larger = [d for d in (first, 1 - first) if found[d] > self.items[d]]
+            if not larger:
                 break
-        return across, down, 1
+            found[larger[0]] = _up(found[larger[0]] // 2, self.items[larger[0]])
+        return found[0], found[1], 1
 
     def frame(self, block: tuple[int, int, int]) -> int:
         """Bytes."""
-        return block[0] // self.across * (block[1] // self.down) * self.kept
-
-    def _blocks(self, global_size: tuple[int, int, int], across: int, down: int) -> int:
-        return -(-global_size[0] // across) * -(-global_size[1] // down) * global_size[2]
+        return block[0] // self.items[0] * (block[1] // self.items[1]) * self.kept
 
 
 def tiles_of(library: ctypes.CDLL, threads: int) -> Tiles | None:
     """Those of a compiled kernel, if it has any."""
     try:
-        across, down, kept = (ctypes.c_uint * 3).in_dll(library, "manycl_tile")
+        x, y, kept, dimension = (ctypes.c_uint * 4).in_dll(library, "manycl_tile")
     except ValueError:
         return None
-    return Tiles(across, down, kept, threads)
+    return Tiles((x, y), kept, dimension, threads)
 
 
 def _up(items: int, of: int) -> int:
