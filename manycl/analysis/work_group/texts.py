@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from manycl.analysis.rewrite import apply_edits
 from manycl.analysis.tree import Function, Node, Unit
 from manycl.analysis.work_group.contexts import LANES, Contexts, Mode, arrays_of
+from manycl.analysis.work_group.magnitudes import near_angles
 from manycl.analysis.work_group.queries import Edit, Queries
 from manycl.analysis.work_group.syntax import Variable, parameter_text, stripped
 from manycl.analysis.work_group.vectors import Vectors
@@ -40,6 +41,7 @@ class Texts:
         self._declare_arrays()
         self.edits += self.queries.below(self.kernel.body, "@w.")
         self.edits += self._pragmas()
+        self.edits += near_angles(self.unit, self.kernel, self.contexts.variables)
         self._wide = self._wide_names()
         self.edits += self._uses()
         self.edits += [
