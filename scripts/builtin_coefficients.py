@@ -9,6 +9,7 @@ rounded coefficients.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 from mpmath import mp, mpf
@@ -27,6 +28,14 @@ def beyond(x: mpf) -> mpf:
 
 def rest(s: mpf) -> mpf:
     return (2 * mp.atanh(s) / s - 2) / s**2
+
+
+def less_one(r: mpf) -> mpf:
+    return (mp.sin(r) / r - 1) / r**2
+
+
+def less_two(r: mpf) -> mpf:
+    return (mp.cos(r) - 1 + r**2 / 2) / r**4
 
 
 # name, what it is, function, where, degree
@@ -49,6 +58,14 @@ WANTED: tuple[tuple[str, str, Function, tuple[mpf, mpf], int], ...] = (
     ),
 )
 
+SINGLE: tuple[tuple[str, str, Function, tuple[mpf, mpf], int], ...] = (
+    ("exp_f", "(e^x - 1 - x) / x^2", beyond, (mpf("-0.3467"), mpf("0.3468")), 4),
+    ("log_f", "(2 atanh(s) / s - 2) / s^2, x = s^2", lambda x: rest(mp.sqrt(x)), (mpf(0), mpf("0.0295")), 3),
+    ("sin_f", "(sin(r) / r - 1) / r^2, x = r^2", lambda x: less_one(mp.sqrt(x)), (mpf("1e-30"), mpf("0.618")), 3),
+    ("cos_f", "(cos(r) - 1 + r^2 / 2) / r^4, x = r^2", lambda x: less_two(mp.sqrt(x)), (mpf("1e-30"), mpf("0.618")), 2),
+)
+"""Likewise, in floats."""
+
 
 def interpolated(function: Function, where: tuple[mpf, mpf], degree: int) -> list[float]:
     """Coefficients, of x^0 first."""
@@ -65,21 +82,31 @@ def worst(function: Function, where: tuple[mpf, mpf], coefficients: list[float])
     return max(abs(mp.polyval(coefficients[::-1], x) / function(x) - 1) for x in points)
 
 
-def horner(coefficients: list[float]) -> str:
-    text = coefficients[-1].hex()
+def horner(coefficients: list[float], suffix: str = "") -> str:
+    text = coefficients[-1].hex() + suffix.lower()
     for value in reversed(coefficients[:-1]):
-        text = f"MANYCL_MAD({text}, x, {value.hex()})"
+        text = f"MANYCL_MAD{suffix}({text}, x, {value.hex()}{suffix.lower()})"
     return text
+
+
+def rounded(value: float) -> float:
+    """To a float."""
+    found: float = struct.unpack("f", struct.pack("f", value))[0]
+    return found
 
 
 def main() -> None:
     print("/* Written by scripts/builtin_coefficients.py. */")
-    for name, what, function, where, degree in WANTED:
+    for name, what, function, where, degree in (*WANTED, *SINGLE):
+        single = (name, what, function, where, degree) in SINGLE
         coefficients = interpolated(function, where, degree)
+        if single:
+            coefficients = [rounded(value) for value in coefficients]
         error = mp.log(worst(function, where, coefficients), 2)
         low, high = (mp.nstr(bound, 5) for bound in where)
         print(f"\n/* {what} for x from {low} to {high}, to 2^{mp.nstr(error, 4)} of it */")
-        print(f"PURE double manycl_{name}_poly(double x) {{ return {horner(coefficients)}; }}")
+        kind, suffix = ("float", "F") if single else ("double", "")
+        print(f"PURE {kind} manycl_{name}_poly({kind} x) {{ return {horner(coefficients, suffix)}; }}")
 
 
 if __name__ == "__main__":

@@ -22,11 +22,13 @@ PER_PROGRAM = 4
 PROGRAMS = -(-int(os.environ.get("KERNELS", "500")) // PER_PROGRAM)
 SPARE = {"float3_copy"}
 """Kernels that may write what lies between elements."""
+CANCELS = {"transform_step": 1e-6}
+"""Kernels with sums of sines that may nearly vanish: by how much they may differ then."""
 OVERFLOWS = {"g7_2"}
 """Random kernels with sums of ints that overflow, which anything may come of."""
 
 
-def alike(launch: Launch, want: truth.Contents, found: truth.Contents) -> bool:
+def alike(launch: Launch, want: truth.Contents, found: truth.Contents, near: float = 1e-8) -> bool:
     """Bit for bit, but for functions whose last bits the language leaves open."""
     for index, buffer in launch.buffers.items():
         kind = np.dtype(buffer.dtype)
@@ -34,7 +36,7 @@ def alike(launch: Launch, want: truth.Contents, found: truth.Contents) -> bool:
         if not np.array_equal(a, b):
             if kind.kind != "f" or kind.itemsize < 4:
                 return False
-            if not np.allclose(a.view(kind), b.view(kind), rtol=1e-5, equal_nan=True):
+            if not np.allclose(a.view(kind), b.view(kind), rtol=1e-5, atol=near, equal_nan=True):
                 return False
     return True
 
@@ -46,7 +48,7 @@ def test_the_corpus(case: Case) -> None:
     for launch in case.launches:
         start = truth.contents(launch, 1)
         want = truth.run_range(case, launch, 0, 0, None, start, truth.OCLGRIND)
-        assert alike(launch, want, natively.run(case, launch, start)), launch
+        assert alike(launch, want, natively.run(case, launch, start), CANCELS.get(case.name, 1e-8)), launch
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + PROGRAMS))

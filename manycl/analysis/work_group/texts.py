@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from manycl.analysis.rewrite import apply_edits
 from manycl.analysis.tree import Function, Node, Unit
 from manycl.analysis.work_group.contexts import LANES, Contexts, Mode, arrays_of
+from manycl.analysis.work_group.magnitudes import near_angles
 from manycl.analysis.work_group.queries import Edit, Queries
 from manycl.analysis.work_group.syntax import Variable, parameter_text, stripped
+from manycl.analysis.work_group.vectors import Vectors
 from manycl.analysis.work_group.widen import is_wide, leaves, subscripts
 
 AT = "[@z][@y][@x]"
@@ -32,18 +34,24 @@ class Texts:
     names: dict[int, str] = field(default_factory=dict)
     _wide: dict[int, str] = field(default_factory=dict)  # 64-bit copies
     _unsafe: set[int] = field(default_factory=set)
+    _vectors: Vectors = field(init=False)
 
     def __post_init__(self) -> None:
         self._unsafe = self._functions_with_arrays()
         self._name_variables()
+        self._vectors = Vectors(self.unit, self.kernel, self.contexts, self.names, self.words, self.is_safe)
         self._declare_arrays()
         self.edits += self.queries.below(self.kernel.body, "@w.")
         self.edits += self._pragmas()
+        self.edits += near_angles(self.unit, self.kernel, self.contexts.variables)
         self._wide = self._wide_names()
         self.edits += self._uses()
         self.edits += [
             e for e in subscripts(self.kernel.body, self.contexts.variables, self._wide) if e not in self.edits
         ]
+        for start, end, words in list(self._vectors.statements()):
+            self.edits = [e for e in self.edits if not start <= e[0] <= e[1] <= end]
+            self.edits.append((start, end, words))
         self.edits += self._declarations()
 
     # texts
@@ -98,9 +106,11 @@ class Texts:
 
     def _uses(self) -> list[Edit]:
         """Edits of variables' names."""
-        edits: list[Edit] = []
+        edits: list[Edit] = list(self._vectors.uses())
         elements = self._element_uses()
         for variable in self.contexts.variables.values():
+            if variable.ref in self._vectors:
+                continue
             mode, name = self.contexts.modes[variable.ref], self.names[variable.ref]
             for use in variable.uses:
                 if mode == Mode.PLACED:
@@ -175,7 +185,8 @@ class Texts:
         for found in by_statement.values():
             statement = found[0].statement
             assert statement is not None
-            same = all(self.contexts.modes[v.ref] in plain and self.names[v.ref] == v.name for v in found)
+            kept = (self.names[v.ref] == v.name and v.ref not in self._vectors for v in found)
+            same = all(kept) and all(self.contexts.modes[v.ref] in plain for v in found)
             wider = [v for v in found if v.ref in self._wide and v.ref not in self.contexts.stepped]
             if same and not wider:
                 continue
@@ -198,6 +209,8 @@ class Texts:
         value = self.words(variable.value) if variable.value is not None else ""
         if mode in (Mode.TABLE, Mode.SHARED):
             return ""
+        if variable.ref in self._vectors:
+            return self._vectors.declared(variable)
         if mode in (Mode.PLACED, Mode.ELEMENTS):
             if not value:
                 return ""
@@ -215,6 +228,8 @@ class Texts:
     def computed_again(self, variable: Variable) -> str:
         if variable.ref in self.contexts.stepped:
             return self._stepped_again(variable)
+        if variable.ref in self._vectors:
+            return self._vectors.declared(variable)
         assert variable.value is not None
         words = f"{self.typed(variable, '')} = {self.words(variable.value)};"
         return f"{words} {self._widened(variable)}" if variable.ref in self._wide else words
@@ -234,6 +249,8 @@ class Texts:
         return f"const long {wide} = (long)({first}) + {self.offset(variable)}; {typed} = (int){wide};"
 
     def copied_in(self, variable: Variable) -> str:
+        if variable.ref in self._vectors:
+            return self._vectors.copied_in(variable, AT)
         name, type_ = self.names[variable.ref], variable.node.type
         typed = self.typed(variable, "")
         if type_.kind == "vector":
@@ -244,6 +261,8 @@ class Texts:
         return f"{typed} = {name}_@{AT};"
 
     def copied_out(self, variable: Variable) -> str:
+        if variable.ref in self._vectors:
+            return self._vectors.copied_out(variable, AT)
         name, type_ = self.names[variable.ref], variable.node.type
         if type_.kind == "vector":
             return "".join(f"{name}_@[{lane}]{AT} = {name}.s{LANES[lane]};" for lane in range(type_.lanes))

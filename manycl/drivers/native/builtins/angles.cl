@@ -31,18 +31,24 @@ PURE unsigned long manycl_funnel(unsigned long a, unsigned long b, unsigned long
   unsigned long turns = (product_ + (1UL << 61)) >> 62;                                                       \
   double rest = (double)(long)(product_ - (turns << 62)) * 0x1.0p-62
 
-/* x less a number of quarter turns, between -pi/4 and pi/4; their number in the lowest bits of turns. Below 2^25 two
-   parts of pi/2 are taken away, of 106 bits together; NaN of infinity. */
+/* From where on angles are large: before that, two parts of pi/2 are taken away, of 106 bits together. */
+#if defined(__FMA__) || defined(__aarch64__)
+#define MANYCL_FAR 0x57800000u /* 2^48: n pi/2 is not rounded */
+#else
+#define MANYCL_FAR 0x4c000000u /* 2^25 */
+#endif
+
+/* x less a number of quarter turns, between -pi/4 and pi/4; their number in the lowest bits of turns. NaN of infinity. */
 #define MANYCL_TURNED(x, turns, rest)                                                                         \
   MANYCL_LARGE_TURNS(x, large_, part_);                                                                       \
   double moved_ = MANYCL_MAD((double)(x), 0x1.45f306dc9c883p-1, MANYCL_ROUNDING);                             \
   double count_ = moved_ - MANYCL_ROUNDING;                                                                   \
-  int far_ = (bits_ & 0x7fffffffu) >= 0x4c000000u;                                                            \
+  int far_ = (bits_ & 0x7fffffffu) >= MANYCL_FAR;                                                             \
   unsigned long turns = far_ ? ((int)bits_ < 0 ? -large_ : large_) : MANYCL_BITS(moved_);                     \
   double rest = far_ ? ((int)bits_ < 0 ? -part_ : part_) * 0x1.921fb54442d18p+0 : MANYCL_LESS(x, count_);     \
   rest = (bits_ & 0x7f800000u) == 0x7f800000u ? MANYCL_NAN : rest
 
-/* x - n * pi/2 for |n| < 2^25 */
+/* x - n * pi/2 for |x| below MANYCL_FAR */
 #if defined(__FMA__) || defined(__aarch64__)
 #define MANYCL_LESS(x, n) \
   __builtin_fma(-(n), 0x1.1a62633145c07p-54, __builtin_fma(-(n), 0x1.921fb54442d18p+0, (double)(x)))
@@ -67,17 +73,37 @@ PURE double manycl_turn_tan(double r, unsigned long turns) {
 
 PURE float manycl_sin_f(float x) {
   MANYCL_TURNED(x, turns, r);
-  return x == 0.0f ? x : (float)manycl_turn_sin(r, turns);
+  return x == 0.0f ? x : manycl_turn_sin_f((float)r, (unsigned int)turns);
 }
 
 PURE float manycl_cos_f(float x) {
   MANYCL_TURNED(x, turns, r);
-  return (float)manycl_turn_sin(r, turns + 1);
+  return manycl_turn_sin_f((float)r, (unsigned int)turns + 1);
 }
 
 PURE float manycl_tan_f(float x) {
   MANYCL_TURNED(x, turns, r);
   return x == 0.0f ? x : (float)manycl_turn_tan(r, turns);
+}
+
+/* Likewise, where it is known that x is not large, unless it is infinite or NaN. */
+#if defined(__FMA__) || defined(__aarch64__)
+#define MANYCL_NEAR_TURNED(x, turns, rest)                                                \
+  double moved_ = MANYCL_MAD((double)(x), 0x1.45f306dc9c883p-1, MANYCL_ROUNDING);         \
+  unsigned long turns = MANYCL_BITS(moved_);                                              \
+  double rest = MANYCL_LESS(x, moved_ - MANYCL_ROUNDING)
+#else
+#define MANYCL_NEAR_TURNED(x, turns, rest) MANYCL_TURNED(x, turns, rest)
+#endif
+
+PURE float manycl_near_sin(float x) {
+  MANYCL_NEAR_TURNED(x, turns, r);
+  return x == 0.0f ? x : manycl_turn_sin_f((float)r, (unsigned int)turns);
+}
+
+PURE float manycl_near_cos(float x) {
+  MANYCL_NEAR_TURNED(x, turns, r);
+  return manycl_turn_sin_f((float)r, (unsigned int)turns + 1);
 }
 
 /* Without the integers of huge numbers: |x| < 2^50 with as small an error, others anywhere between -1 and 1. */
@@ -89,12 +115,12 @@ PURE float manycl_tan_f(float x) {
 
 PURE float manycl_native_sin(float x) {
   MANYCL_NATIVE_TURNED(x, turns, r);
-  return (float)manycl_turn_sin(r, turns);
+  return manycl_turn_sin_f((float)r, (unsigned int)turns);
 }
 
 PURE float manycl_native_cos(float x) {
   MANYCL_NATIVE_TURNED(x, turns, r);
-  return (float)manycl_turn_sin(r, turns + 1);
+  return manycl_turn_sin_f((float)r, (unsigned int)turns + 1);
 }
 
 PURE float manycl_native_tan(float x) {

@@ -25,8 +25,6 @@ PURE double manycl_power_less_one(double t) {
 
 #define MANYCL_LOG2E 0x1.71547652b82fep+0
 
-PURE float manycl_exp_f(float x) { return (float)manycl_power((double)x * MANYCL_LOG2E); }
-
 PURE float manycl_exp2_f(float x) { return (float)manycl_power((double)x); }
 
 PURE float manycl_exp10_f(float x) { return (float)manycl_power((double)x * 0x1.a934f0979a371p+1); }

@@ -26,12 +26,6 @@ PURE double manycl_log2(double u) {
   return manycl_log_ends(u, log);
 }
 
-PURE double manycl_log(double u) {
-  MANYCL_SPLIT(u, k, m);
-  double log = MANYCL_MAD(k, 0x1.62e42fefa39efp-1, manycl_log_near_one(m - 1.0));
-  return manycl_log_ends(u, log);
-}
-
 /* log(1 + f), exact relative to itself near 0 */
 PURE double manycl_log1p(double f) {
   double u = 1.0 + f;
@@ -39,8 +33,6 @@ PURE double manycl_log1p(double f) {
   double log = MANYCL_MAD(k, 0x1.62e42fefa39efp-1, manycl_log_near_one(k == 0.0 ? f : m - 1.0));
   return manycl_log_ends(u, log);
 }
-
-PURE float manycl_log_f(float x) { return (float)manycl_log((double)x); }
 
 PURE float manycl_log2_f(float x) { return (float)manycl_log2((double)x); }
 

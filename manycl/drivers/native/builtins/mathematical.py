@@ -92,8 +92,8 @@ def _with_pointers() -> list[Row]:
     fract += " return __builtin_fabs{f}(x) == __builtin_inf{f}() ? __builtin_copysign{f}(0, x) : x == 0 ? x : r;"
     modf = "$T w = __builtin_trunc{f}(x); *y = w; $T r = __builtin_fabs{f}(x) == __builtin_inf{f}() ? 0 : x - w;"
     modf += " return x != x ? x : __builtin_copysign{f}(r, x);"
-    sincos = {"float": "MANYCL_TURNED(x, turns, r); *y = (float)manycl_turn_sin(r, turns + 1);"}
-    sincos["float"] += " return x == 0.0f ? x : (float)manycl_turn_sin(r, turns);"
+    sincos = {"float": "MANYCL_TURNED(x, turns, r); *y = manycl_turn_sin_f((float)r, (unsigned int)turns + 1);"}
+    sincos["float"] += " return x == 0.0f ? x : manycl_turn_sin_f((float)r, (unsigned int)turns);"
     sincos["double"] = "*y = __builtin_cos(x); return __builtin_sin(x);"
     return [
         Row("fract", "T", ("T", "T*"), {

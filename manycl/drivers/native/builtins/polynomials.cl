@@ -29,3 +29,15 @@ PURE double manycl_erf_poly(double x) { return MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(
 
 /* erfc(a) exp(a^2), x = (a - 3) / (a + 3) for x from -0.51 to 0.61, to 2^-36.95 of it */
 PURE double manycl_erfcx_poly(double x) { return MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(MANYCL_MAD(-0x1.6e83447ea9208p-18, x, -0x1.7882f65bfc9e6p-17), x, 0x1.061e610d60642p-14), x, 0x1.77437de32c8bcp-15), x, -0x1.38ce95788bc8fp-11), x, 0x1.731b39f8ada3bp-11), x, 0x1.17c742bf56850p-8), x, -0x1.8fa595ef7c9d4p-6), x, 0x1.258b14a20ed6fp-4), x, -0x1.336ffbe677302p-3), x, 0x1.f6ff203e49e2dp-3), x, -0x1.4e102b9d04be4p-2), x, 0x1.6e9827d22c5f9p-3); }
+
+/* (e^x - 1 - x) / x^2 for x from -0.3467 to 0.3468, to 2^-22.82 of it */
+PURE float manycl_exp_f_poly(float x) { return MANYCL_MADF(MANYCL_MADF(MANYCL_MADF(MANYCL_MADF(0x1.6d14940000000p-10f, x, 0x1.120ba40000000p-7f), x, 0x1.5555160000000p-5f), x, 0x1.5554dc0000000p-3f), x, 0x1.0000000000000p-1f); }
+
+/* (2 atanh(s) / s - 2) / s^2, x = s^2 for x from 0.0 to 0.0295, to 2^-24.85 of it */
+PURE float manycl_log_f_poly(float x) { return MANYCL_MADF(MANYCL_MADF(MANYCL_MADF(0x1.dddbaa0000000p-3f, x, 0x1.245c080000000p-2f), x, 0x1.9999ec0000000p-2f), x, 0x1.5555560000000p-1f); }
+
+/* (sin(r) / r - 1) / r^2, x = r^2 for x from 1.0e-30 to 0.618, to 2^-24.95 of it */
+PURE float manycl_sin_f_poly(float x) { return MANYCL_MADF(MANYCL_MADF(MANYCL_MADF(0x1.6dbc120000000p-19f, x, -0x1.a013a20000000p-13f), x, 0x1.11110e0000000p-7f), x, -0x1.5555560000000p-3f); }
+
+/* (cos(r) - 1 + r^2 / 2) / r^4, x = r^2 for x from 1.0e-30 to 0.618, to 2^-23.97 of it */
+PURE float manycl_cos_f_poly(float x) { return MANYCL_MADF(MANYCL_MADF(0x1.9bd6960000000p-16f, x, -0x1.6c12d00000000p-10f), x, 0x1.5555540000000p-5f); }
