@@ -31,6 +31,8 @@ from manycl.run.learners import Learners
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
     from manycl.front.move_forms import MoveKey
+    from manycl.front.program import Kernel
+    from manycl.front.version_check import CheckedVersion
     from manycl.run.session import Profile, Session
 
 
@@ -245,6 +247,28 @@ class Queue(RunningQueue):
             rank,
         )
         return self.add(task, wait_for, list(arrays.values()))
+
+    def check_versions(
+        self,
+        kernel: Kernel,
+        global_size: Sequence[int],
+        local_size: Sequence[int] | None,
+        *args: Any,
+        rtol: float = 0.0,
+        atol: float = 0.0,
+        global_offset: Sequence[int] | None = None,
+    ) -> list[CheckedVersion]:
+        """Whether all versions of a kernel leave what it leaves itself, when it is called like this: on each device
+        that can run them, as a whole and each half of the work-groups alone. What is enqueued runs first; the arrays
+        stay as they are, the versions work on copies. Elements that the kernel writes may differ by a tolerance (as for
+        ``numpy.isclose``; by default by no bit), all other bytes by none. Returns what was checked; raises VersionError
+        for the first version that does something else, and what a run raises."""
+        from manycl.front.version_check import Tolerance, check_versions  # it is asked for in tests
+
+        self.finish()
+        with self.prepare() as prepared:
+            kernel(self, global_size, local_size, *args, global_offset=global_offset)
+        return check_versions(self, prepared.graph, prepared.arrays, Tolerance(rtol, atol))
 
     def copy(
         self,

@@ -16,6 +16,7 @@ from manycl.analysis.cost import Work
 from manycl.errors import ManyclError
 from manycl.graph.access import is_partial, touched
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Launch, Version
+from manycl.graph.host_version import analysed
 from manycl.model.history import KernelKey, kernel_key
 from manycl.model.work import work_of
 from manycl.unforeseen import told
@@ -76,17 +77,18 @@ def buffer_bytes(buffers: Mapping[BufferKey, Buffer], launch: Launch) -> int:
 def _counted(
     launch: Launch, chosen: Launch | Version, plain: Work, buffers: Mapping[BufferKey, Buffer], nbytes: int
 ) -> Work:
-    if not chosen.program.tree:  # facts that were made by hand
+    if not analysed(chosen.program, chosen.kernel)[0].tree:  # facts that were made by hand
         return replace(plain, global_bytes=nbytes, reason="there is no source to analyse")
     from manycl.analysis.service import launched
     from manycl.graph.known import known_launch
 
     # where the driver chooses the work-groups, those of one work-item stand for them: few counts depend on it
     local = chosen.local_size or (1,) * len(chosen.global_size)
-    version = Version(chosen.program, chosen.kernel, chosen.global_size, local, annotations=chosen.annotations)
+    program, kernel = analysed(chosen.program, chosen.kernel)
+    version = Version(program, kernel, chosen.global_size, local, annotations=chosen.annotations)
     sizes = {a.key: buffers[a.key].nbytes for a in launch.args if isinstance(a, BufferArg)}
     try:
-        found = launched(chosen.program, chosen.kernel.name, known_launch(launch, sizes, version)).work()
+        found = launched(program, kernel.name, known_launch(launch, sizes, version)).work()
     except ManyclError as error:
         return replace(plain, global_bytes=nbytes, reason=error.message)
     except Exception as error:
