@@ -14,7 +14,14 @@ from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
 from manycl.front.arrays import Array, ArrayView
 from manycl.front.events import Event
-from manycl.front.versions import AnyVersion, NDRangeFunction, SourceVersion, check_kinds, function_version
+from manycl.front.versions import (
+    AnyVersion,
+    NDRangeFunction,
+    SequenceVersion,
+    SourceVersion,
+    check_kinds,
+    function_version,
+)
 from manycl.graph.graph import Argument, BufferKey, Launch, LocalArg, Version
 from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
 from manycl.graph.versions import all_versions, check_same_arguments
@@ -177,6 +184,19 @@ class Kernel:
             self._versions.append(SourceVersion(other, wanted, ndrange))
         self._key = object()
 
+    def add_sequence(self, function: Callable[..., Any], kinds: str | Sequence[str] = ()) -> None:
+        """Declare that several kernels, one after another, do the same as this one: those that
+        ``function(queue, global_size, local_size, *arguments)`` enqueues when this kernel is called, with these
+        arguments and temporary arrays (``queue.empty``) that it makes. Nothing of that runs unless a device chooses
+        this version: then it is given all of them, and the temporary arrays are its own. ``kinds`` as of
+        ``add_version``. Calls raise LaunchError where they touch what the kernel does not."""
+        wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+        check_kinds(self, wanted)
+        if not callable(function):
+            raise LaunchError(f"kernel {self.name}: {function!r:.80} is no function that enqueues kernels")
+        self._versions.append(SequenceVersion(function, wanted))
+        self._key = object()
+
     def annotate(
         self,
         argument: str | int,
@@ -275,7 +295,7 @@ class Kernel:
             device,
             rank,
             self.annotations,
-            self.versions(sizes, offset, args) if self._versions else (),
+            self._all_versions(queue, sizes, offset, args, bound) if self._versions else (),
         )
         event = queue.add(launch, wait_for, arrays)
         flight = queue.enqueued.flight
@@ -331,10 +351,12 @@ class Kernel:
         except (TypeError, AttributeError):
             raise LaunchError(f"kernel {self.name}: {sizes!r:.80} is no NDRange") from None
 
-    def versions(self, sizes: NDRange, offset: Sizes | None, args: Sequence[Any]) -> tuple[Version, ...]:
+    def _all_versions(
+        self, queue: Queue, sizes: NDRange, offset: Sizes | None, args: Sequence[Any], bound: Sequence[Argument]
+    ) -> tuple[Version, ...]:
         """All versions of a launch, its own first. Raises LaunchError where one does not go with it."""
         own = Version(self.program, self.facts, *sizes, annotations=self.annotations)
-        return all_versions(own, [version.of(self, sizes, args) for version in self._versions], offset)
+        return all_versions(own, [version.of(queue, self, sizes, args, bound) for version in self._versions], offset)
 
     def _check_offset(self, offset: Sequence[int], size: Sizes) -> Sizes:
         try:

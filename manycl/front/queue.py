@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from manycl.front.prepared import Prepared
 from manycl.front.recording import Recording
 from manycl.front.running import RunningQueue
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
-from manycl.graph.graph import BufferArg, CopyTask, FillTask, HostTask, Node
+from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, HostTask, Node
 from manycl.interrupts import Uninterrupted
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
@@ -34,6 +34,8 @@ if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens 
     from manycl.front.program import Kernel
     from manycl.front.version_check import CheckedVersion
     from manycl.run.session import Profile, Session
+
+Value = TypeVar("Value")
 
 
 class Queue(RunningQueue):
@@ -73,6 +75,7 @@ class Queue(RunningQueue):
             from manycl.front.forms import LaunchForm
             from manycl.front.move_forms import again, remember
         self.mapped: set[int] = set()
+        self._made: dict[int, list[Array]] = {}  # by threads that want to know
         self.form = LaunchForm
         self.moved_again, self._remember_move = again, remember
 
@@ -153,7 +156,10 @@ class Queue(RunningQueue):
 
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
         """An array with undefined contents: for results; costs no transfer."""
-        return Array(self, _shape(shape), np.dtype(dtype), name)
+        array = Array(self, _shape(shape), np.dtype(dtype), name)
+        if self._made and (made := self._made.get(threading.get_ident())) is not None:
+            made.append(array)
+        return array
 
     def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
         """An array of zeros."""
@@ -431,9 +437,31 @@ class Queue(RunningQueue):
             yield recording
             self.finish()
 
+    def collected(self, enqueue: Callable[[], Any]) -> tuple[list[Node], Mapping[BufferKey, Array], list[Array]]:
+        """What a function enqueues, which does not run: the nodes, their arrays by their buffers, and those that it has
+        made, without contents."""
+        thread, enqueued = threading.get_ident(), Enqueued(True)
+        made: list[Array] = []
+        preparing, making = self.preparing.get(thread), self._made.get(thread)
+        self.preparing[thread], self._made[thread] = enqueued, made
+        try:
+            enqueue()
+        finally:
+            _restore(self.preparing, thread, preparing)
+            _restore(self._made, thread, making)
+        return list(enqueued.builder.nodes), enqueued.arrays, made
+
     def _mine(self) -> Enqueued:
         """What the calling thread adds to."""
         return self.preparing.get(threading.get_ident(), self.enqueued)
+
+
+def _restore(of_thread: dict[int, Value], thread: int, before: Value | None) -> None:
+    """What a thread has is what it had before (None: nothing)."""
+    if before is None:
+        del of_thread[thread]
+    else:
+        of_thread[thread] = before
 
 
 def _key(task: CopyTask | FillTask) -> MoveKey:

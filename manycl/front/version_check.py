@@ -123,7 +123,8 @@ class _Check:
         places = [ON_HOST if isinstance(task, HostTask) else device for task in nodes]
         assignments = tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(places))
         names = tuple(d.name for d in self._machine.devices)
-        queue.session.run(moved, Plan(assignments, "check_versions", names, 0.0), learning=False)
+        queue.session.run(moved, Plan(assignments, "check_versions", names, 0.0))
+        queue.session.learn()  # how long each version takes
         return {key: copy.get() for key, copy in copies.items()}
 
     def _compare(

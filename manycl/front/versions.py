@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from manycl.errors import LaunchError
 from manycl.front.arrays import Array
-from manycl.graph.graph import Version
+from manycl.graph.bounds import check_launch
+from manycl.graph.graph import Argument, BufferArg, Launch, Version
 from manycl.graph.host_version import HOST_KIND, RUNS_ON, ArrayForm, HostProgram, function_name, host_program
 from manycl.graph.launch import check_ndrange
+from manycl.graph.sequence import SequenceProgram, sequence_program, structure
 from manycl.machine import DEVICE_KINDS
 
 if TYPE_CHECKING:
     from manycl.front.program import Kernel
+    from manycl.front.queue import Queue
 
 _Sizes = tuple[int, ...]
 _NDRange = tuple[_Sizes, _Sizes | None]
@@ -31,8 +34,8 @@ class SourceVersion:
     kinds: tuple[str, ...]
     ndrange: NDRangeFunction | None
 
-    def of(self, own: Kernel, sizes: _NDRange, args: Sequence[Any]) -> Version:
-        """That of a launch."""
+    def of(self, queue: Queue, own: Kernel, sizes: _NDRange, args: Sequence[Any], bound: Sequence[Argument]) -> Version:
+        """That of a launch with arguments that are ``bound``."""
         size, local = check_ndrange(self.kernel.facts, *(self.ndrange(*sizes) if self.ndrange else sizes))
         return Version(self.kernel.program, self.kernel.facts, size, local, self.kinds, self.kernel.annotations)
 
@@ -45,7 +48,7 @@ class FunctionVersion:
     dimension: int | None
     _programs: dict[tuple[ArrayForm | None, ...], HostProgram] = field(default_factory=dict)
 
-    def of(self, own: Kernel, sizes: _NDRange, args: Sequence[Any]) -> Version:
+    def of(self, queue: Queue, own: Kernel, sizes: _NDRange, args: Sequence[Any], bound: Sequence[Argument]) -> Version:
         """That of a launch: the same program as long as the arrays have the same shapes and types."""
         if self.dimension is not None and self.dimension >= len(sizes[0]):
             raise LaunchError(
@@ -63,7 +66,42 @@ class FunctionVersion:
         return Version(program, kernel, *sizes, RUNS_ON, own.annotations)
 
 
-AnyVersion = SourceVersion | FunctionVersion
+@dataclass(frozen=True)
+class SequenceVersion:
+    """Several kernels, which ``function(queue, global_size, local_size, *arguments)`` enqueues, for devices of some
+    ``kinds``."""
+
+    function: Callable[..., Any]
+    kinds: tuple[str, ...]
+    _programs: dict[Hashable, SequenceProgram] = field(default_factory=dict)
+
+    def of(self, queue: Queue, own: Kernel, sizes: _NDRange, args: Sequence[Any], bound: Sequence[Argument]) -> Version:
+        """That of a launch. Raises LaunchError for what cannot be one, and what the function raises."""
+        name = function_name(self.function)
+        nodes, arrays, made = queue.collected(lambda: self.function(queue, *sizes, *args))
+        outer = {a.key for a in bound if isinstance(a, BufferArg)}
+        sizes_of = {key: array.buffer.nbytes for key, array in arrays.items() if key not in outer}
+        steps = [node for node in nodes if isinstance(node, Launch)]
+        what = ""
+        if len(steps) < len(nodes) or not nodes:
+            what = "enqueues something else than kernels" if nodes else "enqueues no kernel"
+        elif not sizes_of.keys() <= {array.buffer.key for array in made}:
+            what = "uses an array that is neither an argument nor made by it with queue.empty"
+        if what:
+            raise LaunchError(f"kernel {own.name}: its version {name} {what}")
+        for step in steps:
+            check_launch(step, {key: array.buffer for key, array in arrays.items()})
+        key = structure(bound, steps, sizes_of)
+        program = self._programs.get(key)
+        if program is None:
+            if len(self._programs) >= _KEPT:
+                self._programs.clear()
+            program = sequence_program(name, own.facts, bound, steps, sizes_of)
+            self._programs[key] = program
+        return Version(program, program.kernels[name], *sizes, self.kinds, own.annotations)
+
+
+AnyVersion = SourceVersion | FunctionVersion | SequenceVersion
 
 
 def function_version(

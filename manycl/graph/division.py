@@ -19,6 +19,7 @@ from manycl.graph.graph import BufferArg, BufferKey, Launch
 from manycl.graph.host_version import HostProgram
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import ATOMICS, Atomic, Reduction
+from manycl.graph.sequence import SequenceProgram
 from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_groups
 from manycl.group_range import GroupRange
 from manycl.kept import Kept
@@ -56,6 +57,8 @@ def divide(launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> Di
         shared = dimension, identity(alike, of)
         common_to_all = _shared.get(shared)
         if common_to_all is None:
+            if isinstance(launch.program, SequenceProgram):
+                raise NotDivisibleError(launch, dimension, f"its version {launch.kernel.name} is several kernels")
             made = HostDivision if isinstance(launch.program, HostProgram) else Division
             common_to_all = _shared.keep(shared, made(alike, dimension, of))
         found = _known.keep(key, common_to_all.on(launch, {place: k for k, place in places.items()}))
@@ -89,7 +92,7 @@ def identity(launch: Launch, sizes: Mapping[BufferKey, int]) -> Hashable:
 
 def _text(program: ProgramFacts, kernel: KernelFacts) -> Hashable:
     """What a kernel does; a function of Python may be any, whatever its text."""
-    name = id(program) if isinstance(program, HostProgram) else ()
+    name = id(program) if isinstance(program, HostProgram | SequenceProgram) else ()
     return program.source, program.path, program.options, kernel.name, name
 
 

@@ -17,6 +17,7 @@ from manycl.errors import ManyclError
 from manycl.graph.access import is_partial, touched
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Launch, Version
 from manycl.graph.host_version import analysed
+from manycl.graph.sequence import SequenceProgram
 from manycl.model.history import KernelKey, kernel_key
 from manycl.model.work import work_of
 from manycl.unforeseen import told
@@ -74,9 +75,32 @@ def buffer_bytes(buffers: Mapping[BufferKey, Buffer], launch: Launch) -> int:
     return nbytes
 
 
+def _counted_steps(program: SequenceProgram, launch: Launch, plain: Work, buffers: Mapping[BufferKey, Buffer]) -> Work:
+    """Several kernels: what all of them do."""
+    all_buffers = {**buffers, **{key: Buffer(key, nbytes) for key, nbytes in program.sizes().items()}}
+    found = [
+        _counted(step, step, work_of(step, step), all_buffers, buffer_bytes(all_buffers, step))
+        for step in program.launches(launch)
+    ]
+    operations: dict[str, float] = {}
+    for work in found:
+        for kind, n in work.operations.items():
+            operations[kind] = operations.get(kind, 0.0) + n
+    return replace(
+        plain,
+        operations=operations if all(work.operations for work in found) else {},
+        global_bytes=sum(work.global_bytes for work in found),
+        local_bytes=sum(work.local_bytes for work in found),
+        exact=all(work.exact for work in found),
+        reason="; ".join(dict.fromkeys(work.reason for work in found if work.reason)),
+    )
+
+
 def _counted(
     launch: Launch, chosen: Launch | Version, plain: Work, buffers: Mapping[BufferKey, Buffer], nbytes: int
 ) -> Work:
+    if isinstance(chosen.program, SequenceProgram):
+        return _counted_steps(chosen.program, launch, plain, buffers)
     if not analysed(chosen.program, chosen.kernel)[0].tree:  # facts that were made by hand
         return replace(plain, global_bytes=nbytes, reason="there is no source to analyse")
     from manycl.analysis.service import launched

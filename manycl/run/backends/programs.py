@@ -16,6 +16,7 @@ from manycl.drivers.driver import BuildError, DeviceKernel, Driver, DriverError,
 from manycl.errors import Diagnostic, SourceError
 from manycl.graph.graph import Launch, LocalArg, Version
 from manycl.graph.host_version import HostProgram
+from manycl.graph.sequence import SequenceProgram
 from manycl.graph.versions import preferred
 from manycl.kept import Kept
 from manycl.logs import logger
@@ -202,6 +203,9 @@ class Programs:
 
     def _too_large(self, version: Version | Launch, device: DeviceIndex) -> str:
         """Build a version; what is wrong with its work-groups on the device, or nothing."""
+        if isinstance(version.program, SequenceProgram):
+            found = (self._too_large(step, device) for step in version.program.steps)
+            return next((fault for fault in found if fault), "")
         most = self.kernel(version.program, version.kernel.name, device).kernel.most_items
         if version.local_size is None or math.prod(version.local_size) <= most:
             return ""
