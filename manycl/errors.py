@@ -85,6 +85,10 @@ class DeviceError(ManyclError):
     """A device that does not exist, cannot be divided as asked, or cannot be opened."""
 
 
+class VersionError(ManyclError):
+    """A version of a kernel that does not do what the kernel does."""
+
+
 class MachineError(ManyclError):
     """A machine description that is malformed: names the file and the key."""
 

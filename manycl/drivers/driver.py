@@ -27,7 +27,7 @@ What a driver may rely on, and what it must keep:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -123,6 +123,13 @@ class Driver(Protocol):
     def kernel(self, program: Program, name: str) -> DeviceKernel:
         """A new object for a kernel, with no argument set. Raises DriverError if there is none, or it cannot be
         used."""
+
+    def function(self, function: Callable[..., None], arguments: int) -> DeviceKernel:
+        """A function of Python as a kernel with so many arguments, for a device that computes where Python does. When
+        the turn of a launch has come it is called as ``function(values, global_size, offset)``, by any thread: with a
+        list of what the arguments were set to (of memory its bytes, as an array that may be written to), and the
+        NDRange. Its exception is the launch's failure, the message is ``str`` of it. ``most_items`` is as large as can
+        be. Raises DriverError where the driver cannot do that."""
 
     # commands
 

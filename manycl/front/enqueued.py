@@ -16,6 +16,7 @@ from manycl.front.events import CommandStatus
 from manycl.graph.dependences import Batch, GraphBuilder
 from manycl.graph.graph import BufferKey, HostTask, Launch, Node
 from manycl.graph.horizon import HORIZON, missing
+from manycl.graph.sequence import is_sequence
 
 if TYPE_CHECKING:
     from manycl.front.queue import Queue
@@ -109,7 +110,7 @@ class Enqueued:
 
     def _give(self, queue: Queue, node: Node, after: Sequence[int], arrays: Sequence[Array]) -> bool:
         """Whether the device has it now; what comes behind what it has not waits, too."""
-        if isinstance(node, HostTask) or (isinstance(node, Launch) and node.device) or self._component is not None:
+        if isinstance(node, HostTask) or self._component is not None or _needs_plan(node):
             self._planned = True
         elif (flight := self.open_flight(queue)) is not None:
             with flight.lock:
@@ -226,3 +227,10 @@ class Enqueued:
         with suppress(IndexError):
             while True:
                 queue.background.submit(self._callbacks.popleft())
+
+
+def _needs_plan(node: Node) -> bool:
+    """Whether a launch prefers a device, or may be several: then more than one event tells of it."""
+    if not isinstance(node, Launch):
+        return False
+    return bool(node.device) or (bool(node.versions) and any(map(is_sequence, node.versions)))

@@ -65,6 +65,6 @@ def problem_of(
         queues=queue_counts(place.machine, {**application.queues, **queues}),
         valid={key: frozenset({HOST}) for key, c in application.contents.items() if c.kind != "undefined"},
         options=options,
-        splits=Splits(graph),
+        splits=Splits(graph, frozenset(device.kind for device in place.machine.devices)),
     )
     return problem, estimates

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,11 @@ class Prepared:
         if self._graph is None:
             raise LaunchError("the graph is not complete: its `with` block has not ended, or it has raised")
         return self._graph
+
+    @property
+    def arrays(self) -> Mapping[BufferKey, Array]:
+        """Those that it uses, by the buffers that they had when it was enqueued."""
+        return self._arrays
 
     @property
     def plan(self) -> Plan | None:

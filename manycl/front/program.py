@@ -14,10 +14,17 @@ from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
 from manycl.front.arrays import Array, ArrayView
 from manycl.front.events import Event
+from manycl.front.versions import (
+    AnyVersion,
+    NDRangeFunction,
+    SequenceVersion,
+    SourceVersion,
+    check_kinds,
+    function_version,
+)
 from manycl.graph.graph import Argument, BufferKey, Launch, LocalArg, Version
 from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
 from manycl.graph.versions import all_versions, check_same_arguments
-from manycl.machine import DEVICE_KINDS
 from manycl.shown import html
 
 if TYPE_CHECKING:
@@ -124,7 +131,7 @@ class Kernel:
         self._arguments = facts.arguments
         self._key = object()  # what is known of its launches holds as long as it is the same
         self.annotations: tuple[Annotation, ...] = ()
-        self._versions: list[tuple[Kernel, tuple[str, ...], Callable[..., Any] | None]] = []
+        self._versions: list[AnyVersion] = []
         self._ndranges: dict[Any, NDRange] = {}
         self._scalars: dict[tuple[int, type, Any], bytes] = {}
         self._fits: set[tuple[int, Any]] = set()
@@ -144,10 +151,11 @@ class Kernel:
 
     def add_version(
         self,
-        other: Kernel,
+        other: Kernel | Callable[..., Any],
         kinds: str | Sequence[str] = (),
         *,
-        ndrange: Callable[[Sizes, Sizes | None], tuple[Sequence[int], Sequence[int] | None]] | None = None,
+        ndrange: NDRangeFunction | None = None,
+        divide: int | None = None,
     ) -> None:
         """Declare that ``other`` does the same as this kernel, so that either may run when this one is called.
 
@@ -155,15 +163,38 @@ class Kernel:
         kernel; without any, it only runs where this kernel cannot be built. ``ndrange`` turns the global and local size
         of a call into its own: ``lambda size, local: (size, (16, 16))``. It runs with the same arguments; raises
         LaunchError unless the two have the same arguments and directions.
+
+        With ``"host"`` for a kind, ``other`` is a function of Python, for processors (native devices): called as
+        ``other(*arguments)``, with NumPy arrays in place of the launch's, of their shapes and types, which can be
+        written to where this kernel writes, numbers of the declared types, and None for local memory. It does to these
+        what the kernel does. ``divide=d``: called as ``other(items, *arguments)``, it does what the work-items do whose
+        global ids in dimension d are in the slice ``items`` (which may end behind the arrays, as the NDRange may), so
+        the launch can be divided along d. It may be called by any thread, and for several parts at the same time.
         """
         wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
-        for kind in wanted:
-            if kind not in DEVICE_KINDS:
-                raise LaunchError(
-                    f"kernel {self.name}: {kind!r} is no kind of device", hint=f"kinds: {', '.join(DEVICE_KINDS)}"
-                )
-        check_same_arguments(self.program, self.facts, other.program, other.facts)
-        self._versions.append((other, wanted, ndrange))
+        if not isinstance(other, Kernel):
+            if ndrange is not None:
+                raise LaunchError(f"kernel {self.name}: a function of Python has the NDRange of the call")
+            self._versions.append(function_version(self, other, wanted, divide))
+        else:
+            if divide is not None:
+                raise LaunchError(f"kernel {self.name}: how kernels are divided is found out: divide is for functions")
+            check_kinds(self, wanted)
+            check_same_arguments(self.program, self.facts, other.program, other.facts)
+            self._versions.append(SourceVersion(other, wanted, ndrange))
+        self._key = object()
+
+    def add_sequence(self, function: Callable[..., Any], kinds: str | Sequence[str] = ()) -> None:
+        """Declare that several kernels, one after another, do the same as this one: those that
+        ``function(queue, global_size, local_size, *arguments)`` enqueues when this kernel is called, with these
+        arguments and temporary arrays (``queue.empty``) that it makes. Nothing of that runs unless a device chooses
+        this version: then it is given all of them, and the temporary arrays are its own. ``kinds`` as of
+        ``add_version``. Calls raise LaunchError where they touch what the kernel does not."""
+        wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
+        check_kinds(self, wanted)
+        if not callable(function):
+            raise LaunchError(f"kernel {self.name}: {function!r:.80} is no function that enqueues kernels")
+        self._versions.append(SequenceVersion(function, wanted))
         self._key = object()
 
     def annotate(
@@ -264,7 +295,7 @@ class Kernel:
             device,
             rank,
             self.annotations,
-            self._all_versions(sizes, offset) if self._versions else (),
+            self._all_versions(queue, sizes, offset, args, bound) if self._versions else (),
         )
         event = queue.add(launch, wait_for, arrays)
         flight = queue.enqueued.flight
@@ -320,12 +351,12 @@ class Kernel:
         except (TypeError, AttributeError):
             raise LaunchError(f"kernel {self.name}: {sizes!r:.80} is no NDRange") from None
 
-    def _all_versions(self, sizes: NDRange, offset: Sizes | None) -> tuple[Version, ...]:
-        others = []
-        for kernel, kinds, ndrange in self._versions:
-            size, local = check_ndrange(kernel.facts, *(ndrange(*sizes) if ndrange else sizes))
-            others.append(Version(kernel.program, kernel.facts, size, local, kinds, kernel.annotations))
-        return all_versions(Version(self.program, self.facts, *sizes, annotations=self.annotations), others, offset)
+    def _all_versions(
+        self, queue: Queue, sizes: NDRange, offset: Sizes | None, args: Sequence[Any], bound: Sequence[Argument]
+    ) -> tuple[Version, ...]:
+        """All versions of a launch, its own first. Raises LaunchError where one does not go with it."""
+        own = Version(self.program, self.facts, *sizes, annotations=self.annotations)
+        return all_versions(own, [version.of(queue, self, sizes, args, bound) for version in self._versions], offset)
 
     def _check_offset(self, offset: Sequence[int], size: Sizes) -> Sizes:
         try:
@@ -374,7 +405,8 @@ class Kernel:
 
         moved = set(unaligned(args, max((d.alignment for d in queue.session.machine.devices), default=1)))
         stuck: set[int] = set()
-        for kernel in (self, *(other for other, _, _ in self._versions)) if moved else ():
+        others = [v.kernel for v in self._versions if isinstance(v, SourceVersion)]
+        for kernel in (self, *others) if moved else ():
             stuck |= moved - set(shifted(kernel.program, kernel.name).movable)
         return stuck
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from manycl.front.prepared import Prepared
 from manycl.front.recording import Recording
 from manycl.front.running import RunningQueue
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
-from manycl.graph.graph import BufferArg, CopyTask, FillTask, HostTask, Node
+from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, HostTask, Node
 from manycl.interrupts import Uninterrupted
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
@@ -31,7 +31,11 @@ from manycl.run.learners import Learners
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
     from manycl.front.move_forms import MoveKey
+    from manycl.front.program import Kernel
+    from manycl.front.version_check import CheckedVersion
     from manycl.run.session import Profile, Session
+
+Value = TypeVar("Value")
 
 
 class Queue(RunningQueue):
@@ -71,6 +75,7 @@ class Queue(RunningQueue):
             from manycl.front.forms import LaunchForm
             from manycl.front.move_forms import again, remember
         self.mapped: set[int] = set()
+        self._made: dict[int, list[Array]] = {}  # by threads that want to know
         self.form = LaunchForm
         self.moved_again, self._remember_move = again, remember
 
@@ -151,7 +156,10 @@ class Queue(RunningQueue):
 
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
         """An array with undefined contents: for results; costs no transfer."""
-        return Array(self, _shape(shape), np.dtype(dtype), name)
+        array = Array(self, _shape(shape), np.dtype(dtype), name)
+        if self._made and (made := self._made.get(threading.get_ident())) is not None:
+            made.append(array)
+        return array
 
     def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
         """An array of zeros."""
@@ -245,6 +253,28 @@ class Queue(RunningQueue):
             rank,
         )
         return self.add(task, wait_for, list(arrays.values()))
+
+    def check_versions(
+        self,
+        kernel: Kernel,
+        global_size: Sequence[int],
+        local_size: Sequence[int] | None,
+        *args: Any,
+        rtol: float = 0.0,
+        atol: float = 0.0,
+        global_offset: Sequence[int] | None = None,
+    ) -> list[CheckedVersion]:
+        """Whether all versions of a kernel leave what it leaves itself, when it is called like this: on each device
+        that can run them, as a whole and each half of the work-groups alone. What is enqueued runs first; the arrays
+        stay as they are, the versions work on copies. Elements that the kernel writes may differ by a tolerance (as for
+        ``numpy.isclose``; by default by no bit), all other bytes by none. Returns what was checked; raises VersionError
+        for the first version that does something else, and what a run raises."""
+        from manycl.front.version_check import Tolerance, check_versions  # it is asked for in tests
+
+        self.finish()
+        with self.prepare() as prepared:
+            kernel(self, global_size, local_size, *args, global_offset=global_offset)
+        return check_versions(self, prepared.graph, prepared.arrays, Tolerance(rtol, atol))
 
     def copy(
         self,
@@ -407,9 +437,31 @@ class Queue(RunningQueue):
             yield recording
             self.finish()
 
+    def collected(self, enqueue: Callable[[], Any]) -> tuple[list[Node], Mapping[BufferKey, Array], list[Array]]:
+        """What a function enqueues, which does not run: the nodes, their arrays by their buffers, and those that it has
+        made, without contents."""
+        thread, enqueued = threading.get_ident(), Enqueued(True)
+        made: list[Array] = []
+        preparing, making = self.preparing.get(thread), self._made.get(thread)
+        self.preparing[thread], self._made[thread] = enqueued, made
+        try:
+            enqueue()
+        finally:
+            _restore(self.preparing, thread, preparing)
+            _restore(self._made, thread, making)
+        return list(enqueued.builder.nodes), enqueued.arrays, made
+
     def _mine(self) -> Enqueued:
         """What the calling thread adds to."""
         return self.preparing.get(threading.get_ident(), self.enqueued)
+
+
+def _restore(of_thread: dict[int, Value], thread: int, before: Value | None) -> None:
+    """What a thread has is what it had before (None: nothing)."""
+    if before is None:
+        del of_thread[thread]
+    else:
+        of_thread[thread] = before
 
 
 def _key(task: CopyTask | FillTask) -> MoveKey:

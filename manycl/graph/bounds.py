@@ -103,7 +103,7 @@ def decides(program: ProgramFacts, kernel: KernelFacts) -> frozenset[int] | None
 
 def _check(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
     problem, hint = _known(task, buffers, None)
-    for version in task.versions[1:] if not problem else ():
+    for version in task.versions[1:] if not problem else ():  # (functions of Python have no tree)
         problem, hint = _known(task, buffers, version) if not problem else (problem, hint)
     if problem:
         raise LaunchError(problem, hint=hint)

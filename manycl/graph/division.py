@@ -12,11 +12,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from manycl.analysis import service
+from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import LaunchError, PolicyError, SourceError
 from manycl.graph.access import Access
 from manycl.graph.graph import BufferArg, BufferKey, Launch
+from manycl.graph.host_version import HostProgram
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import ATOMICS, Atomic, Reduction
+from manycl.graph.sequence import SequenceProgram
 from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_groups
 from manycl.group_range import GroupRange
 from manycl.kept import Kept
@@ -54,7 +57,10 @@ def divide(launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> Di
         shared = dimension, identity(alike, of)
         common_to_all = _shared.get(shared)
         if common_to_all is None:
-            common_to_all = _shared.keep(shared, Division(alike, dimension, of))
+            if isinstance(launch.program, SequenceProgram):
+                raise NotDivisibleError(launch, dimension, f"its version {launch.kernel.name} is several kernels")
+            made = HostDivision if isinstance(launch.program, HostProgram) else Division
+            common_to_all = _shared.keep(shared, made(alike, dimension, of))
         found = _known.keep(key, common_to_all.on(launch, {place: k for k, place in places.items()}))
     return found
 
@@ -78,9 +84,16 @@ def identity(launch: Launch, sizes: Mapping[BufferKey, int]) -> Hashable:
     """What launches have in common whose ranges do the same to the same buffers."""
     given = tuple((a, sizes[a.key]) if isinstance(a, BufferArg) else a for a in launch.args)
     ndrange = launch.global_size, launch.local_size, launch.global_offset
-    program = launch.program
-    text = program.source, program.path, program.options, launch.kernel.name, launch.annotations
-    return launch.name, given, ndrange, text, bool(launch.versions)
+    others = tuple(
+        [(_text(v.program, v.kernel), v.global_size, v.local_size, v.kinds, v.annotations) for v in launch.versions]
+    )
+    return launch.name, given, ndrange, _text(launch.program, launch.kernel), launch.annotations, others
+
+
+def _text(program: ProgramFacts, kernel: KernelFacts) -> Hashable:
+    """What a kernel does; a function of Python may be any, whatever its text."""
+    name = id(program) if isinstance(program, HostProgram | SequenceProgram) else ()
+    return program.source, program.path, program.options, kernel.name, name
 
 
 def _buffers(launch: Launch) -> Iterator[BufferArg]:
@@ -97,7 +110,7 @@ class Division:
         self.dimension = dimension
         self.sizes = sizes
         if launch.versions:
-            raise self._refused("it has several versions, with work-groups of their own")
+            raise self._refused("it has several versions: each is divided for itself")
         if launch.local_size is None:
             raise self._refused(why_none(launch))
         try:
@@ -125,7 +138,7 @@ class Division:
 
     def on(self, launch: Launch, keys: Mapping[BufferKey, BufferKey]) -> Division:
         """The same of a launch that differs in its buffers only: ``keys[b]`` instead of b."""
-        made = object.__new__(Division)
+        made = object.__new__(type(self))
         made.own_groups, made.dimension, made.groups = self.own_groups, self.dimension, self.groups
         made.facts, made.sub_kernel = self.facts, self.sub_kernel
         made.launch = with_work_groups(launch)
@@ -317,6 +330,36 @@ class Division:
         if self.merge_kernel.reason or not shared <= self.merge_written:
             return Reduction.DIFFERENCE
         return Reduction.SCATTER
+
+
+class HostDivision(Division):
+    """Of a version that is a function of Python: its ranges do to the buffers what those of the kernel do that it is a
+    version of. They have whole buffers, and nothing but different bytes is put together."""
+
+    def __init__(self, launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> None:
+        program = launch.program
+        assert isinstance(program, HostProgram)
+        super().__init__(replace(launch, program=program.original, kernel=program.kernel), dimension, sizes)
+        if program.dimension != dimension:
+            along = (
+                f"divided along dimension {program.dimension} only" if program.dimension is not None else "not divided"
+            )
+            raise self._refused(f"its version {launch.kernel.name}, a function of Python, is {along}")
+        self.launch = replace(self.launch, program=program, kernel=launch.kernel)
+
+    @cached_property
+    def windowed(self) -> SubKernel:
+        return replace(self.sub_kernel, reason=f"{self.launch.kernel.name} is a function of Python", windows=())
+
+    @cached_property
+    def movable(self) -> frozenset[BufferKey]:
+        return frozenset()
+
+    @cached_property
+    def merge_kernel(self) -> MergeKernel:
+        from manycl.analysis.merge import MergeKernel  # few programs need it
+
+        return MergeKernel("", reason=f"{self.launch.kernel.name} is a function of Python")
 
 
 def _hull(reads: list[Footprint], writes: list[Footprint]) -> Access:

@@ -6,19 +6,40 @@ compute the same results is for the user to see to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from manycl.analysis.annotations import about_data, merge
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
-from manycl.graph.graph import Version
+from manycl.graph.graph import Launch, Version
 
 
 def preferred(versions: Sequence[Version], kind: str) -> tuple[int, ...]:
     """Indices of the versions that a device of ``kind`` may run: those meant for the kind, then those for any."""
     meant = tuple(i for i, v in enumerate(versions) if kind in v.kinds)
     return meant + tuple(i for i, v in enumerate(versions) if not v.kinds)
+
+
+def run_as(launch: Launch, version: int) -> Launch:
+    """The launch as one of its versions (index) alone; itself where it has none."""
+    if not launch.versions:
+        return launch
+    chosen = launch.versions[version]
+    return replace(
+        launch,
+        program=chosen.program,
+        kernel=chosen.kernel,
+        global_size=chosen.global_size,
+        local_size=chosen.local_size,
+        annotations=chosen.annotations,
+        versions=(),
+    )
+
+
+def possible(versions: Sequence[Version], kinds: Iterable[str]) -> tuple[int, ...]:
+    """Indices of the versions that devices of some kinds may run, in ascending order."""
+    return tuple(sorted({index for kind in kinds for index in preferred(versions, kind)}))
 
 
 def all_versions(

@@ -16,6 +16,8 @@ from manycl.analysis.cost import Work
 from manycl.errors import ManyclError
 from manycl.graph.access import is_partial, touched
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Launch, Version
+from manycl.graph.host_version import analysed
+from manycl.graph.sequence import SequenceProgram
 from manycl.model.history import KernelKey, kernel_key
 from manycl.model.work import work_of
 from manycl.unforeseen import told
@@ -73,20 +75,44 @@ def buffer_bytes(buffers: Mapping[BufferKey, Buffer], launch: Launch) -> int:
     return nbytes
 
 
+def _counted_steps(program: SequenceProgram, launch: Launch, plain: Work, buffers: Mapping[BufferKey, Buffer]) -> Work:
+    """Several kernels: what all of them do."""
+    all_buffers = {**buffers, **{key: Buffer(key, nbytes) for key, nbytes in program.sizes().items()}}
+    found = [
+        _counted(step, step, work_of(step, step), all_buffers, buffer_bytes(all_buffers, step))
+        for step in program.launches(launch)
+    ]
+    operations: dict[str, float] = {}
+    for work in found:
+        for kind, n in work.operations.items():
+            operations[kind] = operations.get(kind, 0.0) + n
+    return replace(
+        plain,
+        operations=operations if all(work.operations for work in found) else {},
+        global_bytes=sum(work.global_bytes for work in found),
+        local_bytes=sum(work.local_bytes for work in found),
+        exact=all(work.exact for work in found),
+        reason="; ".join(dict.fromkeys(work.reason for work in found if work.reason)),
+    )
+
+
 def _counted(
     launch: Launch, chosen: Launch | Version, plain: Work, buffers: Mapping[BufferKey, Buffer], nbytes: int
 ) -> Work:
-    if not chosen.program.tree:  # facts that were made by hand
+    if isinstance(chosen.program, SequenceProgram):
+        return _counted_steps(chosen.program, launch, plain, buffers)
+    if not analysed(chosen.program, chosen.kernel)[0].tree:  # facts that were made by hand
         return replace(plain, global_bytes=nbytes, reason="there is no source to analyse")
     from manycl.analysis.service import launched
     from manycl.graph.known import known_launch
 
     # where the driver chooses the work-groups, those of one work-item stand for them: few counts depend on it
     local = chosen.local_size or (1,) * len(chosen.global_size)
-    version = Version(chosen.program, chosen.kernel, chosen.global_size, local, annotations=chosen.annotations)
+    program, kernel = analysed(chosen.program, chosen.kernel)
+    version = Version(program, kernel, chosen.global_size, local, annotations=chosen.annotations)
     sizes = {a.key: buffers[a.key].nbytes for a in launch.args if isinstance(a, BufferArg)}
     try:
-        found = launched(chosen.program, chosen.kernel.name, known_launch(launch, sizes, version)).work()
+        found = launched(program, kernel.name, known_launch(launch, sizes, version)).work()
     except ManyclError as error:
         return replace(plain, global_bytes=nbytes, reason=error.message)
     except Exception as error:

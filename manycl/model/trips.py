@@ -18,6 +18,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.service import CODE
 from manycl.disk_cache import DiskCache
 from manycl.graph.graph import Argument, Launch, Version
+from manycl.graph.host_version import analysed
 from manycl.graph.launch import TYPES
 from manycl.kept import Kept
 from manycl.unforeseen import told
@@ -66,6 +67,7 @@ ONCE = TripCount()
 
 def trip_count(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
     """f of a kernel; found once (a few milliseconds) and kept."""
+    program, kernel = analysed(program, kernel)
     key = program.source, program.options, kernel.name
     found = _known.get(key)
     if found is None:

@@ -7,7 +7,7 @@ such. What a run really moves follows the regions themselves (``run/lower.py``).
 from __future__ import annotations
 
 import pickle
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
@@ -17,12 +17,15 @@ from manycl.analysis import service
 from manycl.disk_cache import DiskCache
 from manycl.errors import LaunchError, SourceError
 from manycl.graph.division import Division, NotDivisibleError, divide
+from manycl.graph.division_of_versions import apart
 from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import Reduction
+from manycl.graph.versions import possible, run_as
 from manycl.graph.work_groups import why_none, with_work_groups
 from manycl.group_range import GroupRange
 from manycl.kept import Kept
+from manycl.machine import DEVICE_KINDS
 from manycl.plan.split import Along, AnalysedSplits, Slice, Split
 from manycl.plan.tuning import PLANNING
 from manycl.region import union
@@ -42,12 +45,13 @@ _answers = DiskCache("splits", 16 << 20, (*service.CODE, "manycl/plan"))
 class Splits(AnalysedSplits):
     """How the nodes of a graph may be split, each found out when it is first asked for (``Problem.splits``).
 
-    Launches with several versions of their kernel are not split: these have work-groups of their own. ``why(node)``
-    tells why a node is not.
+    Launches with several versions of their kernel are split where ranges do the same in all that devices of some
+    ``kinds`` may run. ``why(node)`` tells why a node is not.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, kinds: Collection[str] = DEVICE_KINDS) -> None:
         self._graph = graph
+        self._kinds = kinds
         self._found: dict[int, Split | str] = {}
 
     def _look(self, node: int) -> Split | str:
@@ -56,7 +60,7 @@ class Splits(AnalysedSplits):
             task = self._graph.nodes[node]
             if isinstance(task, Launch):
                 keys = {a.key for a in task.args if isinstance(a, BufferArg)}
-                found = split_of(task, {k: self._graph.buffers[k].nbytes for k in keys})
+                found = split_of(task, {k: self._graph.buffers[k].nbytes for k in keys}, self._kinds)
             else:
                 found = "it is a host function" if isinstance(task, HostTask) else "it is no kernel"
             self._found[node] = found
@@ -90,7 +94,7 @@ class Splits(AnalysedSplits):
         assert isinstance(task, Launch)
         sizes = {a.key: self._graph.buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
         try:
-            division = divide(task, split.dimension, sizes)
+            division = divide(run_as(task, 0), split.dimension, sizes)
             found = division.footprints(key, "read", division.range(first, count))
         except (LaunchError, SourceError):
             return 1.0
@@ -112,8 +116,11 @@ class Splits(AnalysedSplits):
         return sum(1 for _ in self)
 
 
-def split_of(launch: Launch, sizes: Mapping[BufferKey, int]) -> Split | str:
-    """How a launch may be split best, or why it cannot. ``sizes``: bytes of its buffers by key."""
+def split_of(launch: Launch, sizes: Mapping[BufferKey, int], kinds: Collection[str] = DEVICE_KINDS) -> Split | str:
+    """How a launch may be split best, or why it cannot. ``sizes``: bytes of its buffers by key. ``kinds``: of the
+    devices that may run it, in their versions."""
+    if launch.versions:
+        return _of_versions(launch, sizes, kinds)
     launch = with_work_groups(launch)
     why = _never(launch)
     if why:
@@ -130,10 +137,52 @@ def split_of(launch: Launch, sizes: Mapping[BufferKey, int]) -> Split | str:
         return told(error, f"finding out how {launch.name} may be split")
 
 
+def _of_versions(launch: Launch, sizes: Mapping[BufferKey, int], kinds: Collection[str]) -> Split | str:
+    """As the kernel itself, along a dimension where it is split without merging, and ranges do the same in each version
+    that devices may run: asked for some ranges, as a run asks for its own."""
+    versions = [run_as(launch, index) for index in possible(launch.versions, kinds)]
+    if len(versions) == 1:
+        return split_of(versions[0], sizes)
+    reason = ONE_WORK_GROUP
+    found: list[tuple[int, Split]] = []
+    try:
+        for dimension in reversed(range(len(launch.global_size))):
+            try:
+                divisions = [divide(version, dimension, sizes) for version in versions]
+            except NotDivisibleError as error:
+                reason = error.reason
+                continue
+            rank, split = _split(divisions[0])
+            if split.groups < 2:
+                continue
+            unlike = _unlike(divisions, split)
+            if unlike:
+                reason = unlike
+            else:
+                found.append((rank, split))
+    except (LaunchError, SourceError) as error:
+        return error.message
+    except Exception as error:
+        return told(error, f"finding out how {launch.name} may be split")
+    return min(found, key=lambda f: f[0])[1] if found else reason
+
+
+def _unlike(divisions: Sequence[Division], split: Split) -> str:
+    """Why versions that are divided like this cannot do ranges of one launch; empty: they can, as far as some ranges
+    tell."""
+    counts = {division.groups for division in divisions}
+    if len(counts) > 1:
+        return f"its versions have different numbers of work-groups ({', '.join(map(str, sorted(counts)))})"
+    if split.merge is not Reduction.NONE:
+        return "what ranges of it write has to be merged, and it has several versions"
+    cuts = sorted({0, 1, *(split.groups * i // 4 for i in range(5))})
+    return apart(divisions, [GroupRange(split.dimension, low, high - low) for low, high in pairwise(cuts)])
+
+
 def is_known(launch: Launch, sizes: Mapping[BufferKey, int]) -> bool:
     """Whether :func:`split_of` need not find its answer out: this process has, or another one."""
     try:
-        launch = with_work_groups(launch)
+        launch = with_work_groups(run_as(launch, 0))
         return bool(_never(launch)) or _answered(_asked(launch, sizes)) is not None
     except (LaunchError, SourceError):
         return True
@@ -144,8 +193,6 @@ def is_known(launch: Launch, sizes: Mapping[BufferKey, int]) -> bool:
 
 def _never(launch: Launch) -> str:
     """Why a launch is not split whatever it does."""
-    if launch.versions:
-        return "it has several versions"
     return why_none(launch) if launch.local_size is None else ""
 
 
@@ -213,7 +260,7 @@ def _on(split: Split, keys: Sequence[BufferKey] | Mapping[BufferKey, BufferKey])
 def work_along(launch: Launch, sizes: Mapping[BufferKey, int], split: Split, parts: int) -> Along | None:
     """The counted operations in ``parts`` equal parts of a launch's work-groups, a group on average. ``sizes``: bytes
     of its buffers by key."""
-    launch = with_work_groups(launch)
+    launch = with_work_groups(run_as(launch, 0))
     try:
         facts = service.launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
         ends = [split.groups * i // parts for i in range(parts + 1)]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from manycl.analysis.facts import ProgramFacts
 from manycl.errors import SourceError
-from manycl.graph.graph import Graph, Launch
+from manycl.graph.graph import Graph, Launch, Version
 from manycl.machine import DeviceIndex
 from manycl.run.backends.programs import Programs
-from manycl.run.steps import Lowered
+from manycl.run.steps import RANGE, Lowered
 
 _newest: weakref.ref[Builder] | None = None
 
@@ -45,6 +45,28 @@ class Builder:
             with suppress(SourceError):
                 for name in program.kernels:
                     self._programs.kernel(program, name, device)
+
+    def unable(self, graph: Graph, lowered: Lowered) -> Iterator[tuple[Version, DeviceIndex, str]]:
+        """The versions that ranges of a plan's launches run, where their devices cannot, and why. Else their kernels
+        are built now. (Whole launches take another version.)"""
+        if not lowered.steps or lowered.plan is None:
+            return
+        found: set[tuple[int, DeviceIndex]] = set()
+        for a in lowered.plan.assignments:
+            step, own = lowered.step(a.node), lowered.graph.nodes[a.node]
+            launch = graph.nodes[step.node]
+            if (
+                step.role != RANGE
+                or not isinstance(launch, Launch)
+                or not isinstance(own, Launch)
+                or not launch.versions
+            ):
+                continue
+            if (id(own.program), a.device) not in found:
+                found.add((id(own.program), a.device))
+                fault = self._programs.fault(own, a.device)
+                if fault:
+                    yield launch.versions[step.version], a.device, fault
 
     def build(self, lowered: Lowered, queues: Sequence[int]) -> None:
         """Of a plan with steps, each step's kernel where it runs; else all kernels on all devices that are used."""

@@ -14,8 +14,10 @@ from manycl.errors import PolicyError
 from manycl.graph.access import Access, access_of, clash, forget_unread, interfere
 from manycl.graph.copies import copy_task, fill_task
 from manycl.graph.division import Division, divide, identity
+from manycl.graph.division_of_versions import apart
 from manycl.graph.graph import Buffer, BufferKey, HostTask, Launch, Node, Window
 from manycl.graph.reduction import Reduction
+from manycl.graph.versions import preferred, run_as
 from manycl.group_range import GroupRange
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
@@ -65,11 +67,13 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A divided node: what each of its ranges touches by buffer (``found``), the memory that it runs in (``memories``),
-    and where partial results are put together: by ``home``, in the memory ``at``."""
+    """A divided node: its launch divided as each of its ranges is (``divisions``: they differ where these run different
+    versions; ``division``: of the first), what each touches by buffer (``found``), the memory that it runs in
+    (``memories``), and where partial results are put together: by ``home``, in the memory ``at``."""
 
     node: int
     division: Division
+    divisions: Sequence[Division]
     ranges: Sequence[Assignment]
     found: Sequence[Mapping[BufferKey, Access]]
     memories: Sequence[int]
@@ -137,8 +141,8 @@ class _Drafting:
             if node in self.columns:
                 yield from ((ranges[0].device, *interval) for interval in self.columns.intervals(node))
             elif ranges and isinstance(task, Launch):
-                division = self._divide(node, task, ranges[0].range.dimension)
                 for a in ranges:
+                    division = self._divide(node, run_as(task, a.version), a.range.dimension)
                     for key, found in self._may_be_windows(division, a.range).items():
                         yield a.device, key, *found
 
@@ -174,7 +178,7 @@ class _Drafting:
     def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
         """The ranges of a launch in a pass. Each of them is taken to touch all that its column does of its buffers, so
         little has to be told apart: what a column needs comes when it begins, and leaves when it has ended."""
-        division = self._check(node, task, list(assignments))
+        division = self._check(node, task, list(assignments))[0]
         drafts = []
         for turn, a in enumerate(sorted(assignments, key=lambda a: a.first)):
             access, windows = self.columns.touched(a, tuple(sorted(division.sizes)), self.windows)
@@ -199,13 +203,19 @@ class _Drafting:
 
     def _drafted(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
         ranges = [a for a in assignments if a.dimension is not MERGE]
-        division = self._check(node, task, ranges)
+        divisions = self._check(node, task, ranges)
+        division = divisions[0]
         # where partial results are put together
         home = next((a for a in assignments if a.dimension is MERGE), ranges[0])
         memories = [self._memory(a) for a in ranges]
-        found = [division.access(a.range) for a in ranges]
+        found = [of.access(a.range) for of, a in zip(divisions, ranges, strict=True)]
+        cut = _Cut(node, division, divisions, ranges, found, memories, home, self._memory(home))
+        if any(of is not division for of in divisions):
+            different = list({id(of): of for of in divisions}.values())
+            if reason := apart(different, [a.range for a in ranges]):
+                raise PolicyError(f"{task.name} cannot be divided between versions of its kernel: {reason}")
+            return self._ranges(cut, Reduction.NONE.words(), {})
         forget_unread(found, division.operations)
-        cut = _Cut(node, division, ranges, found, memories, home, self._memory(home))
         shared = {key for key in task.writes if clash(key, found, memories)}
         reduction = division.reduction(shared) if len(set(memories)) > 1 else Reduction.NONE
         if reduction is Reduction.NONE:
@@ -214,8 +224,8 @@ class _Drafting:
             return self._by_kernel(cut)
         return self._by_difference(cut, shared | set(division.operations))
 
-    def _check(self, node: int, task: Node, ranges: list[Assignment]) -> Division:
-        """The launch divided as the plan says: each of its groups once."""
+    def _check(self, node: int, task: Node, ranges: list[Assignment]) -> list[Division]:
+        """The launch divided as the plan says, each of its groups once: as each range is, in its version."""
         if not isinstance(task, Launch):
             what = "a host function" if isinstance(task, HostTask) else f"a {task.function}"
             raise PolicyError(f"the plan divides node {node} ({task.name}), {what}")
@@ -224,9 +234,15 @@ class _Drafting:
         if len(dimensions) != 1 or WHOLE in dimensions or not all(a.device in devices for a in ranges):
             words = ", ".join(sorted(map(str, dimensions)))
             raise PolicyError(f"the plan divides node {node} ({task.name}) along dimensions {words}")
-        if task.program.source and any(a.version for a in ranges):
-            raise PolicyError(f"the plan divides node {node} ({task.name}) with another version of its kernel")
-        division = self._divide(node, task, ranges[0].range.dimension)
+        self._check_versions(node, task, ranges)
+        versions = {a.version: run_as(task, a.version) for a in ranges}
+        of_version = {v: self._divide(node, own, ranges[0].range.dimension) for v, own in versions.items()}
+        divisions = [of_version[a.version] for a in ranges]
+        if len({of.groups for of in divisions}) > 1:
+            raise PolicyError(
+                f"the plan divides node {node} ({task.name}) between versions with different numbers of work-groups"
+            )
+        division = divisions[0]
         following = 0
         for a in sorted(ranges, key=lambda a: a.first):
             if a.groups < 1 or a.first != following:
@@ -236,7 +252,17 @@ class _Drafting:
             raise PolicyError(
                 f"the plan runs {following} of {division.groups} work-groups of node {node} ({task.name})"
             )
-        return division
+        return divisions
+
+    def _check_versions(self, node: int, task: Launch, ranges: Sequence[Assignment]) -> None:
+        """Each range runs a version that there is, and that is for its device."""
+        for a in ranges if task.program.source else ():
+            kind = self.problem.machine.devices[a.device].kind
+            if a.version not in (preferred(task.versions, kind) if task.versions else (0,)):
+                raise PolicyError(
+                    f"the plan divides node {node} ({task.name}) with version {a.version}, which is not one for"
+                    f" {self.problem.machine.devices[a.device].name}"
+                )
 
     def _divide(self, node: int, task: Launch, dimension: int) -> Division:
         if not task.program.source and (split := self.problem.splits.get(node)) is not None:
@@ -249,17 +275,16 @@ class _Drafting:
     def _ranges(self, cut: _Cut, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]) -> list[StepDraft]:
         """The ranges, each with the buffers that it works on instead in its memory."""
         drafts = []
-        division, launches = cut.division, launches_of(cut.division)
         merged = {k for other in partial.values() for k in other}  # must be whole to be put together
-        for a, access, memory in zip(cut.ranges, cut.found, cut.memories, strict=True):
+        for division, a, access, memory in zip(cut.divisions, cut.ranges, cut.found, cut.memories, strict=True):
             other, groups = partial.get(memory, {}), a.range
             windows: dict[BufferKey, Window] = {}
             if a.device in self.limits:
                 may = self._may_be_windows(division, groups)
                 windows = {k: self.windows.of(a.device, k, *x) for k, x in may.items() if k not in merged}
-            launch = launches.range(groups, other, windows)
+            launch = launches_of(division).range(groups, other, windows)
             mine = {other.get(k, k): x for k, x in access.items()} if other else access
-            step = Step(cut.node, RANGE, *groups, method)
+            step = Step(cut.node, RANGE, *groups, method, a.version)
             drafts.append(StepDraft(step, launch, a.device, a.queue, mine, windows=windows))
         turns = self._turns(cut.ranges, drafts)
         for draft, turn in zip(drafts, turns, strict=True):

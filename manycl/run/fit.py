@@ -15,6 +15,7 @@ from typing import NamedTuple
 from manycl.errors import PolicyError
 from manycl.graph.division import Division, divide, identity
 from manycl.graph.graph import BufferKey, HostTask, Launch
+from manycl.graph.versions import run_as
 from manycl.group_range import GroupRange
 from manycl.machine import HOST, Device, DeviceIndex
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
@@ -120,6 +121,8 @@ class _Fitter:
         task = self._problem.graph.nodes[a.node]
         if a.device == ON_HOST or not isinstance(task, Launch):
             return None, 0
+        if task.versions and a.is_range:
+            return self._look(a, run_as(task, a.version))
         if id(task) not in self._identities:
             self._identities[id(task)] = identity(task, self._sizes)
         key = self._identities[id(task)], a.device, a.dimension, a.first, a.groups
@@ -172,6 +175,7 @@ class _Fitter:
     def cut(self, a: Assignment, dimension: int, number: int) -> list[Assignment]:
         task = self._problem.graph.nodes[a.node]
         assert isinstance(task, Launch)
+        task = run_as(task, a.version) if a.is_range else task
         _, first, count = divide(task, dimension, self._sizes).whole if a.dimension is WHOLE else a.range
         number = min(number, count)
         ends = [first + count * i // number for i in range(number + 1)]

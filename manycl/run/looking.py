@@ -13,6 +13,7 @@ from manycl.errors import LaunchError, SourceError
 from manycl.graph.dependences import Batch
 from manycl.graph.division import divide
 from manycl.graph.graph import BufferArg, BufferKey, Graph, Launch
+from manycl.graph.versions import run_as
 from manycl.graph.work_groups import with_work_groups
 from manycl.plan.looks import Looks
 from manycl.plan.split import Split
@@ -102,7 +103,7 @@ def _launches(graph: Batch | Graph) -> list[_Sized]:
 def _foresee_ranges(launch: Launch, sizes: Mapping[BufferKey, int], split: Split, devices: int) -> None:
     """Have what ranges of a launch touch found out, which plans that divide it will ask for."""
     try:
-        division = divide(with_work_groups(launch), split.dimension, sizes)
+        division = divide(with_work_groups(run_as(launch, 0)), split.dimension, sizes)
         for first in range(0, split.groups, -(-split.groups // devices)):
             of = division.range(first, min(-(-split.groups // devices), split.groups - first))
             for key in sizes:

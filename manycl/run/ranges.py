@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from manycl.analysis import service
 from manycl.analysis.facts import KernelFacts, ProgramFacts
-from manycl.graph.division import RANGES_KEPT, Division
+from manycl.graph.division import RANGES_KEPT, Division, HostDivision
 from manycl.graph.graph import Argument, BufferArg, BufferKey, Launch, Window
 from manycl.graph.reduction import Atomic
 from manycl.group_range import GroupRange
@@ -30,6 +30,8 @@ _known: Kept[Division, RangeLaunches] = Kept(256)
 def launches_of(division: Division) -> RangeLaunches:
     """The launches of a divided launch's ranges; the same for all who ask."""
     made = RangeLaunches if division.launch.program.source else SourcelessLaunches
+    if isinstance(division, HostDivision):
+        made = HostRangeLaunches
     return _known.get(division) or _known.keep(division, made(division))
 
 
@@ -139,6 +141,30 @@ class RangeLaunches:
         args = (BufferArg(key), BufferArg(partial), BufferArg(old), _ulong(low), _ulong(nbytes))
         name = f"merge {division.launch.name} ({operation})"
         return _helper(name, _parsed(merge.source), merge.kernel, merge.work_items(nbytes), args)
+
+
+class HostRangeLaunches(RangeLaunches):
+    """Of functions of Python, which are told their work-items by the NDRange."""
+
+    def _range(
+        self,
+        groups: GroupRange,
+        instead: Mapping[BufferKey, BufferKey],
+        begins: tuple[tuple[BufferKey, BufferKey, int], ...],
+    ) -> Launch:
+        launch, along = self.division.launch, self.division.dimension
+        assert launch.local_size is not None
+        assert not begins, "a function has whole buffers"
+        local = launch.local_size[along]
+        offset = list(launch.global_offset or (0,) * len(launch.global_size))
+        offset[along] += groups.first * local
+        return replace(
+            launch,
+            name=f"{launch.name} {groups}",
+            global_size=(*launch.global_size[:along], groups.count * local, *launch.global_size[along + 1 :]),
+            global_offset=tuple(offset) if any(offset) else None,
+            args=_renamed(launch.args, instead),
+        )
 
 
 class SourcelessLaunches(RangeLaunches):

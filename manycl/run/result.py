@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from manycl.graph.graph import BufferKey, Graph, Launch, Piece
+from manycl.graph.versions import run_as
 from manycl.machine import DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.run.backend import Record
@@ -92,7 +93,8 @@ class Result:
             step = lowered.steps[token]
             launch, own = self.graph.nodes[step.node], nodes[token]
             if step.role == RANGE and isinstance(launch, Launch) and isinstance(own, Launch):
-                nodes[token] = replace(own, program=launch.program, kernel=launch.kernel, args=launch.args)
+                ran_as = run_as(launch, step.version)
+                nodes[token] = replace(own, program=ran_as.program, kernel=ran_as.kernel, args=launch.args)
         return replace(lowered.graph, nodes=tuple(nodes), buffers={**self.graph.buffers, **lowered.graph.buffers}), ran
 
     @cached_property

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from manycl import flags
 from manycl.drivers.choice import open_devices
 from manycl.drivers.survey import is_forked, refuse_forked
-from manycl.errors import DeviceError, ManyclError, RunError
+from manycl.errors import DeviceError, ManyclError, PolicyError, RunError
 from manycl.graph import bounds
 from manycl.graph.graph import BufferKey, Graph
+from manycl.graph.host_version import is_calling
 from manycl.interrupts import Uninterrupted, interruptible
 from manycl.logs import logger
 from manycl.machine import Machine
 from manycl.model.estimate import History, ModelEstimates
+from manycl.model.history import identity, kernel_key
 from manycl.model.learning import learn
 from manycl.model.measured import on_machine, sharing
 from manycl.model.observed import ObservedLinks
@@ -269,7 +271,7 @@ class Session:
                     self.backend,
                     self.directory,
                     name=name,
-                    setup=Setup(self._steps.lower, self._prepare),
+                    setup=Setup(self._lower, self._prepare),
                     observers=(*debugging(self.debug), *observers),
                 )
             except ManyclError:
@@ -397,7 +399,7 @@ class Session:
             queues=queues,
             valid=valid,
             options=options,
-            splits=Splits(graph),
+            splits=Splits(graph, frozenset(device.kind for device in self.machine.devices)),
             looks=self._looks,
             parts=parts_of(self.directory, graph),
             spills=True,
@@ -415,6 +417,18 @@ class Session:
 
     def _state(self, lowered: Lowered, graph: Graph) -> State:
         return state_of(graph, self.directory) if lowered.state else ()
+
+    def _lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
+        """The steps of a plan. Raises PolicyError where ranges are to run in versions that devices cannot run, which
+        none is planned for any more, and what lowering raises."""
+        lowered = self._steps.lower(problem, plan, directory)
+        with interruptible:
+            unable = list(self._builder.unable(problem.graph, lowered))
+        for version, device, fault in unable:
+            name = self.machine.devices[device].name
+            self.history.unable.add((kernel_key(version), identity(self.machine.devices[device])))
+            raise PolicyError(f"a version of a kernel, {version.kernel.name}, cannot run on {name}: {fault}")
+        return lowered
 
     def _prepare(self, lowered: Lowered, playback: Playback) -> None:
         """There is room for what the run needs, and programs and kernels exist on the devices."""
@@ -459,7 +473,7 @@ class Session:
         """Raise DeviceError if the session is closed; and as :meth:`refuse_host_functions`."""
         if self.closed:
             raise DeviceError("the session is closed", hint="make a new Queue")
-        if is_forked() or self.backend.host_calls.is_used:
+        if is_forked() or self.backend.host_calls.is_used or is_calling():
             self.refuse_host_functions()
 
     def refuse_host_functions(self) -> None:
@@ -467,7 +481,7 @@ class Session:
         process."""
         refuse_forked()
         calls = self.backend.host_calls
-        if calls.is_used and calls.are_current():
+        if is_calling() or (calls.is_used and calls.are_current()):
             raise RunError(
                 "a host function asked for an array, or for a run, of the devices whose run it is part of",
                 hint="give the array to the function as an argument of Queue.call",

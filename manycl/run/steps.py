@@ -19,7 +19,8 @@ RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
 class Step(NamedTuple):
     """What a step is of node ``node``: ``role`` is empty for the whole node, else ``range`` (groups ``first`` … of
     ``dimension``), or what is needed beside the ranges: ``copy``, ``clear``, ``merge``. ``method`` says how what the
-    ranges write is put together (:class:`~manycl.graph.reduction.Reduction`)."""
+    ranges write is put together (:class:`~manycl.graph.reduction.Reduction`); ``version``: which of the node's versions
+    a range runs."""
 
     node: int
     role: str = ""
@@ -27,6 +28,7 @@ class Step(NamedTuple):
     first: int = 0
     groups: int = 0
     method: str = ""
+    version: int = 0
 
 
 UNDEFINED, HOST_ALONE, ELSEWHERE = range(3)

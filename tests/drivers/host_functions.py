@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -124,6 +125,14 @@ class HostDriver:
         if name not in program:
             raise DriverError(f"the program has no kernel {name}")
         return HostKernel(program[name])
+
+    def function(self, function: Callable[..., None], arguments: int) -> HostKernel:
+        def called(ndrange: NDRange, *values: Any) -> None:
+            function(list(values), ndrange.global_size, ndrange.offset)
+
+        kernel = HostKernel(called)
+        kernel.most_items = sys.maxsize
+        return kernel
 
     def queue(self, timed: bool) -> HostQueue:
         self._queues.append(HostQueue(f"{self.device.name} queue"))

@@ -469,3 +469,39 @@ def test_threads_with_queues_of_their_own(driver: Driver) -> None:
     for thread in threads:
         thread.join()
     assert sorted(results) == [(n, {20 * n}) for n in range(1, 5)]
+
+
+def test_functions_of_python_are_called_in_their_turn(desk: Desk) -> None:
+    """With the bytes of memory, values as they were, and the NDRange; what they raise is the launch's failure."""
+    seen: list[Any] = []
+
+    def double(values: Any, global_size: Any, offset: Any) -> None:
+        memory, by, room = values
+        seen.append((by, room, tuple(global_size), tuple(offset or (0,))))
+        memory.view(np.uint32)[: global_size[0]] *= 2
+
+    def fails(values: Any, global_size: Any, offset: Any) -> None:
+        raise ValueError("these words")
+
+    try:
+        kernel = desk.driver.function(double, 3)
+        bad = desk.driver.function(fails, 0)
+    except DriverError:
+        assert type(desk.driver).__name__ == "OpenCLDriver"
+        return
+    assert kernel.most_items >= 1 << 31
+    memory = desk.there(np.ones(16, np.uint32).view(np.uint8))
+    desk.launch(desk.kernel("add", memory, 2), 16)
+    for index, value in enumerate((memory, uint(5), LocalArg(8))):
+        kernel.set(index, value)
+    desk.launch(kernel, 16)
+    kernel.set(1, uint(6))
+    desk.driver.launch(desk.queue, kernel, (8,), None, (3,), None)
+    desk.end(desk.launch(desk.kernel("add", memory, 1), 16))
+    assert (desk.look(memory, 64).view(np.uint32) == [13] * 8 + [7] * 8).all()
+    assert seen == [(uint(5), LocalArg(8), (16,), (0,)), (uint(6), LocalArg(8), (8,), (3,))]
+    event = desk.launch(bad, 1)
+    desk.driver.flush(desk.queue)
+    with pytest.raises(DriverError, match="these words"):
+        desk.driver.wait(event)
+    desk.end(desk.launch(desk.kernel("add", memory, 1), 16))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -171,9 +172,9 @@ def test_of_a_graph_only_what_is_asked_for_is_analysed(monkeypatch: pytest.Monke
     graph = builder.build()
     asked: list[str] = []
 
-    def counted(task: Launch, sizes: dict[int, int]) -> Split | str:
+    def counted(task: Launch, sizes: dict[int, int], kinds: Collection[str]) -> Split | str:
         asked.append(task.name)
-        return split_of(task, sizes)
+        return split_of(task, sizes, kinds)
 
     monkeypatch.setattr("manycl.plan.splitting.split_of", counted)
     splits = Splits(graph)

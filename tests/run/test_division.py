@@ -53,7 +53,7 @@ def launch(name: str, items: int = 64, local: int | None = 16, *scalars: int, **
         (
             launch("plain", versions=(Version(PROGRAM, PROGRAM.kernels["plain"], (64,), (16,)),)),
             0,
-            "it has several versions, with work-groups of their own",
+            "it has several versions: each is divided for itself",
         ),
     ],
 )

@@ -58,8 +58,8 @@ def test_a_right_plan() -> None:
 @pytest.mark.parametrize(
     ("assignments", "why"),
     [
-        ((LOW, HIGH._replace(version=1)), "divides node 0 .map. with another version"),
-        ((LOW._replace(version=1), HIGH), "divides node 0 .map. with another version"),
+        ((LOW, HIGH._replace(version=1)), "divides node 0 .map. with version 1, which is not one for"),
+        ((LOW._replace(version=1), HIGH), "divides node 0 .map. with version 1, which is not one for"),
         ((LOW,), f"runs {HALF} of {GROUPS} work-groups of node 0 .map."),
         ((LOW, HIGH._replace(groups=HALF + 1)), f"runs {GROUPS + 1} of {GROUPS} work-groups"),
         ((LOW, HIGH._replace(groups=HALF - 1)), f"runs {GROUPS - 1} of {GROUPS} work-groups"),

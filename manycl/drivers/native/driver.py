@@ -8,10 +8,11 @@ import platform
 import struct
 import weakref
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from manycl.drivers.driver import Bytes, DriverError, End, Source
+from manycl.drivers.native.calls import FunctionKernel, PythonCalls
 from manycl.drivers.native.compiled import Compile, NativeProgram
 from manycl.drivers.native.elsewhere import Elsewhere, NotNativeError
 from manycl.drivers.native.kernel import NativeMemory, SetKernel, address_of, new_bytes
@@ -35,6 +36,7 @@ class NativeDriver:
     ) -> None:
         self.device = device
         self._elsewhere = elsewhere
+        self._calls = PythonCalls()
         self._compile = compile_source
         self._library = library()
         numbers = (ctypes.c_int * len(cores))(*cores)
@@ -83,6 +85,9 @@ class NativeDriver:
             self._elsewhere.look(source, name, reason)
         return SetKernel(kernel, source)
 
+    def function(self, function: Callable[..., None], arguments: int) -> FunctionKernel:
+        return FunctionKernel(function, arguments)
+
     # commands
 
     def queue(self, timed: bool) -> NativeQueue:
@@ -100,6 +105,8 @@ class NativeDriver:
         offset: tuple[int, ...] | None,
         after: Sequence[NativeEvent] | None,
     ) -> NativeEvent:
+        if type(kernel) is FunctionKernel:
+            return self._call(queue, kernel.job(global_size, offset), kernel.uses(), after)
         try:
             shape = kernel.shape(global_size, local_size, offset)
         except NotNativeError as reason:
@@ -114,11 +121,17 @@ class NativeDriver:
         other = self._elsewhere
         if other is None or kernel.source is None:
             raise reason
-        token = other.launch(kernel.source, kernel, ndrange, reason)
-        queue.keep((other, *kernel.set_values().values()))
+        job = other.launch(kernel.source, kernel, ndrange, reason)
+        return self._call(queue, job, (other, *kernel.set_values().values()), after)
+
+    def _call(self, queue: NativeQueue, job: Callable[[], None], uses: tuple[object, ...], after: Any) -> NativeEvent:
+        """Python is called when its turn comes."""
+        calls = self._calls
+        token = calls.enter(job)
+        queue.keep((calls, *uses))
         waits, count = _waits(after) if after else (None, 0)
-        number = self._launch(queue.address, other.shape, struct.pack("@Q", token), waits, count)
-        queue.runs_elsewhere(number, other.faults, token)
+        number = self._launch(queue.address, calls.shape, struct.pack("@Q", token), waits, count)
+        queue.calls_python(number, calls.faults, token)
         return queue.event(number)
 
     def copy(

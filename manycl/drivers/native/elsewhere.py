@@ -1,14 +1,12 @@
 """Kernels that cannot be compiled for native devices run on an OpenCL driver of the same processor, in native queues.
 
-To its queue such a launch is a command of one work-group, which calls Python: the other driver's kernel is launched on
-the same memory, and waited for. Its errors become the command's.
+To its queue such a launch is a call of Python (:mod:`manycl.drivers.native.calls`): the other driver's kernel is
+launched on the same memory, and waited for. Its errors become the command's.
 """
 
 from __future__ import annotations
 
 import ctypes
-import itertools
-import struct
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,16 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manycl.drivers.driver import Driver, DriverError, Source
-from manycl.drivers.native.kernel import SHAPE, NativeMemory, SetKernel
+from manycl.drivers.native.kernel import NativeMemory, SetKernel
 from manycl.logs import logger
 from manycl.machine import Device
 
 log = logger(__name__)
 
 _MOST_KEPT = 64  # memories of ours that the other driver knows
-_FRAME = 128  # bytes: the word that says whether it has failed
-_WORD = ctypes.c_uint64.from_address
-_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_size_t] * 5)
 
 _NDRange = tuple[tuple[int, ...], tuple[int, ...] | None, tuple[int, ...] | None]
 
@@ -48,29 +43,19 @@ class Elsewhere:
         self._driver: Driver | None = None
         self._queue: Any = None
         self._lock = threading.Lock()
-        self._tokens = itertools.count(1)
-        self._launches: dict[int, _Launch] = {}
         self._memories: dict[tuple[int, int], Any] = {}
         self._kernels: dict[tuple[Source, str], Any] = {}
-        self.faults: dict[int, str] = {}
-        """Of launches that have failed, by their tokens."""
-        self._entry = _ENTRY(self._called)
-        address = ctypes.cast(self._entry, ctypes.c_void_p).value
-        assert address is not None
-        shape = SHAPE.pack(address, _FRAME, 1, 0, 8, 1, 1, *[1] * 6, *[0] * 3, *[1] * 3, 1) + struct.pack("@Q", 0)
-        self._shape = ctypes.create_string_buffer(shape, len(shape))
-        self.shape = ctypes.addressof(self._shape)
-        """The ``struct shape`` of all launches; their only argument is a token, 8 bytes."""
 
-    def launch(self, source: Source, kernel: SetKernel, ndrange: _NDRange, reason: NotNativeError) -> int:
-        """Note a launch of a kernel with the values that its arguments have now: its token.
+    def launch(
+        self, source: Source, kernel: SetKernel, ndrange: _NDRange, reason: NotNativeError
+    ) -> Callable[[], None]:
+        """A launch of a kernel with the values that its arguments have now, to be called when its turn comes.
 
         Raises DriverError, with ``reason``, where the other driver cannot run it either.
         """
         other = self._kernel(source, kernel.kernel.name, reason)
-        token = next(self._tokens)
-        self._launches[token] = _Launch(other, kernel.set_values(), ndrange)
-        return token
+        noted = _Launch(other, kernel.set_values(), ndrange)
+        return lambda: self._run(noted)
 
     def look(self, source: Source, name: str, reason: NotNativeError) -> None:
         """Raises DriverError, with ``reason``, where the other driver has no such kernel."""
@@ -99,17 +84,6 @@ class Elsewhere:
                 log.warning("%s: it runs on %s", reason, self._device.platform)
                 self._kernels[source, name] = found
             return found
-
-    def _called(self, arguments: int, _range: int, _first: int, _end: int, frame: int) -> None:
-        """By a thread of the device, when it is a launch's turn."""
-        token = _WORD(_WORD(arguments).value).value
-        failed = 0
-        try:
-            self._run(self._launches.pop(token))
-        except Exception as error:
-            self.faults[token] = str(error)
-            failed = 1
-        _WORD(frame).value = failed
 
     def _run(self, launch: _Launch) -> None:
         driver = self._driver

@@ -45,7 +45,7 @@ class NativeQueue:
     """``state[COMPLETED]``: how many of its commands are complete; ``state[FAILED]``: how many of them failed;
     ``state[GIVEN]``: how many were given."""
 
-    __slots__ = ("__weakref__", "_elsewhere", "_library", "_tidying", "address", "is_timed", "kept", "state", "times")
+    __slots__ = ("__weakref__", "_calls", "_library", "_tidying", "address", "is_timed", "kept", "state", "times")
 
     def __init__(self, library: Library, device: int, is_timed: bool) -> None:
         collect(library)
@@ -57,7 +57,7 @@ class NativeQueue:
         self.state: Any = memoryview((ctypes.c_uint64 * 3).from_address(address)).cast("B").cast("Q")
         self.is_timed = is_timed
         self.times: array[int] | None = None
-        self._elsewhere: dict[int, tuple[dict[int, str], int]] = {}
+        self._calls: dict[int, tuple[dict[int, str], int]] = {}
         self.kept: deque[Any] = deque()
         """What commands use, behind their numbers."""
         self._tidying = threading.Lock()
@@ -102,15 +102,15 @@ class NativeQueue:
         """Why a complete command has failed, "" if it has not."""
         if not self._library.has_failed(self.address, number):
             return ""
-        faults, token = self._elsewhere.get(number, ({}, 0))
+        faults, token = self._calls.get(number, ({}, 0))
         return faults.get(token, "there was no memory for its work-groups")
 
-    def runs_elsewhere(self, number: int, faults: dict[int, str], token: int) -> None:
-        """The command is another driver's, which leaves its words, should it fail."""
-        self._elsewhere[number] = faults, token
-        if len(self._elsewhere) > _TIDY:
-            for old in [old for old in self._elsewhere if old <= self.state[COMPLETED] and not self.state[FAILED]]:
-                del self._elsewhere[old]
+    def calls_python(self, number: int, faults: dict[int, str], token: int) -> None:
+        """The command calls Python, which leaves its words, should it fail."""
+        self._calls[number] = faults, token
+        if len(self._calls) > _TIDY:
+            for old in [old for old in self._calls if old <= self.state[COMPLETED] and not self.state[FAILED]]:
+                del self._calls[old]
 
     def __del__(self) -> None:
         if isinstance(self.state, _Forked):

@@ -134,6 +134,9 @@ class OpenCLDriver:
                 hint="PoCL refuses kernels that are called like a built-in function (step, mix, …): rename it",
             ) from None
 
+    def function(self, function: Callable[..., None], arguments: int) -> OpenCLKernel:
+        raise DriverError("OpenCL's drivers call no functions of Python", hint="native devices do: --devices native")
+
     # commands
 
     def queue(self, timed: bool) -> cl.CommandQueue:

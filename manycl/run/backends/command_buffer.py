@@ -14,6 +14,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.changed import changed
 from manycl.drivers.driver import DriverError, Event, Queue
 from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch, Version
+from manycl.graph.sequence import is_sequence
 from manycl.interrupts import interruptible
 from manycl.machine import DeviceIndex
 from manycl.model.trips import trip_count
@@ -110,6 +111,8 @@ def recorded(executor: Executor, script: Script, for_others: bool = False) -> Co
         chosen: Launch | Version = launch
         if launch.versions:
             chosen = versions[node] = executor.programs.version(launch, device)
+            if is_sequence(chosen):
+                return None
         if (chosen.program, chosen.kernel) not in ran:
             ran.append((chosen.program, chosen.kernel))
         name = chosen.kernel.name

@@ -19,6 +19,7 @@ from manycl.drivers.choice import OpenDevice
 from manycl.drivers.driver import Driver, DriverError, End, Event
 from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import BufferArg, BufferKey, CopyTask, DeviceTask, FillTask, Graph, HostTask, Launch, Version
+from manycl.graph.sequence import is_sequence
 from manycl.interrupts import interruptible
 from manycl.machine import DeviceIndex, Machine
 from manycl.region import Box
@@ -43,6 +44,7 @@ from manycl.run.backends.placing import placed
 from manycl.run.backends.programs import KernelObject, Programs, same
 from manycl.run.backends.record import RunRecord
 from manycl.run.backends.responsive import responsive
+from manycl.run.backends.sequences import Sequences
 from manycl.run.backends.underway import Underway
 from manycl.run.backends.word import Word
 
@@ -62,6 +64,7 @@ class Executor:
         self.lanes = [Lanes(o.open(), profile) for o in opened]
         self.memory = Memory(machine, self.drivers, flags.debug() >= 5)
         self.programs = Programs(machine, self.drivers)
+        self.sequences = Sequences(self.memory, self.programs)
         self._runs = 0
         self._run: Underway | None = None  # the last
         self._is_over = True  # and nothing of it is left
@@ -314,6 +317,10 @@ class Executor:
         chosen: Launch | Version = launch
         if launch.versions:
             chosen = run.record.versions[node] = self.programs.version(launch, device)
+            if is_sequence(chosen):
+                if self.sequences.have_room(chosen, lanes, queue):
+                    return self._give_sequence(run, launch, chosen, command, uploads)
+                chosen = run.record.versions[node] = launch.versions[0]
         asked = run.now()  # before its program is built, unless it is built already
         kernel = self._with_arguments(launch, chosen, device)
         if last_words.keeping():
@@ -335,6 +342,19 @@ class Executor:
         run.record.kernels.append((node, device, queue, event))
         if self.memory.guarded:
             self._look_around(launch, device, event)
+        return event
+
+    def _give_sequence(
+        self, run: Underway, launch: Launch, chosen: Version, command: Run, uploads: Sequence[Event]
+    ) -> Event:
+        lanes = self.lanes[command.device]
+        if last_words.keeping():
+            lane = f"{lanes.device.name} queue {command.queue}"
+            last_words.given(command.token, lane, f"kernels {chosen.kernel.name}")
+        waits = [*_events(run, command.after), *uploads] or None
+        event = self.sequences.give(run, launch, chosen, command, waits, lanes)
+        if self.memory.guarded:
+            self._look_around(launch, command.device, event)
         return event
 
     def _with_arguments(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> KernelObject:

@@ -13,6 +13,7 @@ from manycl.analysis import service
 from manycl.analysis.facts import ProgramFacts
 from manycl.errors import RunError
 from manycl.graph.graph import Argument, BufferArg
+from manycl.graph.host_version import HostProgram
 from manycl.kept import Kept
 from manycl.machine import Device
 
@@ -52,6 +53,8 @@ def placed(
     program: ProgramFacts, kernel: str, args: tuple[Argument, ...], device: Device
 ) -> tuple[ProgramFacts, tuple[Argument, ...]]:
     """The program and the arguments with which a device runs a kernel. Raises RunError where it cannot."""
+    if isinstance(program, HostProgram):  # it knows where views begin
+        return program, tuple(BufferArg(a.key) if isinstance(a, BufferArg) else a for a in args)
     moved = unaligned(args, device.alignment)
     if not moved:
         return program, args

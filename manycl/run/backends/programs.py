@@ -15,6 +15,8 @@ from manycl.analysis.included import included
 from manycl.drivers.driver import BuildError, DeviceKernel, Driver, DriverError, Program, Source
 from manycl.errors import Diagnostic, SourceError
 from manycl.graph.graph import Launch, LocalArg, Version
+from manycl.graph.host_version import HostProgram
+from manycl.graph.sequence import SequenceProgram
 from manycl.graph.versions import preferred
 from manycl.kept import Kept
 from manycl.logs import logger
@@ -123,7 +125,8 @@ class Programs:
             program, _ = placed(launch.program, name, launch.args, self._machine.devices[d])
             if self._kernels[d].get((id(program), name)) is None:
                 kernels[id(program), name, d] = program
-        sources = {(_key(program), d): (program, d) for (_, _, d), program in kernels.items()}
+        built = ((d, program) for (_, _, d), program in kernels.items() if not isinstance(program, HostProgram))
+        sources = {(_key(program), d): (program, d) for d, program in built}
         todo = [job for (key, d), job in sources.items() if self._built[d].get(key) is None]
         if len(todo) > 1:
             with ThreadPoolExecutor(min(8, len(todo))) as pool:
@@ -137,13 +140,19 @@ class Programs:
         found = self._kernels[device].get(key)
         if found is None:
             try:
-                kernel = self._drivers[device].kernel(self.build(program, device), name)
+                kernel = self._kernel(program, name, device)
             except DriverError as error:
                 words = f"{program.path}: kernel {name} cannot be used on {self._machine.devices[device].name}"
                 raise SourceError(f"{words}: {error.message}", hint=error.hint) from None
             made = _KeptKernel(program, KernelObject(kernel, len(program.kernels[name].arguments)))
             found = self._kernels[device].keep(key, made)
         return found.kernel
+
+    def _kernel(self, program: ProgramFacts, name: str, device: DeviceIndex) -> DeviceKernel:
+        driver = self._drivers[device]
+        if isinstance(program, HostProgram):
+            return driver.function(program.call, len(program.forms))
+        return driver.kernel(self.build(program, device), name)
 
     def version(self, launch: Launch, device: DeviceIndex) -> Version:
         """Which of a launch's versions a device runs: the one that ``prefer`` names, else, of those that it can, the
@@ -174,11 +183,7 @@ class Programs:
         for index in sorted(order, key=lambda i: i != first):
             version = launch.versions[index]
             words = f"kernel {version.kernel.name} ({version.program.path}:{version.kernel.line})"
-            try:
-                fault = self._too_large(version, device)
-            except SourceError as error:
-                fault = error.message.partition("\n")[0]
-                diagnostics += error.diagnostics
+            fault = self.fault(version, device, diagnostics)
             if not fault:
                 for fault in faults:
                     log.warning("%s", fault)
@@ -187,8 +192,20 @@ class Programs:
             faults.append(f"a version of {launch.name} is left out on {name}: {words}: {fault}")
         raise SourceError("\n".join([f"no version of {launch.name} can run on {name}", *faults]), tuple(diagnostics))
 
-    def _too_large(self, version: Version, device: DeviceIndex) -> str:
+    def fault(self, version: Version | Launch, device: DeviceIndex, diagnostics: list[Diagnostic] | None = None) -> str:
+        """Build what is to run on a device; why it cannot, or nothing. The compiler's words are added to others."""
+        try:
+            return self._too_large(version, device)
+        except SourceError as error:
+            if diagnostics is not None:
+                diagnostics += error.diagnostics
+            return error.message.partition("\n")[0]
+
+    def _too_large(self, version: Version | Launch, device: DeviceIndex) -> str:
         """Build a version; what is wrong with its work-groups on the device, or nothing."""
+        if isinstance(version.program, SequenceProgram):
+            found = (self._too_large(step, device) for step in version.program.steps)
+            return next((fault for fault in found if fault), "")
         most = self.kernel(version.program, version.kernel.name, device).kernel.most_items
         if version.local_size is None or math.prod(version.local_size) <= most:
             return ""

@@ -13,6 +13,8 @@ from manycl.run.backend import Failed
 from manycl.trace import Event as TraceEvent
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
 
+_NDRange = tuple[tuple[int, ...], tuple[int, ...] | None, str]
+
 
 class Transferred(NamedTuple):
     """What was enqueued to move some buffers (or neighbouring pieces of one), whole, or ``nbytes`` of one.
@@ -46,6 +48,8 @@ class RunRecord:
         self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
         self.transfers: list[Transferred] = []
         self.hosts: list[tuple[int, float, float]] = []
+        self.parts: dict[int, list[_NDRange]] = {}
+        """Of nodes that ran several kernels, one after another: NDRange and name of each."""
         self.first: dict[int, float] = {}
         """Launches that are the first of their kind on their device, which may have to be compiled: when they were
         enqueued, in seconds since the run began."""
@@ -131,16 +135,24 @@ class RunRecord:
         return [(self.first[n], start) for n, _, _, start, _ in self.times() if n in self.first]
 
     def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
-        return [(n, d, end - start) for n, d, _, start, end in self.times()]
+        if not self.parts:
+            return [(n, d, end - start) for n, d, _, start, end in self.times()]
+        found: dict[int, tuple[DeviceIndex, float, float]] = {}
+        for n, d, _, start, end in self.times():
+            _, first, last = found.get(n, (d, start, end))
+            found[n] = d, min(first, start), max(last, end)
+        return [(n, d, end - start) for n, (d, start, end) in found.items()]
 
     def events(self) -> Sequence[TraceEvent]:
         graph, devices = self.graph, self.machine.devices
+        parts = {node: iter(sizes) for node, sizes in self.parts.items()}
         component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
         out: list[KernelEvent | TransferEvent | HostEvent] = []
         for node, device, queue, start, end in self.times():
             task = graph.nodes[node]
             assert not isinstance(task, HostTask)
-            sizes = ndrange(self.versions.get(node, task))
+            left = parts.get(node)
+            sizes = next(left) if left is not None else ndrange(self.versions.get(node, task))
             out.append(
                 KernelEvent(
                     node,
