@@ -37,6 +37,8 @@ class Work:
     ``float.add``, ``int.mul``, ``compare.int``, ``special``, ``load.global``, ``store.local``, ``barrier`` and so on;
     an operation on a vector counts once per lane, a load or store of a vector once. ``global_bytes`` and
     ``local_bytes`` are what the accesses to memory read and write. Counts are ``exact``, or ``reason`` says why not.
+    ``scattered``: accesses to global memory where work-items that follow one another along dimension 0 are neither at
+    the same element nor at elements that follow one another.
     """
 
     work_items: int
@@ -47,6 +49,7 @@ class Work:
     local_bytes: float = 0.0
     exact: bool = False
     reason: str = ""
+    scattered: float = 0.0
 
     @property
     def cost(self) -> float:
@@ -97,6 +100,7 @@ class LaunchCost:
             return Work(items, number, reason=self.summary.failure)
         try:
             totals, reason = self.totals(groups)
+            scattered = self._scattered(groups)
         except RecursionError:
             return Work(items, number, reason="what it computes is nested too deeply")
         except Exception as error:
@@ -106,7 +110,18 @@ class LaunchCost:
         sizes = {kind: n for kind, n in totals.items() if kind.endswith(".bytes")}
         operations = {kind: n for kind, n in totals.items() if kind not in sizes}
         moved = {s: sum(n for kind, n in sizes.items() if f".{s}." in kind) for s in ("global", "local")}
-        return Work(items, number, f, operations, moved["global"], moved["local"], not reason, reason)
+        return Work(items, number, f, operations, moved["global"], moved["local"], not reason, reason, scattered)
+
+    def _scattered(self, groups: GroupRange) -> float:
+        """Visits of accesses that neighbouring work-items do not make to neighbouring elements."""
+        axes = self.axes(groups)
+        found: dict[tuple[object, ...], Visits] = {}
+        name = "lid0" if self.launch.local_size[0] > 1 else "grp0"
+        total = 0.0
+        for access in self.summary.accesses:
+            if _step(access.offset, name) not in (0, access.size):
+                total += self.visits(CountedPlace(access.condition, access.loops), axes, found).number
+        return total
 
     def extent(self, groups: GroupRange) -> tuple[int, int]:
         """(work-items, work-groups) of a range."""
@@ -289,6 +304,20 @@ def _unwrapped(e: Expr) -> Expr:
         cases = x.both(x.negate(negative), compare(*plain)), x.both(negative, compare(*wrapped))
         return _unwrapped(x.either(*cases))
     return e
+
+
+def _step(offset: Expr, name: str) -> int | None:
+    """By how much an offset grows with a variable; None where that is not one number."""
+    if offset.op == "const":
+        return 0
+    terms = zip(offset.args, offset.terms, strict=True) if offset.op == "sum" else [(offset, 1)]
+    step = 0
+    for atom, factor in terms:
+        if atom.op == "var" and atom.key == name and not atom.unknown:
+            step += factor
+        elif atom.unknown or name in atom.variables():
+            return None
+    return step
 
 
 def known_trips(trips: Expr) -> Expr | None:

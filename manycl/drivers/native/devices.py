@@ -7,8 +7,7 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from manycl import flags
 from manycl.drivers.driver import Driver, DriverError, Found, Handle, Source
@@ -17,13 +16,16 @@ from manycl.drivers.native import cores as processor
 from manycl.drivers.native.compiled import ALIGNMENT, Compile, NativeProgram
 from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.native.elsewhere import Elsewhere
-from manycl.drivers.opencl import devices as opencl
-from manycl.drivers.opencl.devices import OpenCLHandle
-from manycl.machine import HOST, Device
+from manycl.interrupts import Uninterrupted
+from manycl.machine import HOST, NATIVE, Device
+
+if TYPE_CHECKING:  # loads OpenCL's libraries
+    from manycl.drivers.opencl.devices import OpenCLHandle
 
 INSTALL = "pip install ziglang"
 _RANK = -1  # before all that OpenCL shows: loops of work-items become vectors
-_OPERATIONS = 8  # a cycle and core: what plain kernels reach, vectorised
+_BANDWIDTH = 18e9  # bytes a second that a core moves
+_ENOUGH = 8  # cores that have all that a memory gives
 
 
 class NativeHandle:
@@ -65,7 +67,7 @@ class NativeHandle:
         def others() -> Sequence[OpenCLHandle] | None:
             whole = self.other()
             try:
-                return [cast(OpenCLHandle, one) for one in whole.divide(division)] if whole is not None else None
+                return [cast("OpenCLHandle", one) for one in whole.divide(division)] if whole is not None else None
             except DriverError:  # it has other cores: the whole of it will do
                 return [whole] * len(sizes) if whole is not None else None
 
@@ -111,9 +113,11 @@ def _build() -> Compile:
 
 def _other() -> OpenCLHandle | None:
     """The processor as OpenCL shows it best."""
+    with Uninterrupted():  # extension modules cannot be imported again once that was interrupted
+        from manycl.drivers.opencl import devices as opencl
     found = [one for one in opencl.look([]) if one.device.kind == "cpu" and not one.device.simulator]
     handle = min(found, key=lambda one: one.rank).handle if found else None
-    return handle if isinstance(handle, OpenCLHandle) else None
+    return handle if isinstance(handle, opencl.OpenCLHandle) else None
 
 
 def _found(compiler: Callable[[], Compile], other: Callable[[], OpenCLHandle | None]) -> Found:
@@ -123,19 +127,19 @@ def _found(compiler: Callable[[], Compile], other: Callable[[], OpenCLHandle | N
         name="",
         kind="cpu",
         model=processor.model(),
-        platform="native",
+        platform=NATIVE,
         driver=_version(),
         memory=HOST,
         compute_units=units,
         clock=clock,
-        flops=units * clock * _OPERATIONS,
-        bandwidth=10e9 * units,
+        flops=units * clock * processor.lanes(),
+        bandwidth=_BANDWIDTH * min(units, _ENOUGH),
         global_memory=memory,
         max_allocation=memory,
         local_memory=256 << 10,
         alignment=ALIGNMENT,
         max_work_group=4096,
-        launch_overhead=3e-6,
+        launch_overhead=5e-6,
     )
     return Found(device, NativeHandle(cores, compiler, other), _RANK)
 
@@ -143,7 +147,4 @@ def _found(compiler: Callable[[], Compile], other: Callable[[], OpenCLHandle | N
 def _version() -> str:
     if flags.clang():
         return flags.clang()
-    try:
-        return f"ziglang {version('ziglang')}"
-    except PackageNotFoundError:
-        return ""
+    return clang.wheel_version()
