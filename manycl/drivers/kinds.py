@@ -13,16 +13,32 @@ Look = Callable[[list[str]], list[Found]]
 
 
 class Kind(NamedTuple):
-    """``look`` is called once a process. ``install``: what gives devices of this kind to a machine without."""
+    """``look`` is called once a process. ``install``: what gives devices of this kind to a machine without.
+
+    ``first``: its processor comes before all others', and looking for it loads no library.
+    ``only_processors``: whether this kind can show nothing here but processors and simulators, told without loading a
+    library; False where that is not sure.
+    """
 
     name: str
     look: Look
     install: str
+    first: bool = False
+    only_processors: Callable[[], bool] = lambda: False
 
 
 def kinds() -> tuple[Kind, ...]:
-    """Imported when they are first asked for: libraries of drivers take long to load."""
+    """The libraries of drivers are loaded when a kind is looked at: that takes long."""
+    from manycl.drivers.native import devices as native
+    from manycl.drivers.opencl import icd
+
+    return (
+        Kind("OpenCL", _look_for_opencl, icd.INSTALL, only_processors=icd.only_processors),
+        Kind("native", native.look, native.INSTALL, first=True),
+    )
+
+
+def _look_for_opencl(notes: list[str]) -> list[Found]:
     with Uninterrupted():  # extension modules cannot be imported again once that was interrupted
-        from manycl.drivers.native import devices as native
-        from manycl.drivers.opencl import devices as opencl
-    return Kind("OpenCL", opencl.look, opencl.INSTALL), Kind("native", native.look, native.INSTALL)
+        from manycl.drivers.opencl import devices
+    return devices.look(notes)
