@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from manycl.drivers.driver import Found
+from manycl.drivers.driver import Advice, Found
 from manycl.interrupts import Uninterrupted
+from manycl.machine import Device
 
 Look = Callable[[list[str]], list[Found]]
 """The devices that a kind of driver shows; notes are added of what was found and cannot be used as it is."""
+
+
+Advise = Callable[[Sequence[Device], Sequence[Device]], list[Advice]]
+"""What would be faster, or is known to be wrong, on a machine with these devices, of which those are chosen."""
 
 
 class Kind(NamedTuple):
@@ -25,16 +30,17 @@ class Kind(NamedTuple):
     install: str
     first: bool = False
     only_processors: Callable[[], bool] = lambda: False
+    advise: Advise = lambda devices, chosen: []
 
 
 def kinds() -> tuple[Kind, ...]:
     """The libraries of drivers are loaded when a kind is looked at: that takes long."""
     from manycl.drivers.native import devices as native
-    from manycl.drivers.opencl import icd
+    from manycl.drivers.opencl import advice, icd
 
     return (
-        Kind("OpenCL", _look_for_opencl, icd.INSTALL, only_processors=icd.only_processors),
-        Kind("native", native.look, native.INSTALL, first=True),
+        Kind("OpenCL", _look_for_opencl, icd.INSTALL, only_processors=icd.only_processors, advise=advice.advise),
+        Kind("native", native.look, native.INSTALL, first=True, advise=native.advise),
     )
 
 

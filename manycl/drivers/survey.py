@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from manycl.drivers.driver import Found, Handle
+from manycl.drivers.driver import Advice, Found, Handle
 from manycl.drivers.kinds import Kind, kinds
 from manycl.errors import DeviceError
 from manycl.machine import DEVICE_KINDS, HOST, Device
@@ -82,6 +82,13 @@ def _asked(there: Sequence[Kind]) -> Survey:
         named.append(replace(root, device=replace(d, name=f"{d.kind}{counts[d.kind]}", memory=memory)))
         counts[d.kind] += 1
     return Survey(tuple(named), tuple(notes))
+
+
+def advice(found: Survey, chosen: Sequence[Device]) -> tuple[Advice, ...]:
+    """What would be faster, or is known to be wrong, of all that is here, where some of it is chosen."""
+    devices = [root.device for root in found.roots]
+    order = sorted(kinds(), key=lambda kind: not kind.first)
+    return tuple(one for kind in order for one in kind.advise(devices, chosen))
 
 
 def discover() -> tuple[Device, ...]:

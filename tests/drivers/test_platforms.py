@@ -21,6 +21,7 @@ from manycl.drivers import choice
 from manycl.drivers import survey as survey_module
 from manycl.drivers.kinds import kinds
 from manycl.drivers.opencl import devices, icd
+from manycl.errors import DeviceError
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = Path(cl.__file__).parent / ".libs"
@@ -400,6 +401,20 @@ def test_part_of_a_name(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatc
     assert choose(found, "xeon", monkeypatch) == ["Xeon"], "one processor once"
     assert choose(found, "fpga", monkeypatch) == ["emulator"], "a simulator by its name"
     assert choose(found, "all", monkeypatch) == ["Xeon", "Arc"]
+
+
+def test_intels_processor_is_one_device(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sub-devices share all cores."""
+    xeon = cpu("Xeon")
+    xeon.platform = Fake(name="Intel(R) OpenCL")
+    xeon.create_sub_devices = lambda how: [Fake(max_compute_units=5), Fake(max_compute_units=5)]
+    found = look(platform("Intel(R) OpenCL", "3.1", xeon))
+    assert choose(found, "intel", monkeypatch) == ["Xeon"]
+    for selection in ("intel/2", "opencl/2", "cpu/2", "cpu/1+3"):
+        with pytest.raises(DeviceError, match="same cores"):
+            choose(found, selection, monkeypatch)
+    xeon.platform = Fake(name=POCL)
+    assert choose(look(platform(POCL, "3.1", xeon)), "opencl/2", monkeypatch) == ["Xeon", "Xeon"]
 
 
 def test_a_device_is_divided_once_for_all_items(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

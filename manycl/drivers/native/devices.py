@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from manycl import flags
-from manycl.drivers.driver import Driver, DriverError, Found, Handle, Source
+from manycl.drivers.driver import Advice, Driver, DriverError, Found, Handle, Source
 from manycl.drivers.native import clang
 from manycl.drivers.native import cores as processor
 from manycl.drivers.native.compiled import ALIGNMENT, Compile, NativeProgram
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # loads OpenCL's libraries
     from manycl.drivers.opencl.devices import OpenCLHandle
 
 INSTALL = "pip install ziglang"
+_MACHINES = ("x86_64", "aarch64")
 _RANK = -1  # before all that OpenCL shows: loops of work-items become vectors
 _BANDWIDTH = 18e9  # bytes a second that a core moves
 _ENOUGH = 8  # cores that have all that a memory gives
@@ -92,9 +93,28 @@ class NativeHandle:
 
 def look(notes: list[str]) -> list[Found]:
     """The processor, where there is a compiler for it. Nothing is started for that."""
-    if not hasattr(os, "sched_getaffinity") or platform.machine() not in ("x86_64", "aarch64"):
+    if not hasattr(os, "sched_getaffinity") or platform.machine() not in _MACHINES:
         return []
     return [_found(_build, _other)] if clang.is_there() else []
+
+
+def advise(devices: Sequence[Device], chosen: Sequence[Device]) -> list[Advice]:
+    """As :attr:`manycl.drivers.kinds.Kind.advise`: why there is no native device, or none that can compile."""
+    if any(device.platform == NATIVE for device in devices):
+        try:
+            clang.find()
+        except DriverError as error:
+            words = f"nothing can be compiled for the native device, so all runs elsewhere: {error.message}"
+            return [Advice(words, error.hint or INSTALL)]
+        return []
+    why = "there is no native device, on which kernels run 2 to 90 times as fast as on PoCL: "
+    if not hasattr(os, "sched_getaffinity"):
+        return [Advice(f"{why}this is not Linux", "run it on Linux")]
+    if platform.machine() not in _MACHINES:
+        return [Advice(f"{why}native devices know no {platform.machine()} processors", "they know x86_64 and aarch64")]
+    if flags.clang():
+        return [Advice(f"{why}MANYCL_CLANG is {flags.clang()!r}, which is no program", f"name a clang, or {INSTALL}")]
+    return [Advice(f"{why}there is no compiler", f"{INSTALL}, or name a clang, 16 or newer, in MANYCL_CLANG")]
 
 
 def found_with(compile_source: Compile) -> Found:

@@ -48,6 +48,11 @@ class CacheWarning(UserWarning):
     """Compiled kernels cannot be kept; everything else goes on."""
 
 
+def vendors_are_set() -> bool:
+    """Whether OCL_ICD_VENDORS says which drivers there are."""
+    return "OCL_ICD_VENDORS" in os.environ
+
+
 @cache
 def prepare() -> None:
     """Point the loader at every driver that is here. Idempotent; too late after the first platform query."""
