@@ -100,6 +100,7 @@ def _counted(
         global_bytes=min(nbytes, found.global_bytes),
         local_bytes=found.local_bytes,
         scattered=found.scattered,
+        shared=found.shared,
         exact=found.exact,
         reason=found.reason,
     )
@@ -119,5 +120,6 @@ def _in_proportion(known: Collection[Work], plain: Work, nbytes: int) -> Work:
         global_bytes=min(nbytes, near.global_bytes * items),
         local_bytes=near.local_bytes * factor,
         scattered=near.scattered * factor,
+        shared=near.shared * factor,
         reason=PROPORTION,
     )

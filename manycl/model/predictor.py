@@ -207,6 +207,7 @@ def _resized(work: Work, shape: Shape) -> Work:
         operations={kind: n * factor for kind, n in work.operations.items()},
         global_bytes=work.global_bytes * items / work.work_items,
         scattered=work.scattered * factor,
+        shared=work.shared * factor,
     )
 
 

@@ -34,18 +34,18 @@ _WEIGHTS = {
     # compiled to vectors of work-items, one a clock and core; what fits the kernels of benchmarks/first_guesses.py.
     # Arithmetic of addresses is mostly done once for a vector, or once for a loop
     NATIVE: {
-        "float": 0.75,
-        "float.fma": 0.75,
-        "int": 0.125,
+        "float": 0.5,
+        "float.fma": 0.5,
+        "int": 0.0625,
         "int.logic": 2.0,
         "int.shift": 2.0,
-        "compare": 0.125,
+        "compare": 0.0625,
         "convert": 2.0,
         "load": 0.75,
         "store": 0.75,
         "load.local": 0.125,
         "store.local": 0.125,
-        "special": 4.0,
+        "special": 8.0,
         "atomic": 32.0,
     },
     "": {"int": 0.5, "compare": 0.5, "convert": 1.0, "load": 8.0, "store": 8.0, "special": 16.0, "atomic": 16.0},
@@ -101,6 +101,7 @@ def prior(
     bandwidth = device.bandwidth
     if how == NATIVE:
         bandwidth *= _FASTER if work.global_bytes <= _CACHED * device.compute_units else 1.0
+        operations = max(0.0, operations - work.shared * weight("load.global", how))  # they stay in registers
         operations += work.scattered * _SCATTERED * device.flops / (device.compute_units * device.clock)
     if plain:
         operations *= 2.0 / _weighed(_PRODUCT, how)

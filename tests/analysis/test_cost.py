@@ -380,6 +380,8 @@ def test_scattered_accesses_are_those_that_neighbours_do_not_make_side_by_side(
     read = steps[0] not in (0, 1)
     written = steps[1] not in (0, 1)
     assert facts.work().scattered == 16 * 4 * trips * read + 8 * 4 * written
+    shared = steps[0] == 0 or (local[1] > 1 and rows == 0 and read == 0)
+    assert facts.work().shared == 16 * 4 * trips * shared + 8 * 4 * (steps[1] == 0)
     half = facts.work(GroupRange(1, 0, 4 // local[1] // 2)) if local[1] < 4 else facts.work()
     assert half.scattered == facts.work().scattered / (2 if local[1] < 4 else 1)
 

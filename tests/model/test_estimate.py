@@ -88,7 +88,8 @@ def test_on_native_devices_neighbours_at_the_same_or_the_next_element_are_one_op
     native = replace(SLOW, platform="native", clock=1e9, flops=4 * 16e9, launch_overhead=0.0)
     near = Work(1 << 20, 1 << 14, operations={"load.global": 1e9, "float.add": 1e9}, exact=True)
     apart = replace(near, scattered=1e9)
-    assert prior(near, native).seconds == pytest.approx(1e9 * (0.75 + 0.75) / (4 * 16e9))
+    assert prior(near, native).seconds == pytest.approx(1e9 * (0.5 + 0.75) / (4 * 16e9))
+    assert prior(replace(near, shared=1e9), native).seconds == pytest.approx(1e9 * 0.5 / (4 * 16e9))
     assert prior(apart, native).seconds == pytest.approx(prior(near, native).seconds + 1e9 * 1.25 / (4 * 1e9))
     assert prior(apart, SLOW).seconds == prior(near, SLOW).seconds  # where nobody makes vectors
     slower = replace(native, flops=4 * 4e9)  # shorter vectors: only what is in them takes longer
