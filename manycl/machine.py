@@ -20,6 +20,8 @@ DeviceIndex = NewType("DeviceIndex", int)
 ALIGNMENT = 4096  # bytes; where parts of allocations may begin: at multiples, on any device that there is
 
 DEVICE_KINDS = ("cpu", "gpu", "accelerator")
+NATIVE = "native"
+"""The ``platform`` of processors without an OpenCL driver: kernels become vectors of work-items there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ KEYS = {
         "enqueue_us",
         "range_us",
     },
+    "first_guesses": {"native_within_2", "native_within_4", "native_worst", "native_kernels", "pocl_within_2"},
     "builtin_functions": {
         "compile_ms",
         "found_ms",
@@ -80,6 +81,7 @@ MORE = {
     "commands": ["--only", "launch,copy,fill,launch_and_read,map_unmap", "--rounds", "2", "--devices", "cpu/2#0"],
     "regions": ["--rows", "48"],
     "builtin_functions": ["--function", "exp"],
+    "first_guesses": ["--quick", "--only", "five_points,polybench mvt"],
     "native": ["--quick", "--only", "bodies,product_2048,libsplit MVT,polybench gramschmidt"],
     "everyday": [
         "--only",
@@ -109,6 +111,9 @@ def test_prints_one_json_object(name: str) -> None:
         assert figures["wrong"] == figures["failed"] == []
         assert {row["application"] for row in figures["kernels"]} == set(MORE[name][-1].split(","))
         assert all(figures[key] > 0.0 for key in KEYS[name])
+    if name == "first_guesses":
+        assert figures["native_kernels"] == figures["pocl_kernels"] == 3
+        assert all(row["guess_s"] > 0.0 < row["cpu_s"] for row in figures["kernels"])
     if name == "adaptive":  # how far it has come, where standard error is no terminal either
         assert "cpu/2 AESEncrypt: " in done.stderr
 

@@ -37,6 +37,9 @@ class Work:
     ``float.add``, ``int.mul``, ``compare.int``, ``special``, ``load.global``, ``store.local``, ``barrier`` and so on;
     an operation on a vector counts once per lane, a load or store of a vector once. ``global_bytes`` and
     ``local_bytes`` are what the accesses to memory read and write. Counts are ``exact``, or ``reason`` says why not.
+    ``scattered``: accesses to global memory where work-items that follow one another along dimension 0 are neither at
+    the same element nor at elements that follow one another; ``shared``: others, where work-items that follow one
+    another along some dimension of a group are at the same element.
     """
 
     work_items: int
@@ -47,6 +50,8 @@ class Work:
     local_bytes: float = 0.0
     exact: bool = False
     reason: str = ""
+    scattered: float = 0.0
+    shared: float = 0.0
 
     @property
     def cost(self) -> float:
@@ -97,6 +102,7 @@ class LaunchCost:
             return Work(items, number, reason=self.summary.failure)
         try:
             totals, reason = self.totals(groups)
+            together = self._together(groups)
         except RecursionError:
             return Work(items, number, reason="what it computes is nested too deeply")
         except Exception as error:
@@ -106,7 +112,23 @@ class LaunchCost:
         sizes = {kind: n for kind, n in totals.items() if kind.endswith(".bytes")}
         operations = {kind: n for kind, n in totals.items() if kind not in sizes}
         moved = {s: sum(n for kind, n in sizes.items() if f".{s}." in kind) for s in ("global", "local")}
-        return Work(items, number, f, operations, moved["global"], moved["local"], not reason, reason)
+        return Work(items, number, f, operations, moved["global"], moved["local"], not reason, reason, *together)
+
+    def _together(self, groups: GroupRange) -> tuple[float, float]:
+        """Visits of accesses that neighbouring work-items do not make to neighbouring elements, and of those that they
+        make to the same (``Work.scattered``, ``Work.shared``)."""
+        axes = self.axes(groups)
+        found: dict[tuple[object, ...], Visits] = {}
+        along = "lid0" if self.launch.local_size[0] > 1 else "grp0"
+        across = [f"lid{d}" for d, size in enumerate(self.launch.local_size) if d and size > 1]
+        scattered = shared = 0.0
+        for access in self.summary.accesses:
+            step = _step(access.offset, along)
+            apart = step not in (0, access.size)
+            if apart or step == 0 or any(_step(access.offset, name) == 0 for name in across):
+                number = self.visits(CountedPlace(access.condition, access.loops), axes, found).number
+                scattered, shared = (scattered + number, shared) if apart else (scattered, shared + number)
+        return scattered, shared
 
     def extent(self, groups: GroupRange) -> tuple[int, int]:
         """(work-items, work-groups) of a range."""
@@ -289,6 +311,20 @@ def _unwrapped(e: Expr) -> Expr:
         cases = x.both(x.negate(negative), compare(*plain)), x.both(negative, compare(*wrapped))
         return _unwrapped(x.either(*cases))
     return e
+
+
+def _step(offset: Expr, name: str) -> int | None:
+    """By how much an offset grows with a variable; None where that is not one number."""
+    if offset.op == "const":
+        return 0
+    terms = zip(offset.args, offset.terms, strict=True) if offset.op == "sum" else [(offset, 1)]
+    step = 0
+    for atom, factor in terms:
+        if atom.op == "var" and atom.key == name and not atom.unknown:
+            step += factor
+        elif atom.unknown or name in atom.variables():
+            return None
+    return step
 
 
 def known_trips(trips: Expr) -> Expr | None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # they import islpy, or the abstract run
     from manycl.analysis.rewrite import SubKernel
     from manycl.analysis.summary import KernelSummary
     from manycl.analysis.tree import Unit
-    from manycl.analysis.work_group.function import WorkGroupFunction
+    from manycl.analysis.work_group.group_function import WorkGroupFunction
 
 Value = TypeVar("Value")
 log = logger(__name__)
@@ -134,7 +134,7 @@ def work_group_function(
     ``local_size`` is that of the launches that it is for; ``lanes``: how many 4-byte values a vector of the processor
     has; ``wide``: global ids may exceed 31 bits. Raises as :func:`sub_kernel` does.
     """
-    from manycl.analysis.work_group.function import WorkGroupFunction
+    from manycl.analysis.work_group.group_function import WorkGroupFunction
 
     result = _question(program, "work_group_function", kernel, (local_size, lanes, wide))
     assert isinstance(result, WorkGroupFunction)

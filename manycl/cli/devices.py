@@ -54,13 +54,14 @@ def _described(args: argparse.Namespace) -> int:
 
 def _here(args: argparse.Namespace) -> int:
     from manycl.drivers.choice import open_devices
-    from manycl.drivers.survey import survey
+    from manycl.drivers.survey import advice, survey
     from manycl.machine_file import format_machine
 
     chosen = args.devices if args.devices is not None else flags.devices()
     machine, opened = open_devices(chosen)
     machine, together = _measured(machine, opened, args.measure)
     found = survey()
+    advised = advice(found, machine.devices)
     # what a device shares is proved, not believed; a simulator is not worth starting for it
     shares = {
         r.device.name: None if r.device.simulator else r.device.kind == "cpu" and r.handle.shares_host_memory()
@@ -78,6 +79,7 @@ def _here(args: argparse.Namespace) -> int:
                 for r in found.roots
             ],
             "notes": list(found.notes),
+            "advice": [one._asdict() for one in advised],
             "selection": chosen,
             "machine": dataclasses.asdict(machine),
             "sharing": {
@@ -95,6 +97,8 @@ def _here(args: argparse.Namespace) -> int:
     print(_table([(*_COLUMNS, "HOST MEMORY", "IN all"), *rows]))
     for note in found.notes:
         print(f"note: {note}")
+    for one in advised:
+        print(f"hint: {one.what}\n    {one.command}")
     if chosen.strip() != "all" or machine.notes:
         print(f"\nchosen by {chosen}:")
         _print_machine(machine)

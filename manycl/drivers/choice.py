@@ -10,12 +10,14 @@ from manycl import flags
 from manycl.device_syntax import EXAMPLES, Item, parse
 from manycl.drivers.driver import Driver, DriverError, Handle
 from manycl.drivers.kinds import kinds
-from manycl.drivers.survey import Root, refuse_forked, survey
+from manycl.drivers.survey import Root, Survey, processor_alone, refuse_forked, survey
 from manycl.errors import DeviceError
 from manycl.machine import DEVICE_KINDS, HOST, Device, Link, Machine
 
 _PRIOR_BANDWIDTH = 10e9  # bytes per second between host and device, until it is measured
 _PRIOR_LATENCY = 20e-6  # seconds, likewise
+_PROCESSOR = {"all", "cpu", "cpu0", "native"}
+"""What means the native device wherever there is one, and with ``all`` perhaps others."""
 _NAME = re.compile(rf"(?P<root>(?:{'|'.join(DEVICE_KINDS)})\d+)(?P<part>\.\d+)?")
 
 
@@ -40,10 +42,11 @@ def open_devices(selection: str | Sequence[str] | None = None) -> tuple[Machine,
     """
     items = parse(flags.devices() if selection is None else selection)
     refuse_forked()
-    if not survey().roots:
+    found = _survey_for(items)
+    if not found.roots:
         names, install = " or ".join(k.name for k in kinds()), "; ".join(k.install for k in kinds())
-        raise DeviceError("\n  ".join([f"there is no {names} device on this machine", *survey().notes]), hint=install)
-    chosen = _choose(items)
+        raise DeviceError("\n  ".join([f"there is no {names} device on this machine", *found.notes]), hint=install)
+    chosen = _choose(items, found.roots)
     memories = 1
     opened: list[OpenDevice] = []
     for c in chosen:
@@ -60,12 +63,18 @@ def open_devices(selection: str | Sequence[str] | None = None) -> tuple[Machine,
     return Machine(tuple(o.device for o in opened), links), tuple(opened)
 
 
-def _choose(items: Sequence[Item]) -> list[OpenDevice]:
+def _survey_for(items: Sequence[Item]) -> Survey:
+    """All that is here, or the processor where nothing else can be meant."""
+    alone = processor_alone() if {item.selector.lower() for item in items} <= _PROCESSOR else None
+    return survey() if alone is None else alone
+
+
+def _choose(items: Sequence[Item], roots: Sequence[Root]) -> list[OpenDevice]:
     chosen: list[OpenDevice] = []
     divisions: dict[str, tuple[int, ...]] = {}
     parts: dict[str, Sequence[Handle]] = {}  # a device is divided once, so that its parts are of one division
     for item in items:
-        for root in _select(item):
+        for root in _select(item, roots):
             name = root.device.name
             if divisions.setdefault(name, item.division) != item.division:
                 raise _refusal(item, f"{name} cannot be whole and divided, or divided in two ways, at once")
@@ -82,14 +91,13 @@ def _choose(items: Sequence[Item]) -> list[OpenDevice]:
     return chosen
 
 
-def _select(item: Item) -> list[Root]:
+def _select(item: Item, roots: Sequence[Root]) -> list[Root]:
     """The roots that a selector means: a kind among those of ``all``, a name, or part of a name.
 
     Platforms are looked at before models (an Intel processor is also in PoCL's model name). As in ``all``, a
     processor that several platforms show is taken once.
     """
     word = item.selector.lower()
-    roots = survey().roots
     if word == "all" or word in DEVICE_KINDS:
         found = [r for r in roots if not r.why_not and word in ("all", r.device.kind)]
     elif name := _NAME.fullmatch(word):

@@ -211,6 +211,13 @@ class Handle(Protocol):
         """Raises DriverError."""
 
 
+class Advice(NamedTuple):
+    """What could be better on this machine, in words, and what to do (a command, or several to choose from)."""
+
+    what: str
+    command: str
+
+
 class Found(NamedTuple):
     """A device as a kind of driver shows it. Of ``device``, ``name`` is empty and ``memory`` what it claims (HOST, or
     any other number). ``rank``: of several that show one device, the lowest is taken. ``vendor`` (0: not known)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from manycl.drivers.driver import Found, Handle
-from manycl.drivers.kinds import kinds
+from manycl.drivers.driver import Advice, Found, Handle
+from manycl.drivers.kinds import Kind, kinds
 from manycl.errors import DeviceError
 from manycl.machine import DEVICE_KINDS, HOST, Device
 
@@ -41,10 +41,28 @@ class Survey:
 @cache
 def survey() -> Survey:
     """Ask every kind of driver once. Names count up per kind of device, those of ``all`` first: cpu0, gpu0, gpu1, …"""
+    return _asked(kinds())
+
+
+@cache
+def processor_alone() -> Survey | None:
+    """What is in ``all`` if that is the processor and nothing else, told without loading a library of OpenCL's drivers
+    (which takes as long as all else that a program needs to begin): as the whole survey would have it. None where there
+    may be more."""
+    there = kinds()
+    first = [kind for kind in there if kind.first]
+    if not all(kind.first or kind.only_processors() for kind in there):
+        return None
+    found = _asked(first)
+    alone = [root.device.kind for root in found.roots] == ["cpu"] and not found.notes
+    return found if alone and not found.roots[0].device.simulator else None
+
+
+def _asked(there: Sequence[Kind]) -> Survey:
     global _process
     _process = os.getpid()
     notes: list[str] = []
-    seen = [(found, kind.name) for kind in kinds() for found in kind.look(notes)]
+    seen = [(found, kind.name) for kind in there for found in kind.look(notes)]
     seen.sort(key=lambda s: _preference(s[0]))
     kept: list[Found] = []
     roots: list[Root] = []
@@ -64,6 +82,13 @@ def survey() -> Survey:
         named.append(replace(root, device=replace(d, name=f"{d.kind}{counts[d.kind]}", memory=memory)))
         counts[d.kind] += 1
     return Survey(tuple(named), tuple(notes))
+
+
+def advice(found: Survey, chosen: Sequence[Device]) -> tuple[Advice, ...]:
+    """What would be faster, or is known to be wrong, of all that is here, where some of it is chosen."""
+    devices = [root.device for root in found.roots]
+    order = sorted(kinds(), key=lambda kind: not kind.first)
+    return tuple(one for kind in order for one in kind.advise(devices, chosen))
 
 
 def discover() -> tuple[Device, ...]:

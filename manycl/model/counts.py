@@ -125,6 +125,8 @@ def _counted(
         operations=found.operations,
         global_bytes=min(nbytes, found.global_bytes),
         local_bytes=found.local_bytes,
+        scattered=found.scattered,
+        shared=found.shared,
         exact=found.exact,
         reason=found.reason,
     )
@@ -143,5 +145,7 @@ def _in_proportion(known: Collection[Work], plain: Work, nbytes: int) -> Work:
         operations={kind: n * factor for kind, n in near.operations.items()},
         global_bytes=min(nbytes, near.global_bytes * items),
         local_bytes=near.local_bytes * factor,
+        scattered=near.scattered * factor,
+        shared=near.shared * factor,
         reason=PROPORTION,
     )

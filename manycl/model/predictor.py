@@ -206,6 +206,8 @@ def _resized(work: Work, shape: Shape) -> Work:
         f=shape.f,
         operations={kind: n * factor for kind, n in work.operations.items()},
         global_bytes=work.global_bytes * items / work.work_items,
+        scattered=work.scattered * factor,
+        shared=work.shared * factor,
     )
 
 

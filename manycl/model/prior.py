@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 
 from manycl.analysis.cost import Work
-from manycl.machine import Device
+from manycl.machine import NATIVE, Device
 from manycl.model.occupancy import share_of
 from manycl.model.work import Estimate
 
@@ -31,10 +31,32 @@ _WEIGHTS = {
     # the loops. Others: lanes a clock of one of NVIDIA's multiprocessors (CUDA C++ Programming Guide, throughput of
     # native arithmetic instructions): 128 multiply-adds (256 operations), 64 integers, 32 loads, 16 special functions
     "cpu": {"int": 0.125, "compare": 0.125, "convert": 0.125, "load": 0.5, "store": 0.5, "special": 8.0, "atomic": 8.0},
+    # compiled to vectors of work-items, one a clock and core; what fits the kernels of benchmarks/first_guesses.py.
+    # Arithmetic of addresses is mostly done once for a vector, or once for a loop
+    NATIVE: {
+        "float": 0.5,
+        "float.fma": 0.5,
+        "int": 0.0625,
+        "int.logic": 2.0,
+        "int.shift": 2.0,
+        "compare": 0.0625,
+        "convert": 2.0,
+        "load": 0.75,
+        "store": 0.75,
+        "load.local": 0.125,
+        "store.local": 0.125,
+        "special": 8.0,
+        "atomic": 32.0,
+    },
     "": {"int": 0.5, "compare": 0.5, "convert": 1.0, "load": 8.0, "store": 8.0, "special": 16.0, "atomic": 16.0},
 }
 _PRODUCT = {"float.mul": 1, "float.add": 1, "load.global": 2, "int.mul": 2, "int.add": 3, "compare.int": 1}
 """A step of a naive matrix product: two operations, for people who tell what it reaches."""
+_SCATTERED = 1.25
+"""Clocks of a core that a native device takes for an access at which the work-items of a vector touch elements that lie
+apart: one after another."""
+_CACHED, _FASTER = 1 << 20, 2.0
+"""Bytes a core that are in its caches from one launch to the next, and how many times as fast they then are."""
 _DOUBLE = 2.0
 _DIVISION = 4.0
 _COUNTED = 4.0  # how many times off a roofline of counted operations may be: caches, latencies, vector units
@@ -74,13 +96,19 @@ def prior(
     """The first guess. ``measured``: the device's numbers are measurements. ``plain``: its ``flops`` are those that a
     plain kernel reaches, a naive matrix product, and not those of multiply-adds alone."""
     usable = device.flops * share_of(work.work_items, work.work_groups, device)
-    operations = _weighed(work.operations, device.kind)
+    how = NATIVE if device.platform == NATIVE else device.kind
+    operations = _weighed(work.operations, how)
+    bandwidth = device.bandwidth
+    if how == NATIVE:
+        bandwidth *= _FASTER if work.global_bytes <= _CACHED * device.compute_units else 1.0
+        operations = max(0.0, operations - work.shared * weight("load.global", how))  # they stay in registers
+        operations += work.scattered * _SCATTERED * device.flops / (device.compute_units * device.clock)
     if plain:
-        operations *= 2.0 / _weighed(_PRODUCT, device.kind)
+        operations *= 2.0 / _weighed(_PRODUCT, how)
     words, reach = ("counted", _COUNTED) if work.exact else ("partly counted", _PARTLY)
     if not operations:
         operations, words, reach = OPERATIONS_PER_ITEM * work.cost, "assumed", _ASSUMED
-    body = max(operations / usable, work.global_bytes / device.bandwidth) * device.slowdown
+    body = max(operations / usable, work.global_bytes / bandwidth) * device.slowdown
     seconds = device.launch_overhead + body * seen.ratio
     source = f"prior ({words} operations, {'measured' if measured else 'estimated'} device)"
     if seen.kernels:
@@ -96,9 +124,13 @@ def _weighed(operations: Mapping[str, float], device: str) -> float:
 
 
 def weight(operation: str, device: str) -> float:
-    """How many plain operations one of a kind (as ``Work.operations`` names them) is worth on a kind of device."""
+    """How many plain operations one of a kind (as ``Work.operations`` names them) is worth on a kind of device, or on
+    native ones (``NATIVE``)."""
+    weights = _WEIGHTS.get(device, _WEIGHTS[""])
+    if operation in weights:
+        return weights[operation]
     family, _, what = operation.partition(".")
-    found = _DOUBLE if family == "double" else _WEIGHTS.get(device, _WEIGHTS[""]).get(family, 1.0)
+    found = _DOUBLE if family == "double" else weights.get(family, 1.0)
     if what == "fma":
         return 2.0 * found
     return max(1.0, found) * _DIVISION if what == "div" else found

@@ -355,3 +355,40 @@ def test_large_triangles() -> None:
     assert "sampled" in work.reason
     assert work.operations["load.global"] == pytest.approx(exact, rel=0.01)
     assert work.operations["store.global"] == n * (n + 1) // 2
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    steps=st.tuples(*[st.integers(0, 3)] * 2),
+    rows=st.integers(0, 40),
+    local=st.sampled_from([(4, 2), (8, 1), (1, 4)]),
+    trips=st.integers(1, 4),
+)
+def test_scattered_accesses_are_those_that_neighbours_do_not_make_side_by_side(
+    steps: tuple[int, int], rows: int, local: tuple[int, int], trips: int
+) -> None:
+    """Against the addresses of two work-items that are neighbours in a group, or of neighbouring groups of one."""
+    text = f"""kernel void scattered(global float *o, global const float *a) {{
+        int x = get_global_id(0), y = get_global_id(1);
+        float sum = 0;
+        for (int k = 0; k < {trips}; ++k) sum += a[x * {steps[0]} + y * {rows} + k];
+        if (x < 8) o[(x * {steps[1]} + y * {rows}) + (y & 1) * 64] = sum;
+    }}"""
+    facts = facts_of(
+        Case("scattered", "", (), (True, True), text=text), launch((16, 4), local, out(4096, "f4"), out(4096, "f4"))
+    )
+    read = steps[0] not in (0, 1)
+    written = steps[1] not in (0, 1)
+    assert facts.work().scattered == 16 * 4 * trips * read + 8 * 4 * written
+    shared = steps[0] == 0 or (local[1] > 1 and rows == 0 and read == 0)
+    assert facts.work().shared == 16 * 4 * trips * shared + 8 * 4 * (steps[1] == 0)
+    half = facts.work(GroupRange(1, 0, 4 // local[1] // 2)) if local[1] < 4 else facts.work()
+    assert half.scattered == facts.work().scattered / (2 if local[1] < 4 else 1)
+
+
+def test_accesses_at_places_that_data_tell_are_scattered() -> None:
+    text = (
+        "kernel void gathered(global float *o, global const int *i) { o[get_global_id(0)] = i[i[get_global_id(0)]]; }"
+    )
+    facts = facts_of(Case("gathered", "", (), (True, True), text=text), launch(64, 8, out(64, "f4"), i32(64)))
+    assert facts.work().scattered == 64

@@ -107,6 +107,7 @@ def test_bad_input_is_one_message_and_status_2(
 
 def test_no_device_says_what_to_install(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "survey", lambda: Survey((), ("a note",)))
+    monkeypatch.setattr(choice, "processor_alone", lambda: None)
     assert main(["devices"]) == 2
     err = capsys.readouterr().err
     assert "no OpenCL or native device" in err

@@ -285,3 +285,4 @@ class HostFunctions:
         patch.setattr(survey_module, "kinds", lambda: there)
         found = survey_module.survey.__wrapped__()
         patch.setattr(choice, "survey", lambda: found)
+        patch.setattr(choice, "processor_alone", lambda: None)

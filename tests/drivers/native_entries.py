@@ -213,3 +213,4 @@ def add(patch: pytest.MonkeyPatch, look: Callable[[list[str]], list[Found]] = _l
     patch.setattr(survey_module, "kinds", lambda: there)
     found = survey_module.survey.__wrapped__()
     patch.setattr(choice, "survey", lambda: found)
+    patch.setattr(choice, "processor_alone", lambda: None)

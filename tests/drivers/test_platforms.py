@@ -20,7 +20,8 @@ import pytest
 from manycl.drivers import choice
 from manycl.drivers import survey as survey_module
 from manycl.drivers.kinds import kinds
-from manycl.drivers.opencl import devices
+from manycl.drivers.opencl import devices, icd
+from manycl.errors import DeviceError
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = Path(cl.__file__).parent / ".libs"
@@ -383,6 +384,7 @@ def test_without_ld_only_pocls_cpu_devices_are_left_out(look: Callable[..., Any]
 
 def choose(found: Any, selection: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(choice, "survey", lambda: found)
+    monkeypatch.setattr(choice, "processor_alone", lambda: None)
     monkeypatch.setattr(devices, "shares_host_memory", lambda device: False)
     machine, _ = choice.open_devices(selection)
     return [d.model for d in machine.devices]
@@ -401,6 +403,20 @@ def test_part_of_a_name(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatc
     assert choose(found, "all", monkeypatch) == ["Xeon", "Arc"]
 
 
+def test_intels_processor_is_one_device(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sub-devices share all cores."""
+    xeon = cpu("Xeon")
+    xeon.platform = Fake(name="Intel(R) OpenCL")
+    xeon.create_sub_devices = lambda how: [Fake(max_compute_units=5), Fake(max_compute_units=5)]
+    found = look(platform("Intel(R) OpenCL", "3.1", xeon))
+    assert choose(found, "intel", monkeypatch) == ["Xeon"]
+    for selection in ("intel/2", "opencl/2", "cpu/2", "cpu/1+3"):
+        with pytest.raises(DeviceError, match="same cores"):
+            choose(found, selection, monkeypatch)
+    xeon.platform = Fake(name=POCL)
+    assert choose(look(platform(POCL, "3.1", xeon)), "opencl/2", monkeypatch) == ["Xeon", "Xeon"]
+
+
 def test_a_device_is_divided_once_for_all_items(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
@@ -412,3 +428,79 @@ def test_a_device_is_divided_once_for_all_items(look: Callable[..., Any], monkey
     divisible.create_sub_devices = create_sub_devices
     choose(look(platform(POCL, "PoCL 3.0", divisible)), "cpu/2#1@2,cpu/2#0", monkeypatch)
     assert calls == [[cl.device_partition_property.EQUALLY, 5]]
+
+
+# what can be told without loading OpenCL
+
+
+ALONE = """
+import json, sys
+import manycl
+from manycl.drivers.choice import open_devices
+from manycl.drivers.survey import processor_alone, survey
+with manycl.Queue({selection!r}) as queue:
+    loaded = sorted({{"pyopencl", "pytools"}} & set(sys.modules))
+    found = queue.session.machine.devices[0]
+alone, whole = processor_alone(), survey()
+print(json.dumps({{
+    "loaded": loaded,
+    "same": alone is not None and alone.roots[0].device == whole.roots[0].device,
+    "all": [r.device.name for r in whole.roots if not r.why_not],
+    "found": [found.name, found.platform],
+}}))
+"""
+
+
+@pytest.mark.parametrize("selection", ["all", "cpu", "cpu0", "native", "cpu/2", "cpu@2"])
+def test_the_processor_is_opened_without_opencls_libraries(selection: str, tmp_path: Path) -> None:
+    found = python(ALONE.format(selection=selection), tmp_path, OCL_ICD_VENDORS=None, POCL_DEVICES=None)
+    if found["all"] == ["cpu0"] and shutil.which("nvidia-smi") is None:
+        assert found["loaded"] == []
+        assert found["same"]
+    assert found["found"] == ["cpu0.0" if "/" in selection else "cpu0", "native"]
+
+
+@pytest.mark.parametrize("variable", ["OCL_ICD_VENDORS", "POCL_DEVICES", "OPENCL_VENDOR_PATH"])
+def test_where_a_variable_may_add_devices_all_are_asked(variable: str, tmp_path: Path) -> None:
+    environment = {"OCL_ICD_VENDORS": None, variable: "pthread" if variable == "POCL_DEVICES" else str(tmp_path)}
+    found = python(ALONE.format(selection="all"), tmp_path, **environment)
+    assert "pyopencl" in found["loaded"]
+    assert found["found"] == ["cpu0", "native"]
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """PyOpenCL's folder of libraries, with no driver but PyPI's, on a system that has none."""
+    libraries = tmp_path / "pyopencl" / ".libs"
+    libraries.mkdir(parents=True)
+    for name in ("libOpenCL-1.so.1", "pocl.icd", "oclgrind.icd"):
+        (libraries / name).touch()
+    spec = SimpleNamespace(origin=str(libraries.parent / "__init__.py"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
+    monkeypatch.setattr(icd, "_SYSTEM_ICDS", str(tmp_path / "vendors"))
+    monkeypatch.setattr(icd, "nvidia_library", lambda: "")
+    for name in icd._CHANGING:
+        monkeypatch.delenv(name, raising=False)
+    return libraries
+
+
+def test_only_pypis_drivers_show_nothing_but_processors(wheel: Path) -> None:
+    assert icd.only_processors()
+
+
+def test_any_other_driver_may_show_more(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (wheel / "cuda.icd").touch()
+    assert not icd.only_processors()
+    (wheel / "cuda.icd").unlink()
+    (tmp_path / "vendors").mkdir()
+    assert icd.only_processors()
+    (tmp_path / "vendors" / "mesa.icd").touch()
+    assert not icd.only_processors()
+    (tmp_path / "vendors" / "mesa.icd").unlink()
+    monkeypatch.setattr(icd, "nvidia_library", lambda: "libnvidia-opencl.so.1")
+    assert not icd.only_processors()
+
+
+def test_another_loader_may_look_elsewhere(wheel: Path) -> None:
+    (wheel / "libOpenCL-1.so.1").unlink()
+    assert not icd.only_processors()

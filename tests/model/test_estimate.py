@@ -84,6 +84,27 @@ def test_counted_operations_replace_the_assumption_and_narrow_the_bar() -> None:
     assert "measured" in second.source
 
 
+def test_on_native_devices_neighbours_at_the_same_or_the_next_element_are_one_operation() -> None:
+    native = replace(SLOW, platform="native", clock=1e9, flops=4 * 16e9, launch_overhead=0.0)
+    near = Work(1 << 20, 1 << 14, operations={"load.global": 1e9, "float.add": 1e9}, exact=True)
+    apart = replace(near, scattered=1e9)
+    assert prior(near, native).seconds == pytest.approx(1e9 * (0.5 + 0.75) / (4 * 16e9))
+    assert prior(replace(near, shared=1e9), native).seconds == pytest.approx(1e9 * 0.5 / (4 * 16e9))
+    assert prior(apart, native).seconds == pytest.approx(prior(near, native).seconds + 1e9 * 1.25 / (4 * 1e9))
+    assert prior(apart, SLOW).seconds == prior(near, SLOW).seconds  # where nobody makes vectors
+    slower = replace(native, flops=4 * 4e9)  # shorter vectors: only what is in them takes longer
+    assert prior(apart, slower).seconds - prior(near, slower).seconds == pytest.approx(1e9 * 1.25 / (4 * 1e9))
+
+
+def test_what_lies_in_the_caches_of_a_native_device_comes_faster() -> None:
+    native = replace(SLOW, platform="native", launch_overhead=0.0)
+    small, large = (
+        Work(1 << 20, 1 << 14, operations={"float.add": 1.0}, global_bytes=n) for n in (4 << 20, 4 * (4 << 20))
+    )
+    assert prior(large, native).seconds == pytest.approx(8 * prior(small, native).seconds)
+    assert prior(large, SLOW).seconds - 1e-5 == pytest.approx(4 * (prior(small, SLOW).seconds - 1e-5))
+
+
 def test_prior_counts_a_buffer_per_direction() -> None:
     estimates = ModelEstimates(graph(launch(1, None, (0,), (0, 1)), buffers=(10**9, 10**8)), MACHINE)
     assert estimates.launch(0, 0) == pytest.approx(1e-5 + 2.1e9 / 1e10)

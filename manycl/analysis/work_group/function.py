@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from manycl.analysis.rewrite import apply_edits, unused_prefix
 from manycl.analysis.tree import Function, Unit
@@ -11,6 +10,7 @@ from manycl.analysis.work_group.blocking import register_tile
 from manycl.analysis.work_group.contexts import Contexts
 from manycl.analysis.work_group.emit import GroupEmitter
 from manycl.analysis.work_group.entry import GroupEntry, is_local
+from manycl.analysis.work_group.group_function import WorkGroupFunction
 from manycl.analysis.work_group.inline import inlined
 from manycl.analysis.work_group.parts import Cutter, ParallelRegion
 from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FUNCTIONS, Edit, Queries
@@ -18,8 +18,6 @@ from manycl.analysis.work_group.strides import best_dimension
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, variables
 from manycl.analysis.work_group.uniformity import Uniformity, no_recursion
 
-ENTRY = "manycl_entry"
-"""The name of the function in a shared object that runs work-groups."""
 _ANY_NUMBER = 1 << 30  # of work-items that nothing is kept of
 _OF_GROUPS = re.compile(r"get_(local|group|enqueued_local|num_groups)|(work_group_)?barrier|async_work|wait_group")
 _SPACES = ("__global", "global", "__local", "local", "__private", "private", "__generic", "generic")
@@ -27,21 +25,6 @@ _KEYWORDS = "".join(f"#define {name}\n" for name in (*_SPACES, "__kernel", "kern
     "#define __constant const\n#define constant const\n"
 )
 """A processor has one address space."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkGroupFunction:
-    """``source`` defines ``manycl_entry``, which runs work-groups of ``kernel``; or ``reason`` says why there is none.
-
-    ``sized``: the text is for launches whose work-groups have the size that was asked for. Others are for any: they do
-    not ask for their groups, and the sizes were chosen for them. ``defined``: functions that the text has of its own.
-    """
-
-    kernel: str
-    source: str
-    reason: str = ""
-    sized: bool = False
-    defined: frozenset[str] = frozenset()
 
 
 def work_group_function(

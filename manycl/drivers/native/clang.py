@@ -133,6 +133,14 @@ def _wheel() -> Path | None:
     return path if path.is_file() else None
 
 
+def wheel_version() -> str:
+    """``ziglang 0.17.1``, or "" where it is not known; from the name of the folder that pip made beside the package,
+    as reading what is in it takes as long as opening a device."""
+    wheel = _wheel()
+    names = [path.name for path in wheel.parent.parent.glob("ziglang-*.dist-info")] if wheel is not None else []
+    return names[0].removesuffix(".dist-info").replace("-", " ", 1) if len(names) == 1 else ""
+
+
 @functools.cache
 def _found(given: str) -> Clang:
     if given:

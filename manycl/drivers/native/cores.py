@@ -46,6 +46,13 @@ def clock() -> float:
     return float(found[1]) * 1e6 if found else 1e9
 
 
+def lanes() -> int:
+    """Values of 4 bytes in a vector."""
+    found = re.search(r"^flags\s*:(.+)$", _cpuinfo(), re.MULTILINE)
+    flags = found[1].split() if found else []
+    return 16 if "avx512f" in flags else 8 if "avx" in flags else 4
+
+
 def memory() -> int:
     """Bytes that this process may have."""
     most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

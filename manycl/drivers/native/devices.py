@@ -7,23 +7,26 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from manycl import flags
-from manycl.drivers.driver import Driver, DriverError, Found, Handle, Source
+from manycl.drivers.driver import Advice, Driver, DriverError, Found, Handle, Source
 from manycl.drivers.native import clang
 from manycl.drivers.native import cores as processor
 from manycl.drivers.native.compiled import ALIGNMENT, Compile, NativeProgram
 from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.native.elsewhere import Elsewhere
-from manycl.drivers.opencl import devices as opencl
-from manycl.drivers.opencl.devices import OpenCLHandle
-from manycl.machine import HOST, Device
+from manycl.interrupts import Uninterrupted
+from manycl.machine import HOST, NATIVE, Device
+
+if TYPE_CHECKING:  # loads OpenCL's libraries
+    from manycl.drivers.opencl.devices import OpenCLHandle
 
 INSTALL = "pip install ziglang"
+_MACHINES = ("x86_64", "aarch64")
 _RANK = -1  # before all that OpenCL shows: loops of work-items become vectors
-_OPERATIONS = 8  # a cycle and core: what plain kernels reach, vectorised
+_BANDWIDTH = 18e9  # bytes a second that a core moves
+_ENOUGH = 8  # cores that have all that a memory gives
 
 
 class NativeHandle:
@@ -65,7 +68,7 @@ class NativeHandle:
         def others() -> Sequence[OpenCLHandle] | None:
             whole = self.other()
             try:
-                return [cast(OpenCLHandle, one) for one in whole.divide(division)] if whole is not None else None
+                return [cast("OpenCLHandle", one) for one in whole.divide(division)] if whole is not None else None
             except DriverError:  # it has other cores: the whole of it will do
                 return [whole] * len(sizes) if whole is not None else None
 
@@ -90,9 +93,28 @@ class NativeHandle:
 
 def look(notes: list[str]) -> list[Found]:
     """The processor, where there is a compiler for it. Nothing is started for that."""
-    if not hasattr(os, "sched_getaffinity") or platform.machine() not in ("x86_64", "aarch64"):
+    if not hasattr(os, "sched_getaffinity") or platform.machine() not in _MACHINES:
         return []
     return [_found(_build, _other)] if clang.is_there() else []
+
+
+def advise(devices: Sequence[Device], chosen: Sequence[Device]) -> list[Advice]:
+    """As :attr:`manycl.drivers.kinds.Kind.advise`: why there is no native device, or none that can compile."""
+    if any(device.platform == NATIVE for device in devices):
+        try:
+            clang.find()
+        except DriverError as error:
+            words = f"nothing can be compiled for the native device, so all runs elsewhere: {error.message}"
+            return [Advice(words, error.hint or INSTALL)]
+        return []
+    why = "there is no native device, on which kernels run 2 to 90 times as fast as on PoCL: "
+    if not hasattr(os, "sched_getaffinity"):
+        return [Advice(f"{why}this is not Linux", "run it on Linux")]
+    if platform.machine() not in _MACHINES:
+        return [Advice(f"{why}native devices know no {platform.machine()} processors", "they know x86_64 and aarch64")]
+    if flags.clang():
+        return [Advice(f"{why}MANYCL_CLANG is {flags.clang()!r}, which is no program", f"name a clang, or {INSTALL}")]
+    return [Advice(f"{why}there is no compiler", f"{INSTALL}, or name a clang, 16 or newer, in MANYCL_CLANG")]
 
 
 def found_with(compile_source: Compile) -> Found:
@@ -111,9 +133,11 @@ def _build() -> Compile:
 
 def _other() -> OpenCLHandle | None:
     """The processor as OpenCL shows it best."""
+    with Uninterrupted():  # extension modules cannot be imported again once that was interrupted
+        from manycl.drivers.opencl import devices as opencl
     found = [one for one in opencl.look([]) if one.device.kind == "cpu" and not one.device.simulator]
     handle = min(found, key=lambda one: one.rank).handle if found else None
-    return handle if isinstance(handle, OpenCLHandle) else None
+    return handle if isinstance(handle, opencl.OpenCLHandle) else None
 
 
 def _found(compiler: Callable[[], Compile], other: Callable[[], OpenCLHandle | None]) -> Found:
@@ -123,19 +147,19 @@ def _found(compiler: Callable[[], Compile], other: Callable[[], OpenCLHandle | N
         name="",
         kind="cpu",
         model=processor.model(),
-        platform="native",
+        platform=NATIVE,
         driver=_version(),
         memory=HOST,
         compute_units=units,
         clock=clock,
-        flops=units * clock * _OPERATIONS,
-        bandwidth=10e9 * units,
+        flops=units * clock * processor.lanes(),
+        bandwidth=_BANDWIDTH * min(units, _ENOUGH),
         global_memory=memory,
         max_allocation=memory,
         local_memory=256 << 10,
         alignment=ALIGNMENT,
         max_work_group=4096,
-        launch_overhead=3e-6,
+        launch_overhead=5e-6,
     )
     return Found(device, NativeHandle(cores, compiler, other), _RANK)
 
@@ -143,7 +167,4 @@ def _found(compiler: Callable[[], Compile], other: Callable[[], OpenCLHandle | N
 def _version() -> str:
     if flags.clang():
         return flags.clang()
-    try:
-        return f"ziglang {version('ziglang')}"
-    except PackageNotFoundError:
-        return ""
+    return clang.wheel_version()

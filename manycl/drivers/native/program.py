@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from manycl.analysis import service
 from manycl.analysis.facts import ArgumentFacts, ProgramFacts
 from manycl.analysis.options import remaining_options
+from manycl.analysis.work_group.group_function import ENTRY, WorkGroupFunction
 from manycl.drivers.driver import BuildError, DriverError, Source
 from manycl.drivers.native import clang
 from manycl.drivers.native.blocks import tiles_of
@@ -18,9 +18,6 @@ from manycl.drivers.native.compiling import compile_kernels
 from manycl.drivers.native.elsewhere import NotNativeError
 from manycl.errors import SourceError
 from manycl.machine import Device
-
-if TYPE_CHECKING:  # it is made in another process, or was kept
-    from manycl.analysis.work_group.function import WorkGroupFunction
 
 MOST_ITEMS = 4096
 """Work-items of a work-group: what each keeps between barriers lies on the stack of the thread that runs it."""
@@ -109,8 +106,6 @@ class CompiledKernel:
                 raise
 
     def _compile(self, local_size: tuple[int, int, int], dims: int, wide: bool) -> NativeEntry:
-        from manycl.analysis.work_group.function import ENTRY  # not loaded before a kernel is compiled
-
         key: tuple[object, ...] = local_size, wide
         function = self.program.function(self.name, local_size, wide)
         if not function.sized:

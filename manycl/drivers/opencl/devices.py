@@ -45,6 +45,10 @@ class OpenCLHandle:
         return shares_host_memory(self.cl)
 
     def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
+        if _is_intels_processor(self.cl):
+            raise DriverError(
+                "Intel's runtime runs all parts on the same cores: it is one device; the native device has parts"
+            )
         kinds = cl.device_partition_property
         if len(division) == 1:
             how, count = [kinds.EQUALLY, self.compute_units // division[0]], division[0]
@@ -134,6 +138,12 @@ def _describe(device: Any, platform: Any) -> Found:
         simulator=simulator,
     )
     return Found(value, OpenCLHandle(device), _rank(value), device.vendor_id, _place(device))
+
+
+def _is_intels_processor(device: Any) -> bool:
+    with contextlib.suppress(cl.Error):
+        return bool(device.type & cl.device_type.CPU) and "intel" in device.platform.name.lower()
+    return False
 
 
 def _place(device: Any) -> tuple[int, ...]:

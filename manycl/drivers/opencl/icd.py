@@ -12,6 +12,7 @@ import atexit
 import contextlib
 import ctypes
 import importlib.metadata
+import importlib.util
 import os
 import shutil
 import tempfile
@@ -20,6 +21,9 @@ from functools import cache
 from pathlib import Path
 
 _SYSTEM_ICDS = "/etc/OpenCL/vendors"
+_CHANGING = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES", "POCL_DEVICES")
+"""Variables that change what loaders and drivers show."""
+_PYPI_ICDS = {"pocl.icd", "oclgrind.icd"}
 _INTEL = "libintelocl.so"
 _NVIDIA = "libnvidia-opencl.so.1"
 _NVIDIA_FOLDERS = (
@@ -44,6 +48,11 @@ class CacheWarning(UserWarning):
     """Compiled kernels cannot be kept; everything else goes on."""
 
 
+def vendors_are_set() -> bool:
+    """Whether OCL_ICD_VENDORS says which drivers there are."""
+    return "OCL_ICD_VENDORS" in os.environ
+
+
 @cache
 def prepare() -> None:
     """Point the loader at every driver that is here. Idempotent; too late after the first platform query."""
@@ -66,6 +75,21 @@ def prepare() -> None:
     for name, text in {**system, **found}.items():
         (folder / name).write_text(f"{text}\n", encoding="utf-8")
     os.environ["OCL_ICD_VENDORS"] = str(folder)
+
+
+def only_processors() -> bool:
+    """Whether nothing but processors and simulators can be shown here, from what lies in folders: the loader is that of
+    PyOpenCL's wheel, which reads the system's ICD files and those beside it, there is none but PyPI's PoCL's and
+    Oclgrind's, and no variable says otherwise. Intel's wheel shows the processor."""
+    if any(name in os.environ for name in _CHANGING):
+        return False
+    spec = importlib.util.find_spec("pyopencl")  # imports nothing
+    if spec is None or spec.origin is None:
+        return False
+    beside = Path(spec.origin).parent / ".libs"
+    icds = {path.name for path in beside.glob("*.icd")}
+    ours = any(beside.glob("libOpenCL*")) and icds <= _PYPI_ICDS
+    return ours and not any(Path(_SYSTEM_ICDS).glob("*")) and not nvidia_library()
 
 
 def _usable_cache() -> None:
