@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from manycl.drivers.driver import Driver, DriverError, Event
-from manycl.graph.graph import BufferKey, Graph, HostTask, Version, ndrange
+from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Version, ndrange
 from manycl.machine import DeviceIndex, Machine
 from manycl.run.backend import Failed
 from manycl.trace import Event as TraceEvent
@@ -44,6 +44,7 @@ class RunRecord:
         self.begin = begin
         self.kernels: list[tuple[int, DeviceIndex, int, Event]] = []  # node, device, queue, event
         self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
+        self.together: dict[int, Launch] = {}  # what ran instead of a node, which is the last of several
         self.transfers: list[Transferred] = []
         self.hosts: list[tuple[int, float, float]] = []
         self.first: dict[int, float] = {}
@@ -138,7 +139,7 @@ class RunRecord:
         component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
         out: list[KernelEvent | TransferEvent | HostEvent] = []
         for node, device, queue, start, end in self.times():
-            task = graph.nodes[node]
+            task = self.together.get(node, graph.nodes[node])
             assert not isinstance(task, HostTask)
             sizes = ndrange(self.versions.get(node, task))
             out.append(
