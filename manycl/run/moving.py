@@ -32,11 +32,13 @@ DECIDING = 20e-6
 
 
 class _Moved:
-    """A launch whose shares may move. ``given``: whether all that it depends on has been given to devices."""
+    """A launch whose shares may move. ``is_ready``: whether all that it depends on has been given to devices;
+    ``thieves``: devices that have stolen."""
 
     def __init__(self, node: int, cells: Cells, stealing: Stealing) -> None:
         self.node, self.cells, self.stealing = node, cells, stealing
         self.is_ready = False
+        self.thieves: set[DeviceIndex] = set()
 
 
 class Share(NamedTuple):
@@ -136,17 +138,17 @@ class Following:
             for lane, line in self._lines.items():
                 if line and self._advance(lane, line, now, out):
                     waiting = True
-        if 0 in self._busy:
-            for moved in self._moved:
-                if moved.stealing.left and self._is_open(moved):
-                    self._steal(moved, now, out)
+        for moved in self._moved:
+            if moved.stealing.left and self._is_open(moved):
+                self._steal(moved, now, out)
         return out
 
     def _steal(self, moved: _Moved, now: float, out: list[Assigned]) -> None:
-        """Devices that have nothing to do take packets of a launch."""
-        for stock in moved.cells.stocks:
-            if not self._busy[stock.device]:
-                self._take(moved, (stock.device, stock.queue), now, None, out)
+        """Devices that have nothing to do take packets of a launch, and go on with what they have stolen of it."""
+        for device, queue, _, _ in moved.cells.stocks:
+            if not self._busy[device] or (device in moved.thieves and moved.stealing.has_own(device)):
+                while self._take(moved, (device, queue), now, None, out):
+                    pass
 
     def _advance(self, lane: Lane, line: deque[int | _Moved], now: float, out: list[Assigned]) -> bool:
         """Give a queue what may be given; whether it waits for what is not given yet."""
@@ -205,6 +207,7 @@ class Following:
         self._ran[moved.node, device] += sum(moved.cells.groups[taken.first : taken.last])
         if taken.stolen is not None:
             self.stolen.append(taken)
+            moved.thieves.add(device)
         task = moved.cells.launch(taken.first, taken.last)
         out.append(Assigned(cells[-1], device, queue, True, 0.0, cells, task))
         return True
