@@ -172,6 +172,25 @@ def test_the_trace_tells_packets_with_their_work_groups(played: list[Moving]) ->
         assert groups == len(KERNELS) * ITEMS
 
 
+def test_a_plan_is_kept_with_the_shares_as_they_have_become(run: MovingChain) -> None:
+    result = run.queue.session.run(run.graph, run.plan([[3, GROUPS]] * len(KERNELS), range(len(KERNELS))))
+    kept = result.settled
+    assert kept is not None
+    assert kept.movable == ()
+    ran: dict[tuple[int, str], int] = {}
+    for e in result.trace.events:
+        if isinstance(e, KernelEvent) and e.role == "range":
+            ran[e.node, e.device] = ran.get((e.node, e.device), 0) + e.groups
+    for node in range(len(KERNELS)):
+        mine = sorted((a for a in kept.assignments if a.node == node), key=lambda a: a.first)
+        assert [a.first for a in mine] == [sum(a.groups for a in mine[:i]) for i in range(len(mine))]
+        assert {(node, kept.devices[a.device]): a.groups for a in mine} == {
+            k: g for k, g in ran.items() if k[0] == node
+        }
+    again = run.queue.session.run(run.graph, kept)
+    assert again.script is not None, "it is played without deciding anything"
+
+
 class TenthOfASecond(Wrapped):
     """Every kernel takes a tenth of a second, everywhere."""
 
