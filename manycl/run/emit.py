@@ -129,14 +129,21 @@ class Emitter(Copies):
         after: list[int] = []
         told: set[int | None] = set()
         heard: set[int] = set()
-        is_due = True
         if self.far:
             is_due = self._is_due(node, lane)
             if not is_due and not self._is_held(lane):  # from here on the queue waits
                 turn = self._turn.get(lane, 0)
                 for following in self._lines[lane][turn : turn + LOOK_AHEAD]:
                     self._look_ahead(following, lane)
-        self._bring_all(node, task, lane, is_due, after, told, heard)
+            self._bring_all(node, task, lane, is_due, after, told, heard)
+        else:  # in one memory nothing comes by a transfer
+            masks, valid, needs = self.masks, self._valid, self._needs
+            for key in task.reads:
+                if key not in masks:
+                    needs[key] = valid.get(key, 0)
+            for key in task.writes:
+                if key not in masks and key not in task.reads and key not in task.overwrites:
+                    needs[key] = valid.get(key, 0)
         self._emit(step, after, told, heard, watched)
         for key in task.writes:
             self._write(key, memory, node)

@@ -314,7 +314,7 @@ class Executor:
         if not isinstance(task, Launch):
             return self._give_within(run, task, command, uploads)
         launch, lanes = task, self.lanes[command.device]
-        node, device, queue, after = command[:4]
+        node, device, queue, after, _, _, _ = command
         chosen: Launch | Version = launch
         if launch.versions:
             chosen = run.record.versions[node] = self.programs.version(launch, device)
