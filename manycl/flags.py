@@ -60,6 +60,12 @@ def bounds() -> bool:
     return _one_of("MANYCL_BOUNDS", {"on": True, "off": False}, "on")
 
 
+def deterministic() -> bool:
+    """MANYCL_DETERMINISTIC: 1 keeps shares of launches where plans have them, so that devices that are not alike give
+    the same last bits in every run (default: 0)."""
+    return _one_of("MANYCL_DETERMINISTIC", {"1": True, "0": False}, "0")
+
+
 def stand_in() -> bool:
     """MANYCL: 1 gives programs that import PyOpenCL one that runs on manycl (default: 0); ``manycl exec`` sets it, with
     the folder that makes Python look at it."""
@@ -127,7 +133,7 @@ def completing() -> str:
     return line.encode()[: int(point)].decode(errors="ignore") if point.isdigit() else line
 
 
-_READ = (debug, zero_copy, bounds, device_memory, learning, stand_in, real_platforms, threads)
+_READ = (debug, zero_copy, bounds, deterministic, device_memory, learning, stand_in, real_platforms, threads)
 
 
 def check() -> None:

@@ -33,6 +33,7 @@ from manycl.run.backend import (
     Run,
     Upload,
     lane_of,
+    nodes_of,
 )
 from manycl.run.limits import stores
 from manycl.trace import Event
@@ -339,7 +340,8 @@ class ChaosBackend:
 
     def _fails(self, command: Queued, place: tuple[int, int]) -> bool:
         """By itself, with its device, or for what it waits for or comes behind."""
-        if command.token in self._fail or command.token in self.faults.fail:
+        tokens = nodes_of(command) if isinstance(command, (Run, HostCall)) else (command.token,)
+        if not self._fail.isdisjoint(tokens) or not self.faults.fail.isdisjoint(tokens):
             return True
         if place[0] in self.faults.dies and self._step >= self.faults.dies[place[0]]:
             return True
@@ -352,8 +354,8 @@ class ChaosBackend:
         rubbish = f"rubbish of {command.token} in run {self._run}"
         if isinstance(command, (Run, HostCall)):
             held = self._memory_of(command)
-            for key in self._graph.nodes[command.token].writes:
-                held[key] = rubbish
+            for node in nodes_of(command):
+                held.update(dict.fromkeys(self._graph.nodes[node].writes, rubbish))
         elif isinstance(command, Copy):
             self._at(command.device, command.target)[command.buffer] = rubbish
         else:
@@ -373,7 +375,8 @@ class ChaosBackend:
 
     def _read(self, command: Queued) -> dict[int, Value]:
         if isinstance(command, (Run, HostCall)):
-            return seen_by(self._graph, command.token, self._memory_of(command))
+            held = self._memory_of(command)
+            return {node: seen_by(self._graph, node, held) for node in nodes_of(command)}
         if isinstance(command, Upload):
             return {command.buffer: self.values[command.source].get(command.buffer)}
         source = command.source if isinstance(command, Copy) else command.store
@@ -382,10 +385,12 @@ class ChaosBackend:
     def _write(self, command: Queued, seen: dict[int, Value]) -> None:
         if isinstance(command, (Run, HostCall)):
             held = self._memory_of(command)
-            for key in self._graph.nodes[command.token].writes:
-                held[key] = left_by(self._graph, command.token, key, seen, held.get(key))
-            device = command.device if isinstance(command, Run) else ON_HOST
-            self.record.ran.append((command.token, device))
+            for node in nodes_of(command):
+                inputs = seen[node]
+                assert isinstance(inputs, dict)
+                for key in self._graph.nodes[node].writes:
+                    held[key] = left_by(self._graph, node, key, inputs, held.get(key))
+                self.record.ran.append((node, command.device if isinstance(command, Run) else ON_HOST))
             return
         if isinstance(command, Copy):
             self._at(command.device, command.target)[command.buffer] = seen[command.buffer]

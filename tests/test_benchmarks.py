@@ -19,6 +19,7 @@ KEYS = {
     "split": {"equal_speedup", "pair_speedup", "halo_only", "decide_us", "spill_ratio"},
     "regions": {"region_us", "first_region_us", "lowered_ms", "lowered_again_ms", "launches", "pieces", "touched"},
     "load": {"import_s", "spec_1000_s"},
+    "hop": {"over_oracle_worst_percent", "static_worst_percent", "stealing_cost_percent", "decide_us"},
     "overlap": {"overlapping_geomean", "whole_geomean", "unforeseen_geomean", "least"},
     "transfers": {"skipped"},
     "drivers": {
@@ -114,6 +115,9 @@ def test_prints_one_json_object(name: str) -> None:
     if name == "first_guesses":
         assert figures["native_kernels"] == figures["pocl_kernels"] == 3
         assert all(row["guess_s"] > 0.0 < row["cpu_s"] for row in figures["kernels"])
+    if name == "hop":  # simulated: the same everywhere
+        assert figures["over_oracle_worst_percent"] < 8 < 50 < figures["static_worst_percent"]
+        assert 0.0 < figures["stealing_cost_percent"] < 4
     if name == "adaptive":  # how far it has come, where standard error is no terminal either
         assert "cpu/2 AESEncrypt: " in done.stderr
 

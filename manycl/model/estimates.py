@@ -32,6 +32,10 @@ class Estimates(ABC):
         None: affine in their number (``Problem.range_seconds``)."""
         return None
 
+    def together(self, nodes: Sequence[int], device: DeviceIndex) -> float:
+        """Seconds of some ranges of a launch, which follow one another, as one: those of all of them."""
+        return sum(self.launch(node, device) for node in nodes)
+
     def version(self, node: int, device: DeviceIndex) -> int:
         """Which of the launch's versions (index) the time of :meth:`launch` is for: its own."""
         return 0

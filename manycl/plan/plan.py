@@ -77,7 +77,8 @@ class Plan:
     """Assignments in dispatch order: on each (device, queue) they run in this order, and no node stands before one that
     it depends on. ``makespan`` is predicted, in seconds: estimated by the policy or, of a plan that was ``foreseen``,
     what the engine takes on the simulated machine (``run/foresee.py``); ``events`` are what it does then, transfers
-    among them (an estimate has none).
+    among them (an estimate has none). ``movable``: nodes whose ranges are shares that may move from device to device
+    while they run.
     """
 
     assignments: tuple[Assignment, ...]
@@ -87,6 +88,7 @@ class Plan:
     events: tuple[Event, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
     foreseen: bool = False
+    movable: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         there: dict[str, set[int]] = {}
@@ -122,6 +124,7 @@ class Plan:
                 "assignments": [_fields(a) for a in self.assignments],
                 "details": self.details,
                 **({"foreseen": True} if self.foreseen else {}),
+                **({"movable": list(self.movable)} if self.movable else {}),
             },
             indent=1,
         )
@@ -139,6 +142,7 @@ class Plan:
                 makespan=data["makespan"],
                 details=data["details"],
                 foreseen=data.get("foreseen", False),
+                movable=tuple(data.get("movable", ())),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise PolicyError(f"not a plan: {error}") from None

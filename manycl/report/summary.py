@@ -13,6 +13,7 @@ from manycl.report.divided import spans as node_spans
 from manycl.report.intervals import quotient, union_length
 from manycl.report.memory import LimitedDevice, limited, limited_rows
 from manycl.report.missed import MissedPlan, missed_lines, missed_plan
+from manycl.report.moving_shares import MovingShares, moving_lines, moving_shares
 from manycl.report.path import longest_path
 from manycl.report.undivided import UndividedKernel, undivided, undivided_lines, unforeseen
 from manycl.report.words import between, count, nbytes, percent, printable, rate, seconds
@@ -75,8 +76,9 @@ class Summary:
     kernels that ran in ranges of work-groups; ``planned``: what the plan of a run had foreseen of each kernel, and of
     the run; ``memory``: devices that did not hold all that they needed; ``undivided``: kernels that could not run in
     ranges; ``unforeseen``: what failed that the run went on without; ``postponed``: whether kernels may be divided was
-    not looked at; ``compiled``: seconds beside the makespan in which devices only compiled kernels; ``missed``: why it
-    took another time than planned."""
+    not looked at; ``moving``: kernels of which it was decided whether their shares move while they run; ``compiled``:
+    seconds beside the makespan in which devices only compiled kernels; ``missed``: why it took another time than
+    planned."""
 
     application: str
     policy: str
@@ -96,6 +98,7 @@ class Summary:
     undivided: tuple[UndividedKernel, ...] = ()
     unforeseen: tuple[str, ...] = ()
     postponed: bool = False
+    moving: tuple[MovingShares, ...] = ()
     compiled: float = 0.0
     missed: MissedPlan | None = None
 
@@ -150,6 +153,7 @@ def summarise(trace: Trace) -> Summary:
         undivided=undivided(trace),
         unforeseen=unforeseen(trace),
         postponed=trace.details.get("postponed") is True,
+        moving=moving_shares(trace),
         compiled=trace.details.get("compiled", 0.0),
         missed=missed_plan(trace),
     )
@@ -189,7 +193,7 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield _cut(printable(f"FAILED: {' '.join(failure.split())}"), 3 * _WIDTH)
     for failed in summary.unforeseen[:_MOST_FAILURES]:
         yield _cut(printable(f"went on without: {' '.join(failed.split())}"), 3 * _WIDTH)
-    for part in (_devices, _links, _memory, _divided, _undivided, _planned, _missed, _path):
+    for part in (_devices, _links, _memory, _divided, _moving, _undivided, _planned, _missed, _path):
         yield from part(summary)
 
 
@@ -222,6 +226,12 @@ def _divided(summary: Summary) -> Iterator[str]:
         yield ""
         head = ("divided", "launches", "merging", "", "")
         yield from table(head, divided_rows(summary.divided[:_MOST_KERNELS]))
+
+
+def _moving(summary: Summary) -> Iterator[str]:
+    if summary.moving:
+        yield ""
+        yield from (_cut(line, 3 * _WIDTH) for line in moving_lines(summary.moving, _MOST_KERNELS))
 
 
 def _undivided(summary: Summary) -> Iterator[str]:

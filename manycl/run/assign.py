@@ -6,10 +6,10 @@ from bisect import insort
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from manycl.errors import ManyclError, PolicyError
-from manycl.graph.graph import BufferKey, HostTask
+from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy
@@ -22,13 +22,29 @@ from manycl.unforeseen import told
 
 class Assigned(NamedTuple):
     """A node may be enqueued. ``watched``: the assigner must hear when it is complete. ``seconds``: what it is foreseen
-    to take (0: nothing is)."""
+    to take (0: nothing is). ``cells``: all of these nodes run, the last of which is ``node``, as one ``task``."""
 
     node: int
     device: DeviceIndex
     queue: int
     watched: bool
     seconds: float = 0.0
+    cells: tuple[int, ...] = ()
+    task: Launch | None = None
+
+
+class Assigner(Protocol):
+    """Who decides while a run goes on. ``queues`` by device: how many of them it uses."""
+
+    queues: tuple[int, ...]
+    decisions: list[DecisionEvent]
+
+    def start(self, now: float) -> list[Assigned]:
+        """What may be enqueued when the run begins."""
+
+    def completed(self, nodes: list[int], now: float, valid: Mapping[BufferKey, int]) -> list[Assigned]:
+        """What may be enqueued when nodes have turned out to be complete. ``valid``: where buffers are, as masks of
+        memories, as far as it is decided."""
 
 
 @dataclass(slots=True)

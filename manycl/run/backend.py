@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from manycl.graph.graph import BufferKey, Graph, Piece
+from manycl.graph.graph import BufferKey, Graph, Launch, Piece
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST
 from manycl.trace import Event
@@ -37,13 +37,16 @@ TINY = 1 << 14
 
 
 class Run(NamedTuple):
-    """Run node ``token`` on a device."""
+    """Run node ``token`` on a device; or, as the one launch ``task``, all of the nodes ``cells``, of which the last is
+    ``token``."""
 
     token: int
     device: DeviceIndex
     queue: int
     after: Sequence[int]
     notify: bool
+    cells: tuple[int, ...] = ()
+    task: Launch | None = None
 
 
 class Upload(NamedTuple):
@@ -134,6 +137,11 @@ Lane = tuple[DeviceIndex, int]
 
 def lane_of(command: Queued) -> Lane:
     return (ON_HOST, 0) if isinstance(command, HostCall) else (command.device, command.queue)
+
+
+def nodes_of(command: Run | HostCall) -> tuple[int, ...]:
+    """The nodes that a command runs."""
+    return command.cells if isinstance(command, Run) and command.cells else (command.token,)
 
 
 class Done(NamedTuple):

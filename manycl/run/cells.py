@@ -1,8 +1,24 @@
-"""A share of a launch that may move while it runs, cut into cells. Pure."""
+"""Shares of launches that may move while they run, cut into cells: ranges like any other."""
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
+from manycl.graph.access import clash
+from manycl.graph.division import Division, divide
+from manycl.graph.graph import BufferKey, Launch
+from manycl.graph.reduction import Reduction
+from manycl.group_range import GroupRange
+from manycl.plan.plan import Plan
+from manycl.plan.problem import Problem
+from manycl.run.declared import Declared
+from manycl.run.drafts import StepDraft
+from manycl.run.ranges import launches_of
+from manycl.run.steps import RANGE, Cells, Stock
 
 MOST = 64
 """Cells of a launch: cutting its buffers along them takes some tenth of a millisecond a cell."""
@@ -11,6 +27,26 @@ PART = 3
 end, …"""
 FINEST = 300
 """… but no less than this part of the launch, as long as all of it counts: a part of a percent decides nothing."""
+
+
+def in_cells(plan: Plan) -> Plan:
+    """The ranges of launches whose shares may move (``Plan.movable``), cut."""
+    movable = frozenset(plan.movable)
+    shares = Counter(a.node for a in plan.assignments if a.node in movable)
+    total = Counter[int]()
+    for a in plan.assignments:
+        total[a.node] += a.groups
+    out = []
+    for a in plan.assignments:
+        if a.node not in movable or not a.is_range:
+            out.append(a)
+            continue
+        sizes = cut(a.groups, max(1, MOST // shares[a.node]), -(-total[a.node] // FINEST))
+        each = (a.end - a.start) / a.groups
+        for low, high in pairwise((0, *accumulate(sizes))):
+            start, end = a.start + each * low, a.start + each * high
+            out.append(a._replace(first=a.first + low, groups=high - low, start=start, end=end))
+    return replace(plan, assignments=tuple(out), events=())
 
 
 def cut(groups: int, most: int, least: int) -> list[int]:
@@ -35,3 +71,44 @@ def cut(groups: int, most: int, least: int) -> list[int]:
         halves[place][at : at + 1] = [size - size // 2, size // 2]
         heapq.heapreplace(largest, (-max(halves[place]), place))
     return [size for cells in halves for size in cells]
+
+
+def cells_of(
+    problem: Problem, node: int, drafts: Sequence[StepDraft], tokens: Sequence[int], sizes: Mapping[BufferKey, int]
+) -> Cells | None:
+    """The cells of a node of which these are the steps, in drafts and by token; None where its shares may not move: a
+    device has several, or what devices write would have to be put together."""
+    launch, ordered = problem.graph.nodes[node], sorted(zip(drafts, tokens, strict=True), key=lambda c: c[0].step.first)
+    steps = [d.step for d, _ in ordered]
+    if not isinstance(launch, Launch) or any(s.role != RANGE or s.method != Reduction.NONE.words() for s in steps):
+        return None
+    if any(d.windows for d, _ in ordered):
+        return None
+    if problem.machine.memories > 1:  # each cell may run in any memory
+        found, apart = [d.access for d, _ in ordered], range(len(ordered))
+        if any(clash(key, found, apart) for key in launch.writes):
+            return None
+    stocks: list[Stock] = []
+    for number, (d, _) in enumerate(ordered):
+        if stocks and stocks[-1][:2] == (d.device, d.queue):
+            stocks[-1] = stocks[-1]._replace(last=number + 1)
+        else:
+            stocks.append(Stock(d.device, d.queue, number, number + 1))
+    if len({s.device for s in stocks}) < len(stocks) or len(stocks) < 2:
+        return None
+    dimension = steps[0].dimension
+    assert dimension is not None
+    division = _division(problem, node, launch, dimension, sizes)
+    before = (0, *accumulate(s.groups for s in steps))
+
+    def of(first: int, last: int) -> Launch:
+        groups = GroupRange(dimension, before[first], before[last] - before[first])
+        return launches_of(division).range(groups, {})
+
+    return Cells(tuple(t for _, t in ordered), tuple(s.groups for s in steps), tuple(stocks), of)
+
+
+def _division(problem: Problem, node: int, launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> Division:
+    if not launch.program.source and (split := problem.splits.get(node)) is not None:
+        return Declared(launch, split, sizes)
+    return divide(launch, dimension, sizes)

@@ -10,10 +10,11 @@ from heapq import heappush
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import DynamicPolicy
-from manycl.run.assign import Ask, Assigned
-from manycl.run.backend import Command, Copy, Download, Evict, Failed, HostCall, Lane, Report, Run, lane_of
+from manycl.run.assign import Ask, Assigned, Assigner
+from manycl.run.backend import Command, Copy, Download, Evict, Failed, HostCall, Lane, Report, Run, lane_of, nodes_of
 from manycl.run.coherence import Directory
 from manycl.run.compiler import emitting
+from manycl.run.emit import Emitter
 from manycl.run.emit_copies import Subject
 from manycl.run.playback import Playback, leave
 from manycl.run.script import Script
@@ -22,18 +23,10 @@ from manycl.run.script import Script
 class Dynamic(Playback):
     """A script that grows."""
 
-    def __init__(self, subject: Subject, policy: DynamicPolicy, directory: Directory) -> None:
-        problem = subject.problem
-        lowered = subject.lowered
-
-        def fits(step: int, device: DeviceIndex) -> bool:
-            """Devices hold whole buffers, whatever pieces a step touches."""
-            return problem.fits(lowered.step(step).node, device)
-
-        self._assigner = Ask(replace(problem, graph=lowered.graph), policy, directory.valid, fits)
-        self._emitter = emitting(subject, self._assigner.queues, None)
-        self._names = tuple(d.name for d in problem.machine.devices)
-        super().__init__(self._emitter.script(Plan((), "", self._names, 0.0)), directory)
+    def __init__(self, subject: Subject, assigner: Assigner, emitter: Emitter, directory: Directory) -> None:
+        self._assigner, self._emitter = assigner, emitter
+        self._names = tuple(d.name for d in subject.problem.machine.devices)
+        super().__init__(emitter.script(Plan((), "", self._names, 0.0)), directory)
         self.decisions = self._assigner.decisions
         self._commands = self._emitter.commands
         self._frees: dict[int, list[int]] = {}
@@ -42,7 +35,20 @@ class Dynamic(Playback):
         self._complete: set[int] = set()
         self._is_heard: set[int] = set()
         self._moving: set[int] = set()  # transfers that will be reported
+        self._decided: set[int] = set()  # nodes of which it is decided who runs them
         self._valid = ChainMap(self._emitter.masks, directory.valid)
+
+    @staticmethod
+    def of(subject: Subject, policy: DynamicPolicy, directory: Directory) -> Dynamic:
+        """Who plays what a dynamic policy decides."""
+        problem, lowered = subject.problem, subject.lowered
+
+        def fits(step: int, device: DeviceIndex) -> bool:
+            """Devices hold whole buffers, whatever pieces a step touches."""
+            return problem.fits(lowered.step(step).node, device)
+
+        assigner = Ask(replace(problem, graph=lowered.graph), policy, directory.valid, fits)
+        return Dynamic(subject, assigner, emitting(subject, assigner.queues, None), directory)
 
     def written(self) -> Script:
         return self._emitter.script(self.plan(""))
@@ -100,18 +106,22 @@ class Dynamic(Playback):
         """Compile what was decided."""
         emitter = self._emitter
         steps = [Assignment(a.node, a.device, a.queue, 0.0, a.seconds) for a in assigned]
-        emitter.give(steps)
+        if emitter.far:  # in one memory nothing comes before its turn
+            emitter.give(
+                [s._replace(node=n) for s, a in zip(steps, assigned, strict=True) for n in a.cells or (a.node,)]
+            )
         first, last = len(emitter.commands), {(a.device, a.queue): a.node for a in assigned}
         for step, a in zip(steps, assigned, strict=True):
-            emitter.add(step, a.watched or last[a.device, a.queue] == a.node)
+            self._emit(step, a, a.watched or last[a.device, a.queue] == a.node)
+            self._decided.update(a.cells or (a.node,))
             self.issued.append(step._replace(end=0.0))
-        if assigned and len(self.issued) == len(self.graph):
+        if assigned and len(self._decided) == len(self.graph):
             emitter.finish()
         for index, command in enumerate(emitter.commands[first:], first):
             if isinstance(command, (Download, Copy)):
                 self._moving.add(command.token)
             elif isinstance(command, (Run, HostCall)):
-                self._nodes.setdefault(lane_of(command), deque()).append(command.token)
+                self._nodes.setdefault(lane_of(command), deque()).extend(nodes_of(command))
             behind = [b for b in emitter.enqueued.get(index, ()) if b in emitter.held]
             told = [t for t in emitter.heard.get(index, ()) if t not in self._is_heard]
             for b in behind:
@@ -122,6 +132,9 @@ class Dynamic(Playback):
             self._waits[index] = len(behind) + len(told)
             if not self._waits[index]:
                 heappush(self._ready, index)
+
+    def _emit(self, step: Assignment, assigned: Assigned, watched: bool) -> None:
+        self._emitter.add(step, watched)
 
     def _free(self, index: int) -> None:
         self._waits[index] -= 1
@@ -157,7 +170,7 @@ class Dynamic(Playback):
 
     def held_up(self) -> str:
         commands = [self._emitter.commands[i] for i, n in self._waits.items() if n]
-        waiting = [n for n in range(len(self.graph)) if n not in {a.node for a in self.issued}]
+        waiting = [n for n in range(len(self.graph)) if n not in self._decided]
         return (
             f"{len(self._complete)} of {len(self.graph)} nodes are complete; nobody has decided who runs {waiting[:5]};"
             f" {len(commands)} commands were not enqueued, first {commands[:1]}"

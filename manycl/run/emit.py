@@ -126,19 +126,45 @@ class Emitter(Copies):
     def _run(self, step: Assignment, task: DeviceTask, watched: bool) -> None:
         node, device, lane = step.node, step.device, (step.device, step.queue)
         memory = self._memory[device]
-        bit = 1 << memory
-        masks, valid, needs = self.masks, self._valid, self._needs
-        made = self._made if self.far else ()  # in one memory nothing comes by a transfer
         after: list[int] = []
         told: set[int | None] = set()
         heard: set[int] = set()
-        is_due = True
         if self.far:
             is_due = self._is_due(node, lane)
             if not is_due and not self._is_held(lane):  # from here on the queue waits
                 turn = self._turn.get(lane, 0)
                 for following in self._lines[lane][turn : turn + LOOK_AHEAD]:
                     self._look_ahead(following, lane)
+            self._bring_all(node, task, lane, is_due, after, told, heard)
+        else:  # in one memory nothing comes by a transfer
+            masks, valid, needs = self.masks, self._valid, self._needs
+            for key in task.reads:
+                if key not in masks:
+                    needs[key] = valid.get(key, 0)
+            for key in task.writes:
+                if key not in masks and key not in task.reads and key not in task.overwrites:
+                    needs[key] = valid.get(key, 0)
+        self._emit(step, after, told, heard, watched)
+        for key in task.writes:
+            self._write(key, memory, node)
+        if self.far:
+            self._turn[lane] = self._turn.get(lane, 0) + 1
+            self._hand_over(node, device, task.writes)
+
+    def _bring_all(
+        self,
+        node: int,
+        task: DeviceTask,
+        lane: Lane,
+        is_due: bool,
+        after: list[int],
+        told: set[int | None],
+        heard: set[int],
+    ) -> None:
+        """All that a node needs is to be valid in the memory of its queue's device."""
+        bit = 1 << self._memory[lane[0]]
+        masks, valid, needs = self.masks, self._valid, self._needs
+        made = self._made if self.far else ()  # in one memory nothing comes by a transfer
         for key in task.reads:
             mask = masks.get(key)
             if mask is None:
@@ -158,12 +184,6 @@ class Emitter(Copies):
                 continue
             if mask and (not mask & bit or key in made):
                 self._bring(key, lane, is_due, after, told, heard)
-        self._emit(step, after, told, heard, watched)
-        for key in task.writes:
-            self._write(key, memory, node)
-        if self.far:
-            self._turn[lane] = self._turn.get(lane, 0) + 1
-            self._hand_over(node, device, task.writes)
 
     def _emit(
         self,
@@ -195,20 +215,22 @@ class Emitter(Copies):
         self._lane[node] = lane
         self._newest[lane] = node
 
-    def _write(self, key: BufferKey, at: int, node: int) -> None:
-        """A buffer is valid in one place, where a node has written it."""
+    def _write(self, key: BufferKey, at: int, node: int, maker: int | None = None) -> None:
+        """A buffer is valid in one place, where a node has written it; ``maker``: by a command of another token."""
+        by = node if maker is None else maker
         if key in self._together:
             writers = self._writers.setdefault(key, [])
             if writers and writers[-1] in self._graph.predecessors[node]:  # else they write at the same time
                 writers.clear()
             if not writers:
                 self._arrived = {of: t for of, t in self._arrived.items() if of[0] != key}
-            writers.append(node)
+            if by not in writers:
+                writers.append(by)
             if (token := self._transfer_to(key, at)) is not None:
                 self._arrived[key, at] = token  # others, which write it too, still wait for it
         else:
-            self._writers[key] = [node]
-        self._made[key] = {at: node}
+            self._writers[key] = [by]
+        self._made[key] = {at: by}
         self.masks[key] = 1 << at
 
     def _call(self, node: int, task: HostTask) -> None:

@@ -20,6 +20,7 @@ from manycl.run.compiler import compiled
 from manycl.run.dynamic import Dynamic
 from manycl.run.emit_copies import Subject
 from manycl.run.lower import lower
+from manycl.run.moving import Moving
 from manycl.run.observers import Observer
 from manycl.run.overwritten import Overwritten, brought_to_be_overwritten
 from manycl.run.planning import Lowering, careful, decided
@@ -125,9 +126,11 @@ def _player(
     subject: Subject, policy: StaticPolicy | DynamicPolicy | Plan, plan: Plan | None, directory: Directory
 ) -> Playback:
     """Who plays a plan, or what a policy decides while it goes on."""
-    if plan is not None:
-        return Playback(compiled(subject, plan), directory)
-    return Dynamic(subject, cast("DynamicPolicy", policy), directory)
+    if plan is None:
+        return Dynamic.of(subject, cast("DynamicPolicy", policy), directory)
+    if subject.lowered.cells:
+        return Moving.following(subject, plan, directory)
+    return Playback(compiled(subject, plan), directory)
 
 
 def _play(playback: Playback, backend: Backend, name: str, observers: Sequence[Observer]) -> Result:
@@ -180,7 +183,7 @@ def _play(playback: Playback, backend: Backend, name: str, observers: Sequence[O
         record=record,
         decisions=tuple(playback.decisions),
         plan=playback.plan(name),
-        lowered=playback.script.lowered,
+        lowered=playback.ran,
         playback=playback,
     )
     if playback.failed is not None:

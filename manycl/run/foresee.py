@@ -57,6 +57,10 @@ class StepEstimates(Estimates):
         """Seconds of a range of work-groups."""
         return self._problem.range_seconds(step.node, device, step.groups)
 
+    def together(self, nodes: Sequence[int], device: DeviceIndex) -> float:
+        steps = [self._lowered.step(node) for node in nodes]
+        return self.range(steps[0]._replace(groups=sum(step.groups for step in steps)), device)
+
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         return self._problem.estimates.transfer(nbytes, source, target)
 

@@ -23,6 +23,7 @@ from manycl.graph.graph import Beside, BufferKey, Graph, Node
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
+from manycl.run.cells import cells_of, in_cells
 from manycl.run.coherence import Directory
 from manycl.run.cut import Cut, Order, Touches
 from manycl.run.drafts import StepDraft, draft_steps
@@ -30,7 +31,7 @@ from manycl.run.fit import fitted
 from manycl.run.overlap import in_turns, overlapped
 from manycl.run.passes import Pass, contracted
 from manycl.run.room import with_room
-from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Room, Step, state_of
+from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Cells, Lowered, Room, Step, state_of
 
 CHUNK = 8 << 20
 """Bytes of a piece, where data may go from one device's memory to another's: a part of it is on its way up while the
@@ -56,6 +57,8 @@ def lower(
     in_parts = problem.graph.parts or (directory.parts and not directory.parts.keys().isdisjoint(problem.graph.buffers))
     if not split and not in_parts:
         lowered = Lowered(problem.graph, plan)
+    elif split and plan is not None and plan.movable and not limits:
+        lowered = _Assembly(problem, in_cells(plan), directory, {}).result()
     elif split and plan is not None and not limits:
         parts = overlapped(problem, plan)
         lowered = in_turns(_Assembly(problem, parts.plan, directory, {}).result(), parts.turns)
@@ -161,7 +164,15 @@ class _Assembly:
             own=tuple(p for k in temporary for p in (k, *cut.cut.get(k, ()))),
             state=state_of(self.graph, self.directory),
             room=self._room(using),
+            cells=self._cells(of_node),
         )
+
+    def _cells(self, of_node: Sequence[Sequence[int]]) -> dict[int, Cells]:
+        """Of the launches whose shares may move."""
+        movable = self.plan.movable if self.plan is not None and not self.limits else ()
+        sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
+        found = ((n, cells_of(self.problem, n, self.drafts[n], of_node[n], sizes)) for n in movable)
+        return {node: cells for node, cells in found if cells is not None}
 
     def _rounds(self, alike: Mapping[int, Sequence[_OnPieces]]) -> Iterator[tuple[int, Sequence[_OnPieces]]]:
         """All steps in an order in which they might run, with their node, those together that run beside each other:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Set
 
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
-from manycl.run.backend import Copy, Download, Evict, Failed, HostCall, Lane, Run, Upload, lane_of
+from manycl.run.backend import Copy, Download, Evict, Failed, HostCall, Lane, Run, Upload, lane_of, nodes_of
 from manycl.run.places import PiecePlaces
 from manycl.run.script import Script
 
@@ -45,11 +45,12 @@ def left(
             if command.token in told:
                 outcome.moved(command)
         else:
-            is_known = index <= ended.get(lane_of(command), -1) and command.token not in spoilt
+            nodes = nodes_of(command)
+            is_known = index <= ended.get(lane_of(command), -1) and spoilt.isdisjoint(nodes)
             outcome.ran(command, is_known)
             begun.add(script.lowered.step(command.token).node)
             if is_known:
-                known.add(command.token)
+                known.update(nodes)
     # of a launch whose ranges have run in part, what the others would have written is neither old nor new
     steps = script.lowered.steps
     outcome.lose_all({step.node for token, step in enumerate(steps) if token not in known and step.node in begun})
@@ -61,7 +62,8 @@ def _spoilt(script: Script, given: Set[int], failed: Failed | None) -> set[int]:
     index, graph = script.index, script.lowered.graph
     if failed is None:
         return set()
-    spoilt, count = {failed.token}, len(graph)
+    command, count = script.commands[index[failed.token]], len(graph)
+    spoilt = {failed.token, *(command.cells if isinstance(command, Run) else ())}
     if failed.token >= count:  # a transfer: a driver that goes on has run all that was enqueued after it
         since = index[failed.token]
         spoilt.update(n for n in range(count) if index.get(n, -1) > since and index[n] in given)
@@ -113,7 +115,8 @@ class _Outcome:
             memory = self._memory[command.device]
             if self._places is not None:
                 homes = dict(self._places.homes(command.token, command.device))
-        for key in self._script.lowered.graph.nodes[command.token].writes:
+        nodes = self._script.lowered.graph.nodes
+        for key in [key for node in nodes_of(command) for key in nodes[node].writes]:
             self._gone.discard(key)
             if is_known:
                 self._masks[key] = 1 << homes.get(key, memory)

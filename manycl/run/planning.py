@@ -11,12 +11,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 
+from manycl import flags
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import Graph, HostTask
 from manycl.machine import DeviceIndex
+from manycl.plan.movable import with_moving_shares
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policies.in_order import InOrder
-from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy, KernelByKernel, StaticPolicy, is_static
+from manycl.plan.policy import (
+    Choice,
+    Component,
+    DeviceState,
+    DynamicPolicy,
+    KernelByKernel,
+    StaticPolicy,
+    is_static,
+    learns,
+)
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.coherence import Directory
@@ -59,6 +70,8 @@ def planned(problem: Problem, policy: Policy) -> Plan | None:
 def decided(problem: Problem, policy: Policy, directory: Directory, lowering: Lowering) -> tuple[Plan | None, Lowered]:
     """The plan, and its steps. Raises what ``planned`` and ``lowering`` raise."""
     plan = planned(problem, policy)
+    if plan is not None and plan is not policy and _is_own(policy) and not learns(policy):
+        plan = _moving(problem, plan)
     try:
         return plan, lowering(problem, plan, directory)
     except Exception as error:
@@ -72,6 +85,17 @@ def decided(problem: Problem, policy: Policy, directory: Directory, lowering: Lo
         if not isinstance(error, ManyclError):
             told(error, f"following a plan of {_name(policy)}")
         return whole, lowered
+
+
+def _moving(problem: Problem, plan: Plan) -> Plan:
+    """The plan, its shares free to move while they run where that pays."""
+    try:
+        return with_moving_shares(problem, plan, flags.deterministic()) if plan.is_split else plan
+    except Exception as error:
+        if isinstance(error, ManyclError):
+            raise
+        told(error, "finding out which shares may move")
+        return plan
 
 
 def otherwise(problem: Problem, policy: Policy, plan: Plan, error: Exception) -> Plan:

@@ -18,6 +18,7 @@ from manycl.run.backend import Command, Evict, Failed, HostCall, Report, lane_of
 from manycl.run.coherence import Directory
 from manycl.run.outcome import done, left
 from manycl.run.script import Script
+from manycl.run.steps import Lowered
 from manycl.trace import DecisionEvent
 
 
@@ -64,6 +65,20 @@ class Playback:
         return sum(
             bisect_right(self.script.lines[place], last) for place, last in done(self.script, self._heard).items()
         )
+
+    @property
+    def ran(self) -> Lowered:
+        """The steps, as they have run."""
+        return self.script.lowered
+
+    @property
+    def stolen(self) -> Mapping[str, float]:
+        """By kernel, the part of its work-groups that have run elsewhere than planned, where shares could move."""
+        return {}
+
+    def settled(self, plan: Plan | None) -> Plan | None:
+        """A plan that was followed, as it may be followed again without deciding anything."""
+        return plan
 
     @property
     def limited(self) -> Collection[DeviceIndex]:

@@ -77,7 +77,7 @@ class PreparedGraph:
         plan = self._trials.plan
         if plan is None:
             result = self._run(None)
-            self._trials.answered(result.seconds, result.plan)
+            self._trials.answered(result.seconds, result.settled)
         else:
             result = self._follow(plan)
             self._trials.repeated(result.seconds)

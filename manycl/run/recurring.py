@@ -350,12 +350,12 @@ class _Known:
 
     def answered(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
         """The policy was asked, and that was the run."""
-        self._answer = result.plan
+        plan = self._answer = result.settled
         if self._thoughts:
-            self._trials.answered(result.seconds, result.plan)
+            self._trials.answered(result.seconds, plan)
         else:
-            self._trials = Trials(result.plan, thoughts=())
-        if self._trials.plan is not None and self._trials.plan is result.plan:
+            self._trials = Trials(plan, thoughts=())
+        if self._trials.plan is not None and self._trials.plan is plan:
             self._remember(result, keys)
 
     def again(self, session: Session, graph: Graph, of: Signature) -> Result | None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from manycl.graph.graph import BufferKey, Graph, Launch, Piece
 from manycl.graph.versions import run_as
 from manycl.machine import DeviceIndex, Machine
+from manycl.plan.movable import MOVING
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.run.backend import Record
 from manycl.run.compiling import Phase, moved, phases, united, without
@@ -130,7 +131,14 @@ class Result:
     def _told(self) -> dict[str, Any]:
         """What the plan says of itself: what failed, and what could not be divided."""
         known = self.plan.details if self.plan is not None else {}
-        return {name: known[name] for name in (UNFORESEEN, UNDIVIDED, POSTPONED) if name in known}
+        told = {name: known[name] for name in (UNFORESEEN, UNDIVIDED, POSTPONED, MOVING) if name in known}
+        stolen = self.playback.stolen if self.playback is not None else {}
+        return told | ({"stolen": stolen} if stolen else {})
+
+    @property
+    def settled(self) -> Plan | None:
+        """The plan to keep for runs like this one: shares that could move are as large as they have become."""
+        return self.playback.settled(self.plan) if self.playback is not None else self.plan
 
     @cached_property
     def compiled(self) -> tuple[Phase, ...]:

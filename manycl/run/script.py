@@ -76,8 +76,10 @@ class Script:
 
     @cached_property
     def index(self) -> Mapping[int, int]:
-        """The places of commands, by token."""
-        return {c.token: i for i, c in enumerate(self.commands) if not isinstance(c, Evict)}
+        """The places of commands, by token; of those that run several nodes, by each of these."""
+        found = {c.token: i for i, c in enumerate(self.commands) if not isinstance(c, Evict)}
+        found.update((n, i) for i, c in enumerate(self.commands) if isinstance(c, Run) and c.cells for n in c.cells)
+        return found
 
     @cached_property
     def lines(self) -> Mapping[Lane, list[int]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from manycl.graph.graph import Buffer, BufferKey, Graph, Window
+from manycl.graph.graph import Buffer, BufferKey, Graph, Launch, Window
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.region import Region
@@ -63,13 +63,34 @@ class Room:
     spills: tuple[Spill, ...] = ()
 
 
+class Stock(NamedTuple):
+    """The cells from ``first`` to before ``last`` are a device's to begin with, for its queue ``queue``."""
+
+    device: DeviceIndex
+    queue: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A launch whose shares may move: the step of each cell (``steps``), in the order of work-groups, and its
+    work-groups (``groups``); the devices' ``stocks``. ``launch(first, last)``: cells from one to before another as one
+    launch."""
+
+    steps: tuple[int, ...]
+    groups: tuple[int, ...]
+    stocks: tuple[Stock, ...]
+    launch: Callable[[int, int], Launch]
+
+
 @dataclass(frozen=True)
 class Lowered:
     """``graph``: of steps and pieces. ``plan``: who runs the steps (None: it is decided while it runs). ``steps[i]``:
     what node i of the graph is; empty where nodes are what they were. ``cut``: the pieces of each buffer that falls
     into several, by key; ``opens``: the same for ``Directory.open``. ``temporaries``: buffers that only this run
     needs. ``state``: which parts of which buffers were where (see :func:`state_of`). ``room``: for a run that does not
-    fit into the devices that it uses."""
+    fit into the devices that it uses. ``cells``: of the nodes, of the graph that was lowered, whose shares may move."""
 
     graph: Graph
     plan: Plan | None = None
@@ -80,6 +101,7 @@ class Lowered:
     own: tuple[BufferKey, ...] = ()  # keys of the temporaries and of their pieces
     state: State = ()
     room: Room | None = None
+    cells: Mapping[int, Cells] = field(default_factory=dict)
     joined: dict[tuple[int, ...], tuple[ValidRegion, ...]] = field(default_factory=dict, compare=False)
     """What ``Directory.close`` found when this ran before."""
 

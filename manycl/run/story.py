@@ -71,7 +71,7 @@ class Stories:
         self._result = result
         self._playback: Playback = result.playback
         self._script = self._playback.written()
-        self._steps = self._script.lowered
+        self._steps = self._playback.ran
         self._devices = self._script.problem.machine.devices
         self._when: dict[int, tuple[float, float]] = {}
         self._moved: dict[tuple[int, str, str], list[tuple[float, float]]] = {}
@@ -85,8 +85,9 @@ class Stories:
 
     def of_node(self, node: int) -> str:
         """Of a node of the graph: of each step that it ran in."""
-        tokens = range(len(self._script.lowered.graph))
-        return "\n".join(self.of(t) for t in tokens if self._steps.step(t).node == node)
+        script = self._script
+        own = {c.token for c in script.commands if isinstance(c, Run | HostCall)}  # what ran with others is told there
+        return "\n".join(self.of(t) for t in sorted(own) if self._steps.step(t).node == node)
 
     def of(self, token: int) -> str:
         """Of one instruction, in lines."""

@@ -18,7 +18,7 @@ from manycl.errors import ManyclError
 from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import HOST
 from manycl.plan.plan import ON_HOST
-from manycl.run.backend import Copy, Download, Evict, HostCall, Run, Upload
+from manycl.run.backend import Copy, Download, Evict, HostCall, Run, Upload, nodes_of
 from manycl.run.script import Script
 
 
@@ -48,7 +48,7 @@ class _Judge:
             raise ScriptError("a script with room has copies within a device, or makes way")
         self._nodes = script.lowered.graph.nodes
         self._memory = [d.memory for d in script.problem.machine.devices]
-        self._index = {c.token: i for i, c in enumerate(self._commands)}
+        self._index = script.index
         self._before: list[int] = []  # by command: the set of those that are complete before it starts, as bits
         self._together = script.lowered.graph.written_together
 
@@ -124,11 +124,11 @@ class _Judge:
             yield HOST, command.buffer, True
         else:
             memory = self._memory[command.device] if isinstance(command, Run) else HOST
-            task = self._nodes[command.token]
-            for key in task.reads:
-                yield memory, key, False
-            for key in task.writes:
-                yield memory, key, True
+            for task in [self._nodes[node] for node in nodes_of(command)]:
+                for key in task.reads:
+                    yield memory, key, False
+                for key in task.writes:
+                    yield memory, key, True
 
     def races(self) -> None:
         """Of two that touch the same, one comes before the other; but for ranges that write together."""
@@ -147,7 +147,8 @@ class _Judge:
         first, second = self._commands[one], self._commands[other]
         if key not in self._together or not (isinstance(first, Run) and isinstance(second, Run)):
             return False
-        return first.token not in self._script.lowered.graph.predecessors[second.token]
+        before = self._script.lowered.graph.predecessors
+        return not any(node in before[then] for node in nodes_of(first) for then in nodes_of(second))
 
     def contents(self) -> None:
         """In the script's order everybody finds the last version of what it reads; at the end it is where it is said
@@ -167,10 +168,11 @@ class _Judge:
                     raise ScriptError(f"{command} brings what is there")
                 held[target, key] = version.get(key, 0)
                 continue
-            self._step(command, version, held)
-            if not done.issuperset(script.lowered.graph.predecessors[command.token]):
-                raise ScriptError(f"{command} stands before what it depends on")
-            done.add(command.token)
+            for node in nodes_of(command):
+                self._step(command, node, version, held)
+                if not done.issuperset(script.lowered.graph.predecessors[node]):
+                    raise ScriptError(f"{command} stands before what it depends on")
+            done.update(nodes_of(command))
         if len(done) < len(self._nodes):
             raise ScriptError(f"{len(self._nodes) - len(done)} nodes do not run")
         for key, mask in script.leaves.items():
@@ -184,11 +186,15 @@ class _Judge:
             raise ScriptError(f"nothing is said of {sorted(written - script.leaves.keys())}, which are written")
 
     def _step(
-        self, command: Run | HostCall, version: dict[BufferKey, int], held: dict[tuple[int, BufferKey], int]
+        self,
+        command: Run | HostCall,
+        node: int,
+        version: dict[BufferKey, int],
+        held: dict[tuple[int, BufferKey], int],
     ) -> None:
         """A node finds what it reads, and what it may leave as it was; unless that was undefined from the start."""
         memory = self._memory[command.device] if isinstance(command, Run) else HOST
-        task = self._nodes[command.token]
+        task = self._nodes[node]
         if isinstance(task, HostTask) != isinstance(command, HostCall):
             raise ScriptError(f"{command} is of another kind than its node")
         for key in dict.fromkeys((*task.reads, *task.writes)):

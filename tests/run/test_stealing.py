@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from manycl.machine import DeviceIndex
 from manycl.run.cells import FINEST, MOST, cut
-from manycl.run.stealing import GIVEN, Stealing, Take, Terms
+from manycl.run.stealing import GIVEN, Packet, Stealing, Terms
 
 GROUPS = 16384
 
@@ -46,13 +46,13 @@ def test_the_last_cells_are_small() -> None:
 
 
 @dataclass
-class Books:
+class CellBooks:
     """What was taken and has ended, and what is under way, kept apart from the state that is judged."""
 
     ran: Counter[int] = field(default_factory=Counter)
-    given: dict[int, list[Take]] = field(default_factory=dict)
+    given: dict[int, list[Packet]] = field(default_factory=dict)
 
-    def took(self, taken: Take) -> None:
+    def took(self, taken: Packet) -> None:
         mine = self.given.setdefault(taken.device, [])
         mine.append(taken)
         assert len(mine) <= GIVEN
@@ -61,8 +61,8 @@ class Books:
         assert len(under_way) == len(set(under_way)), "a cell runs twice at the same time"
         assert not any(self.ran[c] for c in under_way), "a cell that has run is given again"
 
-    def ended(self, taken: Take) -> None:
-        assert self.given[taken.device].pop(0) == taken, "pieces of a device end in their order"
+    def ended(self, taken: Packet) -> None:
+        assert self.given[taken.device].pop(0) == taken, "packets of a device end in their order"
         self.ran.update(range(taken.first, taken.last))
 
 
@@ -78,7 +78,7 @@ def test_every_cell_runs_once(data: Any) -> None:
     terms = {d: Terms(data.draw(seconds), data.draw(seconds)) for d in stocks}
     moving = data.draw(st.sampled_from([0.0, 1e-3, 10.0]))
     state = Stealing(groups, stocks, terms, lambda d, first, last: moving * (last - first))
-    books, now, here = Books(), 0.0, set(stocks)
+    books, now, here = CellBooks(), 0.0, set(stocks)
     for _ in range(data.draw(st.integers(0, 60))):
         now += data.draw(seconds)
         d = device(data.draw(st.integers(0, count)))  # one more than there are at first
@@ -124,7 +124,7 @@ def test_what_would_come_too_late_is_not_stolen() -> None:
     both = {device(0): Terms(1e-3, 0.0), device(1): Terms(1e-3, 0.0)}
     stocks = {device(0): (0, 10), device(1): (10, 10)}
 
-    def stolen(seconds: float) -> Take | None:
+    def stolen(seconds: float) -> Packet | None:
         state = Stealing([1] * 10, stocks, both, lambda *_: seconds)
         assert state.take(device(0), 0.0) is not None
         return state.take(device(1), 0.0)
@@ -139,19 +139,19 @@ def test_what_would_come_too_late_is_not_stolen() -> None:
 
 
 @dataclass(frozen=True)
-class Case:
-    """Of devices: true groups a second (``rates``), those that were foreseen, seconds that a piece costs; whether one
+class Speeds:
+    """Of devices: true groups a second (``rates``), those that were foreseen, seconds that a packet costs; whether one
     takes ``factor`` times as long from a moment on, leaves then or comes then."""
 
     rates: Sequence[float]
     foreseen: Sequence[float]
-    pieces: Sequence[float]
+    each: Sequence[float]
     slower: tuple[int, float, float] | None = None
     leaves: tuple[int, float] | None = None
     comes: tuple[int, float] | None = None
 
 
-def finish(case: Case, d: int, start: float, seconds: float) -> float:
+def finish(case: Speeds, d: int, start: float, seconds: float) -> float:
     """When what takes so long at full speed ends."""
     if case.slower is None or case.slower[0] != d:
         return start + seconds
@@ -160,7 +160,7 @@ def finish(case: Case, d: int, start: float, seconds: float) -> float:
     return start + fast + (seconds - fast) * (factor if fast < seconds else 1.0)
 
 
-def simulated(case: Case, reaction: float = 50e-6) -> float:
+def simulated(case: Speeds, reaction: float = 50e-6) -> float:
     """The seconds of a launch, the host hearing of an end ``reaction`` seconds later."""
     members = [d for d in range(len(case.rates)) if case.comes is None or case.comes[0] != d]
     total, groups, stocks, before = sum(case.foreseen[d] for d in members), list[int](), {}, 0
@@ -170,7 +170,7 @@ def simulated(case: Case, reaction: float = 50e-6) -> float:
         stocks[device(d)] = (len(groups), len(groups) + len(cells))
         groups += cells
         before = until
-    terms = {device(d): Terms(1 / case.foreseen[d], case.pieces[d]) for d in range(len(case.rates))}
+    terms = {device(d): Terms(1 / case.foreseen[d], case.each[d]) for d in range(len(case.rates))}
     state = Stealing(groups, stocks, {d: terms[d] for d in stocks})
     events: list[tuple[float, int, str, int]] = [(0.0, 0, "", 0)]
     number = itertools.count(1)
@@ -189,7 +189,7 @@ def simulated(case: Case, reaction: float = 50e-6) -> float:
             state.come(device(d), terms[device(d)], now)
         for other in range(len(case.rates)):
             while (taken := state.take(device(other), now)) is not None:
-                seconds = sum(groups[taken.first : taken.last]) / case.rates[other] + case.pieces[other]
+                seconds = sum(groups[taken.first : taken.last]) / case.rates[other] + case.each[other]
                 free[other] = finish(case, other, max(now, free[other]), seconds)
                 end = max(end, free[other])
                 heapq.heappush(events, (free[other] + reaction, next(number), "ended", other))
@@ -202,7 +202,7 @@ def rates(seconds: float, ratio: float) -> list[float]:
     return [GROUPS / seconds / (1 + ratio), GROUPS / seconds * ratio / (1 + ratio)]
 
 
-PIECES = [(5e-6, 5e-6), (5e-6, 30e-6)]
+COSTS = [(5e-6, 5e-6), (5e-6, 30e-6)]
 SECONDS = [0.02, 0.025, 0.05, 0.1]
 RATIOS = [1, 2, 3, 5]
 
@@ -210,9 +210,9 @@ RATIOS = [1, 2, 3, 5]
 def over(wrong: Mapping[int, float]) -> list[float]:
     """Times as parts of the oracle's, where one device's speed was taken for so many times as high."""
     found = []
-    for seconds, ratio, pieces in itertools.product(SECONDS, RATIOS, PIECES):
+    for seconds, ratio, costs in itertools.product(SECONDS, RATIOS, COSTS):
         true = rates(seconds, ratio)
-        case = Case(true, [r * wrong.get(d, 1.0) for d, r in enumerate(true)], pieces)
+        case = Speeds(true, [r * wrong.get(d, 1.0) for d, r in enumerate(true)], costs)
         found.append(simulated(case) / seconds)
     return found
 
@@ -235,7 +235,7 @@ def test_wrong_estimates_cost_little(factor: float) -> None:
 def test_a_device_that_becomes_slower_costs_little(seconds: float, ratio: int) -> None:
     slow, fast = true = rates(seconds, ratio)
     best = seconds / 2 + (GROUPS / 2) / (slow + fast / 2)
-    assert simulated(Case(true, true, PIECES[0], slower=(1, seconds / 2, 2.0))) <= 1.05 * best
+    assert simulated(Speeds(true, true, COSTS[0], slower=(1, seconds / 2, 2.0))) <= 1.05 * best
 
 
 @pytest.mark.parametrize("seconds", SECONDS)
@@ -244,19 +244,19 @@ def test_a_device_that_comes_is_used(seconds: float, ratio: int) -> None:
     slow, fast = true = rates(seconds, ratio)
     at = seconds / 3
     best = at + (GROUPS - slow * at) / (slow + fast)
-    assert simulated(Case(true, true, PIECES[0], comes=(1, at))) <= 1.05 * best
+    assert simulated(Speeds(true, true, COSTS[0], comes=(1, at))) <= 1.05 * best
 
 
 @pytest.mark.parametrize("seconds", SECONDS)
 def test_what_a_device_leaves_is_done_by_another(seconds: float) -> None:
     slow, fast = true = rates(seconds, 3)
     at = seconds / 2
-    # what it has been given by then still ends there: two pieces, a sixth of its rest and of what is left then
+    # what it has been given by then still ends there: two packets, a sixth of its rest and of what is left then
     worst, bound = at + (GROUPS / 2) / slow, fast * (seconds - at) * (1 / 6 + 5 / 36) / slow
-    assert worst - bound <= simulated(Case(true, true, PIECES[0], leaves=(1, at))) <= 1.02 * worst
+    assert worst - bound <= simulated(Speeds(true, true, COSTS[0], leaves=(1, at))) <= 1.02 * worst
 
 
 def test_many_devices_share_what_one_of_them_cannot_do() -> None:
     true = [GROUPS / 0.05 / 4] * 4
     foreseen = [true[0] * 1.5, *true[1:]]
-    assert simulated(Case(true, foreseen, [5e-6] * 4)) <= 1.08 * 0.05
+    assert simulated(Speeds(true, foreseen, [5e-6] * 4)) <= 1.08 * 0.05

@@ -10,6 +10,7 @@ import pytest
 
 from manycl.run import engine
 from manycl.run.dynamic import Dynamic
+from manycl.run.moving import Moving
 from manycl.run.playback import Playback
 from manycl.run.script import Script
 from manycl.run.verify_script import verify_script
@@ -48,7 +49,9 @@ def verified(script: Script) -> Script:
 def validated() -> Iterator[None]:
     """Import it: for all tests of a module."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "Dynamic", lambda *given: watched(Dynamic(*given)))
+        asking, following = Dynamic.of, Moving.following
+        patch.setattr(Dynamic, "of", lambda *given: watched(asking(*given)))
+        patch.setattr(Moving, "following", lambda *given: watched(following(*given)))
         patch.setattr(engine, "Playback", lambda *given: watched(Playback(*given)))
         compile_: Callable[..., Script] = engine.compiled
         patch.setattr(engine, "compiled", lambda *given: verified(compile_(*given)))

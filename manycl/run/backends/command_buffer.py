@@ -96,7 +96,7 @@ def recorded(executor: Executor, script: Script, for_others: bool = False) -> Co
     ran: list[tuple[ProgramFacts, KernelFacts]] = []
     for command in script.commands:
         assert isinstance(command, Run)
-        node, device, queue, after, _ = command
+        node, device, queue, after = command[:4]
         launch = script.lowered.graph.nodes[node]
         assert not isinstance(launch, HostTask)
         index[node] = len(entries)

@@ -303,8 +303,12 @@ class Executor:
             run.watch(command.device, command.queue, [command.token], event)
 
     def _enqueue(self, run: Underway, command: Run) -> Event:
-        task = run.graph.nodes[command.token]
-        assert not isinstance(task, HostTask)
+        task = command.task
+        if task is None:
+            node = run.graph.nodes[command.token]
+            assert not isinstance(node, HostTask)
+            return self.give(run, node, command)
+        run.record.together[command.token] = task
         return self.give(run, task, command)
 
     def give(self, run: Underway, task: DeviceTask, command: Run, uploads: Sequence[Event] = ()) -> Event:
@@ -313,7 +317,7 @@ class Executor:
         if not isinstance(task, Launch):
             return self._give_within(run, task, command, uploads)
         launch, lanes = task, self.lanes[command.device]
-        node, device, queue, after, _ = command
+        node, device, queue, after, _, _, _ = command
         chosen: Launch | Version = launch
         if launch.versions:
             chosen = run.record.versions[node] = self.programs.version(launch, device)
@@ -388,7 +392,7 @@ class Executor:
 
     def _give_within(self, run: Underway, task: CopyTask | FillTask, command: Run, uploads: Sequence[Event]) -> Event:
         """A copy or fill; one event, as it is of one row."""
-        node, device, queue, after, _ = command
+        node, device, queue, after = command[:4]
         lanes = self.lanes[device]
         if last_words.keeping():
             last_words.given(node, f"{lanes.device.name} queue {queue}", f"{task.function} {task.name}")

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from manycl.drivers.driver import Driver, DriverError, Event
-from manycl.graph.graph import BufferKey, Graph, HostTask, Version, ndrange
+from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Version, ndrange
 from manycl.machine import DeviceIndex, Machine
 from manycl.run.backend import Failed
 from manycl.trace import Event as TraceEvent
@@ -46,6 +46,7 @@ class RunRecord:
         self.begin = begin
         self.kernels: list[tuple[int, DeviceIndex, int, Event]] = []  # node, device, queue, event
         self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
+        self.together: dict[int, Launch] = {}  # what ran instead of a node, which is the last of several
         self.transfers: list[Transferred] = []
         self.hosts: list[tuple[int, float, float]] = []
         self.parts: dict[int, list[_NDRange]] = {}
@@ -149,7 +150,7 @@ class RunRecord:
         component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
         out: list[KernelEvent | TransferEvent | HostEvent] = []
         for node, device, queue, start, end in self.times():
-            task = graph.nodes[node]
+            task = self.together.get(node, graph.nodes[node])
             assert not isinstance(task, HostTask)
             left = parts.get(node)
             sizes = next(left) if left is not None else ndrange(self.versions.get(node, task))

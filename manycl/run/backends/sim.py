@@ -42,6 +42,7 @@ from manycl.run.backend import (
     Upload,
     continues,
     lane_of,
+    nodes_of,
 )
 from manycl.run.disturbance import UNDISTURBED, Disturbance
 from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
@@ -242,7 +243,8 @@ class SimBackend:
             return NOTHING
         memory = self.machine.devices[command.device].memory
         if isinstance(command, Run):
-            nbytes = self._estimates.traffic(command.token, command.device) if memory == HOST else 0.0
+            traffic = self._estimates.traffic
+            nbytes = sum(traffic(node, command.device) for node in nodes_of(command)) if memory == HOST else 0.0
             return self._contention.use(None, nbytes, seconds)
         nbytes = self._graph.buffers[command.buffer].nbytes
         if isinstance(command, Copy):
@@ -258,13 +260,17 @@ class SimBackend:
             return self._host_seconds.get(command.token, 0.0), 0.0
         device = self.machine.devices[command.device]
         if isinstance(command, Run):
-            launch = self._graph.nodes[command.token]
+            launch = command.task or self._graph.nodes[command.token]
+            if command.task is None:
+                seconds = self._estimates.launch(command.token, command.device)
+            else:
+                seconds = self._estimates.together(command.cells, command.device)
             if not isinstance(launch, Launch):  # as copies between stores
-                return self._estimates.launch(command.token, command.device), 0.0
+                return seconds, 0.0
             key = (command.device, launch.global_size, launch.local_size)
             if key not in self._shares:
                 self._shares[key] = share(launch, device)
-            return self._estimates.launch(command.token, command.device), self._shares[key]
+            return seconds, self._shares[key]
         nbytes = self._graph.buffers[command.buffer].nbytes
         if isinstance(command, Copy):  # read and written
             return 2 * nbytes / device.bandwidth, 0.0
@@ -292,7 +298,9 @@ class SimBackend:
         if not isinstance(command, HostCall) and command.token in self._doomed:
             # a copy that nobody waits for: the kernel that needs it will fail
             return "the device was lost" if isinstance(command, Run) or command.notify else None
-        return self._disturbance.failing.get(command.token) if isinstance(command, Run | HostCall) else None
+        if not self._disturbance.failing or not isinstance(command, Run | HostCall):
+            return None
+        return next(filter(None, map(self._disturbance.failing.get, nodes_of(command))), None)
 
     def _complete(self, active: _Started) -> None:
         end = max(self._clock.now(), self._end(active))
@@ -328,7 +336,7 @@ class SimBackend:
     def _note(self, command: Queued, start: float, end: float) -> None:
         events, devices = self.record.sorted_events, self.machine.devices
         if isinstance(command, Run):
-            task = self._graph.nodes[command.token]
+            task = command.task or self._graph.nodes[command.token]
             assert not isinstance(task, HostTask)
             global_size, local_size, function = ndrange(task)
             events.append(

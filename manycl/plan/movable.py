@@ -1,0 +1,101 @@
+"""Which shares of a plan may move from device to device while they run: for each divided launch, and why. Pure.
+
+Shares that were planned from wrong times end at different times: a launch takes longer by about 1.5 times the part by
+which times are off (simulated: 15 % longer where one device's are 10 % off, 44 % where they are 30 %). Moving shares
+avoids nearly all of that. What it costs is known: packets that are decided and enqueued one by one, and a launch that
+is cut into cells before it runs. Devices that are alike are not wrong about one another, so between them shares stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from manycl.graph.graph import Launch
+from manycl.graph.reduction import Reduction
+from manycl.plan.plan import WHOLE, Assignment, Plan
+from manycl.plan.problem import Problem
+
+SHORTEST = 20e-3
+"""Seconds of the longest share: for launches that take less it matters how soon the host hears of each packet's end
+(simulated: 2 % longer for 20 ms, 10 to 20 % for 1 ms)."""
+LOST = 1.5
+"""The part by which a launch takes longer, for each part by which its times are off, …"""
+AT_MOST = 0.6
+"""… up to this (simulated: times that are taken for half of what they are)."""
+PACKETS = 24
+"""Of a device, one after another, …"""
+DECIDING = 40e-6
+"""… seconds of each, beside what the device itself needs to start it."""
+CUTTING = 8e-3
+"""Seconds of cutting a launch into 64 cells (``run/cells.py``), once for all launches that are the same."""
+MOVING = "moving"
+"""The entry of a plan's details."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovingVerdict:
+    """Of ``launches`` launches of a kernel: whether their shares move, and why. Seconds of all of them: ``gain`` is
+    expected of moving them, ``cost`` what that takes."""
+
+    kernel: str
+    launches: int
+    moves: bool
+    reason: str
+    gain: float
+    cost: float
+
+
+def with_moving_shares(problem: Problem, plan: Plan, deterministic: bool = False) -> Plan:
+    """The plan with ``movable``, and with the verdicts in its details. ``deterministic``: shares stay where the plan
+    has them, as devices that are not alike may differ in the last bits of results."""
+    ranges: dict[int, list[Assignment]] = {}
+    for a in plan.assignments:
+        if a.dimension is not WHOLE:
+            ranges.setdefault(a.node, []).append(a)
+    same: dict[tuple[object, ...], list[int]] = {}  # nodes that run alike, and are cut once
+    for node, mine in ranges.items():
+        task = problem.graph.nodes[node]
+        if isinstance(task, Launch):
+            alike = task.kernel.name, task.global_size, tuple((a.device, a.first, a.groups) for a in mine)
+            same.setdefault(alike, []).append(node)
+    movable: list[int] = []
+    verdicts: list[MovingVerdict] = []
+    for nodes in same.values():
+        verdict = _verdict(problem, nodes, ranges[nodes[0]], deterministic)
+        if verdict is not None:
+            verdicts.append(verdict)
+            movable += nodes if verdict.moves else ()
+    if not verdicts:
+        return plan
+    details = {**plan.details, MOVING: [asdict(v) for v in verdicts]}
+    return replace(plan, movable=tuple(sorted(movable)), details=details)
+
+
+def _verdict(
+    problem: Problem, nodes: Sequence[int], ranges: Sequence[Assignment], deterministic: bool
+) -> MovingVerdict | None:
+    """Of nodes that run alike; None where there is nothing to decide."""
+    task, devices = problem.graph.nodes[nodes[0]], [a.device for a in ranges]
+    assert isinstance(task, Launch)
+    longest = max(a.end - a.start for a in ranges)
+    doubt = problem.estimates.doubt(nodes[0], sorted(set(devices)))
+    if longest < SHORTEST or doubt <= 0.0 or len(set(devices)) < 2:
+        return None
+    gain = min(LOST * doubt, AT_MOST) * longest * len(nodes)
+    each = max(problem.machine.devices[d].launch_overhead for d in devices)
+    cost = PACKETS * (DECIDING + each) * len(nodes) + CUTTING
+    reason = next(_obstacles(problem, nodes[0], ranges, deterministic), "")
+    moves = not reason and gain > cost
+    reason = reason or f"times may be {100 * doubt:.0f} % off"
+    return MovingVerdict(task.kernel.name, len(nodes), moves, reason, gain, cost)
+
+
+def _obstacles(problem: Problem, node: int, ranges: Sequence[Assignment], deterministic: bool) -> Iterator[str]:
+    if deterministic:
+        yield "results are to be the same in every run"
+    if len({a.device for a in ranges}) < len(ranges):
+        yield "a device has several shares"
+    split = problem.splits.get(node)
+    if problem.machine.memories > 1 and (split is None or split.merge is not Reduction.NONE):
+        yield "what devices write has to be put together"

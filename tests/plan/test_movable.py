@@ -1,0 +1,118 @@
+"""Which shares may move while they run: only where times are doubted by more than moving costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Launch
+from manycl.graph.reduction import Reduction
+from manycl.machine import Device, DeviceIndex, Machine
+from manycl.model.estimates import Estimates
+from manycl.plan.movable import CUTTING, MOVING, with_moving_shares
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.split import Split
+from manycl.report.moving_shares import moving_lines, moving_shares
+from manycl.trace import Trace
+
+FACTS = KernelFacts("k", 1, ())
+GROUPS = 64
+
+
+class Doubted(Estimates):
+    def __init__(self, doubt: float) -> None:
+        self._doubt = doubt
+
+    def launch(self, node: int, device: DeviceIndex) -> float:
+        return 1.0
+
+    def transfer(self, nbytes: int, source: int, target: int) -> float:
+        return 0.0
+
+    def doubt(self, node: int, devices: Any) -> float:
+        return self._doubt if len(devices) > 1 else 0.0
+
+
+def problem(
+    doubt: float, launches: int = 1, memories: tuple[int, int] = (0, 0), merge: Any = Reduction.NONE
+) -> Problem:
+    builder = GraphBuilder()
+    key = builder.buffer(4096)
+    for i in range(launches):
+        program = ProgramFacts("", (), {"k": FACTS})
+        builder.add(Launch(f"k{i}", program, FACTS, (GROUPS,), (1,), (), (), (key,)))
+    where = Machine(tuple(Device(f"d{i}", "cpu", memory=m) for i, m in enumerate(memories)))
+    splits = {n: Split(0, GROUPS, merge=merge) for n in range(launches)}
+    return Problem(builder.build(), where, Doubted(doubt), (1, 1), splits=splits)
+
+
+def plan(seconds: float, launches: int = 1, twice: bool = False) -> Plan:
+    half = GROUPS // 2
+    ranges = [(0, 0, half), (1, half, half)] if not twice else [(0, 0, half), (1, half, 1), (0, half + 1, half - 1)]
+    out = [
+        Assignment(n, DeviceIndex(d), 0, n * seconds, (n + 1) * seconds, 0, first, count)
+        for n in range(launches)
+        for d, first, count in ranges
+    ]
+    return Plan(tuple(out), "p", ("d0", "d1"), launches * seconds)
+
+
+def verdict(found: Plan) -> dict[str, Any]:
+    (entry,) = found.details[MOVING]
+    assert isinstance(entry, dict)
+    return entry
+
+
+@pytest.mark.parametrize(("doubt", "seconds", "moves"), [(0.5, 0.1, True), (0.2, 0.025, False), (0.02, 0.1, False)])
+def test_shares_move_where_more_is_at_stake_than_it_costs(doubt: float, seconds: float, moves: bool) -> None:
+    found = with_moving_shares(problem(doubt), plan(seconds))
+    assert found.movable == ((0,) if moves else ())
+    assert verdict(found)["moves"] is moves
+    assert (verdict(found)["gain"] > verdict(found)["cost"]) is moves
+    assert replace(found, movable=(), details={}) == plan(seconds)
+
+
+def test_nothing_is_said_of_what_is_certain_or_short() -> None:
+    for doubt, seconds in ((0.0, 1.0), (1.0, 15e-3)):
+        assert with_moving_shares(problem(doubt), plan(seconds)) == plan(seconds)
+
+
+def test_launches_that_are_alike_are_cut_once() -> None:
+    one = verdict(with_moving_shares(problem(0.1), plan(0.05)))
+    many = with_moving_shares(problem(0.1, 10), plan(0.05, 10))
+    assert one["moves"] is False
+    assert many.movable == tuple(range(10))
+    assert verdict(many)["gain"] == pytest.approx(10 * one["gain"])
+    assert verdict(many)["cost"] == pytest.approx(10 * (one["cost"] - CUTTING) + CUTTING)
+
+
+@pytest.mark.parametrize(
+    ("asked", "followed", "deterministic", "reason"),
+    [
+        (problem(0.5), plan(0.1), True, "the same in every run"),
+        (problem(0.5), plan(0.1, twice=True), False, "several shares"),
+        (problem(0.5, memories=(0, 1), merge=Reduction.DIFFERENCE), plan(0.1), False, "put together"),
+    ],
+)
+def test_shares_that_cannot_move_stay(asked: Problem, followed: Plan, deterministic: bool, reason: str) -> None:
+    found = with_moving_shares(asked, followed, deterministic)
+    assert found.movable == ()
+    assert reason in verdict(found)["reason"]
+
+
+def test_the_report_says_it() -> None:
+    found = with_moving_shares(problem(0.5), plan(0.1))
+    trace = Trace((), ("d0", "d1"), "p", 1.0, details={**found.details, "stolen": {"k": 0.25}})
+    first, *rest = moving_lines(moving_shares(trace), 5)
+    assert first.startswith("shares move: k: times may be 50 % off")
+    assert "25.0 % of the work-groups" in first
+    assert "MANYCL_DETERMINISTIC" in rest[0]
+    stay = with_moving_shares(problem(0.5), plan(0.1), deterministic=True)
+    (line,) = moving_lines(moving_shares(Trace((), (), "p", 1.0, details=stay.details)), 5)
+    assert line.startswith("shares stay: k: results are to be the same in every run")
+    assert moving_shares(Trace((), (), "p", 1.0, details={"moving": [{"kernel": 3}, None, "x"], "stolen": 3})) == ()

@@ -1,0 +1,170 @@
+"""Shares that move while launches run, under chaos: real kernels and their regions, any shares on any machine, any
+legal order of events."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from chaos import ChaosBackend
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_divided_chaos import GROUP, ITEMS, NBYTES, Values, check_valid, graphs, one_run, plans, small_chunks
+from test_state import machines, unit
+from transitions import validated
+
+from manycl.errors import ResultError
+from manycl.graph.graph import Graph, Launch
+from manycl.machine import DeviceIndex, Machine
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.splitting import Splits
+from manycl.region import Region
+from manycl.run.backend import Run
+from manycl.run.coherence import Directory
+from manycl.run.engine import RunFailure, Setup, execute
+from manycl.run.lower import lower
+from manycl.run.moving import Moving
+from manycl.run.stealing import Stealing
+from manycl.run.steps import Lowered
+
+GROUPS = ITEMS // GROUP
+__all__ = ["small_chunks", "validated"]  # fixtures of the module
+
+
+@st.composite
+def shares(draw: Any, graph: Graph, where: Machine) -> Plan:
+    """Any plan in which devices have one share each of most launches, which may move."""
+    plan: Plan = draw(plans(graph, where))
+    out: list[Assignment] = []
+    whole = {a.node: a for a in plan.assignments}
+    for n, task in enumerate(graph.nodes):
+        if not isinstance(task, Launch) or task.name == "part" or draw(st.integers(0, 5)) == 0:
+            out += [a for a in plan.assignments if a.node == n]
+            continue
+        places = draw(st.permutations(range(len(where.devices))))
+        cuts = sorted(draw(st.sets(st.integers(1, GROUPS - 1), max_size=len(places) - 1)))
+        for d, (low, high) in zip(places, itertools.pairwise([0, *cuts, GROUPS]), strict=False):
+            queue = draw(st.integers(0, 1))
+            out.append(Assignment(n, DeviceIndex(d), queue, 0.0, 0.0, 0, low, high - low))
+    assert whole.keys() == {a.node for a in out}
+    return replace(plan, assignments=tuple(out), movable=tuple(sorted({a.node for a in out if a.is_range})))
+
+
+class StolenAnyhow(Stealing):
+    """Takes of any size, and anybody steals anything."""
+
+    _random = random.Random(1)
+
+    def _end_of_packet(self, worker: Any, first: int, end: int) -> int:
+        return self._random.randint(first + 1, end)
+
+    def _steal(self, device: DeviceIndex, thief: Any, now: float) -> DeviceIndex | None:
+        stocks = [(d, *w.rest) for d, w in self._members.items() if w.rest[0] < w.rest[1]]
+        if not stocks:
+            return None
+        victim, low, high = self._random.choice(stocks)
+        cut = self._random.randint(low, high - 1)
+        thief.rest, self._members[victim].rest = (cut, high), (low, cut)
+        return victim
+
+
+@pytest.fixture(autouse=True, scope="module", params=["as it pays", "anyhow"])
+def stealing(request: pytest.FixtureRequest) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "anyhow":
+            StolenAnyhow._random.seed(1)
+            patch.setattr("manycl.run.moving.Stealing", StolenAnyhow)
+        yield request.param
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> list[Moving]:
+    """Those who play runs with shares that may move."""
+    found: list[Moving] = []
+    following = Moving.following
+
+    def noted(*given: Any) -> Moving:
+        found.append(following(*given))
+        return found[-1]
+
+    monkeypatch.setattr(Moving, "following", noted)
+    return found
+
+
+@settings(max_examples=120)
+@given(st.data(), graphs(), machines(), st.integers(0, 2**32))
+def test_shares_that_move_give_the_sequential_result(data: Any, graph: Graph, where: Machine, seed: int) -> None:
+    directory, values = Directory(), Values(graph, where.memories)
+    for key in graph.buffers:
+        if data.draw(st.integers(0, 3)):
+            home = data.draw(st.integers(0, where.memories - 1))
+            directory.define(key, home)
+            for m in range(-1, where.memories):
+                value = f"initial {key}" if m in (-1, home) else f"stale {m} {key}"
+                values.put(m, key, Region.span(0, NBYTES), value)
+    for turn in range(2):
+        backend = ChaosBackend(where, seed + turn)
+        plan = data.draw(shares(graph, where))
+        one_run(graph, where, plan, directory, values, backend)
+        check_valid(graph, where, directory, values)
+        assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data(), graphs(), machines(), st.integers(0, 2**32))
+def packets_of_a_run(played: list[Moving], data: Any, graph: Graph, where: Machine, seed: int) -> None:
+    directory = Directory()
+    for key in graph.buffers:
+        directory.define(key, data.draw(st.integers(0, where.memories - 1)))
+    plan = data.draw(shares(graph, where))
+    problem = Problem(graph, where, unit(seed), tuple(2 for _ in where.devices), splits=Splits(graph))
+    before = len(played)
+    result = execute(problem, plan, ChaosBackend(where, seed), directory)
+    for player in played[before:]:
+        assert result.plan is plan
+        script, lowered = player.written(), player.ran
+        ran = [lowered.step(c.token) for c in script.commands if isinstance(c, Run)]
+        for node in lowered.cells:
+            mine = sorted((step for step in ran if step.node == node), key=lambda step: step.first)
+            assert [s.first for s in mine] == [sum(s.groups for s in mine[:i]) for i in range(len(mine))]
+            assert sum(s.groups for s in mine) == GROUPS
+
+
+def test_packets_are_all_of_a_launch(played: list[Moving], stealing: str) -> None:
+    packets_of_a_run(played)
+    takes = [c for player in played for c in player.written().commands if isinstance(c, Run) and c.cells]
+    assert len(takes) > 20
+    assert any(len(c.cells) > 1 for c in takes)
+    assert stealing != "anyhow" or any(player._following.stolen for player in played)
+
+
+@settings(max_examples=60)
+@given(st.data(), graphs(), machines(), st.integers(0, 2**32))
+def test_what_a_failed_packet_leaves_is_unknown(data: Any, graph: Graph, where: Machine, seed: int) -> None:
+    directory = Directory()
+    for key in graph.buffers:
+        directory.define(key, data.draw(st.integers(0, where.memories - 1)))
+    victim = data.draw(st.integers(0, len(graph) - 1))
+    plan = data.draw(shares(graph, where))
+
+    def lowering(*given: Any) -> Lowered:
+        lowered = lower(*given)
+        tokens = [t for t in range(len(lowered.graph)) if lowered.step(t).node == victim]
+        backend._fail = {data.draw(st.sampled_from(tokens))}
+        return lowered
+
+    backend = ChaosBackend(where, seed)
+    problem = Problem(graph, where, unit(seed), tuple(2 for _ in where.devices), splits=Splits(graph))
+    with pytest.raises(RunFailure, match=rf"node {victim}\)"):
+        execute(problem, plan, backend, directory, setup=Setup(lowering))
+    directory.validate(where.memories)
+    assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
+    for key in graph.buffers:
+        if not (directory.valid.get(key) or directory.parts.get(key)):
+            with pytest.raises(ResultError):
+                directory.check(key)

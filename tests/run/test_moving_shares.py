@@ -1,0 +1,217 @@
+"""Shares that move on real devices: whatever the plan says and whoever ends first, results are those of one device, bit
+for bit; and on the simulated machine, what moving them gains."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import manycl as mc
+from manycl.errors import RunError
+from manycl.graph.graph import Graph, Launch
+from manycl.machine import DeviceIndex
+from manycl.model.estimates import Wrapped
+from manycl.plan.plan import Assignment, Plan
+from manycl.run.backend import Command
+from manycl.run.disturbance import Disturbance, Slowdown
+from manycl.run.foresee import foresee
+from manycl.run.moving import Moving
+from manycl.trace import KernelEvent
+
+SOURCE = """
+kernel void iterate(global const float *x, global float *y, int rounds) {
+    int i = get_global_id(0);
+    float v = x[i];
+    for (int k = 0; k < rounds; k++) v = v * 0.999f + 0.5f;
+    y[i] = v;
+}
+kernel void change(global float *y) { int i = get_global_id(0); y[i] = y[i] * 1.5f + 1.0f; }
+kernel void blur(global const float *a, global float *b, int n) {
+    int i = get_global_id(0);
+    b[i] = i > 0 && i < n - 1 ? 0.25f * a[i - 1] + 0.5f * a[i] + 0.25f * a[i + 1] : a[i];
+}
+kernel void count(global const float *a, global int *bins) { atomic_inc(&bins[(int)a[get_global_id(0)] & 15]); }
+"""
+ITEMS, LOCAL = 1 << 14, 64
+GROUPS = ITEMS // LOCAL
+KERNELS = ("iterate", "change", "blur", "blur", "count")
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> list[Moving]:
+    """Those who play runs with shares that may move."""
+    found: list[Moving] = []
+    following = Moving.following
+
+    def noted(*given: object) -> Moving:
+        found.append(following(*given))  # type: ignore[arg-type]
+        return found[-1]
+
+    monkeypatch.setattr(Moving, "following", noted)
+    return found
+
+
+class MovingChain:
+    """A chain of kernels on some devices."""
+
+    def __init__(self, devices: str) -> None:
+        self.queue = mc.Queue(devices)
+        program = mc.Program(SOURCE)
+        data = np.random.default_rng(1).random(ITEMS, np.float32) * 16
+        self.x = self.queue.array(data)
+        self.y, self.z = (self.queue.zeros(ITEMS, np.float32) for _ in range(2))
+        self.bins = self.queue.zeros(16, np.int32)
+        with self.queue.prepare() as enqueued:
+            program.iterate(self.queue, (ITEMS,), (LOCAL,), self.x, self.y, 50)
+            program.change(self.queue, (ITEMS,), (LOCAL,), self.y)
+            program.blur(self.queue, (ITEMS,), (LOCAL,), self.y, self.z, ITEMS)
+            program.blur(self.queue, (ITEMS,), (LOCAL,), self.z, self.y, ITEMS)
+            program.count(self.queue, (ITEMS,), (LOCAL,), self.y, self.bins)
+        self.graph: Graph = enqueued.graph
+        assert [task.kernel.name for task in self.graph.nodes if isinstance(task, Launch)] == list(KERNELS)
+
+    def results(self, plan: Plan) -> tuple[bytes, ...]:
+        for array in (self.y, self.z, self.bins):
+            array.set(np.zeros(array.shape, array.dtype))
+        self.queue.session.run(self.graph, plan)
+        return tuple(a.get().tobytes() for a in (self.y, self.z, self.bins))
+
+    def plan(self, shares: Sequence[Sequence[int]], movable: Sequence[int] = ()) -> Plan:
+        """``shares``: of each node, up to which group each device has it (none: the first has all of it)."""
+        out: list[Assignment] = []
+        for node, ends in enumerate(shares):
+            if not ends:
+                out.append(Assignment(node, DeviceIndex(0), 0, 0.0, 0.0))
+            for d, (low, high) in enumerate(itertools.pairwise([0, *ends])):
+                if low < high:
+                    out.append(Assignment(node, DeviceIndex(d), 0, 0.0, 0.0, 0, low, high - low))
+        return Plan(tuple(out), "by hand", self.queue.devices, 0.0, movable=tuple(movable))
+
+
+@pytest.fixture(params=["native/2", "cpu1/2", "cpu0,cpu1", "native/2 apart", "cpu1/2 apart"])
+def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MovingChain]:
+    """Devices of one memory, of one kind and of several; and such with memories of their own."""
+    devices, _, apart = request.param.partition(" ")
+    if apart:
+        monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    made = MovingChain(devices)
+    yield made
+    made.queue.session.close()
+
+
+def test_results_are_those_of_one_device(run: MovingChain, played: list[Moving]) -> None:
+    count = len(run.queue.devices)
+    whole = run.results(run.plan([()] * len(KERNELS)))
+    one_kind = len({d.model for d in run.queue.session.machine.devices}) == 1
+    shares = ([GROUPS // 2, GROUPS], [GROUPS - 1, GROUPS], [3, GROUPS])
+    for ends in shares:
+        plan = run.plan([ends[-count:]] * len(KERNELS), range(len(KERNELS)))
+        found = run.results(plan)
+        if one_kind:
+            assert found == whole
+        else:
+            for mine, theirs in zip(found[:2], whole[:2], strict=True):
+                np.testing.assert_allclose(np.frombuffer(mine, np.float32), np.frombuffer(theirs, np.float32), 1e-5)
+    assert len(played) == len(shares)
+    for player in played:
+        ran = player.ran
+        apart = run.queue.session.machine.memories > 1
+        assert ran.cells.keys() == (set(range(4)) if apart else set(range(5)))  # counts are merged between memories
+
+
+def test_whole_kernels_and_host_functions_stand_between(run: MovingChain) -> None:
+    whole = run.results(run.plan([()] * len(KERNELS)))
+    ends = [GROUPS // 3, GROUPS]
+    plan = run.plan([ends, (), ends, (), ends], (0, 2, 4))
+    if len({d.model for d in run.queue.session.machine.devices}) == 1:
+        assert run.results(plan) == whole
+        assert run.results(replace(plan, movable=(2,))) == whole
+
+
+def test_a_run_that_failed_leaves_nothing_behind(run: MovingChain, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = run.plan([[GROUPS // 2, GROUPS]] * len(KERNELS), range(len(KERNELS)))
+    backend = run.queue.session.backend
+    perform, calls = backend.perform, itertools.count()
+
+    def failing(commands: Sequence[Command]) -> None:
+        if next(calls) == 1:  # what the first reports let in
+            raise RunError("made to fail")
+        perform(commands)
+
+    whole = run.results(run.plan([()] * len(KERNELS)))
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "perform", failing)
+        with pytest.raises(RunError, match="made to fail"):
+            run.queue.session.run(run.graph, plan)
+    for array in (run.y, run.z, run.bins):
+        array.set(np.zeros(array.shape, array.dtype))
+    run.queue.session.run(run.graph, plan)
+    if len({d.model for d in run.queue.session.machine.devices}) == 1:
+        assert tuple(a.get().tobytes() for a in (run.y, run.z, run.bins)) == whole
+
+
+def test_the_trace_tells_packets_with_their_work_groups(played: list[Moving]) -> None:
+    run = MovingChain("native/2")
+    with run.queue.session:
+        result = run.queue.session.run(run.graph, run.plan([[GROUPS - 9, GROUPS]] * len(KERNELS), range(len(KERNELS))))
+        events = [e for e in result.trace.events if isinstance(e, KernelEvent)]
+        for node in range(len(KERNELS)):
+            mine = sorted((e for e in events if e.node == node), key=lambda e: e.first)
+            assert [e.first for e in mine] == [sum(e.groups for e in mine[:i]) for i in range(len(mine))]
+            assert sum(e.groups for e in mine) == GROUPS
+            assert all(e.global_size[0] == e.groups * LOCAL for e in mine)
+        story = result.story("iterate")
+        assert story.count("kernel iterate") == len([e for e in events if e.node == 0])
+        assert f"to {GROUPS - 1}) on" in story
+        graph, samples = result.samples()
+        groups = sum(graph.nodes[n].global_size[0] for n, _, _ in samples)  # type: ignore[union-attr]
+        assert groups == len(KERNELS) * ITEMS
+
+
+def test_a_plan_is_kept_with_the_shares_as_they_have_become(run: MovingChain) -> None:
+    result = run.queue.session.run(run.graph, run.plan([[3, GROUPS]] * len(KERNELS), range(len(KERNELS))))
+    kept = result.settled
+    assert kept is not None
+    assert kept.movable == ()
+    ran: dict[tuple[int, str], int] = {}
+    for e in result.trace.events:
+        if isinstance(e, KernelEvent) and e.role == "range":
+            ran[e.node, e.device] = ran.get((e.node, e.device), 0) + e.groups
+    for node in range(len(KERNELS)):
+        mine = sorted((a for a in kept.assignments if a.node == node), key=lambda a: a.first)
+        assert [a.first for a in mine] == [sum(a.groups for a in mine[:i]) for i in range(len(mine))]
+        assert {(node, kept.devices[a.device]): a.groups for a in mine} == {
+            k: g for k, g in ran.items() if k[0] == node
+        }
+    again = run.queue.session.run(run.graph, kept)
+    assert again.script is not None, "it is played without deciding anything"
+
+
+class TenthOfASecond(Wrapped):
+    """Every kernel takes a tenth of a second, everywhere."""
+
+    def launch(self, node: int, device: DeviceIndex) -> float:
+        return 0.1
+
+    def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float:
+        return 0.1 * count / of
+
+
+def test_both_devices_stay_at_work_when_one_becomes_slow() -> None:
+    run = MovingChain("native/2")
+    with run.queue.session:
+        problem = run.queue.session.problem(run.graph)
+        problem = replace(problem, estimates=TenthOfASecond(problem.estimates))
+        slow = Disturbance(slowdowns=(Slowdown(DeviceIndex(1), 4.0, 0.01, 10.0),))
+
+        def seconds(movable: Sequence[int]) -> float:
+            plan = run.plan([[GROUPS // 2, GROUPS], (), (), (), ()], movable)
+            events = foresee(problem, plan, disturbance=slow).events
+            return max(e.end for e in events if isinstance(e, KernelEvent) and e.node == 0)
+
+        assert seconds(()) == pytest.approx(0.17, rel=0.01)  # 40 ms of what it has to do take 160
+        assert seconds((0,)) < 1.05 * (0.01 + 0.08 / 1.25)  # what is left after 10 ms, on both
