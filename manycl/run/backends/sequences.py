@@ -57,7 +57,7 @@ class Sequences:
     ) -> Event:
         """Enqueue the kernels, each behind the one before it; the last one's event, which stands for all. There is room
         for what they need. Raises DriverError."""
-        program, (node, device, queue, _, _) = chosen.program, command
+        program, (node, device, queue) = chosen.program, command[:3]
         assert isinstance(program, SequenceProgram)
         views = self._views(lanes, queue, program)
         run.record.versions[node] = chosen
