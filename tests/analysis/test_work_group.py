@@ -68,6 +68,15 @@ def test_random_kernels(seed: int) -> None:
         assert alike(launch, want, found), f"{case.name} {launch}\n{case.text}"
 
 
+@pytest.mark.parametrize("name", ["g3196_1", "g3655_0"])
+def test_memory_that_is_used_as_several_types(name: str) -> None:
+    case = next(c for c in generate(int(name[1:5]), PER_PROGRAM).cases if c.name == name)
+    launch = case.launches[0]
+    start = truth.contents(launch, 1)
+    want = truth.run_range(case, launch, 0, 0, None, start, truth.OCLGRIND)
+    assert alike(launch, want, natively.run(case, launch, start)), case.text
+
+
 def function(text: str, local_size: tuple[int, int, int] = (8, 1, 1)) -> WorkGroupFunction:
     unit = load(text, "<source>", None, read_options(()), everything=True)
     kernel = next(f.name for f in unit.functions.values() if f.is_kernel)

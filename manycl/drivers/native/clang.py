@@ -36,11 +36,13 @@ _probes = DiskCache("compilers", 1 << 20, ("manycl/drivers/native",))
 
 KERNELS = (
     "-x", "cl", "-cl-std=CL2.0", "-cl-no-stdinc", "-O3", "-fPIC", "-w", "-fno-builtin", "-fno-math-errno",
-    "-ffp-contract=off", "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-ferror-limit=20",
+    "-fno-strict-aliasing", "-ffp-contract=off", "-fno-asynchronous-unwind-tables", "-fno-stack-protector",
+    "-ferror-limit=20",
 )  # fmt: skip
 """How OpenCL C is compiled. OpenCL C 2.0 has the generic address space, which takes programs of 1.2 as they are but for
 the name ``pipe``; contraction is allowed by pragmas behind the built-in functions, which have none; ``-fno-builtin``:
-a program's own ``expf`` is none of C's."""
+a program's own ``expf`` is none of C's; ``-fno-strict-aliasing``: kernels use memory as several types, and other
+implementations let them."""
 _LIBRARY = ("-x", "c", "-ffreestanding", "-O1", "-fPIC", "-w")
 _LINK = ("-z", "defs", "-z", "noexecstack", "-Bsymbolic", "--hash-style=gnu", "--build-id=none", "-s")
 
