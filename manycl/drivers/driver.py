@@ -95,6 +95,8 @@ class Driver(Protocol):
     is_polled: bool
     """How its events are best waited for: by asking ``done`` again and again (devices with cores of their own), or by
     a thread that blocks in ``wait`` (devices that compute on the host's cores)."""
+    is_interruptible: bool
+    """Whether Python's signal handlers run while the main thread is in ``wait``, so that Ctrl-C is heard there."""
 
     # memory
 

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN = object()
-_SEVERAL = 8  # checks that are one too many where what changes does not matter
 """An argument that is no other one."""
+_KEPT = 1024  # numbers that launches of a form were checked with
+_SEVERAL = 8  # checks that are one too many where what changes does not matter
 _FIXED = (int, float, bytes, np.number, np.bool_)
 """What is the same value as long as it is the same object; others (arrays, lists, structs) are converted each time."""
 
@@ -83,8 +84,10 @@ class LaunchForm:
         self._convert = convert
         self._arrays = tuple([(a.dtype, a.nbytes) if isinstance(a, Array) else None for a in args])
         facts = launch.kernel.arguments
-        self._deciding = frozenset(i for i, fact in enumerate(facts) if fact.base not in FLOATS)
-        self._checked = list(launch.args)  # numbers with which it does not leave its buffers
+        self._deciding = tuple(
+            [i for i, fact in enumerate(facts) if fact.base not in FLOATS and self._arrays[i] is None]
+        )
+        self._checked = {self._decided(launch.args)}  # numbers with which it does not leave its buffers
         self._checks = 0  # with other numbers
         self._steering: dict[int, Any] | None = None  # numbers that decide how long it takes; None: who knows
         self._trips: TripCount | None = None
@@ -133,6 +136,18 @@ class LaunchForm:
         self._seconds = seconds
         self._measured = (self._f(args), seconds) if is_long else None
         self._steering = {i: args[i] for i in self._steering}
+
+    def _decided(self, args: Sequence[Argument]) -> tuple[Argument, ...]:
+        """Of arguments, those on which it may depend what is accessed, but for arrays."""
+        return tuple([args[i] for i in self._deciding])
+
+    def _narrowed(self, args: Sequence[Argument]) -> tuple[Argument, ...]:
+        """As ``_decided``, when it has been found out on which of them it depends: these may be fewer."""
+        decide = bounds.decides(self._launch.program, self._launch.kernel)
+        if decide is not None:
+            self._deciding = tuple([i for i in self._deciding if i in decide])
+            self._checked.clear()
+        return self._decided(args)
 
     def _f(self, args: Sequence[Argument]) -> float:
         """What the time is taken to be proportional to, with some arguments."""
@@ -230,31 +245,28 @@ class LaunchForm:
     def _take_numbers(self, flight: Flight, args: Sequence[Any], changed: Sequence[int], bound: list[Argument]) -> None:
         """Of the arguments that are no arrays, those that have changed. Raises LaunchError where the launch would leave
         its buffers with them."""
-        is_checked, is_longer, steering = True, False, self._steering
+        is_longer, steering = False, self._steering
         for i in changed:
             value = args[i]
             found = self._values[i] = bound[i] = self._convert(i, value)
             self._known[i] = value if isinstance(value, _FIXED) else _UNKNOWN
-            if i in self._deciding and found != self._checked[i]:
-                is_checked = False
             if steering is not None and i in steering and steering[i] != found:
                 steering[i] = found
                 if self._measured is None:
                     flight.ahead += UNKNOWN
                 else:
                     is_longer = True
-        if not is_checked:
+        if (decided := self._decided(bound)) not in self._checked:
             self._checks += 1
-            if (
-                self._checks == _SEVERAL and not self._launch.versions
-            ):  # those on which it depends what it accesses may be fewer
-                decide = bounds.decides(self._launch.program, self._launch.kernel)
-                self._deciding = self._deciding if decide is None else self._deciding & decide
+            if self._checks == _SEVERAL and not self._launch.versions:
+                decided = self._narrowed(bound)
             bounds.check_launch(
                 with_arguments(self._launch, tuple(bound)),
                 {a.key: flight.arrays[a.key].buffer for a in bound if type(a) is BufferArg},
             )
-            self._checked = bound
+            if len(self._checked) >= _KEPT:
+                self._checked.clear()
+            self._checked.add(decided)
         if is_longer and self._measured is not None:
             f, seconds = self._measured
             self._seconds = seconds * self._f(bound) / f

@@ -68,7 +68,7 @@ class RunningQueue(Waits):
         self.background = Background()
         self.forms: dict[object, LaunchForm] = {}  # launches that are known, by who makes them and their sizes
         self.moves: dict[MoveKey, MoveForm] = {}  # copies and fills that are known
-        self._is_known = False  # whether the last flight had nothing new
+        self._is_known, self._news = False, 0  # whether the last flight had nothing new; how many in a row had
         self._changes = session.changes
         self.preparing: dict[int, Enqueued] = {}  # what threads enqueue inside `with queue.prepare()`
         self._result: Callable[[], Result] | None = None
@@ -158,7 +158,7 @@ class RunningQueue(Waits):
             if not run.given:
                 return True
             self._begin()
-            self._result, self._is_known = lambda: run.result, True
+            self._result, self._is_known = lambda: run.result, flight.is_known
             self._follow(run, run.seconds)
             return flight.is_quick and self._recurring.goes_on(flight.device)
 
@@ -281,7 +281,7 @@ class RunningQueue(Waits):
             self.moves.clear()
             self.forms.clear()  # they know kernels of devices that are gone
             self._changes = self.session.changes
-        return begun(self.session, device, learning=not self._is_known)
+        return begun(self.session, device, not self._is_known, self._news)
 
     def _land(self, enqueued: Enqueued, wanted: Place | None) -> UnplannedRun:
         """Wait for what the device has been given. Raises what went wrong with it."""
@@ -292,6 +292,7 @@ class RunningQueue(Waits):
             self._fail(run.error)
             raise run.error
         self._result, self._is_known = lambda: run.result, enqueued.flight.is_known
+        self._news = 0 if self._is_known else self._news + 1
         log.debug("ran as they were enqueued: %d commands", len(run.given))
         self._is_followed = bool(enqueued.builder.nodes)
         if self._is_followed:

@@ -111,8 +111,12 @@ class Ahead:
                 responsive.leave(self)
 
     def _wait_for(self, event: Event) -> None:
-        """Until an event is complete, by the thread that waits for the queue. Raises DriverError if it has failed."""
-        run = self._run
+        """Until an event is complete; Ctrl-C is heard. Raises DriverError if it has failed."""
+        if self._lanes.is_interruptible:
+            with interruptible:
+                self._lanes.driver.wait(event)
+            return
+        run = self._run  # by the thread that waits for the queue
         self._token += 1
         run.watch(self.device, 0, [self._token], event)
         while True:  # Ctrl-C may have ended a waiting before, of which is heard now

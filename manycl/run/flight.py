@@ -51,10 +51,11 @@ class Flight(Aboard):
     """What a queue gives a device as it is enqueued. ``given``: of each command its node (of a launch that has a form,
     the one that the form was made for), its own arguments where they may differ from the node's, and its event.
     ``leg``: those of them that came since somebody has waited for all (``look``), which are a run of their own.
-    Whoever gives it something holds the ``lock``, while it ``is_open``. ``is_known``: all of the leg were like some
-    that were given before; ``is_giving``: somebody is about to note what was enqueued."""
+    Whoever gives it something holds the ``lock``, while it ``is_open``. ``is_known``: all that it was given was like
+    what was given before; ``is_patient``: it goes on also where that is not so; ``is_giving``: somebody is about to
+    note what was enqueued."""
 
-    def __init__(self, session: Session, device: DeviceIndex) -> None:
+    def __init__(self, session: Session, device: DeviceIndex, is_patient: bool = False) -> None:
         executor = session.backend
         super().__init__(session, device, executor.underway(_NOTHING, (device,) if executor.profile else ()))
         given = self.given
@@ -68,6 +69,7 @@ class Flight(Aboard):
         self.is_open = True
         self.is_giving = False
         self.is_known = True
+        self.is_patient = is_patient
         self.after: dict[int, tuple[int, ...]] = {}
         self.forms: list[Repeated] = []
         self.is_settled = True  # whether all of these are
@@ -215,7 +217,8 @@ class Flight(Aboard):
         waiting, or the end would tell more about what it was given."""
         session = self._session
         with session.lock, self.lock, Uninterrupted():
-            is_usual = self.is_known and self.is_settled and not (self.uploads or self.is_giving)
+            is_usual = (self.is_known and self.is_settled) or self.is_patient
+            is_usual = is_usual and not (self.uploads or self.is_giving)
             if not (is_usual and self.is_open and self.is_young and session.is_timed(False)):
                 return None
             over = UnplannedRun(session, self)

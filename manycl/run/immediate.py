@@ -19,6 +19,9 @@ from manycl.run.flight import Flight
 if TYPE_CHECKING:
     from manycl.run.session import Session
 
+MOST_NEWS = 4
+"""Flights in a row that had something new: where that is always so (sizes that change each time), the next ones go on
+all the same, as with one device there is nothing to decide."""
 POLICIES = (None, "auto", "in_order")
 """Those that do what is done here where nothing can be chosen."""
 
@@ -30,9 +33,9 @@ def is_possible(session: Session, queues: Mapping[str, int]) -> bool:
     return all(opened.device.slowdown == 1.0 for opened in session.opened)
 
 
-def begun(session: Session, device: DeviceIndex, learning: bool) -> Flight | None:
+def begun(session: Session, device: DeviceIndex, learning: bool, news: int = 0) -> Flight | None:
     """A new flight to a device, of which somebody learns or not; None where something else is under way, or somebody
-    wants to look on."""
+    wants to look on. ``news``: how many flights before it, in a row, had something new."""
     if session.closed or session.debug or last_words.keeping():
         return None
     if session.flight is not None and session.flight.has_leg:
@@ -50,7 +53,7 @@ def begun(session: Session, device: DeviceIndex, learning: bool) -> Flight | Non
             session.check_open()
             session.buffers.collect()
             session.use_clocks(learning)
-            flight = session.flight = Flight(session, device)
+            flight = session.flight = Flight(session, device, news >= MOST_NEWS and len(session.machine.devices) == 1)
             return flight
     finally:
         session.lock.release()

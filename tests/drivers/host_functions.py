@@ -89,6 +89,8 @@ class HostKernel:
 
 
 class HostDriver:
+    is_interruptible = False
+
     def __init__(self, device: Device, functions: dict[str, Function], is_polled: bool) -> None:
         self.device, self.is_polled = device, is_polled
         self._functions = functions

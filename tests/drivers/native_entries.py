@@ -31,6 +31,11 @@ MOST_ITEMS = 4096
 CODE = r"""
 #include "device.h"
 #undef add
+#if defined(__x86_64__)
+enum { SYS_GETTID = 186 };
+#else
+enum { SYS_GETTID = 178 };
+#endif
 typedef __UINT32_TYPE__ uint;
 #define MEMORY(type, i) (*(type *const *)args[i])
 #define VALUE(type, i) (*(const type *)args[i])
@@ -117,6 +122,41 @@ KERNEL(where) { /* the core that each work-group runs on; each takes a while */
         MEMORY(uint, 0)[g] = core;
     }
 }
+static u64 float_state_here(void) {
+    u64 state;
+#if defined(__x86_64__)
+    uint word;
+    __asm__ volatile("stmxcsr %0" : "=m"(word));
+    state = word & ~0x3fu; /* less what has happened so far */
+#else
+    __asm__ volatile("mrs %0, fpcr" : "=r"(state));
+#endif
+    return state;
+}
+static void flush_tiny(void) {
+#if defined(__x86_64__)
+    uint word = 0x9fc0;
+    __asm__ volatile("ldmxcsr %0" : : "m"(word));
+#else
+    __asm__ volatile("msr fpcr, %0" : : "r"((u64)1 << 24));
+#endif
+}
+/* Called as a function: tiny numbers are 0 for this thread from now on; its state. */
+__attribute__((visibility("default"))) u64 flushed(void) {
+    flush_tiny();
+    return float_state_here();
+}
+__attribute__((visibility("default"))) u64 floats_of_thread(void) { return float_state_here(); }
+KERNEL(who) { /* what runs each work-group, and how that treats tiny numbers; with 4 MiB of private memory */
+    UNUSED;
+    for (size_t g = first; g < end; g++) {
+        volatile char room[4 << 20];
+        room[0] = room[sizeof room - 1] = 1;
+        for (u64 since = now(); now() - since < 2000;) relax();
+        MEMORY(u64, 0)[2 * g] = (u64)syscall(SYS_GETTID) + (u64)(room[0] - room[sizeof room - 1]);
+        MEMORY(u64, 0)[2 * g + 1] = float_state_here();
+    }
+}
 KERNEL(huge) { add_to(args, r, first, end, frame); } /* in a large frame */
 KERNEL(flag) { /* ends when somebody writes to its memory */
     UNUSED;
@@ -144,6 +184,7 @@ KERNELS: dict[str, tuple[int, tuple[Parameter, ...]]] = {
     "huge": (1 << 27, (MEMORY, UINT)),
     "where": (0, (MEMORY,)),
     "flag": (0, (MEMORY,)),
+    "who": (0, (MEMORY,)),
     "last_waits": (0, (MEMORY,)),
 }
 

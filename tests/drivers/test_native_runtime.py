@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 import random
+import signal
 import threading
 import time
 import weakref
@@ -277,6 +279,89 @@ def test_a_command_leaves_others_their_turn(open_driver: Open) -> None:
     flag.let_go()
     driver.wait(long)
     assert driver.times(long)[0] < driver.times(short)[0] < driver.times(short)[1] < driver.times(long)[1]
+
+
+def test_a_thread_that_waits_computes_as_the_devices_own_do(open_driver: Open) -> None:
+    """Whatever room for private memory, and whatever way to treat tiny numbers, it has itself."""
+    driver, found, states = open_driver(2), np.zeros((64, 2), np.uint64), list[tuple[int, int]]()
+    threads, floats, own = set[int](), set[int](), list[int]()
+    launched = kernel(driver, "who", shared(driver, found))
+
+    def wait() -> None:
+        functions = native_entries.functions()
+        functions.flushed.restype = functions.floats_of_thread.restype = ctypes.c_uint64
+        flushed, queue = functions.flushed(), driver.queue(timed=False)
+        own.append(threading.get_native_id())
+        for _ in range(20_000):
+            found[:] = 0
+            driver.wait(driver.launch(queue, launched, (64,), (1,), None, None))
+            threads.update(found[:, 0].tolist())
+            floats.update(found[:, 1].tolist())
+            states.append((flushed, functions.floats_of_thread()))
+            if own[0] in threads:
+                break
+            time.sleep(1e-3)  # the device's threads fall asleep
+
+    before = threading.stack_size(1 << 18)
+    try:
+        thread = threading.Thread(target=wait)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    assert own[0] in threads
+    assert 0 not in threads
+    assert len(floats) == 1
+    assert all(flushed == now for flushed, now in states)
+    assert states[0][0] not in floats
+
+
+def test_a_signal_is_heard_while_the_main_thread_waits(open_driver: Open) -> None:
+    driver = open_driver(2)
+    flag, heard = Flag(driver, driver.queue(timed=False)), list[bool]()
+
+    def hear(number: int, frame: object) -> None:
+        heard.append(not flag.word[0])
+        flag.let_go()
+
+    late = threading.Timer(30, flag.let_go)
+    late.start()
+    before = signal.signal(signal.SIGALRM, hear)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        driver.wait(flag.event)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        late.cancel()
+    assert heard == [True]
+
+
+def test_several_threads_wait_for_commands_of_several_queues(open_driver: Open) -> None:
+    """Each command runs once, whoever runs it, and who waits for it finds what it has left."""
+    driver, failed = open_driver(2), list[BaseException]()
+
+    def use(seed: int) -> None:
+        try:
+            r, queue = random.Random(seed), driver.queue(timed=False)
+            x = np.zeros(4096, np.uint32)
+            run = kernel(driver, "once", shared(driver, x), 0)
+            for turn in range(1, 600):
+                run.set(1, uint(r.choice((0, 0, 200, 2000))))
+                event = driver.launch(queue, run, (r.choice((1, 3, 64)),), (1,), None, None)
+                if r.random() < 0.8:
+                    driver.wait(event)
+                    assert x[0] == turn
+            driver.wait(event)
+            assert x[0] == turn
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=use, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
 
 
 def test_what_a_dropped_queue_was_given_still_runs(open_driver: Open) -> None:

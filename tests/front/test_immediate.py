@@ -17,6 +17,7 @@ import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.drivers.opencl import staging
 from manycl.errors import DeviceError, LaunchError, ResultError, RunError
+from manycl.graph import bounds
 from manycl.run import aboard, flight
 from manycl.run.backends import pinning
 from manycl.run.backends.programs import Programs
@@ -292,6 +293,30 @@ def test_a_number_that_leads_out_of_a_buffer_is_noticed(queue: mc.Queue) -> None
         PROGRAM.put(queue, *SIZES, a, N, 1)
     PROGRAM.put(queue, *SIZES, a, 0, 9)
     assert (a.get() == [9, *range(1, 9), *[0] * (N - 9)]).all()
+
+
+def test_numbers_are_checked_once(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that lead out of a buffer each time."""
+    a, asked, check = queue.zeros(N, np.int32), list[Any](), bounds.check_launch
+
+    def count(launch: Any, buffers: Any) -> None:
+        asked.append(launch.args[1:])
+        check(launch, buffers)
+
+    for turn in range(4):
+        for at in (1, 2, 3, N - 1):
+            PROGRAM.put(queue, *SIZES, a, at, turn)
+        with pytest.raises(LaunchError, match="outside of a buffer"):
+            PROGRAM.put(queue, *SIZES, a, N + 1, turn)
+        queue.finish()
+    monkeypatch.setattr(bounds, "check_launch", count)
+    for turn in range(4):
+        for at in (1, 2, 3, N - 1):
+            PROGRAM.put(queue, *SIZES, a, at, turn)
+    assert not asked
+    PROGRAM.put(queue, *SIZES, a, 4, 0)
+    assert asked == [(np.int32(4).tobytes(), np.int32(0).tobytes())]
+    assert (a.get()[[1, 2, 3, 4, N - 1]] == [3, 3, 3, 0, 3]).all()
 
 
 def test_local_memory_may_change_its_size(queue: mc.Queue) -> None:

@@ -120,6 +120,36 @@ def test_the_host_may_change_arrays_between_legs(queue: mc.Queue) -> None:
         PROGRAM.inc(queue, *SIZES, a)
 
 
+def test_a_program_whose_sizes_change_each_time_keeps_its_flight(queue: mc.Queue) -> None:
+    """Though all of its commands are new; results are right, and each leg is a run of its own."""
+    flights = []
+    for turn in range(1, 24):
+        n = 16 * turn
+        a = queue.array(np.arange(n, dtype=np.int32))
+        PROGRAM.scale(queue, (n,), (16,), a, turn)
+        PROGRAM.inc(queue, (n,), (16,), a)
+        assert (a.get() == np.arange(n) * turn + 1).all()
+        assert [k.name for k in queue.trace.kernels()] == ["scale", "inc"]
+        flights.append(queue.enqueued.flight)
+    assert flights[0] is None
+    assert flights[-1] is not None
+    assert all(flight is flights[-1] for flight in flights[12:])
+
+
+def test_a_new_command_that_fails_ends_the_flight(queue: mc.Queue) -> None:
+    """Also of a program whose sizes change each time: what was waited for is there, and others follow."""
+    a = queue.zeros(N, np.int32)
+    for turn in range(1, 13):
+        PROGRAM.inc(queue, (4 * turn,), (4,), a)
+        queue.finish()
+    want = a.get()
+    with pytest.raises(LaunchError, match="outside of a buffer"):
+        PROGRAM.inc(queue, (2 * N,), (8,), a)
+    assert (a.get() == want).all()
+    PROGRAM.inc(queue, (N,), (8,), a)
+    assert (a.get() == want + 1).all()
+
+
 def test_what_fails_in_a_later_leg_is_told_of_that(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
     for _ in range(5):

@@ -188,6 +188,8 @@ def _tried(compiler: tuple[str, ...], linker: tuple[str, ...]) -> Clang:
     )
     if machine == "aarch64":
         for_here += ("-mno-outline-atomics",)
+    else:  # a choice in a loop is no branch: which work-item chooses what is rarely foreseen
+        for_here += ("-mllvm", "-x86-cmov-converter=false")
     processor, features = _taken_for(compiler, for_here)
     if "+avx512f" in features:
         for_here += ("-mprefer-vector-width=512",)

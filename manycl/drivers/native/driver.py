@@ -30,6 +30,7 @@ class NativeDriver:
     """``cores``: of each of its threads (-1: any)."""
 
     is_polled = False
+    is_interruptible = True
 
     def __init__(
         self, device: Device, cores: Sequence[int], compile_source: Compile, elsewhere: Elsewhere | None = None
@@ -113,7 +114,8 @@ class NativeDriver:
             return self._launch_elsewhere(queue, kernel, (global_size, local_size, offset), after, reason)
         queue.keep(kernel.uses())
         waits, count = _waits(after) if after else (None, 0)
-        return queue.event(self._launch(queue.address, shape.address, kernel.values, waits, count))
+        number = self._launch(queue.address, shape.address, kernel.values, waits, count)
+        return (queue, number, queue.times) if number else queue.event(number)
 
     def _launch_elsewhere(
         self, queue: NativeQueue, kernel: SetKernel, ndrange: Any, after: Any, reason: NotNativeError

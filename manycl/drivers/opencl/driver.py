@@ -69,6 +69,8 @@ class OpenCLKernel:
 class OpenCLDriver:
     """``device`` is the handle of a device or sub-device."""
 
+    is_interruptible = False
+
     def __init__(self, handle: cl.Device, device: Device) -> None:
         self.device = device
         self.cl = handle

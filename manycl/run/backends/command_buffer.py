@@ -177,7 +177,10 @@ def play(executor: Executor, script: Script, buffer: CommandBuffer, at_once: boo
             executor.lanes[device].flush(executor.lanes[device].queues[number])
         result.kernels = _kernels(buffer, events)
         ends = [(device, number, last, events[last]) for (device, number), last in used.items()]
-        if at_once and not any(executor.lanes[d].watched for d in devices):
+        if all(executor.lanes[d].is_interruptible for d in devices):
+            with interruptible:
+                failure = _blocked(executor, run, buffer, ends)
+        elif at_once and not any(executor.lanes[d].watched for d in devices):
             failure = _blocked(executor, run, buffer, ends)
         else:
             responsive.enter(executor)

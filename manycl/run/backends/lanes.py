@@ -81,6 +81,8 @@ class Lanes:
         self.throttled = self.device.slowdown > 1.0
         # commands are looked after by the engine's thread; not where commands are enqueued by another thread
         self.watched = driver.is_polled and not self.throttled
+        # whoever wants to know of a command's end may wait for it by the driver, however long that takes
+        self.is_interruptible = driver.is_interruptible and not self.throttled
         self.own = self.device.memory != HOST
         self._by_profile: dict[bool, _Queues] = {}
         self.use(profile)
@@ -179,7 +181,7 @@ class Lanes:
 
     def warm(self) -> None:
         """Have the thread that waits for the first queue begin now: while the device computes, that takes longer."""
-        if not self.watched:
+        if not (self.watched or self.is_interruptible):
             self.submit(0, lambda: None)
 
     def close(self) -> None:

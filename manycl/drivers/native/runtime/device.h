@@ -114,6 +114,9 @@ struct worker {
     int core; /* -1: any */
     u32 bell; /* 1: wake up */
     u32 was_ready; /* its last work was a ready command: next comes an open slot */
+    u32 floats;    /* how it rounds, and treats tiny numbers */
+    u32 crowded;   /* how often it is still to sleep at once, as its core is in demand */
+    u64 until;     /* a host thread in its place turns to other things then (0: it is not in its place) */
 };
 
 struct device {
@@ -126,6 +129,9 @@ struct device {
     struct worker *asleep;
     struct command *first, *last; /* ready */
     struct slot *open, *last_open, *idle;
+    char *host_stack; /* of a host thread that works (NULL: none does), ... */
+    u32 is_replaced;  /* ... in a worker's place: whether one does, as there is one stack */
+    u32 host_spins;   /* it is one of those that are `spinning` */
     int host; /* the core that commands are enqueued on, -1 while that thread sleeps: its worker does not stay in its way */
     _Alignas(128) u32 news; /* counts up when there is something to do */
     u32 ready;              /* commands: looked at without the lock */

@@ -2,11 +2,11 @@
 #include "commands.h"
 #include "copies.h"
 #include "device.h"
+#include "stack.h"
+#include "waiting.h"
 #include "workers.h"
 
 #define EXPORTED __attribute__((visibility("default")))
-
-enum { STACK = 16 << 20 }; /* bytes of address space for the private memory of work-items */
 
 static void *new_memory(u64 nbytes) {
     void *memory = NULL;
@@ -49,6 +49,7 @@ EXPORTED struct device *manycl_open(const int *cores, u32 count) {
     device->count = count;
     device->owners = 1;
     device->host = -1;
+    device->host_stack = new_stack();
     for (u32 i = 0; i < count; i++) {
         device->workers[i] = (struct worker){.device = device, .index = i, .core = cores[i]};
         struct slot *slot = new_slot(device);
@@ -178,42 +179,8 @@ EXPORTED u64 manycl_fill(struct queue *queue, char *target, const char *pattern,
     return enqueue(command, waits, count, edges);
 }
 
-/* Until a command of a queue is complete (0), or a signal comes that the program may want to see (1). */
-EXPORTED int manycl_wait(struct queue *queue, u64 number) {
-    struct device *device = queue->device;
-    int is_alone = device->count == 1 && device->workers[0].core == sched_getcpu(); /* with the thread that it waits for */
-    for (u64 since = now(); !is_alone && now() - since < WAITER_SPIN;)
-        for (int i = 0; i < 20; i++) {
-            if (load(&queue->completed) >= number) return 0;
-            relax();
-        }
-    struct waiter waiter = {.number = number};
-    struct call call = {0};
-    take(&device->lock);
-    int is_over = queue->completed >= number;
-    if (!is_over) {
-        waiter.next = queue->waiters;
-        queue->waiters = &waiter;
-    }
-    if (device->first) call_one(device, &call); /* nobody has taken it: who looks for news may have lost its core */
-    give(&device->lock);
-    ring(&call);
-    if (is_over) return 0;
-    __atomic_store_n(&device->host, -1, __ATOMIC_RELAXED);
-    while (!load(&waiter.over)) {
-        if (!futex_wait(&waiter.over, 0)) continue;
-        take(&device->lock);
-        is_over = (int)waiter.over;
-        if (!is_over) {
-            struct waiter **at = &queue->waiters;
-            while (*at != &waiter) at = &(*at)->next;
-            *at = waiter.next;
-        }
-        give(&device->lock);
-        return !is_over;
-    }
-    return 0;
-}
+/* Until a command of a queue is complete (0), or the program may want to see to its signals (1). */
+EXPORTED int manycl_wait(struct queue *queue, u64 number) { return wait_for(queue, number); }
 
 /* Whether a command that is complete has failed: there was no memory for its frame. */
 EXPORTED int manycl_has_failed(struct queue *queue, u64 number) {

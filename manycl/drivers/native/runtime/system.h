@@ -43,7 +43,12 @@ int pthread_attr_destroy(thread_attributes *);
 int pthread_sigmask(int, const signal_set *, signal_set *);
 int sigfillset(signal_set *);
 
-enum { MONOTONIC = 1, SET_NAME = 15, DETACHED = 1, SET_MASK = 2, INTERRUPTED = 4 };
+void *mmap(void *, size_t, int, int, int, long);
+int mprotect(void *, size_t, int);
+int munmap(void *, size_t);
+
+enum { NO_ACCESS = 0, READ_WRITE = 3, PRIVATE_MEMORY = 0x4022 }; /* private, anonymous, not reserved */
+enum { MONOTONIC = 1, SET_NAME = 15, DETACHED = 1, SET_MASK = 2, INTERRUPTED = 4, TIMED_OUT = 110 };
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 
 #if defined(__x86_64__)
@@ -70,9 +75,14 @@ static inline u64 now(void) {
     return (u64)t.seconds * 1000000000u + (u64)t.nanoseconds;
 }
 
-/* Until a word is no longer `value`, or for no reason; whether a signal came. */
-static inline int futex_wait(u32 *word, u32 value) {
-    return syscall(SYS_FUTEX, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0) && *__errno_location() == INTERRUPTED;
+/* Until a word is no longer `value`, or for no reason. */
+static inline void futex_wait(u32 *word, u32 value) { syscall(SYS_FUTEX, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0); }
+
+/* The same, for so many ns (less than a second) at most: whether a signal came, or none did in that time. */
+static inline int futex_wait_until_signal(u32 *word, u32 value, long most) {
+    struct timespec time = {0, most};
+    if (!syscall(SYS_FUTEX, word, FUTEX_WAIT_PRIVATE, value, &time, NULL, 0)) return 0;
+    return *__errno_location() == INTERRUPTED || *__errno_location() == TIMED_OUT;
 }
 
 static inline void futex_wake(u32 *word, int most) { syscall(SYS_FUTEX, word, FUTEX_WAKE_PRIVATE, most, NULL, NULL, 0); }

@@ -3,12 +3,14 @@
 #define MANYCL_WORKERS_H
 
 #include "commands.h"
+#include "stack.h"
 
 enum {
     LITTLE = 6000,          /* ns that a command may take to be run by one worker: waking another one costs as much */
     SPIN = 15000,           /* ns that a worker looks for news before it sleeps, ... */
-    LAST_SPIN = 50000,      /* ... that the last one of a device does so, whom the next command need not wake, ... */
-    WAITER_SPIN = 4000,     /* ... and that a host thread does that waits */
+    LAST_SPIN = 50000,      /* ... that the last one of a device does so, whom the next command need not wake */
+    LOST = 50000,           /* ns between two looks that tell that something else has had the core: ... */
+    CROWDED = 4,            /* ... then a worker sleeps at once, so often: who looks for news is soon kept waiting */
     LEAST_BLOCK = 1000,     /* ns that a block should take, and ... */
     MOST_BLOCK = 1000000,   /* ... at most: between blocks workers turn to commands that are ready */
     KEPT_FRAME = 1 << 20,   /* bytes that a sleeping worker keeps */
@@ -144,7 +146,7 @@ static struct command *take_part(struct worker *worker, struct slot *slot, u32 i
     u64 start = now(), done = is_opener ? run_block(worker, slot, &slot->shares[0]) : 0;
     *drained = 0;
     for (u32 i = 0; i < device->count && !*drained;) { /* shares only shrink: one that was empty need not be asked again */
-        if (done && peek(&device->ready)) break;
+        if (done && (peek(&device->ready) || (worker->until && now() > worker->until))) break;
         u64 count = run_block(worker, slot, &slot->shares[(worker->index + i) % device->count]);
         if (!count) *drained = ++i == device->count;
         done += count;
@@ -235,23 +237,33 @@ static struct command *perform(struct worker *worker, struct work *work, u32 *dr
 /* Look for news until there are some, or it has been too long since the worker had work: whether it has. */
 static int spin(struct worker *worker, u32 news, u64 since) {
     struct device *device = worker->device;
-    for (;;) {
+    if (worker->crowded) {
+        worker->crowded--;
+        return 1;
+    }
+    for (u64 last = since;;) {
         if (worker->core >= 0 && worker->core == peek(&device->host)) return 1;
         for (int i = 0; i < 20; i++) {
             if (load(&device->news) != news) return 0;
             relax();
         }
-        u64 idle = now() - since;
-        if (idle > LAST_SPIN || (idle > SPIN && peek(&device->spinning) > 1)) return 1;
+        u64 t = now(), idle = t - since;
+        if (t - last > LOST) worker->crowded = CROWDED;
+        if (worker->crowded) return 1;
+        last = t;
+        if (idle > LAST_SPIN || (idle > SPIN && peek(&device->spinning) > 1 + peek(&device->host_spins))) return 1;
     }
 }
 
+/* Before it sleeps: then others may use its frame. */
+static void trim(struct worker *worker) {
+    if (worker->frame_bytes <= KEPT_FRAME) return;
+    free(worker->frame);
+    worker->frame = NULL;
+    worker->frame_bytes = 0;
+}
+
 static void sleep_until_called(struct worker *worker) {
-    if (worker->frame_bytes > KEPT_FRAME) {
-        free(worker->frame);
-        worker->frame = NULL;
-        worker->frame_bytes = 0;
-    }
     while (!load(&worker->bell)) futex_wait(&worker->bell, 0);
 }
 
@@ -261,6 +273,7 @@ static void disown(struct device *device) {
         next = slot->next;
         free(slot);
     }
+    if (device->host_stack) munmap(device->host_stack, STACK);
     free(device);
 }
 
@@ -284,8 +297,10 @@ static void *begin(void *argument) {
     u32 drained = 0, spun = 0, tired = 0;
     u64 since = now();
     settle(worker);
+    worker->floats = float_state();
     for (;;) {
         struct call call = {0};
+        if (tired) trim(worker);
         take(&device->lock);
         store(&device->spinning, device->spinning - spun);
         spun = 0;
