@@ -252,5 +252,5 @@ def fewest_points(total: int, once: float, rate: float, overhead: float) -> int:
     slices each add ``once`` seconds to ``once + total / rate``."""
     if once <= 0.0:
         return 1
-    others = math.floor(overhead * (once + total / rate) / once * (1.0 + 1e-12))
+    others = math.floor(min(overhead * (once + total / rate) / once * (1.0 + 1e-12), total))
     return max(-(-total // (others + 1)), 1)
