@@ -71,6 +71,9 @@ class Wrapped(Estimates):
     def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float | None:
         return self.known.groups(node, device, count, of)
 
+    def together(self, nodes: Sequence[int], device: DeviceIndex) -> float:
+        return self.known.together(nodes, device)
+
     def version(self, node: int, device: DeviceIndex) -> int:
         return self.known.version(node, device)
 

@@ -125,7 +125,7 @@ class Measured(Estimates):
         return 1e-12 * nbytes
 
     def version(self, node: int, device: int) -> int:
-        return self.known.version(node, device)
+        return device  # whatever has been measured meanwhile
 
 
 @pytest.mark.parametrize("policy", ["balance", "mkmd", "repara", "adaptive", "auto"])
@@ -138,7 +138,6 @@ def test_policies_divide_them(kinds: mc.Queue, policy: str) -> None:
     assert task.versions[1].kinds == ("gpu",)
     problem = kinds.session.problem(prepared.graph)
     problem = dataclasses.replace(problem, estimates=Measured(problem.estimates))
-    assert [problem.version(0, d) for d in (0, 1)] == [0, 1]
     split = problem.splits[0]
     assert (split.dimension, split.groups, split.merge) == (0, GROUPS, "none")
     plan = find(policy).plan(problem)

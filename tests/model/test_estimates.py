@@ -27,6 +27,9 @@ class Odd(Estimates):
     def groups(self, node: int, device: int, count: int, of: int) -> float | None:
         return 3.5
 
+    def together(self, nodes: Sequence[int], device: int) -> float:
+        return 8.5
+
     def version(self, node: int, device: int) -> int:
         return 4
 
@@ -40,7 +43,17 @@ class Odd(Estimates):
         return [7.5] * len(ends)
 
 
-ARGUMENTS = {"node": 0, "device": 0, "count": 1, "of": 2, "nbytes": 8, "source": 0, "target": 1, "devices": [0, 1]}
+ARGUMENTS = {
+    "node": 0,
+    "device": 0,
+    "count": 1,
+    "of": 2,
+    "nbytes": 8,
+    "source": 0,
+    "target": 1,
+    "devices": [0, 1],
+    "nodes": [0, 1],
+}
 
 
 def answers(estimates: Estimates) -> dict[str, object]:
@@ -74,5 +87,5 @@ def test_what_nobody_knows() -> None:
             return 0.0
 
     found = answers(Least())
-    assert [found[name] for name in ("groups", "version", "doubt", "traffic")] == [None, 0, 0.0, 0.0]
+    assert [found[name] for name in ("groups", "together", "version", "doubt", "traffic")] == [None, 2.0, 0, 0.0, 0.0]
     assert (found["slowdowns"], found["contended"]) == ([1.0, 1.0], False)
