@@ -51,6 +51,9 @@ def tight(draw: Any) -> Problem:
     devices = tuple(replace(d, global_memory=(m := draw(sizes)), max_allocation=m) for d in p.machine.devices)
     pairs = [(n, d) for n in range(len(p.graph)) for d in range(len(devices))]
     versions = {pair: draw(st.sampled_from([0, 0, 0, 1, 2, -1])) for pair in pairs}
+    for node, split in p.splits.items():
+        if split.merge != "none":  # what ranges write is put together in one version only (plan/splitting.py)
+            versions |= {(node, d): min(versions[node, d], 0) for d in range(len(devices))}
     return replace(
         p, machine=replace(p.machine, devices=devices), estimates=Picky(p.estimates, versions), not_before=0.0
     )
