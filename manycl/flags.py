@@ -61,9 +61,9 @@ def bounds() -> bool:
 
 
 def deterministic() -> bool:
-    """MANYCL_DETERMINISTIC: 1 keeps shares of launches where plans have them, so that devices that are not alike give
-    the same last bits in every run (default: 0)."""
-    return _one_of("MANYCL_DETERMINISTIC", {"1": True, "0": False}, "0")
+    """MANYCL_DETERMINISTIC: 0 lets shares of launches move while they run, so that which device runs what, and with
+    devices that are not alike the last bits of results, depend on time (default: 1, they stay as planned)."""
+    return _one_of("MANYCL_DETERMINISTIC", {"1": True, "0": False}, "1")
 
 
 def stand_in() -> bool:

@@ -93,7 +93,7 @@ def _verdict(
 
 def _obstacles(problem: Problem, node: int, ranges: Sequence[Assignment], deterministic: bool) -> Iterator[str]:
     if deterministic:
-        yield "results are to be the same in every run"
+        yield "results are to be the same in every run (MANYCL_DETERMINISTIC=0 lets shares move)"
     if len({a.device for a in ranges}) < len(ranges):
         yield "a device has several shares"
     split = problem.splits.get(node)

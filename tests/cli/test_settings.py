@@ -24,7 +24,7 @@ VALUES = {
     "MANYCL_DEBUG": (flags.debug, {"0": 0, "4": 4, "5": 5, "": 0, " 1 ": 1}),
     "MANYCL_MODELS": (flags.learning, {"0": False, "1": True, "": True}),
     "MANYCL_ZERO_COPY": (flags.zero_copy, {"0": False, "1": True, "": True}),
-    "MANYCL_DETERMINISTIC": (flags.deterministic, {"1": True, "0": False, "": False}),
+    "MANYCL_DETERMINISTIC": (flags.deterministic, {"1": True, "0": False, "": True}),
     "MANYCL_BOUNDS": (flags.bounds, {"off": False, "on": True, "": True}),
     "MANYCL_DEVICE_MEMORY": (
         flags.device_memory,
