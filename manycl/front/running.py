@@ -343,7 +343,7 @@ class RunningQueue(Waits):
     def _land_waited(self) -> None:
         """What has been waited for, command by command, is a run as well."""
         flight = self.enqueued.flight
-        is_over = flight is not None and flight.has_leg and flight.waited == len(flight.given)
+        is_over = flight is not None and flight.has_leg and flight.is_waited
         if is_over and not self.enqueued.builder.nodes and not self.preparing:
             self._complete(None)
 

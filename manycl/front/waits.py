@@ -6,11 +6,14 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from manycl.drivers.driver import Bytes
 from manycl.errors import LaunchError
 from manycl.front.enqueued import Enqueued
 from manycl.front.recording import underway
+from manycl.graph.copies import Place
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+    from manycl.run.flight import Flight
     from manycl.run.recurring import Recurring
     from manycl.run.session import Session
 
@@ -61,17 +64,34 @@ class Waits:
 
     def catch_up(self) -> bool:
         """As ``finish``, but where the only device has been given little, this goes on being one run: whether all that
-        was given is waited for, and nothing has been noted of it. For who does not look at runs, and whose memory the
-        device computes in."""
-        enqueued = self.enqueued
-        flight = enqueued.flight
-        if flight is not None and flight.is_light and self._recurring.is_alone and not underway:
-            self.session.refuse_host_functions()
-            is_all = not (self._taken or self.preparing or enqueued.builder.nodes or self._failure is not None)
-            if is_all and flight.wait_for(len(flight.given) - 1):
-                return True
+        was given is waited for, and nothing has been noted of it. For who does not look at runs."""
+        flight = self._light()
+        if flight is not None and flight.wait_for(len(flight.given) - 1):
+            return True
         self.finish()
         return False
+
+    def read_ahead(self, wanted: Place, out: Bytes) -> bool:
+        """Copy bytes of a buffer to the host behind all that was enqueued, while this goes on being one run, as with
+        ``catch_up``. False: it was not done, as it has to be done otherwise. For devices with memory of their own."""
+        flight = self._light()
+        return flight is not None and flight.read(wanted, out)
+
+    def write_ahead(self, place: Place, data: Bytes) -> bool:
+        """The same of the host's bytes, as they are now, to a buffer."""
+        flight = self._light()
+        return flight is not None and flight.write(place, data)
+
+    def _light(self) -> Flight | None:
+        """What the only device has been given, if that is all, and little."""
+        enqueued = self.enqueued
+        flight = enqueued.flight
+        if flight is None or not flight.is_light or not self._recurring.is_alone or underway:
+            return None
+        self.session.refuse_host_functions()
+        if self._taken or self.preparing or enqueued.builder.nodes or self._failure is not None:
+            return None
+        return flight
 
     @property
     def is_caught_up(self) -> bool:
@@ -81,4 +101,4 @@ class Waits:
             flight = enqueued.flight
             if flight is None or self._taken or enqueued.builder.nodes or self.preparing:
                 return False
-            return flight.is_open and flight.waited == len(flight.given) and self._recurring.is_alone
+            return flight.is_open and flight.is_waited and self._recurring.is_alone

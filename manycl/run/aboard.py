@@ -122,12 +122,10 @@ class Aboard(Ahead):
         """Have some bytes of a buffer that was used, and that the device alone will have, come to the host behind all
         that was given: then both are waited for at once. None where they have to be brought apart."""
         key, low, nbytes = wanted.buffer.key, wanted.low, wanted.nbytes
-        if key not in self.arrays or self._bit == HOST_BIT or not 0 < nbytes < BESIDE:
+        if not 0 < nbytes < BESIDE or not self._is_here(key):
             return None
-        session, lanes = self._session, self._lanes
-        memory, valid = session.backend.memory, session.directory.valid.get(key, 0)
-        is_here = key in self.leg.written or (valid & self._bit and not valid & HOST_BIT)
-        if not is_here or key in session.directory.parts:
+        memory, lanes = self._session.backend.memory, self._lanes
+        if key not in self.leg.written and self._directory.valid.get(key, 0) & HOST_BIT:
             return None
         try:
             target = memory.download_target(key, nbytes < wanted.buffer.nbytes)
@@ -139,6 +137,12 @@ class Aboard(Ahead):
         self._run.record.transfers.append(Transferred((key,), self.device, False, events, len(self.given) - 1, nbytes))
         self._wanted = wanted
         return events[-1]
+
+    def _is_here(self, key: BufferKey) -> bool:
+        """Whether a buffer was used, and all of it is valid in the device's memory, which is one of its own."""
+        if key not in self.arrays or self._bit == HOST_BIT or key in self._directory.parts:
+            return False
+        return key in self.leg.written or bool(self._directory.valid.get(key, 0) & self._bit)
 
     def _arrived(self) -> None:
         """What a leg has written is where it was written."""

@@ -42,7 +42,19 @@ class Ahead:
         self.limit = AHEAD / 2
         self.waited = 0
         self._mark: tuple[Event, float] | None = None
+        self._moved: tuple[int, Event] | None = None  # a copy behind so many commands, which nobody has waited for
         self._token = 0
+
+    @property
+    def _last(self) -> Event:
+        """What ends last of all that was given."""
+        moved = self._moved
+        return moved[1] if moved is not None and moved[0] == len(self.given) else self.given[-1][2]
+
+    @property
+    def is_waited(self) -> bool:
+        """Whether all that was given is known to be complete."""
+        return self.waited == len(self.given) and self._moved is None
 
     def pace(self) -> None:
         """So much is ahead of the device that half of it has to be complete before there is more: what was given cannot
@@ -81,7 +93,7 @@ class Ahead:
 
     def _caught_up(self) -> None:
         """All that was given is complete."""
-        self.waited, self.ahead, self.limit, self._mark = len(self.given), 0.0, AHEAD / 2, None
+        self.waited, self.ahead, self.limit, self._mark, self._moved = len(self.given), 0.0, AHEAD / 2, None, None
 
     def _wait_soon(self, event: Event) -> None:
         """Until an event is complete, by the driver's own wait where that ends soon. Raises DriverError."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from manycl.drivers.driver import DriverError, Event
+from manycl.drivers.driver import Bytes, DriverError, End, Event
 from manycl.drivers.survey import is_forked
 from manycl.errors import RunError
 from manycl.graph import bounds
@@ -14,10 +14,12 @@ from manycl.graph.copies import Place
 from manycl.graph.graph import DeviceTask, Graph, Launch
 from manycl.interrupts import Uninterrupted
 from manycl.machine import DeviceIndex
+from manycl.region import Box
 from manycl.run.aboard import Aboard, Owner
 from manycl.run.ahead import UNKNOWN
 from manycl.run.backend import Failed, Run
-from manycl.run.backends.record import RunRecord
+from manycl.run.backends.host_bytes import copy_bytes
+from manycl.run.backends.record import RunRecord, Transferred
 from manycl.run.health import examine
 from manycl.run.leg import Leg
 from manycl.run.unplanned import UnplannedRun, launched
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 SEVERAL = 1 << 8
 """Commands of a flight that goes on when all of them have been waited for: ending it and beginning another one takes
 some 40 us."""
+FEW_BYTES = 1 << 14
+"""What the host writes in between: drivers take so few bytes with the command, or they are copied first."""
 FEW, LIGHT = 16, 64 << 20
 """Arrays, and bytes of these, that a leg may keep while it is waited for again and again."""
 _NOTHING = Graph((), {}, ())
@@ -65,6 +69,7 @@ class Flight(Aboard):
         self._stopped: BaseException | None = None  # what has ended the waiting for a leg
         self._weighed = -1  # of how many arrays it is known whether they are light
         self._is_light = False
+        self._is_asked = False  # whether bytes may still come to the host
         self.lock = threading.RLock()
         self.is_open = True
         self.is_giving = False
@@ -173,14 +178,67 @@ class Flight(Aboard):
             if index < self.waited:
                 return True
             event = self.given[index][2]
+            if index == len(self.given) - 1:
+                return self._sees_end(self._last)
             try:
                 self._wait_soon(event)
             except DriverError:
                 return False
-            if event is self.given[-1][2]:
-                if not self._lanes.driver.succeeded(self._ends(self.waited)):
+            return True
+
+    def _sees_end(self, last: Event) -> bool:
+        """Wait until all is complete; False where something has failed."""
+        try:
+            self._wait_soon(last)
+        except DriverError:
+            return False
+        if not self._lanes.driver.succeeded(self._ends(self.waited)):
+            return False
+        self._caught_up()
+        return True
+
+    # bytes that the host looks at, or gives, while it goes on
+
+    def read(self, wanted: Place, out: Bytes) -> bool:
+        """Copy bytes of a buffer to the host behind all that was given, and wait for that; False where all has to be
+        ended instead. Ctrl-C ends the waiting."""
+        with self.lock:
+            if not self.is_open or self.uploads:
+                return False
+            asked = self._ask_for(wanted)
+            self._wanted = None  # what is given next may write more
+            if asked is None:
+                return False
+            self._moved = len(self.given), asked
+            self._is_asked = True
+            if not self._sees_end(asked):
+                return False
+            self._is_asked = False
+            low = wanted.low
+            copy_bytes(out, self._session.backend.memory.host(wanted.buffer.key)[low : low + wanted.nbytes])
+            return True
+
+    def write(self, place: Place, data: Bytes) -> bool:
+        """Copy few bytes of the host, as they are now, to a buffer that was used, behind all that was given; False
+        where that has to be done otherwise. The copies of both have them, so that what is valid stays so."""
+        key, low, nbytes = place.buffer.key, place.low, len(data)
+        with self.lock:
+            if not self.is_open or self.uploads or self._is_asked or not 0 < nbytes <= FEW_BYTES:
+                return False
+            if not self._is_here(key):
+                return False
+            memory, lanes = self._session.backend.memory, self._lanes
+            host = memory.host(key)
+            copy_bytes(host[low : low + nbytes], data)
+            target = End(self.allocations[key])
+            with Uninterrupted():
+                try:
+                    events = lanes.driver.copy(self.queue, target, End(host), (Box(low, nbytes),), ())
+                except DriverError:
                     return False
-                self._caught_up()
+                moved = Transferred((key,), self.device, True, events, len(self.given), nbytes)
+                self._run.record.transfers.append(moved)
+                self._moved = len(self.given), events[-1]
             return True
 
     # ending, and going on
@@ -226,8 +284,8 @@ class Flight(Aboard):
                 return over
             asked = self._ask_for(wanted) if wanted is not None else None
             try:
-                if asked is not None or self.waited < len(self.given):
-                    self._wait_soon(self.given[-1][2] if asked is None else asked)
+                if asked is not None or not self.is_waited:
+                    self._wait_soon(self._last if asked is None else asked)
             except DriverError:
                 return None
             except BaseException as error:
@@ -291,7 +349,7 @@ class Flight(Aboard):
         session, run, executor = self._session, self._run, self._session.backend
         executor.adopt(run)
         failed = None
-        last = asked if asked is not None else self.given[-1][2]
+        last = asked if asked is not None else self._last
         try:
             if self._stopped is not None:
                 raise self._stopped
@@ -334,5 +392,9 @@ class Flight(Aboard):
         """The events that tell whether all has succeeded, from a command on."""
         # (where one fails on a GPU, all that its context is given afterwards fails)
         given = self.given[-1:] if self._lanes.watched else self.given[first:]
-        moved = [moved.events[-1] for moved in self._run.record.transfers if moved.token >= first]
-        return [event for _, _, event in given] + moved
+        events = [event for _, _, event in given]
+        for moved in reversed(self._run.record.transfers):
+            if moved.token < first:
+                break
+            events.append(moved.events[-1])
+        return events

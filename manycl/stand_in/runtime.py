@@ -52,10 +52,7 @@ class Runtime:
     def finish(self) -> None:
         """Until all that was enqueued has ended."""
         with translated("clFinish"):
-            if self._shares:
-                self.queue.catch_up()
-            else:
-                self.queue.finish()
+            self.queue.catch_up()
         self.waited()
 
     def waited(self) -> None:
@@ -71,7 +68,10 @@ class Runtime:
             if self._shares:
                 self.queue.catch_up()
             else:
-                self.queue.finish_for(Place(array.buffer, array.offset + offset, len(out)))
+                wanted = Place(array.buffer, array.offset + offset, len(out))
+                if self.queue.read_ahead(wanted, out):
+                    return
+                self.queue.finish_for(wanted)
             copy_bytes(out, self._part(array, offset, len(out)))
 
     def _part(self, array: Array, offset: int, nbytes: int) -> Bytes:
@@ -84,6 +84,9 @@ class Runtime:
         """Bytes of the host, as they are now, to an array from ``offset`` on: behind what was enqueued with it. None if
         that is done."""
         with translated("clEnqueueWriteBuffer"):
+            place = Place(array.buffer, array.offset + offset, len(data))
+            if not self._shares and self.queue.write_ahead(place, data):
+                return None
             if self.queue.uses(array) and not (self._shares and self.queue.is_caught_up):
                 staged = self.queue.empty(len(data), np.uint8, name="written")
                 copy_bytes(self.session.buffers.overwrite(staged.buffer.key), data)

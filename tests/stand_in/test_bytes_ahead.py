@@ -1,0 +1,110 @@
+"""Bytes that a program reads and writes between launches, on a device with memory of its own: the flight goes on, and
+the program sees what NumPy sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import manycl as mc
+from manycl.run.flight import FEW_BYTES, SEVERAL
+from manycl.stand_in.runtime import Runtime
+
+SOURCE = """
+__kernel void add(__global int *x, __global const int *y, int by) { x[get_global_id(0)] += y[get_global_id(0)] + by; }
+"""
+N = 16
+KINDS = ["add", "add", "load", "load", "store", "store", "copy", "get", "set", "finish", "new", "whole"]
+_STEP = st.tuples(st.sampled_from(KINDS), st.integers(0, 2), st.integers(0, 2), st.integers(0, N - 1))
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+    """What runs a program, on one OpenCL device whose memory is taken to be its own."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    runtime = Runtime("opencl/2#0")
+    assert runtime.session.machine.memories == 2
+    yield runtime
+    runtime.queue.close()
+
+
+def loaded(runtime: Runtime, array: mc.Array, first: int, count: int) -> list[int]:
+    out = np.full(count, -1, np.int32)
+    runtime.load(array, 4 * first, out.view(np.uint8))
+    return list(out)
+
+
+def store(runtime: Runtime, array: mc.Array, first: int, values: np.ndarray) -> None:
+    runtime.store(array, 4 * first, values.view(np.uint8))
+    values[:] = -7  # taken at the call
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(_STEP, min_size=1, max_size=60))
+def test_programs_see_what_numpy_sees_there(program: Runtime, steps: list[tuple[str, int, int, int]]) -> None:
+    source, queue = mc.Program(SOURCE), program.queue
+    expected = [np.arange(N, dtype=np.int32) * (i + 1) for i in range(3)]
+    arrays = [queue.array(e) for e in expected]
+    for number, (what, one, two, first) in enumerate(steps):
+        count = min(N - first, 1 + two)
+        if what == "add" and one != two:
+            source.add(queue, (N,), None, arrays[one], arrays[two], np.int32(number))
+            expected[one] = expected[one] + expected[two] + np.int32(number)
+        elif what == "load":
+            assert loaded(program, arrays[one], first, count) == list(expected[one][first : first + count])
+        elif what == "store":
+            store(program, arrays[one], first, np.full(count, number, np.int32))
+            expected[one] = expected[one].copy()
+            expected[one][first : first + count] = number
+        elif what == "whole":
+            store(program, arrays[one], 0, np.full(N, number, np.int32))
+            expected[one] = np.full(N, number, np.int32)
+        elif what == "copy" and one != two:
+            queue.copy(arrays[one], arrays[two])
+            expected[one] = expected[two].copy()
+        elif what == "get":
+            assert (arrays[one].get() == expected[one]).all()
+        elif what == "set":
+            arrays[one][first : first + count] = number
+            expected[one] = expected[one].copy()
+            expected[one][first : first + count] = number
+        elif what == "new":  # undefined but for what is stored
+            arrays[one] = queue.empty(N, np.int32)
+            store(program, arrays[one], 0, np.full(first, 3, np.int32))
+            store(program, arrays[one], first, np.full(N - first, number, np.int32))
+            expected[one] = np.array([3] * first + [number] * (N - first), np.int32)
+        elif what == "finish":
+            program.finish()
+    for array, wanted in zip(arrays, expected, strict=True):
+        assert (array.get() == wanted).all()
+
+
+@pytest.mark.parametrize("count", [1, FEW_BYTES // 4, FEW_BYTES // 4 + 1, 1 << 19])
+def test_a_loop_that_writes_launches_and_reads_is_few_runs(program: Runtime, count: int) -> None:
+    source, queue = mc.Program(SOURCE), program.queue
+    x, y = queue.zeros(1 << 19, np.int32), queue.zeros(1 << 19, np.int32)
+    flights = set[object]()
+    for number in range(3 * SEVERAL):
+        store(program, x, 5, np.full(min(count, 100), number, np.int32))
+        source.add(queue, (32,), None, x, y, np.int32(1))
+        if number % 16 == 0 or count < 100:
+            assert set(loaded(program, x, 5, min(count, 27))) == {number + 1}
+        flights.add(queue.enqueued.flight)
+    assert loaded(program, x, 0, 5) == [3 * SEVERAL] * 5
+    assert queue.result.seconds > 0.0
+    assert len(flights) < SEVERAL
+
+
+def test_a_command_that_fails_is_told_by_the_read_behind_it(program: Runtime) -> None:
+    source, queue = mc.Program(SOURCE), program.queue
+    x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+    for _ in range(5):
+        source.add(queue, (N,), None, x, y, np.int32(1))
+        assert loaded(program, x, 0, 1)
+    with pytest.raises(Exception, match="16"):
+        source.add(queue, (N,), (N + 1,), x, y, np.int32(1))
+    assert loaded(program, x, 0, 2) == [5, 5]
