@@ -77,6 +77,37 @@ def test_memory_that_is_used_as_several_types(name: str) -> None:
     assert alike(launch, want, natively.run(case, launch, start)), case.text
 
 
+@pytest.mark.parametrize("name", ["g32724_2"])
+def test_a_loop_ends_when_all_its_items_have_returned(name: str) -> None:
+    case = next(c for c in generate(int(name[1:6]), PER_PROGRAM).cases if c.name == name)
+    natively.run(case, case.launches[0], truth.contents(case.launches[0], 1))  # (its items race)
+
+
+@pytest.mark.parametrize("leaves", [0, 2, 9])
+@pytest.mark.parametrize(
+    "loop", ["while (k < n) {%s k++; }", "do {%s k++; } while (k < n);", "for (; k < n;) {%s k++; }"]
+)
+def test_all_items_return_from_a_loop_that_counts_in_its_body(loop: str, leaves: int) -> None:
+    body = """
+        y[l] = x[i]; if (k == leaves) return;
+        barrier(CLK_LOCAL_MEM_FENCE); x[i] += y[(l + 1) % 8]; barrier(CLK_LOCAL_MEM_FENCE);
+    """
+    head = "kernel void f(global int *x, int n, int leaves) {"
+    head += "int i = get_global_id(0), l = get_local_id(0), k = 0; local int y[8];"
+    driver, n = natively.device(), 4
+    kernel = driver.kernel(driver.build(Source(head + loop.replace("%s", body) + " x[i] += 1000; }")), "f")
+    memory, queue = driver.allocate(4 * 16), driver.queue(False)
+    data = natively.view(memory)[:64].view(np.int32)
+    data[:] = want = np.arange(16, dtype=np.int32)
+    kernel.set(0, memory)
+    kernel.set(1, np.int32(n).tobytes())
+    kernel.set(2, np.int32(leaves).tobytes())
+    driver.wait(driver.launch(queue, kernel, (16,), (8,), None, None))
+    for _ in range(min(n, leaves)):
+        want = want + np.concatenate([np.roll(half, -1) for half in np.split(want, 2)])
+    assert (data == (want + 1000 if leaves >= n else want)).all()
+
+
 def function(text: str, local_size: tuple[int, int, int] = (8, 1, 1)) -> WorkGroupFunction:
     unit = load(text, "<source>", None, read_options(()), everything=True)
     kernel = next(f.name for f in unit.functions.values() if f.is_kernel)

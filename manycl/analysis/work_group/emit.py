@@ -102,7 +102,9 @@ class GroupEmitter(Texts):
                 if not self._alive:
                     plain = self._parts(rest)
                     count = f"@count{part.number}"
-                    found.append(f"if ({count} == @ALL) {{\n{plain}\n}} else if ({count}) {{\n{masked}\n}}")
+                    # (what the rest steps for all of them would not be stepped any more)
+                    none = " else break;" if self._within else ""
+                    found.append(f"if ({count} == @ALL) {{\n{plain}\n}} else if ({count}) {{\n{masked}\n}}{none}")
                 else:
                     found.append(masked)
                 self._alive = before
