@@ -160,6 +160,13 @@ class Driver(Protocol):
         Bytes between rows must stay as they are. Host memory is neither changed nor given away before the copy is
         complete; where it is not pinned, and the copy is large, the driver finds a way that is nearly as fast."""
 
+    def read(self, queue: Queue, out: Bytes, source: Allocation, low: int) -> Event:
+        """Copy few bytes of the device's memory, from byte ``low`` on, to the host behind all that the queue was given,
+        and wait for that: the copy's event, which is complete. Raises DriverError also for what has failed before."""
+
+    def write(self, queue: Queue, target: Allocation, data: Bytes, low: int) -> Event:
+        """Enqueue the copy of few bytes of the host, as they are now, to the device's memory from byte ``low`` on."""
+
     def fill(
         self, queue: Queue, target: Allocation, pattern: bytes, offset: int, nbytes: int, after: Sequence[Event]
     ) -> Event:

@@ -6,20 +6,20 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from manycl.drivers.driver import Bytes, DriverError, End, Event
+from manycl.drivers.driver import Bytes, DriverError, Event
 from manycl.drivers.survey import is_forked
 from manycl.errors import RunError
 from manycl.graph import bounds
 from manycl.graph.copies import Place
-from manycl.graph.graph import DeviceTask, Graph, Launch
+from manycl.graph.graph import BufferKey, DeviceTask, Graph, Launch
 from manycl.interrupts import Uninterrupted
 from manycl.machine import DeviceIndex
-from manycl.region import Box
-from manycl.run.aboard import Aboard, Owner
+from manycl.run.aboard import BESIDE, Aboard, Owner
 from manycl.run.ahead import UNKNOWN
 from manycl.run.backend import Failed, Run
 from manycl.run.backends.host_bytes import copy_bytes
 from manycl.run.backends.record import RunRecord, Transferred
+from manycl.run.coherence import HOST_BIT
 from manycl.run.health import examine
 from manycl.run.leg import Leg
 from manycl.run.unplanned import UnplannedRun, launched
@@ -69,7 +69,6 @@ class Flight(Aboard):
         self._stopped: BaseException | None = None  # what has ended the waiting for a leg
         self._weighed = -1  # of how many arrays it is known whether they are light
         self._is_light = False
-        self._is_asked = False  # whether bytes may still come to the host
         self.lock = threading.RLock()
         self.is_open = True
         self.is_giving = False
@@ -200,46 +199,47 @@ class Flight(Aboard):
     # bytes that the host looks at, or gives, while it goes on
 
     def read(self, wanted: Place, out: Bytes) -> bool:
-        """Copy bytes of a buffer to the host behind all that was given, and wait for that; False where all has to be
-        ended instead. Ctrl-C ends the waiting."""
+        """Copy few bytes of a buffer to the host behind all that was given, and wait for that; False where all has to
+        be ended instead. Ctrl-C is heard behind it."""
+        key = wanted.buffer.key
         with self.lock:
-            if not self.is_open or self.uploads:
+            if not self.is_open or self.uploads or not 0 < wanted.nbytes < BESIDE or not self._is_here(key):
                 return False
-            asked = self._ask_for(wanted)
-            self._wanted = None  # what is given next may write more
-            if asked is None:
+            if key not in self.leg.written and self._directory.valid.get(key, 0) & HOST_BIT:
                 return False
-            self._moved = len(self.given), asked
-            self._is_asked = True
-            if not self._sees_end(asked):
-                return False
-            self._is_asked = False
-            low = wanted.low
-            copy_bytes(out, self._session.backend.memory.host(wanted.buffer.key)[low : low + wanted.nbytes])
+            with Uninterrupted():
+                try:
+                    event = self._lanes.driver.read(self.queue, out, self.allocations[key], wanted.low)
+                except DriverError:
+                    return False
+                self._note(key, False, event, wanted.nbytes)
+                if not self._lanes.driver.succeeded(self._ends(self.waited)):
+                    return False
+                self._caught_up()
             return True
 
     def write(self, place: Place, data: Bytes) -> bool:
         """Copy few bytes of the host, as they are now, to a buffer that was used, behind all that was given; False
-        where that has to be done otherwise. The copies of both have them, so that what is valid stays so."""
+        where that has to be done otherwise. The host's copy has them, too, so that what is valid stays so."""
         key, low, nbytes = place.buffer.key, place.low, len(data)
         with self.lock:
-            if not self.is_open or self.uploads or self._is_asked or not 0 < nbytes <= FEW_BYTES:
+            if not self.is_open or self.uploads or not 0 < nbytes <= FEW_BYTES or not self._is_here(key):
                 return False
-            if not self._is_here(key):
-                return False
-            memory, lanes = self._session.backend.memory, self._lanes
-            host = memory.host(key)
-            copy_bytes(host[low : low + nbytes], data)
-            target = End(self.allocations[key])
+            if key not in self.leg.written and self._directory.valid.get(key, 0) & HOST_BIT:
+                copy_bytes(self._session.backend.memory.host(key)[low : low + nbytes], data)
             with Uninterrupted():
                 try:
-                    events = lanes.driver.copy(self.queue, target, End(host), (Box(low, nbytes),), ())
+                    event = self._lanes.driver.write(self.queue, self.allocations[key], data, low)
                 except DriverError:
                     return False
-                moved = Transferred((key,), self.device, True, events, len(self.given), nbytes)
-                self._run.record.transfers.append(moved)
-                self._moved = len(self.given), events[-1]
+                self._note(key, True, event, nbytes)
+                self._moved = len(self.given), event
             return True
+
+    def _note(self, key: BufferKey, is_upload: bool, event: Event, nbytes: int) -> None:
+        """A copy behind all that was given."""
+        moved = Transferred((key,), self.device, is_upload, (event,), len(self.given), nbytes)
+        self._run.record.transfers.append(moved)
 
     # ending, and going on
 

@@ -505,3 +505,20 @@ def test_functions_of_python_are_called_in_their_turn(desk: Desk) -> None:
     with pytest.raises(DriverError, match="these words"):
         desk.driver.wait(event)
     desk.end(desk.launch(desk.kernel("add", memory, 1), 16))
+
+
+def test_few_bytes_are_written_and_read_behind_what_was_given(desk: Desk) -> None:
+    memory, want = desk.there(noise(64)), noise(64)
+    for number in range(50):
+        data = noise(12, number)
+        written = desk.driver.write(desk.queue, memory, data, 8)
+        want[8:20] = data
+        data[:] = 0  # taken at the call
+        desk.launch(desk.kernel("add", memory, 3), 8)
+        want[:32] = (want[:32].view(np.uint32) + np.uint32(3)).view(np.uint8)
+        out = np.zeros(9, np.uint8)
+        read = desk.driver.read(desk.queue, out, memory, number % 50)
+        assert (out == want[number % 50 :][:9]).all()
+        assert desk.driver.done(read)
+        assert desk.driver.done(written)
+    assert (desk.look(memory, 64) == want).all()

@@ -153,6 +153,14 @@ class NativeDriver:
         waits, count = _waits(after) if after else (None, 0)
         return (queue.event(self._library.copy(queue.address, packed, len(boxes), waits, count)),)
 
+    def read(self, queue: NativeQueue, out: Bytes, source: NativeMemory, low: int) -> NativeEvent:
+        (event,) = self.copy(queue, End(out, low), End(source), (Box(low, len(out)),), ())
+        self.wait(event)
+        return event
+
+    def write(self, queue: NativeQueue, target: NativeMemory, data: Bytes, low: int) -> NativeEvent:
+        return self.copy(queue, End(target), End(data.copy(), low), (Box(low, len(data)),), ())[0]
+
     def fill(
         self,
         queue: NativeQueue,

@@ -17,8 +17,8 @@ behind 256 MiB instead of 67 us), so they come from a copy."""
 
 # (PyOpenCL's `enqueue_copy` finds out first what it was given, which takes longer than the rest)
 _copy_buffer = compiled._enqueue_copy_buffer
-_read_buffer = compiled._enqueue_read_buffer
-_write_buffer = compiled._enqueue_write_buffer
+read_buffer = compiled._enqueue_read_buffer
+write_buffer = compiled._enqueue_write_buffer
 
 
 def _rectangles(rows: Box, nbytes: int) -> Iterator[Box]:
@@ -87,9 +87,9 @@ def _copy_run(
     part = slice(offset, offset + width)
     if isinstance(target, cl.Buffer):
         data = source[part].copy() if width <= INLINE else source if width == len(source) else source[part]
-        return _write_buffer(queue, target, data, offset, wait_for, False)
+        return write_buffer(queue, target, data, offset, wait_for, False)
     data = target if width == len(target) else target[part]
-    return _read_buffer(queue, source, data, offset, wait_for, False)
+    return read_buffer(queue, source, data, offset, wait_for, False)
 
 
 def _copy_rectangle(

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from manycl.drivers.driver import BuildError, Bytes, DriverError, End, Source
-from manycl.drivers.opencl.copies import copy_rows
+from manycl.drivers.opencl.copies import copy_rows, read_buffer, write_buffer
 from manycl.drivers.opencl.quiet import new_kernel, quiet
 from manycl.drivers.opencl.real import cl
 from manycl.drivers.opencl.staging import Staged, Stager, pinned, staged_part
@@ -178,6 +178,14 @@ class OpenCLDriver:
                 return [staged]
             events = copy_rows(queue, target, source, rows, after)
             return events or [cl.enqueue_marker(queue, wait_for=list(after) or None)]
+
+    def read(self, queue: cl.CommandQueue, out: Bytes, source: cl.Buffer, low: int) -> cl.Event:
+        with translated:
+            return read_buffer(queue, source, out, low, None, True)
+
+    def write(self, queue: cl.CommandQueue, target: cl.Buffer, data: Bytes, low: int) -> cl.Event:
+        with translated:
+            return write_buffer(queue, target, data.copy(), low, None, False)
 
     def fill(
         self,
