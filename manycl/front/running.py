@@ -148,6 +148,7 @@ class RunningQueue(Waits):
             enqueued = self.enqueued
             if enqueued.flight is not flight or enqueued.builder.nodes or self._taken or self._failure is not None:
                 return False
+            is_joined = flight.is_joined
             try:
                 run = flight.look(wanted)
             except BaseException:  # Ctrl-C was pressed twice
@@ -159,7 +160,8 @@ class RunningQueue(Waits):
                 return True
             self._begin()
             self._result, self._is_known = lambda: run.result, flight.is_known
-            self._follow(run, run.seconds)
+            if not is_joined:
+                self._follow(run, run.seconds)
             return flight.is_quick and self._recurring.goes_on(flight.device)
 
     def renew(self) -> Enqueued:
@@ -287,6 +289,7 @@ class RunningQueue(Waits):
         """Wait for what the device has been given. Raises what went wrong with it."""
         assert enqueued.flight is not None
         self._begin()
+        is_joined = enqueued.flight.is_joined
         run = enqueued.flight.end(wanted)
         if run.error is not None:
             self._fail(run.error)
@@ -297,7 +300,7 @@ class RunningQueue(Waits):
         self._is_followed = bool(enqueued.builder.nodes)
         if self._is_followed:
             self._recurring.stayed()
-        else:
+        elif not is_joined:
             self._follow(run, perf_counter() - enqueued.flight.leg.began)
         if underway:
             record(self, self._result)

@@ -63,10 +63,12 @@ class Waits:
         self._complete(enqueued)
 
     def catch_up(self) -> bool:
-        """As ``finish``, but where the only device has been given little, this goes on being one run: whether all that
-        was given is waited for, and nothing has been noted of it. For who does not look at runs."""
+        """As ``finish``, but where a device has been given little, and is given what comes next, too, this goes on
+        being one run: whether all that was given is waited for, and nothing has been noted of it. For who does not
+        look at runs."""
         flight = self._light()
         if flight is not None and flight.wait_for(len(flight.given) - 1):
+            flight.is_joined = True
             return True
         self.finish()
         return False
@@ -83,10 +85,10 @@ class Waits:
         return flight is not None and flight.write(place, data)
 
     def _light(self) -> Flight | None:
-        """What the only device has been given, if that is all, and little."""
+        """What a device has been given that is given what comes next, too; if that is all, and little."""
         enqueued = self.enqueued
         flight = enqueued.flight
-        if flight is None or not flight.is_light or not self._recurring.is_alone or underway:
+        if flight is None or not flight.is_light or underway or not self._recurring.rests(flight.device):
             return None
         self.session.refuse_host_functions()
         if self._taken or self.preparing or enqueued.builder.nodes or self._failure is not None:
@@ -95,10 +97,11 @@ class Waits:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether nothing is under way: all that was enqueued is the only device's, and has been waited for."""
+        """Whether nothing is under way: all that was enqueued is one device's, and has been waited for, and this goes
+        on being one run."""
         with self.lock:
             enqueued = self.enqueued
             flight = enqueued.flight
             if flight is None or self._taken or enqueued.builder.nodes or self.preparing:
                 return False
-            return flight.is_open and flight.is_waited and self._recurring.is_alone
+            return flight.is_open and flight.is_waited and self._recurring.rests(flight.device)

@@ -77,6 +77,7 @@ class Flight(Aboard):
         self.after: dict[int, tuple[int, ...]] = {}
         self.forms: list[Repeated] = []
         self.is_settled = True  # whether all of these are
+        self.is_joined = False  # whether the leg has been waited for in between, and goes on all the same
         self.is_quick = True  # whether the last leg took so little that going on saves time
         self.launch = self._lanes.launch  # (for launches that have a form)
 
@@ -216,6 +217,7 @@ class Flight(Aboard):
                 if not self._lanes.driver.succeeded(self._ends(self.waited)):
                     return False
                 self._caught_up()
+                self.is_joined = True
             return True
 
     def write(self, place: Place, data: Bytes) -> bool:
@@ -225,7 +227,10 @@ class Flight(Aboard):
         with self.lock:
             if not self.is_open or self.uploads or not 0 < nbytes <= FEW_BYTES or not self._is_here(key):
                 return False
-            if key not in self.leg.written and self._directory.valid.get(key, 0) & HOST_BIT:
+            valid = 0 if key in self.leg.written else self._directory.valid.get(key, 0)
+            if valid & ~(self._bit | HOST_BIT):
+                return False  # another device has it, too
+            if valid & HOST_BIT:
                 copy_bytes(self._session.backend.memory.host(key)[low : low + nbytes], data)
             with Uninterrupted():
                 try:
@@ -234,6 +239,7 @@ class Flight(Aboard):
                     return False
                 self._note(key, True, event, nbytes)
                 self._moved = len(self.given), event
+                self.is_joined = True
             return True
 
     def _note(self, key: BufferKey, is_upload: bool, event: Event, nbytes: int) -> None:
@@ -310,6 +316,7 @@ class Flight(Aboard):
         self._bytes = 0
         self._weighed = -1
         self.arrays = {}
+        self.is_joined = False
         for form in self.forms:
             form.looked()
         self.leg = Leg(len(self.given), len(self.record.transfers))

@@ -47,6 +47,8 @@ FLIGHTS = 2
 """Runs without a plan that are compared with those of plans, at first."""
 RECENT = 5
 """The last runs of each way, of which the median tells what it takes."""
+SETTLED = 16
+"""Runs without a plan after which not each is looked at any more, if none takes long."""
 WORTH = 1e-3
 """Seconds: what takes less without a plan takes no less with one."""
 LONG = 1e-2
@@ -140,6 +142,11 @@ class Recurring:
             return True
         self._foreseen = (found,)
         return False
+
+    def rests(self, device: DeviceIndex) -> bool:
+        """Whether a device may be given what comes next without anybody looking at each run: there is nothing to
+        choose, or what came last comes again and again, and a plan gains nothing."""
+        return self.is_alone or (self._last is not None and self._last.rests(device))
 
     @property
     def _guess(self) -> DeviceIndex | None:
@@ -313,6 +320,12 @@ class _Known:
         if self._device is None and self._answer is not None and self._planned >= PLANNED_RUNS:
             used = Counter(a.device for a in self._answer.assignments if a.device != ON_HOST)
             self._device = used.most_common(1)[0][0] if used else None
+
+    def rests(self, device: DeviceIndex) -> bool:
+        """Whether it comes again and again, and nothing takes less than giving it to that device."""
+        if self._flights < SETTLED or self._device != device or self.stays or self.then is None:
+            return False
+        return self.then() is self and median_low(self._flown) < WORTH
 
     def flew(self, run: UnplannedRun, seconds: float) -> None:
         """It was given to a device without a plan."""
