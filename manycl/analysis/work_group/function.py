@@ -83,10 +83,11 @@ class _GroupWriter:
         put_away = emitter.put_away if in_strips else ""
         if dimension and not sized:
             tile = tile[1], tile[0], tile[2]
-        entry = GroupEntry(unit, kernel, tile, sized, kept, cut, self.lanes, put_away, dimension)
+        entry = GroupEntry(unit, kernel, tile, sized, kept, cut, self.lanes, put_away, dimension, queries.unlocked)
         text = self._text(queries, entry.text(body))
         defined = frozenset(function.name for function in queries.reached.values())
-        return WorkGroupFunction(kernel.name, text, "", sized, defined)
+        counted = tuple(counted.argument for counted in queries.unlocked.counted)
+        return WorkGroupFunction(kernel.name, text, "", sized, defined, counted)
 
     def _look_for_others(self, queries: Queries) -> None:
         """Raises NoGroupFunctionError for what only OpenCL drivers do."""
@@ -131,8 +132,9 @@ class _GroupWriter:
 
     def _text(self, queries: Queries, groups: str) -> str:
         head = (
-            DECLARATIONS.replace("@int", "long" if self.wide else "int")
+            DECLARATIONS.replace("@int", "long" if self.wide else "int").replace("@members", queries.unlocked.members)
             + FUNCTIONS
+            + queries.unlocked.declarations()
             + self._copies(queries)
             + "\n#line 1\n"
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from manycl.analysis import service
 from manycl.analysis.facts import ArgumentFacts, ProgramFacts
 from manycl.analysis.options import remaining_options
-from manycl.analysis.work_group.group_function import ENTRY, WorkGroupFunction
+from manycl.analysis.work_group.group_function import ENTRY, MOST_OWN, WorkGroupFunction
 from manycl.drivers.driver import BuildError, DriverError, Source
 from manycl.drivers.native import clang
 from manycl.drivers.native.blocks import tiles_of
@@ -76,6 +76,7 @@ class CompiledKernel:
     _entries: dict[tuple[object, ...], tuple[NativeEntry, ctypes.CDLL]] = field(default_factory=dict)
     """By the size of work-groups, or whether there is more than one dimension, where that is all that counts."""
     refused: NotNativeError | None = None
+    counted: tuple[int, ...] = ()
     _compiling: threading.Lock = field(default_factory=threading.Lock)
 
     def prepare(self, dims: int) -> None:
@@ -84,7 +85,9 @@ class CompiledKernel:
         with self._compiling:
             size = self.required or (_CHOSEN, 1, 1)
             try:
-                if self.program.function(self.name, size, False).sized and self.required is None:
+                function = self.program.function(self.name, size, False)
+                self.counted = function.counted
+                if function.sized and self.required is None:
                     return
                 self._compile(size, dims, False)
             except NotNativeError as error:
@@ -119,7 +122,7 @@ class CompiledKernel:
             raise NotNativeError(f"kernel {self.name} is not compiled natively: {error}") from None
         address = ctypes.cast(library[ENTRY], ctypes.c_void_p).value
         assert address is not None
-        entry = NativeEntry(address, 0, tiles_of(library, self.program.threads))
+        entry = NativeEntry(address, MOST_OWN if function.counted else 0, tiles_of(library, self.program.threads))
         self._entries[key] = entry, library
         return entry
 
