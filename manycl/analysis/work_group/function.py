@@ -12,6 +12,7 @@ from manycl.analysis.work_group.emit import GroupEmitter
 from manycl.analysis.work_group.entry import GroupEntry, is_local
 from manycl.analysis.work_group.group_function import WorkGroupFunction
 from manycl.analysis.work_group.inline import inlined
+from manycl.analysis.work_group.needless import without_needless
 from manycl.analysis.work_group.parts import Cutter, ParallelRegion
 from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FUNCTIONS, Edit, Queries
 from manycl.analysis.work_group.strides import best_dimension
@@ -39,7 +40,7 @@ def work_group_function(
     if root is None:
         raise KeyError(kernel)
     try:
-        unit = inlined(unit, kernel)
+        unit = inlined(without_needless(unit, kernel), kernel)
         root = next(f for f in unit.functions.values() if f.is_kernel and f.name == kernel)
         return _GroupWriter(unit, root, local_size, lanes, wide).function()
     except NoGroupFunctionError as error:

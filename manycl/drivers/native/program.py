@@ -77,6 +77,7 @@ class CompiledKernel:
     """By the size of work-groups, or whether there is more than one dimension, where that is all that counts."""
     refused: NotNativeError | None = None
     counted: tuple[int, ...] = ()
+    _is_together: bool = False  # work-items wait for each other: it may take all of them for one group
     _compiling: threading.Lock = field(default_factory=threading.Lock)
 
     def prepare(self, dims: int) -> None:
@@ -87,6 +88,7 @@ class CompiledKernel:
             try:
                 function = self.program.function(self.name, size, False)
                 self.counted = function.counted
+                self._is_together = function.sized and self.program.facts.kernels[self.name].uses_barrier
                 if function.sized and self.required is None:
                     return
                 self._compile(size, dims, False)
@@ -130,8 +132,7 @@ class CompiledKernel:
         """As of NativeKernel."""
         if self.required is not None:
             return self.required[: len(global_size)]
-        is_together = self.program.facts.kernels[self.name].uses_barrier  # then it may take all items for one group
-        left = self.most_items if is_together else _CHOSEN
+        left = self.most_items if self._is_together else _CHOSEN
         found = []
         for size in global_size:
             each = next(d for d in range(min(size, left), 0, -1) if size % d == 0)
