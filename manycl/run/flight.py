@@ -72,6 +72,7 @@ class Flight(Aboard):
         self.is_patient = is_patient
         self.after: dict[int, tuple[int, ...]] = {}
         self.forms: list[Repeated] = []
+        self.bound: list[Repeated] = []  # those that refer to arrays which the leg was given
         self.is_settled = True  # whether all of these are
         self.is_quick = True  # whether the last leg took so little that going on saves time
         self.launch = self._lanes.launch  # (for launches that have a form)
@@ -252,8 +253,9 @@ class Flight(Aboard):
         self._bytes = 0
         self._weighed = -1
         self.arrays = {}
-        for form in self.forms:
+        for form in self.bound:
             form.looked()
+        self.bound = []
         self.leg = Leg(len(self.given), len(self.record.transfers))
 
     def close(self) -> None:
@@ -276,7 +278,7 @@ class Flight(Aboard):
                         self._lanes.driver.finish()
                     self._tell_forms()
                 finally:
-                    self.arrays, self.forms = {}, []
+                    self.arrays, self.forms, self.bound = {}, [], []
         return self._over
 
     def _tell_forms(self) -> None:
