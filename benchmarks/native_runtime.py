@@ -56,6 +56,7 @@ class Kernel(NamedTuple):
     parameters: tuple[Parameter, ...]
     most_items: int = 4096
     refused: DriverError | None = None
+    counted: tuple[int, ...] = ()
 
     def entry(self, local_size: tuple[int, int, int], dims: int, wide: bool = False) -> NativeEntry:
         return NativeEntry(self.address, 0)

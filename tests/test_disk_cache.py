@@ -213,6 +213,29 @@ def test_the_next_process_neither_parses_nor_looks_whether_launches_stay_inside(
         assert not result
 
 
+NUMBERS = """
+import json, sys
+import numpy as np
+import manycl as mc
+with mc.Queue("cpu") as queue:
+    x = queue.zeros(64, np.int32)
+    program = mc.Program("kernel void f(global int *x, int add, int to) { x[(get_global_id(0) + to) % 64] += add; }")
+    for i in range(40):
+        program.f(queue, (64,), (64,), x, i, i % 3)
+    result = x.get().tolist()
+print(json.dumps([result, "manycl.analysis.interpret" in sys.modules]))
+"""
+
+
+def test_the_next_process_knows_on_which_numbers_it_depends_what_is_accessed(folder: Path) -> None:
+    """And does not load what finds that out."""
+    environment = {**os.environ, "MANYCL_MODELS": "1", "MANYCL_DATA": str(folder / "data")}
+    command = [sys.executable, "-c", NUMBERS]
+    for has_loaded in (True, False):
+        told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+        assert json.loads(told) == [[sum(range(40))] * 64, has_loaded]
+
+
 def test_how_launches_may_be_split_is_found_out_once(
     folder: Path, unasked: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

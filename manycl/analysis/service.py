@@ -51,6 +51,7 @@ CODE = (*_OURS, "clang", "clang/native", "pcpp", "pcpp/ply", "islpy")
 _answers = DiskCache("sources", 64 << 20, CODE)
 _about_launches = DiskCache("launches", 64 << 20, CODE)
 _enclosures = DiskCache("enclosures", 16 << 20, CODE)
+_decisions = DiskCache("deciding", 16 << 20, CODE)
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1])\nfrom manycl.analysis import worker; worker.main()"
 
 
@@ -163,10 +164,16 @@ def deciding(program: ProgramFacts, kernel: str) -> frozenset[int] | None:
     with _lock:
         found = _deciding.get(key)
     if found is None:
+        question = repr((sha256(program.tree).digest(), kernel)).encode()
+        kept = _decisions.get(question)
+        if kept is not None:
+            known: tuple[frozenset[int] | None] = pickle.loads(kept)
+            return _keep(_deciding, key, known)[0]
         from manycl.analysis.bounds import deciding
 
         try:
             found = (deciding(symbolic(program, kernel), facts),)
+            _decisions.keep(question, pickle.dumps(found, protocol=5))
         except SourceError:
             found = (None,)
         except Exception as error:  # each launch is looked at for itself

@@ -23,7 +23,7 @@ from manycl.units import show_bytes
 if TYPE_CHECKING:
     from manycl.front.queue import Queue
 
-LARGE = 1 << 20
+LARGE = 1 << 18
 """Bytes from which on new memory for a result costs more than finding some that is not needed any more."""
 
 

@@ -61,6 +61,7 @@ class LaunchForm:
         "_leg",
         "_listed",
         "_measured",
+        "_noted",
         "_ranges",
         "_seconds",
         "_steering",
@@ -102,6 +103,7 @@ class LaunchForm:
         count = len(self._arrays)
         self._flight: Flight | None = None  # for which all that follows is right
         self._leg: Leg | None = None  # of that, which has taken note of it
+        self._noted: Leg | None = None  # whose flight knows that it refers to arrays
         self._listed: Flight | None = None
         self._known: list[Any] = [_UNKNOWN] * count  # the arguments, as they came
         self._bound: list[Argument] = [b""] * count  # as they are in launches
@@ -109,7 +111,7 @@ class LaunchForm:
 
     def looked(self) -> None:
         """Arrays that it was given last may go."""
-        self._leg = None
+        self._leg = self._noted = None
         known = self._known
         for i, array in enumerate(self._arrays):
             if array is not None:
@@ -192,7 +194,7 @@ class LaunchForm:
         self._kernel.setter = self._flight = self._leg = None  # until all is done: Ctrl-C may come any time
         known, bound, values = self._known, self._bound.copy(), self._values
         used, allocations, mapped = flight.arrays, flight.allocations, queue.mapped
-        held, put, changed = self._kernel.held, self._kernel.put, list[int]()
+        held, put, changed = self._kernel.held, self._kernel.set, list[int]()
         for i, value in enumerate(args):
             if value is known[i]:
                 continue
@@ -218,7 +220,9 @@ class LaunchForm:
                 values[i] = allocation
                 bound[i], known[i] = value.argument, value
                 if is_set and allocation is not held[i]:
+                    held[i] = None
                     put(i, allocation)
+                    held[i] = allocation
         if changed:
             self._take_numbers(flight, args, changed, bound)
         if changed or not is_set:
@@ -234,6 +238,9 @@ class LaunchForm:
             flight.is_settled = flight.is_settled and self._flights > 1
             self._listed = flight
         leg = flight.leg
+        if leg is not self._noted:
+            flight.bound.append(self)
+            self._noted = leg
         leg.begin()
         written = leg.written
         for i in self._writing:

@@ -95,6 +95,7 @@ class MoveForm:
             flight.forms.append(self)
             flight.is_settled = flight.is_settled and self._flights > 0
             self._flight = flight
+        flight.bound.append(self)
         leg = self._leg = flight.leg
         leg.begin()
         leg.written.update(self._task.writes)

@@ -28,7 +28,12 @@ HOST_KIND = "host"
 RUNS_ON = ("cpu",)
 """The kinds of device that may call them."""
 
-_calling = threading.local()
+
+class _Calling(threading.local):
+    now = False  # of the class: found at once in threads that have none of their own
+
+
+_calling = _Calling()
 
 
 class ArrayForm(NamedTuple):
@@ -70,7 +75,7 @@ class HostProgram(ProgramFacts):
             given.append(slice(first, first + global_size[self.dimension]))
         for facts, form, value in zip(self.kernel.arguments, self.forms, values, strict=True):
             given.append(_array(facts, form, value) if form is not None else _scalar(facts, value))
-        before, _calling.now = getattr(_calling, "now", False), True
+        before, _calling.now = _calling.now, True
         try:
             self.function(*given)
         except BaseException as error:  # also SystemExit: the thread is a device's
@@ -120,7 +125,7 @@ def function_name(function: Callable[..., Any]) -> str:
 
 def is_calling() -> bool:
     """Whether the caller is such a function, or what it called."""
-    return getattr(_calling, "now", False)
+    return _calling.now
 
 
 def analysed(program: ProgramFacts, kernel: KernelFacts) -> tuple[ProgramFacts, KernelFacts]:

@@ -68,6 +68,9 @@ class Aboard(Ahead):
             return True
         session, nbytes = self._session, buffer.nbytes
         directory.check(key)
+        if not valid and key in self.allocations and key not in directory.parts:  # of what was just made
+            self.arrays[key], found[key] = array, valid
+            return True
         parts = directory.parts.get(key, ())
         masks = [part.mask for part in parts] or [valid]
         if any(mask and not mask & (self._bit | HOST_BIT) for mask in masks):

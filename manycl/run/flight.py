@@ -76,6 +76,7 @@ class Flight(Aboard):
         self.is_patient = is_patient
         self.after: dict[int, tuple[int, ...]] = {}
         self.forms: list[Repeated] = []
+        self.bound: list[Repeated] = []  # those that refer to arrays which the leg was given
         self.is_settled = True  # whether all of these are
         self.is_joined = False  # whether the leg has been waited for in between, and goes on all the same
         self.is_quick = True  # whether the last leg took so little that going on saves time
@@ -317,8 +318,9 @@ class Flight(Aboard):
         self._weighed = -1
         self.arrays = {}
         self.is_joined = False
-        for form in self.forms:
+        for form in self.bound:
             form.looked()
+        self.bound = []
         self.leg = Leg(len(self.given), len(self.record.transfers))
 
     def close(self) -> None:
@@ -341,7 +343,7 @@ class Flight(Aboard):
                         self._lanes.driver.finish()
                     self._tell_forms()
                 finally:
-                    self.arrays, self.forms = {}, []
+                    self.arrays, self.forms, self.bound = {}, [], []
         return self._over
 
     def _tell_forms(self) -> None:

@@ -212,6 +212,7 @@ class HandWritten:
     most_items: int = MOST_ITEMS
     asked: list[bool] = field(default_factory=list)
     refused: DriverError | None = None
+    counted: tuple[int, ...] = ()
 
     def entry(self, local_size: tuple[int, int, int], dims: int, wide: bool = False) -> NativeEntry:
         assert 1 <= dims <= 3

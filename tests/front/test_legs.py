@@ -424,3 +424,35 @@ def step(
         event = queue.read(a)
         event.wait()
         assert (event.out == want[i]).all()
+
+
+def test_only_what_a_leg_was_given_is_looked_at_when_it_ends(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs whose sizes change have as many kinds of launches as sizes."""
+    sizes = [16 * k for k in range(1, 9)]
+    looked: list[Any] = []
+    kind = type(_form(queue, sizes[0]))
+    before = kind.looked
+    monkeypatch.setattr(kind, "looked", lambda form: (looked.append(form), before(form))[1])
+    counts = []
+    for _ in range(4):
+        for size in sizes:
+            own = queue.zeros(size, np.int32)
+            for _ in range(3):
+                PROGRAM.inc(queue, (size,), (16,), own)
+            assert (own.get() == 3).all()
+            gone = weakref.ref(own)
+            del own
+            gc.collect()
+            assert gone() is None  # nor does a kind of launch keep what it was given
+            counts.append(len(looked))
+            looked.clear()
+    assert max(counts) == counts[-1] == 1
+
+
+def _form(queue: mc.Queue, size: int) -> Any:
+    """Of a launch that has come twice."""
+    x = queue.zeros(size, np.int32)
+    for _ in range(2):
+        PROGRAM.inc(queue, (size,), (16,), x)
+        queue.finish()
+    return next(iter(queue.forms.values()))

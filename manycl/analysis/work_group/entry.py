@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from manycl.analysis.tree import Function, Node, Unit
+from manycl.analysis.work_group.group_function import MOST_OWN
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, Variable, parameter_text
 from manycl.analysis.work_group.texts import AT, AT_TURNED
+from manycl.analysis.work_group.unlocked import Unlocked
 
 T = TypeVar("T")
 MOST_UNROLLED = 32
@@ -21,7 +23,7 @@ class GroupEntry:
     ``sized``, else any part of the NDRange. ``kept``: they have context arrays. ``cut``: the kernel's body is in
     several parts. ``lanes``: 4-byte values in a vector. ``put_away``: what tiles keep that are run in strips
     (``blocking``), as members of a structure. ``dimension``: along which vectors run, 0 or 1; neighbours in it are
-    neighbours in context arrays."""
+    neighbours in context arrays. ``unlocked``: what it does with atomic operations that need not be."""
 
     unit: Unit
     kernel: Function
@@ -32,6 +34,7 @@ class GroupEntry:
     lanes: int
     put_away: str = ""
     dimension: int = 0
+    unlocked: Unlocked | None = None
 
     def text(self, body: str) -> str:
         """The group function, for full tiles with sizes that are constants and for others, and the entry."""
@@ -104,8 +107,12 @@ class GroupEntry:
 
     def _entry(self, variables: list[Variable]) -> str:
         values = ""
+        unlocked = self.unlocked
+        counted = {c.argument: number for number, c in enumerate(unlocked.counted)} if unlocked is not None else {}
         for index, variable in enumerate(variables):
-            if is_local(variable.node):
+            if index in counted:
+                values += f"own{counted[index]}, "
+            elif is_local(variable.node):
                 typed = f"__typeof__(((struct @a{index} *)0)->{variable.name})"
                 values += f"({typed})(frame + *(const ulong *)args[{index}]), "
             else:
@@ -118,6 +125,9 @@ class GroupEntry:
             "LZ": str(self.tile[2]),
             "NX": str(self.lanes),
             "FULL": "@full" if self._has_full else "@part",
+            "BEFORE": unlocked.before(len(variables)) if unlocked is not None else "",
+            "BEHIND": unlocked.behind() if unlocked is not None else "",
+            "OWN": str(MOST_OWN if counted else 0),
             "SIZES": ", ".join(map(str, self.tile)) if self._has_full else "n0, n1, n2",
         }
         template = _SIZED if self.sized else _BLOCKS if self.put_away else _ANY
@@ -140,7 +150,7 @@ _HEAD = """
 void manycl_entry(const void *const *args, const struct @range *r, ulong first, ulong end, char *frame) {
   struct @group w;
   w.r = r;
-"""
+BEFORE"""
 _SIZED = (
     _HEAD
     + """  for (ulong g = first; g < end; g++) {
@@ -158,7 +168,7 @@ _SIZED = (
       @part(VALUES w, n0, n1, n2);
     }
   }
-}
+BEHIND}
 """
 )
 _LEAST = """
@@ -190,7 +200,7 @@ _ANY = _LEAST + (
           else @part(VALUES w, n0, n1, n2);
         }
   }
-}
+BEHIND}
 """
 )
 _X, _Y = "for (ulong x = x0; x < end0; x += LX)", "for (ulong y = y0; y < end1; y += LY)"
@@ -215,7 +225,7 @@ const uint manycl_tile[4] = {LX, LY, sizeof(struct @tile), V};
     const ulong end1 = @least(y0 + l[1], r->global_size[1]), end2 = @least((g2 + 1) * l[2], r->global_size[2]);
     for (ulong z = g2 * l[2]; z < end2; z++)
       for (ulong turn = 0, left = 1; left; turn++) {
-        struct @tile *tile = (struct @tile *)frame;
+        struct @tile *tile = (struct @tile *)(frame + OWN);
         left = 0;
         ACROSS
           DOWN {
@@ -233,6 +243,6 @@ const uint manycl_tile[4] = {LX, LY, sizeof(struct @tile), V};
           }
       }
   }
-}
+BEHIND}
 """
 )

@@ -12,6 +12,7 @@ from manycl.analysis.work_group.emit import GroupEmitter
 from manycl.analysis.work_group.entry import GroupEntry, is_local
 from manycl.analysis.work_group.group_function import WorkGroupFunction
 from manycl.analysis.work_group.inline import inlined
+from manycl.analysis.work_group.needless import without_needless
 from manycl.analysis.work_group.parts import Cutter, ParallelRegion
 from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FUNCTIONS, Edit, Queries
 from manycl.analysis.work_group.strides import best_dimension
@@ -39,7 +40,7 @@ def work_group_function(
     if root is None:
         raise KeyError(kernel)
     try:
-        unit = inlined(unit, kernel)
+        unit = inlined(without_needless(unit, kernel), kernel)
         root = next(f for f in unit.functions.values() if f.is_kernel and f.name == kernel)
         return _GroupWriter(unit, root, local_size, lanes, wide).function()
     except NoGroupFunctionError as error:
@@ -83,10 +84,11 @@ class _GroupWriter:
         put_away = emitter.put_away if in_strips else ""
         if dimension and not sized:
             tile = tile[1], tile[0], tile[2]
-        entry = GroupEntry(unit, kernel, tile, sized, kept, cut, self.lanes, put_away, dimension)
+        entry = GroupEntry(unit, kernel, tile, sized, kept, cut, self.lanes, put_away, dimension, queries.unlocked)
         text = self._text(queries, entry.text(body))
         defined = frozenset(function.name for function in queries.reached.values())
-        return WorkGroupFunction(kernel.name, text, "", sized, defined)
+        counted = tuple(counted.argument for counted in queries.unlocked.counted)
+        return WorkGroupFunction(kernel.name, text, "", sized, defined, counted)
 
     def _look_for_others(self, queries: Queries) -> None:
         """Raises NoGroupFunctionError for what only OpenCL drivers do."""
@@ -131,8 +133,9 @@ class _GroupWriter:
 
     def _text(self, queries: Queries, groups: str) -> str:
         head = (
-            DECLARATIONS.replace("@int", "long" if self.wide else "int")
+            DECLARATIONS.replace("@int", "long" if self.wide else "int").replace("@members", queries.unlocked.members)
             + FUNCTIONS
+            + queries.unlocked.declarations()
             + self._copies(queries)
             + "\n#line 1\n"
         )

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 ENTRY = "manycl_entry"
 """The name of the function in a shared object that runs work-groups."""
+MOST_OWN = 1 << 16
+"""Bytes of the copies that a thread has of what it counts in: so many begin the frame of a function that counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +16,9 @@ class WorkGroupFunction:
 
     ``sized``: the text is for launches whose work-groups have the size that was asked for. Others are for any: they do
     not ask for their groups, and the sizes were chosen for them. ``defined``: functions that the text has of its own.
+    ``counted``: the arguments (indices) that are only counted in. For each of them the function is given a further one,
+    a ulong behind all others: the bytes of that memory, of which threads may have copies of their own; 0 where they may
+    not, as something else may use the memory meanwhile. Rounded up to 64 each, they are ``MOST_OWN`` together at most.
     """
 
     kernel: str
@@ -21,3 +26,4 @@ class WorkGroupFunction:
     reason: str = ""
     sized: bool = False
     defined: frozenset[str] = frozenset()
+    counted: tuple[int, ...] = ()

@@ -1,15 +1,17 @@
-"""Functions in which work-items wait for each other become part of the kernel: its body is cut there."""
+"""Functions become part of the kernel where its body is to be cut within them: those in which work-items wait for each
+other, and, where that is simple, those with loops, which work-items may run together."""
 
 from __future__ import annotations
 
 import re
 
-from manycl.analysis.options import BuildOptions
 from manycl.analysis.rewrite import apply_edits, unused_prefix
-from manycl.analysis.tree import Function, Node, Unit
+from manycl.analysis.tree import CType, Function, Node, Unit
 from manycl.analysis.work_group.parts import waiting
 from manycl.analysis.work_group.queries import Edit
+from manycl.analysis.work_group.reading import read_again
 from manycl.analysis.work_group.syntax import (
+    LOOPS,
     NoGroupFunctionError,
     Statement,
     Variable,
@@ -20,45 +22,93 @@ from manycl.analysis.work_group.syntax import (
     statements,
     stripped,
 )
+from manycl.errors import SourceError
 
 MOST_ROUNDS = 16
-MOST_TEXT = 1 << 20  # bytes
+MOST_SIMPLE = 1 << 15  # bytes of a text that functions with loops are written into
 
 
 def inlined(unit: Unit, kernel: str) -> Unit:
-    """The unit with the bodies of functions that wait where a kernel calls them. Raises NoGroupFunctionError."""
-    from manycl.analysis.frontend import load
-
+    """The unit with the bodies of functions that wait, or have loops, where a kernel calls them. Raises
+    NoGroupFunctionError for those that wait, if they cannot be written there."""
     for number in range(MOST_ROUNDS):
         root = next(f for f in unit.functions.values() if f.is_kernel and f.name == kernel)
-        calls = _Calls(unit, root, f"{unused_prefix(unit.text)}in{number}_")
-        edits = calls.edits()
+        prefix = f"{unused_prefix(unit.text)}in{number}_"
+        edits = _Calls(unit, root, prefix).edits()
+        simple = not edits
+        if simple and len(unit.text) <= MOST_SIMPLE:
+            edits = _Calls(unit, root, prefix, with_loops(unit)).edits()
         if not edits:
             return unit
-        text = apply_edits(unit.text, edits)
-        if len(text) > MOST_TEXT:
-            raise NoGroupFunctionError("its functions are too large to be written where they are called")
-        unit = load(text.decode(), "<source>", None, BuildOptions(version=unit.version, quiet=True), everything=True)
+        try:
+            changed = read_again(unit, apply_edits(unit.text, edits))
+        except SourceError:
+            if not simple:
+                raise
+            return unit  # what need not be changed stays as it is
+        if simple and number == MOST_ROUNDS - 1:
+            return unit
+        unit = changed
     raise NoGroupFunctionError("its functions are nested too deeply to be written where they are called")
 
 
+def with_loops(unit: Unit) -> set[int]:
+    """The functions that have loops, or call such; of those that are simple enough to be written where they are
+    called."""
+    found: set[int] = set()
+    growing = True
+    while growing:
+        growing = False
+        for function in unit.functions.values():
+            loops = any(n.kind in LOOPS or n.ref in found for n in function.nodes)
+            if function.ref not in found and loops and _is_simple(unit, function):
+                found.add(function.ref)
+                growing = True
+    return found
+
+
+def _is_simple(unit: Unit, function: Function) -> bool:
+    """Whether a function's parameters and variables are plain values or pointers to what is no work-item's own, and
+    nothing in it is a label or a switch: then its text means the same where it is called, and costs no more."""
+    if function.is_kernel or any(b"[" in unit.text[p.start : p.end] for p in function.parameters):
+        return False
+    if any(node.kind in ("LABEL_STMT", "GOTO_STMT", "SWITCH_STMT", "BLOCK_EXPR") for node in function.nodes):
+        return False
+    declared = [node.type for node in function.nodes if node.kind == "VAR_DECL"]
+    return all(_is_plain(type_) for type_ in (*(p.type for p in function.parameters), *declared))
+
+
+def _is_plain(type_: CType) -> bool:
+    if type_.kind == "pointer":
+        return type_.target is not None and type_.target.address_space in ("global", "constant", "local")
+    return type_.kind in ("int", "float", "bool", "vector") and type_.address_space != "local"
+
+
 class _Calls:
-    def __init__(self, unit: Unit, kernel: Function, prefix: str) -> None:
+    """Of the functions that wait, which have to be written where they are called; or of ``chosen`` ones, which are
+    where they can be."""
+
+    def __init__(self, unit: Unit, kernel: Function, prefix: str, chosen: set[int] | None = None) -> None:
         self.unit, self.kernel, self.prefix = unit, kernel, prefix
-        self.waiting = waiting(unit)
+        self.may_stay = chosen is not None
+        self.wanted = waiting(unit) if chosen is None else chosen
         self.names = {n.name for n in (*kernel.parameters, *kernel.nodes) if n.kind in ("VAR_DECL", "PARM_DECL")}
         self.count = 0
 
     def edits(self) -> list[Edit]:
-        calls = {id(n) for n in self.kernel.nodes if (f := callee(n)) is not None and f.ref in self.waiting}
+        calls = {id(n) for n in self.kernel.nodes if (f := callee(n)) is not None and f.ref in self.wanted}
         found = []
         for block in self.kernel.nodes:
             for statement in self._statements(block):
                 call = self._called(statement.node)
                 if call is not None and id(call) in calls:
                     calls.discard(id(call))
-                    found.append((statement.start, statement.end, self._body(statement, call)))
-        if calls:
+                    try:
+                        found.append((statement.start, statement.end, self._body(statement, call)))
+                    except NoGroupFunctionError:
+                        if not self.may_stay:
+                            raise
+        if calls and not self.may_stay:
             raise NoGroupFunctionError("a barrier within a function that is called within an expression")
         return found
 

@@ -8,15 +8,16 @@ from manycl.analysis.rewrite import appended, parameters_of, signatures
 from manycl.analysis.tree import Function, Node, Unit
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, callee, stripped
 from manycl.analysis.work_group.uniformity import OWN, SAME
+from manycl.analysis.work_group.unlocked import Unlocked
 
 Edit = tuple[int, int, str]
 
 DECLARATIONS = """
 struct @range { ulong global_size[3], local_size[3], offset[3], groups[3]; uint dims; };
-struct @group { const struct @range *r; @int base[3]; ulong group[3]; ulong items[3]; };
+struct @group { const struct @range *r; @int base[3]; ulong group[3]; ulong items[3];@members };
 """
 """``@range`` is what was enqueued (``struct manycl_range`` of the driver's runtime), ``@group`` what is run: its first
-global ids, its number, and how many work-items it has."""
+global ids, its number, and how many work-items it has; ``@members``: those of :class:`Unlocked`."""
 
 _AT = "(d == 0 ? {0} : d == 1 ? {1} : d == 2 ? {2} : {3})"
 _OF = "int @x, int @y, int @z, const struct @group *@w"
@@ -100,6 +101,7 @@ class Queries:
         self.unit = unit
         self.kernel = kernel
         self.reached = self._reached()
+        self.unlocked = Unlocked(unit, kernel, self.reached)
         self.asking = self._asking()
 
     def _reached(self) -> dict[int, Function]:
@@ -150,6 +152,8 @@ class Queries:
                     edits.append(self._query(node, function, at, hidden))
                 elif function.ref in self.asking:
                     edits.append(appended(self.unit, function.end, node.end - 1, hidden))
+                else:
+                    edits += self.unlocked.edits(node, at)
             elif node.kind == "DECL_REF_EXPR" and id(node) not in called:  # noqa: SIM102
                 if is_query(self.unit, node) or node.ref in self.asking:
                     raise NoGroupFunctionError(f"it takes {node.name} as a value")

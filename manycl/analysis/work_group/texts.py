@@ -37,7 +37,7 @@ class Texts:
     _vectors: Vectors = field(init=False)
 
     def __post_init__(self) -> None:
-        self._unsafe = self._functions_with_arrays()
+        self._unsafe = self._unsafe_functions()
         self._name_variables()
         self._vectors = Vectors(self.unit, self.kernel, self.contexts, self.names, self.words, self.is_safe)
         self._declare_arrays()
@@ -269,18 +269,23 @@ class Texts:
         return f"{name}_@{AT} = {'(ulong)' if type_.kind == 'pointer' else ''}{name};"
 
     def is_safe(self, nodes: list[Node]) -> bool:
-        """Whether nothing that work-items have of their own lies in memory that the loop's turns share."""
-        return not any(each.ref in self._unsafe for node in nodes for each in node.walk())
+        """Whether nothing that work-items have of their own lies in memory that the loop's turns share, and nothing has
+        to be done by one after the other."""
+        alone = self.queries.unlocked.nodes
+        return not any(each.ref in self._unsafe or id(each) in alone for node in nodes for each in node.walk())
 
-    def _functions_with_arrays(self) -> set[int]:
-        found: set[int] = set()
+    def _unsafe_functions(self) -> set[int]:
+        reached = self.queries.reached.items()
+        found = {ref for ref, function in reached if next(arrays_of(function), None) is not None}
+        return self._calling(found | self.queries.unlocked.functions)
+
+    def _calling(self, found: set[int]) -> set[int]:
+        """Functions, and those that call them."""
         growing = True
         while growing:
             growing = False
             for ref, function in self.queries.reached.items():
-                if ref not in found and (
-                    next(arrays_of(function), None) is not None or any(n.ref in found for n in function.nodes)
-                ):
+                if ref not in found and any(n.ref in found for n in function.nodes):
                     found.add(ref)
                     growing = True
         return found

@@ -49,6 +49,10 @@ class NativeKernel(Protocol):
     def parameters(self) -> tuple[Parameter, ...]: ...
 
     @property
+    def counted(self) -> tuple[int, ...]:
+        """Arguments that are only counted in (``WorkGroupFunction.counted``)."""
+
+    @property
     def refused(self) -> DriverError | None:
         """Why it cannot be compiled, as far as that is known before it is launched."""
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from manycl.analysis.work_group.group_function import MOST_OWN
 from manycl.drivers.driver import Bytes, DriverError, Source
 from manycl.drivers.native.compiled import ALIGNMENT, NativeKernel
 from manycl.graph.graph import LocalArg
@@ -77,6 +78,8 @@ class SetKernel:
             self._at.append(-(-end // least) * least)
             end = self._at[-1] + size
             self._ends.append(end)
+        self._extents = [-(-end // 8) + number for number in range(len(kernel.counted))]  # words behind all others
+        end = 8 * (-(-end // 8) + len(kernel.counted))
         self._nbytes = -(-end // 8) * 8
         self._values: Any = ctypes.create_string_buffer(max(self._nbytes, 8))
         self.values = ctypes.addressof(self._values)
@@ -155,8 +158,23 @@ class SetKernel:
         """What a launch like the last shape uses until it is complete."""
         found = self._uses
         if found is None:
+            if self._extents:
+                self._tell_extents()
             found = self._uses = (self._last, self.kernel, *self._held.values())
         return found
+
+    def _tell_extents(self) -> None:
+        """The bytes of what is only counted in, and of which threads may have copies: nothing else overlaps it."""
+        left = MOST_OWN
+        for index, word in zip(self.kernel.counted, self._extents, strict=True):
+            memory = self._held[index]
+            begin, end = memory.address, memory.address + memory.nbytes
+            others = [other for i, other in self._held.items() if i != index]
+            is_alone = all(other.address + other.nbytes <= begin or end <= other.address for other in others)
+            room = -(-memory.nbytes // 64) * 64
+            fits = is_alone and room <= left
+            self._words[word] = memory.nbytes if fits else 0
+            left -= room if fits else 0
 
     def _shape(
         self, global_size: tuple[int, ...], local_size: tuple[int, ...] | None, offset: tuple[int, ...] | None
@@ -188,9 +206,10 @@ class SetKernel:
             frame += nbytes
         if frame > MOST_FRAME:
             raise DriverError(f"kernel {self.kernel.name}: a work-group needs {frame} bytes", hint=_HINT)
-        count = len(self._at)
+        places_of_values = [*self._at, *(8 * word for word in self._extents)]
+        count = len(places_of_values)
         data = ctypes.create_string_buffer(SHAPE.size + 8 * max(count, 1))
         head = entry.address, frame, math.prod(groups), 0, self._nbytes, count, 0
         SHAPE.pack_into(data, 0, *head, *whole, *each, *(*offset, 0, 0)[:3], *groups, dims)
-        struct.pack_into(f"@{count}Q", data, SHAPE.size, *self._at)
+        struct.pack_into(f"@{count}Q", data, SHAPE.size, *places_of_values)
         return LaunchShape(ctypes.addressof(data), data, tuple(places))

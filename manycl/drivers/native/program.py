@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from manycl.analysis import service
 from manycl.analysis.facts import ArgumentFacts, ProgramFacts
 from manycl.analysis.options import remaining_options
-from manycl.analysis.work_group.group_function import ENTRY, WorkGroupFunction
+from manycl.analysis.work_group.group_function import ENTRY, MOST_OWN, WorkGroupFunction
 from manycl.drivers.driver import BuildError, DriverError, Source
 from manycl.drivers.native import clang
 from manycl.drivers.native.blocks import tiles_of
@@ -76,6 +76,8 @@ class CompiledKernel:
     _entries: dict[tuple[object, ...], tuple[NativeEntry, ctypes.CDLL]] = field(default_factory=dict)
     """By the size of work-groups, or whether there is more than one dimension, where that is all that counts."""
     refused: NotNativeError | None = None
+    counted: tuple[int, ...] = ()
+    _is_together: bool = False  # work-items wait for each other: it may take all of them for one group
     _compiling: threading.Lock = field(default_factory=threading.Lock)
 
     def prepare(self, dims: int) -> None:
@@ -84,7 +86,10 @@ class CompiledKernel:
         with self._compiling:
             size = self.required or (_CHOSEN, 1, 1)
             try:
-                if self.program.function(self.name, size, False).sized and self.required is None:
+                function = self.program.function(self.name, size, False)
+                self.counted = function.counted
+                self._is_together = function.sized and self.program.facts.kernels[self.name].uses_barrier
+                if function.sized and self.required is None:
                     return
                 self._compile(size, dims, False)
             except NotNativeError as error:
@@ -119,7 +124,7 @@ class CompiledKernel:
             raise NotNativeError(f"kernel {self.name} is not compiled natively: {error}") from None
         address = ctypes.cast(library[ENTRY], ctypes.c_void_p).value
         assert address is not None
-        entry = NativeEntry(address, 0, tiles_of(library, self.program.threads))
+        entry = NativeEntry(address, MOST_OWN if function.counted else 0, tiles_of(library, self.program.threads))
         self._entries[key] = entry, library
         return entry
 
@@ -127,8 +132,7 @@ class CompiledKernel:
         """As of NativeKernel."""
         if self.required is not None:
             return self.required[: len(global_size)]
-        is_together = self.program.facts.kernels[self.name].uses_barrier  # then it may take all items for one group
-        left = self.most_items if is_together else _CHOSEN
+        left = self.most_items if self._is_together else _CHOSEN
         found = []
         for size in global_size:
             each = next(d for d in range(min(size, left), 0, -1) if size % d == 0)

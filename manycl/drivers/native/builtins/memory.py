@@ -15,7 +15,7 @@ _VLOAD = re.compile(r"vload(2|3|4|8|16)")
 _VSTORE = re.compile(r"vstore(2|3|4|8|16)")
 _VLOAD_HALF = re.compile(r"vload(a?)_half(2|3|4|8|16)?")
 _VSTORE_HALF = re.compile(r"vstore(a?)_half(2|3|4|8|16)?(_rte|_rtz|_rtp|_rtn)?")
-_ATOMIC = re.compile(r"atom(?:ic)?_(add|sub|xchg|inc|dec|cmpxchg|min|max|and|or|xor)")
+_ATOMIC = re.compile(r"(manycl_unlocked_)?atom(?:ic)?_(add|sub|xchg|inc|dec|cmpxchg|min|max|and|or|xor)")
 _SPACES = ("", "__constant ")
 _WAYS = {"": 0, "_rte": 0, "_rtz": 1, "_rtp": 2, "_rtn": 3}
 _COUNTED = ("int", "uint", "long", "ulong")
@@ -51,7 +51,9 @@ def source(name: str, widths: Sequence[int]) -> str | None:
         if match is not None:
             return "\n".join(made(name, match))
     match = _ATOMIC.fullmatch(name)
-    return "\n".join(_atomic(name, match[1])) if match is not None else None
+    if match is None:
+        return None
+    return "\n".join(_unlocked(name, match[2]) if match[1] else _atomic(name, match[2]))
 
 
 def _numbered(text: str) -> str:
@@ -124,6 +126,33 @@ def _atomic(name: str, operation: str) -> list[str]:
     if operation == "xchg":
         body = f"return MANYCL_FLOAT(__atomic_exchange_n((volatile uint *)p, MANYCL_BITSF(x), {order}));"
         parts.append(f"BUILTIN float {name}(volatile float *p, float x) {{ {body} }}")
+    return parts
+
+
+def _unlocked(name: str, operation: str) -> list[str]:
+    """What an atomic operation does, for memory that no other thread uses."""
+    parts = []
+    for kind in _COUNTED:
+        number = "ulong" if kind.endswith("long") else "uint"  # sums of these wrap around
+        value = {
+            "add": f"({kind})(({number})old + ({number})x)",
+            "sub": f"({kind})(({number})old - ({number})x)",
+            "inc": f"({kind})(({number})old + 1)",
+            "dec": f"({kind})(({number})old - 1)",
+            "xchg": "x",
+            "cmpxchg": "old == x ? y : old",
+            "min": "x < old ? x : old",
+            "max": "x > old ? x : old",
+            "and": "old & x",
+            "or": "old | x",
+            "xor": "old ^ x",
+        }[operation]
+        given = {"inc": "", "dec": "", "cmpxchg": f", {kind} x, {kind} y"}.get(operation, f", {kind} x")
+        head = f"BUILTIN {kind} {name}(volatile {kind} *p{given})"
+        parts.append(f"{head} {{ {kind} *q = ({kind} *)p; const {kind} old = *q; *q = {value}; return old; }}")
+    if operation == "xchg":
+        head = f"BUILTIN float {name}(volatile float *p, float x)"
+        parts.append(f"{head} {{ float *q = (float *)p; const float old = *q; *q = x; return old; }}")
     return parts
 
 
