@@ -16,10 +16,11 @@ from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import GraphError, LaunchError
 from manycl.front.application import Contents, Output
+from manycl.front.draft_versions import DraftVersion
 from manycl.front.json_lines import Location
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg, Version
-from manycl.graph.launch import LaunchOptions, make_launch
+from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg
+from manycl.graph.launch import LaunchOptions, make_launch, with_versions
 
 SHOWN_WARNINGS = 20
 """Warnings of one kind that are shown."""
@@ -52,7 +53,7 @@ class DraftKernel:
     rank: float | None = None
     component: str = ""
     annotations: tuple[Annotation, ...] = ()
-    versions: tuple[Version, ...] = ()  # the alternatives to the kernel
+    versions: tuple[DraftVersion, ...] = ()  # the alternatives to the kernel
     partition: int | None = None  # tenths on GPUs, 1 to 9
 
 
@@ -271,7 +272,8 @@ def _warn_idle_edge(draft: Draft, edge: DraftEdge) -> None:
 def _add_launches(draft: Draft, order: list[int], keys: dict[int, BufferKey], builder: GraphBuilder) -> list[Launch]:
     position = {kernel: node for node, kernel in enumerate(order)}
     buffers = {keys[i]: Buffer(keys[i], draft.buffers[i].contents.nbytes, draft.buffers[i].name) for i in keys}
-    dtypes = {keys[i]: draft.buffers[i].contents.dtype for i in keys}
+    contents = {keys[i]: draft.buffers[i].contents for i in keys}
+    dtypes = {key: of.dtype for key, of in contents.items()}
     after: dict[int, set[int]] = {}
     for edge in draft.edges:
         after.setdefault(edge.target[0], set()).add(position[edge.source[0]])
@@ -295,10 +297,11 @@ def _add_launches(draft: Draft, order: list[int], keys: dict[int, BufferKey], bu
                     rank=k.rank,
                     global_offset=k.offset,
                     annotations=k.annotations,
-                    versions=k.versions,
                     partition=k.partition,
                 ),
             )
+            if k.versions:
+                launch = with_versions(launch, [version.of(launch, contents) for version in k.versions])
         except LaunchError as error:
             raise k.place.error(error.message, error.hint) from None
         builder.add(launch, sorted(after.get(index, ())))

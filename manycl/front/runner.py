@@ -11,6 +11,7 @@ import numpy as np
 from manycl import user_file
 from manycl.errors import ResultError, RunError
 from manycl.front.application import Application
+from manycl.front.draft_versions import functions
 from manycl.front.host_arrays import AnyArray, as_bytes
 from manycl.front.iterations import Iterations
 from manycl.graph.graph import BufferKey
@@ -55,6 +56,7 @@ class Runner:
         self.plan: Plan | None = None
         self._learners = Learners()
         graph = application.graph
+        self._load_functions()
         written = {key for node in graph.nodes for key in node.writes}
         self.iterations: Iterations | None = None
         if application.iterate is not None:
@@ -74,6 +76,14 @@ class Runner:
             copy_bytes(host, as_bytes(data))
             if key in written:
                 self._initial[key] = data  # needed again when the graph is run again
+
+    def _load_functions(self) -> None:
+        """Run the Python files whose functions a device may run: what is wrong with them is told before anything
+        runs."""
+        programs, devices = self.session.backend.programs, list(self.session.machine.numbered())
+        for version, function in functions(self.application.graph):
+            if any(d.kind in version.kinds and not programs.fault(version, index) for index, d in devices):
+                function.load()
 
     def __enter__(self) -> Runner:
         return self

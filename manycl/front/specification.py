@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from manycl.analysis.annotations import Annotation, AnnotationError, annotation, merge
-from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
-from manycl.errors import LaunchError
+from manycl.analysis.facts import ArgumentFacts, KernelFacts
 from manycl.expressions import suggest
 from manycl.front import contents
 from manycl.front.application import Application, Contents, Output
@@ -25,17 +23,25 @@ from manycl.front.assemble import (
     output,
     partitioned,
 )
-from manycl.front.contents import struct_bytes
 from manycl.front.fields import Fields, inherit, kernels
 from manycl.front.iterations import read_iterate
 from manycl.front.json_lines import Location
+from manycl.front.kernel_fields import (
+    given_arguments,
+    label_of,
+    read_annotations,
+    read_ndrange,
+    read_offset,
+    read_program,
+    read_value,
+    show_value,
+)
 from manycl.front.kernel_files import KernelFiles
 from manycl.front.schema import check
 from manycl.front.symbols import Scope, integer, integers, limit, number, read_parameters, repetitions, text
 from manycl.front.trust import confined
-from manycl.graph.graph import BufferArg, BufferKey, LocalArg, Version
-from manycl.graph.launch import check_ndrange, scalar_bytes
-from manycl.graph.versions import check_same_arguments
+from manycl.front.version_fields import VersionReader
+from manycl.graph.graph import BufferArg, BufferKey
 
 _EDGE = re.compile(r"\s*(\S+)\.(\w+)\s*->\s*(\S+)\.(\w+)\s*\Z")
 
@@ -56,6 +62,7 @@ class _SpecificationReader:
         self.place = place
         self.folder = Path(place.path).parent
         self.programs = KernelFiles([self.folder])
+        self.versions = VersionReader(self.programs, self.folder, trust)
         self.scope = read_parameters(document.get("parameters", {}), place.at("parameters"), parameters)
         self.draft = Draft(place, document.get("name") or Path(place.path).stem)
         self.buffers: dict[str, BufferKey] = {}
@@ -144,11 +151,10 @@ class _SpecificationReader:
         if key in self.ids:
             raise id_place.error(f"there are two kernels with the id {key!r}")
         self.ids[key] = index
-        program, kernel = self.read_program(fields)
-        offset, offset_place = fields.get("offset")
+        program, kernel = read_program(self.programs, fields)
         rank, rank_place = fields.get("rank")
         component, component_place = fields.get("component")
-        global_size, local_size = self.read_ndrange(kernel, fields)
+        global_size, local_size = read_ndrange(kernel, fields)
         device, tenths = self.read_device(fields)
         self.draft.kernels.append(
             DraftKernel(
@@ -160,67 +166,15 @@ class _SpecificationReader:
                 global_size=global_size,
                 local_size=local_size,
                 args=self.read_args(kernel, key, fields),
-                offset=None if offset is None else self.read_offset(offset, scope, offset_place, len(global_size)),
+                offset=read_offset(fields, len(global_size)),
                 device=device,
                 partition=tenths,
                 rank=None if rank is None else float(number(rank, scope, rank_place)),
                 component="" if component is None else text(component, scope, component_place),
-                annotations=self.read_annotations(kernel, scope, *fields.get("annotations")),
-                versions=tuple(self.read_versions(program, kernel, fields)),
+                annotations=read_annotations(kernel, scope, *fields.get("annotations")),
+                versions=tuple(self.versions.read(program, kernel, fields)),
             )
         )
-
-    def read_program(self, fields: Fields) -> tuple[ProgramFacts, KernelFacts]:
-        name, name_place = fields.get("name")
-        source, source_place = fields.get("source")
-        if source is None:
-            raise fields.place.error("the field 'source' is missing (here, in a group, or for the whole file)")
-        name, source = text(name, fields.scope, name_place), text(source, fields.scope, source_place)
-        return self.programs.kernel(source, name, fields.options, source_place, name_place)
-
-    def read_versions(self, program: ProgramFacts, kernel: KernelFacts, own: Fields) -> Iterator[Version]:
-        nodes, place = own.get("versions")
-        for index, node in enumerate(nodes or ()):
-            here = place.at(index)
-            fields = inherit(node, here, own)
-            if "global" in node and "local" not in node:
-                fields.values.pop("local", None)  # an NDRange of its own
-            version_program, version = self.read_program(fields)
-            try:
-                check_same_arguments(program, kernel, version_program, version)
-            except LaunchError as error:
-                raise here.error(error.message) from None
-            size, local = self.read_ndrange(version, fields)
-            kinds = node.get("for", ())
-            kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
-            promised = self.read_annotations(version, own.scope, node.get("annotations"), here.at("annotations"))
-            yield Version(version_program, version, size, local, kinds, promised)
-
-    def read_annotations(
-        self, kernel: KernelFacts, scope: Scope, nodes: Any, place: Location
-    ) -> tuple[Annotation, ...]:
-        found: list[Annotation] = []
-        for name, node in (nodes or {}).items():
-            try:
-                found.append(annotation(kernel, name, **node, symbols=scope))
-            except AnnotationError as error:
-                raise place.at(name, *error.field).error(error.message, error.hint) from None
-        return merge((), found)
-
-    def read_ndrange(self, kernel: KernelFacts, fields: Fields) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-        size, size_place = fields.get("global")
-        local, local_place = fields.get("local")
-        global_size = integers(size, fields.scope, size_place)
-        local_size = None if local is None else integers(local, fields.scope, local_place)
-        try:
-            return check_ndrange(kernel, global_size, local_size)
-        except LaunchError as error:
-            raise (size_place if local is None else local_place).error(error.message, error.hint) from None
-
-    def read_offset(self, value: Any, scope: Scope, place: Location, dimensions: int) -> tuple[int, ...]:
-        if len(value) != dimensions:
-            raise place.error(f"has {len(value)} dimensions, the global size {dimensions}")
-        return integers(value, scope, place, least=0)
 
     def read_device(self, fields: Fields) -> tuple[str, int | None]:
         """The device that a kernel prefers, and the tenths that it is divided in between two kinds."""
@@ -239,61 +193,18 @@ class _SpecificationReader:
         return text(value or "", fields.scope, place), None
 
     def read_args(self, kernel: KernelFacts, key: str, fields: Fields) -> list[DraftArgument]:
-        value, place = fields.get("args")
-        if isinstance(value, dict):
-            known = {a.name: a for a in kernel.arguments}
-            for name in value:
-                if name not in known:
-                    raise place.at(name).error(f"kernel {kernel.name} has no such argument{suggest(name, known)}")
-            items = [(value.get(a.name, _ABSENT), place.at(a.name)) for a in kernel.arguments]
-        else:
-            items = [(v, place.at(i)) for i, v in enumerate(value)]
-        missing = [a.name for a, (v, _) in zip(kernel.arguments, items, strict=False) if v is _ABSENT]
-        if missing or len(items) != len(kernel.arguments):
-            names = ", ".join(a.name for a in kernel.arguments)
-            problem = f"kernel {kernel.name} takes {len(kernel.arguments)} arguments ({names})"
-            raise place.error(f"{problem}, got {len(items) - len(missing)}")
-        arguments = zip(kernel.arguments, items, strict=True)
-        return [self.read_argument(facts, key, v, fields.scope, here) for facts, (v, here) in arguments]
+        given = given_arguments(kernel, fields)
+        return [self.read_argument(facts, key, value, fields.scope, here) for facts, value, here in given]
 
     def read_argument(self, facts: ArgumentFacts, key: str, value: Any, scope: Scope, place: Location) -> DraftArgument:
-        label = f"argument {facts.index} ({facts.name})"
-        try:
-            if facts.kind == "scalar":
-                return self.read_scalar(facts, value, scope, place)
-            if facts.kind == "buffer":
-                return self.read_buffer_argument(facts, key, value, scope, place)
-            if facts.kind == "local" and isinstance(value, (int, float, str)):
-                return LocalArg(integer(value, scope, place, 1) * max(facts.size, 1))
-            if facts.kind == "local":
-                raise place.error(f"{label} is local memory: give its number of elements")
-        except LaunchError as error:
-            raise place.error(error.message, error.hint) from None
-        raise place.error(f"{label} is of a kind ({facts.kind}) that manycl does not run yet")
-
-    def read_scalar(self, facts: ArgumentFacts, value: Any, scope: Scope, place: Location) -> bytes:
-        label = f"argument {facts.index} ({facts.name})"
-        if isinstance(value, list):
-            return scalar_bytes(facts, [number(v, scope, place.at(i)) for i, v in enumerate(value)])
-        if isinstance(value, dict) and "values" in value:
-            return self.read_struct(facts, value, scope, place)
-        if not isinstance(value, (int, float, str)):
-            raise place.error(f"{label} takes a value of type {facts.element}, not a buffer")
-        if isinstance(value, str) and value in self.buffers and value not in scope:
-            raise place.error(f"{label} takes a value of type {facts.element}, not the buffer {value!r}")
-        return scalar_bytes(facts, number(value, scope, place))
-
-    def read_struct(self, facts: ArgumentFacts, value: dict[str, Any], scope: Scope, place: Location) -> bytes:
-        types = value.get("types", [])
-        if set(value) != {"types", "values"} or len(types) != len(value["values"]):
-            raise place.error("a struct needs 'types' and 'values' of one length, and nothing else")
-        values = [number(v, scope, place.at("values", i)) for i, v in enumerate(value["values"])]
-        return struct_bytes(facts, types, values, place)
+        if facts.kind == "buffer":
+            return self.read_buffer_argument(facts, key, value, scope, place)
+        return read_value(facts, value, scope, place, self.buffers)
 
     def read_buffer_argument(
         self, facts: ArgumentFacts, key: str, value: Any, scope: Scope, place: Location
     ) -> BufferArg | None:
-        label = f"argument {facts.index} ({facts.name})"
+        label = label_of(facts)
         if value is None:
             return None
         if isinstance(value, dict):
@@ -402,10 +313,3 @@ class _SpecificationReader:
             raise place.error(f"there is no file {str(path)!r}")
         confined(path, [self.folder], "a Python file", place, self.trust)
         return (str(path), node.get("function", "reference")), float(node.get("tolerance", 1e-4))
-
-
-_ABSENT = object()
-
-
-def show_value(value: Any) -> str:
-    return "a list" if isinstance(value, list) else repr(value)

@@ -45,6 +45,15 @@ class ArrayForm(NamedTuple):
     offset: int = 0
 
 
+class Origin(NamedTuple):
+    """The file that a function comes from, whose ``text`` tells it apart from others of its name, and its line there
+    (0: not known)."""
+
+    path: str
+    text: str
+    line: int
+
+
 class FunctionError(ManyclError):
     """A version that is a function of Python has raised an exception."""
 
@@ -100,16 +109,19 @@ def host_program(
     kernel: KernelFacts,
     forms: tuple[ArrayForm | None, ...],
     dimension: int | None,
+    origin: Origin | None = None,
 ) -> HostProgram:
-    """A function as a version of a kernel."""
+    """A function as a version of a kernel. ``origin``: where it is from, if it cannot be asked yet."""
     name = function_name(function)
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    line = code.co_firstlineno if code is not None else 0
+    if origin is None:
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        path = code.co_filename if code is not None else f"<{getattr(function, '__module__', None) or 'built in'}>"
+        origin = Origin(path, _text(function, kernel), code.co_firstlineno if code is not None else 0)
     return HostProgram(
-        source=_text(function, kernel),
+        source=origin.text,
         options=(),
-        kernels={name: replace(kernel, name=name, line=line)},
-        path=code.co_filename if code is not None else f"<{getattr(function, '__module__', None) or 'built in'}>",
+        kernels={name: replace(kernel, name=name, line=origin.line)},
+        path=origin.path,
         function=function,
         original=original,
         kernel=kernel,

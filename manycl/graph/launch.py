@@ -255,7 +255,7 @@ def leaves(dtype: np.dtype[Any]) -> list[np.dtype[Any]]:
 class LaunchOptions(NamedTuple):
     """What need not be said of a launch: its ``name`` (else the kernel's), where it may run (``device``), its place
     among others (``rank``: the highest first), the most work-items of a group, promises about what it touches,
-    alternatives to the kernel, and the tenths of it that are meant for GPUs (``partition``)."""
+    and the tenths of it that are meant for GPUs (``partition``)."""
 
     name: str = ""
     device: str = ""
@@ -263,7 +263,6 @@ class LaunchOptions(NamedTuple):
     global_offset: tuple[int, ...] | None = None
     max_work_group: int | None = None
     annotations: tuple[Annotation, ...] = ()
-    versions: Sequence[Version] = ()
     partition: int | None = None
 
 
@@ -307,9 +306,6 @@ def make_launch(
                 reads.append(value.key)
             if facts.writes and value.key not in writes:
                 writes.append(value.key)
-    own = Version(program, kernel, size, local, annotations=options.annotations)
-    for version in options.versions:
-        check_ndrange(version.kernel, version.global_size, version.local_size, max_work_group=most)
     return Launch(
         name=name or kernel.name,
         program=program,
@@ -323,7 +319,6 @@ def make_launch(
         device=options.device,
         rank=options.rank,
         annotations=options.annotations,
-        versions=all_versions(own, options.versions, global_offset) if options.versions else (),
         partition=options.partition,
     )
 
@@ -394,3 +389,11 @@ def with_arguments(launch: Launch, args: tuple[Argument, ...]) -> Launch:
     reads = dict.fromkeys(a.key for fact, a in given if isinstance(a, BufferArg) and fact.reads)
     writes = dict.fromkeys(a.key for fact, a in given if isinstance(a, BufferArg) and fact.writes)
     return replace(launch, args=args, reads=tuple(reads), writes=tuple(writes))
+
+
+def with_versions(launch: Launch, versions: Sequence[Version]) -> Launch:
+    """A launch that has none, with alternatives to its kernel. Raises LaunchError for those that it cannot have."""
+    own = Version(launch.program, launch.kernel, launch.global_size, launch.local_size, annotations=launch.annotations)
+    for version in versions:
+        check_ndrange(version.kernel, version.global_size, version.local_size)
+    return replace(launch, versions=all_versions(own, versions, launch.global_offset))

@@ -48,6 +48,17 @@ RICH: dict[str, Any] = {
             "versions": [
                 {"for": "gpu", "macros": {"WIDE": "n / 2"}, "local": 8},
                 {"for": ["cpu", "gpu"], "name": "copy", "annotations": {"dst": {"within": [0, "n"]}}},
+                {"file": "reference.py", "function": "f", "divide": 0},
+                {
+                    "for": "cpu",
+                    "name": "twice",
+                    "macros": {"WIDE": 1},
+                    "buffers": {"t": {"type": "float", "shape": "n"}},
+                    "kernels": [
+                        {"name": "copy", "args": ["src", "t", "n"], "repeat": {"j": 2}},
+                        {"name": "copy", "global": "n", "offset": [0], "args": {"src": "t", "dst": "dst", "n": "n"}},
+                    ],
+                },
             ],
             "annotations": {"src": {"within": {"reads": ["gid0", "gid0 + 1"]}}},
         },

@@ -13,7 +13,7 @@ from manycl.analysis import parse_program
 from manycl.analysis.annotations import annotation
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, Version
-from manycl.graph.launch import LaunchOptions, make_launch
+from manycl.graph.launch import LaunchOptions, make_launch, with_versions
 from manycl.graph.versions import check_same_arguments, preferred
 from manycl.machine import DEVICE_KINDS
 
@@ -155,21 +155,10 @@ def test_promises_about_data_hold_for_all_versions() -> None:
     )
     theirs = (annotation(kernel, "t", within=("2 * gid0", "2 * gid0 + 2")),)
     buffers = {0: Buffer(0, 64), 1: Buffer(1, 64)}
-    launch = make_launch(
-        FIRST,
-        "scatter",
-        16,
-        None,
-        [BufferArg(0), BufferArg(1), 16],
-        buffers=buffers,
-        options=LaunchOptions(
-            annotations=promised,
-            versions=[
-                Version(program, kernel, (8,), (8,), ("gpu",), theirs),
-                Version(FIRST, own, (16,), (4,)),
-            ],
-        ),
-    )
+    args = [BufferArg(0), BufferArg(1), 16]
+    alone = make_launch(FIRST, "scatter", 16, None, args, buffers=buffers, options=LaunchOptions(annotations=promised))
+    others = [Version(program, kernel, (8,), (8,), ("gpu",), theirs), Version(FIRST, own, (16,), (4,))]
+    launch = with_versions(alone, others)
     assert launch.annotations == launch.versions[0].annotations == promised
     said = [[a.to_json() for a in v.annotations] for v in launch.versions]
     values = {"argument": 0, "name": "to", "values": ["0", "n"], "distinct": True}
@@ -182,33 +171,14 @@ def test_a_launch_checks_its_versions() -> None:
     kernel = FIRST.kernels["add"]
     buffers = {k: Buffer(k, 64) for k in range(3)}
     args = [BufferArg(0), BufferArg(1), BufferArg(2), 16]
-    assert make_launch(FIRST, "add", 16, None, args, buffers=buffers).versions == ()
+    launch = make_launch(FIRST, "add", 16, None, args, buffers=buffers)
+    moved = make_launch(FIRST, "add", 16, None, args, buffers=buffers, options=LaunchOptions(global_offset=(0,)))
+    assert launch.versions == ()
     plane = Version(FIRST, kernel, (4, 4), None)
-    assert (
-        make_launch(FIRST, "add", 16, None, args, buffers=buffers, options=LaunchOptions(versions=[plane])).versions[1]
-        is plane
-    )
+    assert with_versions(launch, [plane]).versions[1] is plane
     with pytest.raises(LaunchError, match=r"kernel add \(first.cl:2\): global offset \(0,\) does not fit .* \(4, 4\)"):
-        make_launch(
-            FIRST, "add", 16, None, args, buffers=buffers, options=LaunchOptions(versions=[plane], global_offset=(0,))
-        )
+        with_versions(moved, [plane])
     with pytest.raises(LaunchError, match="not divisible by its work-group"):
-        make_launch(
-            FIRST,
-            "add",
-            16,
-            None,
-            args,
-            buffers=buffers,
-            options=LaunchOptions(versions=[Version(FIRST, kernel, (16,), (5,))]),
-        )
+        with_versions(launch, [Version(FIRST, kernel, (16,), (5,))])
     with pytest.raises(LaunchError, match="versions of one step differ"):
-        make_launch(
-            FIRST,
-            "add",
-            16,
-            None,
-            args,
-            buffers=buffers,
-            options=LaunchOptions(versions=[Version(FIRST, FIRST.kernels["table"], (1,), None)]),
-        )
+        with_versions(launch, [Version(FIRST, FIRST.kernels["table"], (1,), None)])
