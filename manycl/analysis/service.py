@@ -430,7 +430,8 @@ class _Worker:
 
         timer = threading.Timer(PATIENCE, kill)
         timer.daemon = True  # interrupted before it is cancelled, it must not keep the interpreter from ending
-        timer.start()
+        with contextlib.suppress(RuntimeError):  # while the interpreter ends there are no new threads: the other
+            timer.start()  # process's own limit of computing holds
         try:
             worker.send(self.process.stdin, question)
             reply = worker.receive(self.process.stdout)

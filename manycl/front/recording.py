@@ -57,7 +57,8 @@ class Runs:
     def is_of(self, queue: RunningQueue) -> bool:
         return self._queue is None or self._queue() is queue
 
-    def add(self, run: PastRun) -> None:
+    def add(self, run: PastRun, result: Result) -> None:
+        """A run has ended, well or not."""
         self._runs.append(run)
 
 
@@ -97,12 +98,13 @@ def record(queue: RunningQueue, result: Callable[[], Result]) -> None:
         from manycl.run.several import past_run
 
         try:
-            found = past_run(result())
+            ended = result()
+            found = past_run(ended)
         except Exception as error:  # the run itself is all right
             told(error, "recording a run")
             return
         for recording in wanted:
-            recording.add(found)
+            recording.add(found, ended)
 
 
 def trace_all(path: str | Path) -> Recording:

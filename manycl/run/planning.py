@@ -43,6 +43,8 @@ UNFORESEEN = "unforeseen"
 """The entry of a plan's details, and of its run's trace, with what failed."""
 POSTPONED = "postponed"
 """The entry that says that how kernels may be divided was not found out: the run is too short to pay for that."""
+UNPLANNED = "unplanned"
+"""The entry of what went to a device as it was enqueued: nobody was asked."""
 UNDIVIDED = "undivided"
 """The entry with the kernels that could not be divided, and why (:meth:`manycl.plan.splitting.Splits.undivided`)."""
 

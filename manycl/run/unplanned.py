@@ -21,6 +21,7 @@ from manycl.run.compiler import compiled
 from manycl.run.emit_copies import Subject
 from manycl.run.engine import failure
 from manycl.run.lower import lower
+from manycl.run.planning import UNPLANNED
 from manycl.run.playback import Playback
 from manycl.run.result import Result
 
@@ -122,7 +123,13 @@ class UnplannedRun:
         """What ``ended`` makes of the player of the script that it has followed."""
         session, nodes = self._session, range(len(self.graph))
         names = tuple([device.name for device in session.machine.devices])
-        plan = Plan(tuple([Assignment(n, self.device, 0, 0.0, 0.0) for n in nodes]), "in_order", names, 0.0)
+        plan = Plan(
+            tuple([Assignment(n, self.device, 0, 0.0, 0.0) for n in nodes]),
+            "in_order",
+            names,
+            0.0,
+            details={UNPLANNED: True},
+        )
         problem = session.problem_of(self.graph, (), {})
         lowered = lower(problem, plan, directory)
         lowered.open(directory)

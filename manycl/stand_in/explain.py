@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from manycl.report.divided import RANGE, divided, divided_rows, own_name
 from manycl.report.undivided import undivided
 from manycl.report.words import printable, seconds
+from manycl.stand_in.divisible import Kernels
 from manycl.stand_in.runtime import Runtime
 from manycl.trace import KernelEvent, Trace
 
@@ -20,56 +22,102 @@ class Single(NamedTuple):
     seconds: float
 
 
-def explanation(trace: Trace, runtimes: Sequence[Runtime]) -> str:
-    """In words, a kernel a line."""
-    return "\n".join(["manycl: what became of this program's kernels", *_lines(trace, runtimes)])
+@dataclass
+class Whole:
+    """Launches of a kernel function that ran as a whole: how many on which device, and how long all of them took."""
+
+    launches: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        count = self.launches.total()
+        took = f"{seconds(self.seconds / count)} each" if count > 1 else seconds(self.seconds)
+        return f"x{count}, {took} on {', '.join(map(printable, sorted(self.launches)))}"
 
 
-def _lines(trace: Trace, runtimes: Sequence[Runtime]) -> Iterator[str]:
-    launches = _launches(trace)
-    whole = _whole(runtimes)
-    if not launches and not whole:
+def explanation(trace: Trace, runtimes: Sequence[Runtime], kernels: Kernels | None = None) -> str:
+    """In words, a kernel a line. ``kernels``: who is asked about those that nobody has looked at."""
+    return "\n".join(["manycl: what became of this program's kernels", *_lines(trace, runtimes, kernels)])
+
+
+def _lines(trace: Trace, runtimes: Sequence[Runtime], kernels: Kernels | None) -> Iterator[str]:
+    whole, alone, parts = _whole(trace), _alone(runtimes), divided(trace)
+    if not whole and not parts and not alone:
         yield "  no kernel was launched"
         return
-    for name, times, cost, shares, methods in divided_rows(divided(trace)):
+    others = {printable(name): kernel.launches.total() for name, kernel in whole.items()}
+    for name, times, cost, shares, methods in divided_rows(parts):
         merged = "" if cost == "-" else f"; put together ({methods}) in {cost}"
-        yield f"  divided: {name} x{times} of {launches.get(name, 0)}: {shares}{merged}"
-    told = {kernel.name for kernel in divided(trace)}
-    reasons: dict[str, list[str]] = defaultdict(list)
-    for kernel in undivided(trace):
-        reasons[kernel.kernel].append(f"line {kernel.line}: {' '.join(kernel.reason.split())}")
-    for name, count in launches.items():
-        for reason in reasons.get(name, ()):
-            yield f"  not divided: {printable(name)}, {printable(reason)}"
-        if name not in told and name not in reasons:
-            yield f"  not divided: {printable(name)} x{count}: it was expected to gain nothing"
-    for (name, line, reason), count in whole.items():
+        yield f"  divided: {name} x{times} of {int(times) + others.get(name, 0)}: {shares}{merged}"
+    yield from _undivided(trace, whole, {part.name for part in parts}, kernels)
+    for (name, line, reason), count in alone.items():
         place = f", line {line}" if line else ""
         yield f"  on one device alone: {printable(name)} x{count}{place}: {printable(reason)}"
     yield from _gain(trace)
 
 
-def _launches(trace: Trace) -> dict[str, int]:
-    """Of each kernel function, how many nodes ran."""
-    nodes: dict[str, set[int]] = defaultdict(set)
-    for event in trace.kernels():
-        if event.role in ("", RANGE):
-            nodes[event.kernel or own_name(event)].add(event.node)
-    return {name: len(found) for name, found in nodes.items()}
+def _whole(trace: Trace) -> dict[str, Whole]:
+    """What ran as a whole, by kernel function."""
+    found: dict[str, Whole] = defaultdict(Whole)
+    for event in _kernels(trace):
+        if not event.role:
+            kernel = found[event.kernel or own_name(event)]
+            kernel.launches[event.device] += 1
+            kernel.seconds += _duration(event)
+    return dict(found)
 
 
-def _whole(runtimes: Iterable[Runtime]) -> Counter[tuple[str, int, str]]:
+def _alone(runtimes: Iterable[Runtime]) -> Counter[tuple[str, int, str]]:
     return sum((runtime.whole for runtime in runtimes), Counter())
 
 
+def _undivided(trace: Trace, whole: Mapping[str, Whole], told: set[str], kernels: Kernels | None) -> Iterator[str]:
+    """Why kernels ran whole. ``told``: of which it has been said that some of their launches were divided."""
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for kernel in undivided(trace):
+        reasons[kernel.kernel].append(f"line {kernel.line}: {' '.join(kernel.reason.split())}")
+    unknown = [name for name in whole if name not in told and name not in reasons]
+    asked = kernels.asked(unknown) if kernels is not None else {}
+    is_alone = len(trace.devices) == 1
+    for name, kernel in whole.items():
+        if name in told and name not in reasons:
+            continue
+        why = "; ".join(reasons[name]) if name in reasons else asked.get(name)
+        if is_alone:
+            could = (
+                "" if why is None else "; several devices could share it" if not why else f"; several could not: {why}"
+            )
+            yield f"  whole: {printable(name)} {kernel}{printable(could)}"
+            continue
+        if not why and kernels is not None and name in kernels.found:
+            why = kernels.found[name].why()
+            why = why if name not in asked else f"it could be, but {why}"
+        yield f"  not divided: {printable(name)} {kernel}: {printable(why or 'nobody has looked at it')}"
+
+
+def _kernels(trace: Trace) -> Iterator[KernelEvent]:
+    """Launches and ranges of them; no copies and fills."""
+    return (event for event in trace.kernels() if event.role in ("", RANGE) and event.global_size)
+
+
 def _gain(trace: Trace) -> Iterator[str]:
-    single = best_single(trace)
-    if single is None or len(trace.devices) < 2:
+    used = {event.device for event in _kernels(trace)}
+    if not used:
         return
-    yield (
-        f"  all of them on {single.device} alone: {seconds(single.seconds)}, as far as can be told; with all devices"
-        f" kernels ran for {seconds(_covered(trace))}"
-    )
+    covered = _covered(trace)
+    took = f"  kernels ran for {seconds(covered)}"
+    if len(trace.devices) == 1:
+        yield took
+    elif len(used) == 1:
+        yield f"{took}, all of them on {printable(*used)}"
+    elif (single := best_single(trace)) is None:
+        yield f"{took}; how long one device alone would have taken is not known"
+    else:
+        times = single.seconds / covered if covered else 1.0
+        yield (
+            f"{took}; {printable(single.device)} alone would have taken {seconds(single.seconds)},"
+            f" as far as can be told: {times:.2f} times as long"
+        )
 
 
 def best_single(trace: Trace) -> Single | None:
@@ -77,7 +125,7 @@ def best_single(trace: Trace) -> Single | None:
     much as launches of the same kernel, or parts of them, have taken there at other times. None where too little is
     known."""
     groups: dict[int, int] = defaultdict(int)  # by node, of what ran in ranges
-    events = [event for event in trace.kernels() if event.role in ("", RANGE)]
+    events = list(_kernels(trace))
     for event in events:
         if event.role == RANGE:
             groups[event.node] += event.groups
@@ -103,9 +151,9 @@ def _duration(event: KernelEvent) -> float:
 
 
 def _covered(trace: Trace) -> float:
-    """Seconds in which any kernel ran."""
+    """Seconds in which any launch, or range of one, ran."""
     covered, end = 0.0, float("-inf")
-    for event in sorted(trace.kernels(), key=lambda event: event.start):
+    for event in sorted(_kernels(trace), key=lambda event: event.start):
         begin = max(event.start, end)
         if event.end > begin:
             covered += event.end - begin

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from manycl.errors import ManyclError
-from manycl.front.recording import Recording, Runs
+from manycl.front.recording import Recording
+from manycl.stand_in.divisible import Kernels
 from manycl.stand_in.explain import explanation
 from manycl.stand_in.runtime import runtimes
 
@@ -17,14 +18,14 @@ def begin(wanted: Mapping[str, Any]) -> None:
     """Note all runs from now on. ``wanted``: ``files`` to write, by their suffixes (as ``mc.trace_all``), and whether
     to ``explain`` (on standard error)."""
     recordings = [Recording(path) for path in wanted.get("files", ())]
-    runs = Runs() if wanted.get("explain") else None
+    runs = Kernels() if wanted.get("explain") else None
 
     def end() -> None:
         for runtime in runtimes():
             runtime.end()
         if runs is not None:
             runs.stop()
-            print(explanation(runs.trace, runtimes()), file=sys.stderr)
+            print(explanation(runs.trace, runtimes(), runs), file=sys.stderr)
         for recording in recordings:
             try:
                 recording.end()

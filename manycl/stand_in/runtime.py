@@ -45,8 +45,9 @@ class Runtime:
         atexit.register(self.end)
 
     def end(self) -> None:
-        """Run what the program has enqueued and not waited for."""
-        with suppress(ManyclError):
+        """Run what the program has enqueued and not waited for. (RuntimeError: while the interpreter ends, from Python
+        3.12 on, there are no new threads, which what is still to be planned may need. Nobody has waited for it.)"""
+        with suppress(ManyclError, RuntimeError):
             self.queue.finish()
 
     def finish(self) -> None:
