@@ -1,12 +1,13 @@
 """The one syntax for choosing devices: ``--devices``, MANYCL_DEVICES, and ``devices=`` of the Python API.
 
-Items separated by commas, each ``SELECTOR[/DIVISION][#PART[-PART]][@FACTOR]``:
+Items separated by commas, each ``SELECTOR[/DIVISION][#PART[-PART]][@FACTOR][@process]``:
 
 - SELECTOR: ``all``; a kind (``cpu``, ``gpu``, ``accelerator``); a name (``cpu0``); or part of the name of a kind of
   driver, a platform or a model, in any case (``opencl``, ``native``, ``oclgrind``, ``intel``);
 - DIVISION: ``2`` equal parts, or compute units per part: ``1+3``;
 - ``#0`` or ``#0-1``: only these parts (default: all);
-- ``@4``: a slow-down factor, at least 1, for experiments.
+- ``@4``: a slow-down factor, at least 1, for experiments;
+- ``@process``: each device, or part, is opened by a process of its own (a worker device).
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from dataclasses import dataclass
 
 from manycl.errors import DeviceError
 
-EXAMPLES = "for example: all | gpu | cpu/2 | cpu/2#0,cpu/2#1@4 | gpu0,cpu/1+1"
+EXAMPLES = "for example: all | gpu | cpu/2 | cpu/2#0,cpu/2#1@4 | gpu0,cpu/1+1 | cpu/2@process"
 _ITEM = re.compile(
     r"(?P<selector>[^/#@,]*[^/#@,\s])\s*"
     r"(?:/(?P<division>\d{1,9}(?:\+\d{1,9})*))?"
     r"(?:\#(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?)?"
-    r"(?:@(?P<factor>\d{1,9}(?:\.\d{1,17})?))?",
+    r"(?:@(?P<factor>\d{1,9}(?:\.\d{1,17})?))?"
+    r"(?P<process>@process)?",
     re.ASCII,
 )
 _MOST_PARTS = 4096
@@ -32,12 +34,14 @@ _MOST_FACTOR = 1e6
 @dataclass(frozen=True, slots=True)
 class Item:
     """One item. ``division``: () undivided, (n,) n equal parts, (a, b, …) parts of that many compute units.
-    ``parts``: first and last part wanted (None: all). ``factor``: slow-down."""
+    ``parts``: first and last part wanted (None: all). ``factor``: slow-down. ``own_process``: a process of its own
+    opens it."""
 
     selector: str
     division: tuple[int, ...] = ()
     parts: tuple[int, int] | None = None
     factor: float = 1.0
+    own_process: bool = False
 
     def __str__(self) -> str:
         division = f"/{'+'.join(map(str, self.division))}" if self.division else ""
@@ -46,7 +50,7 @@ class Item:
             first, last = self.parts
             parts = f"#{first}" if first == last else f"#{first}-{last}"
         factor = f"@{repr(self.factor).removesuffix('.0')}" if self.factor != 1.0 else ""
-        return f"{self.selector}{division}{parts}{factor}"
+        return f"{self.selector}{division}{parts}{factor}{'@process' if self.own_process else ''}"
 
 
 def parse(selection: str | Sequence[str]) -> tuple[Item, ...]:
@@ -84,4 +88,4 @@ def _item(word: str) -> Item:
     factor = float(match["factor"] or 1.0)
     if not 1.0 <= factor <= _MOST_FACTOR:
         raise DeviceError(f"{word!r}: a slow-down factor is from 1 to {_MOST_FACTOR:g}", hint=EXAMPLES)
-    return Item(match["selector"], division, parts, factor)
+    return Item(match["selector"], division, parts, factor, match["process"] is not None)

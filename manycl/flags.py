@@ -114,6 +114,17 @@ def cache() -> str:
     return os.environ.get("MANYCL_CACHE", "")
 
 
+def runtime() -> str:
+    """XDG_RUNTIME_DIR: the folder for what processes of a user share until the machine restarts (default: the one that
+    a login has)."""
+    return os.environ.get("XDG_RUNTIME_DIR", "")
+
+
+def temporary() -> str:
+    """TMPDIR: the folder for temporary files (default: /tmp)."""
+    return os.environ.get("TMPDIR", "") or "/tmp"
+
+
 def clang() -> str:
     """MANYCL_CLANG: the clang that compiles for native devices, 16 or newer (default: the one of the package
     ziglang)."""

@@ -17,6 +17,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     _FOLDER = Path(tempfile.mkdtemp(prefix="manycl-tests-"))
     (_FOLDER / "vendors").mkdir()
     (_FOLDER / "pocl").mkdir()
+    (_FOLDER / "runtime").mkdir(mode=0o700)
     for name in [n for n in os.environ if n.startswith("MANYCL_")]:
         del os.environ[name]
     os.environ.pop("PYOPENCL_COMPILER_OUTPUT", None)
@@ -30,6 +31,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         "MANYCL_DATA": str(_FOLDER / "data"),  # never the user's own
         "MANYCL_MODELS": "0",  # no test learns from another
         "MANYCL_CACHE": "0",  # every analysis is made
+        "XDG_RUNTIME_DIR": str(_FOLDER / "runtime"),  # no process of other tests, or of the user's, is seen
         "OCLGRIND_NUM_THREADS": "1",  # work-groups one after another: the same run every time
     }
 

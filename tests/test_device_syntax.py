@@ -20,6 +20,7 @@ from manycl.errors import DeviceError
         ("gpu0,cpu/1+1", [Item("gpu0"), Item("cpu", (1, 1))]),
         ("cpu/8#2-5@1.5", [Item("cpu", (8,), (2, 5), 1.5)]),
         (" Intel(R) OpenCL , oclgrind@2", [Item("Intel(R) OpenCL"), Item("oclgrind", factor=2.0)]),
+        ("cpu/2#1@4@process,gpu@process", [Item("cpu", (2,), (1, 1), 4.0, True), Item("gpu", own_process=True)]),
         (["cpu0", "gpu0,gpu1"], [Item("cpu0"), Item("gpu0"), Item("gpu1")]),
     ],
 )
@@ -51,6 +52,8 @@ def test_examples(text: str | list[str], expected: list[Item]) -> None:
         ("cpu@inf", "cpu@inf"),
         ("cpu@4@2", "cpu@4@2"),
         ("cpu@4/2", "cpu@4/2"),
+        ("cpu@process@4", "cpu@process@4"),
+        ("cpu@thread", "cpu@thread"),
         ("cpu/" + "9" * 5000, "cpu/9"),
         ("cpu/\N{ARABIC-INDIC DIGIT TWO}", "cpu/"),
     ],
@@ -73,7 +76,7 @@ def _items(draw: st.DrawFn) -> Item:
     if division and picked:
         first: int = draw(st.integers(0, 10_000))
         parts = (first, first + draw(st.integers(0, 10_000)))
-    return Item(draw(_selectors.filter(bool)), division, parts, draw(st.floats(1.0, 1e6)))
+    return Item(draw(_selectors.filter(bool)), division, parts, draw(st.floats(1.0, 1e6)), draw(st.booleans()))
 
 
 @given(st.lists(_items(), min_size=1, max_size=5))

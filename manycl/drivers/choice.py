@@ -23,10 +23,11 @@ _NAME = re.compile(rf"(?P<root>(?:{'|'.join(DEVICE_KINDS)})\d+)(?P<part>\.\d+)?"
 
 @dataclass(frozen=True, eq=False)
 class OpenDevice:
-    """A device in use, or a part of one."""
+    """A device in use, or a part of one. ``selection`` means it, in any process."""
 
     device: Device
     handle: Handle
+    selection: str = ""
 
     def open(self) -> Driver:
         """Raises DriverError."""
@@ -42,11 +43,20 @@ def open_devices(selection: str | Sequence[str] | None = None) -> tuple[Machine,
     """
     items = parse(flags.devices() if selection is None else selection)
     refuse_forked()
+    return arranged(choose(items))
+
+
+def choose(items: Sequence[Item]) -> list[OpenDevice]:
+    """The devices that a selection means, in its order. Raises DeviceError."""
     found = _survey_for(items)
     if not found.roots:
         names, install = " or ".join(k.name for k in kinds()), "; ".join(k.install for k in kinds())
         raise DeviceError("\n  ".join([f"there is no {names} device on this machine", *found.notes]), hint=install)
-    chosen = _choose(items, found.roots)
+    return _choose(items, found.roots)
+
+
+def arranged(chosen: Sequence[OpenDevice]) -> tuple[Machine, tuple[OpenDevice, ...]]:
+    """The machine that devices are, and they with their places in it."""
     memories = 1
     opened: list[OpenDevice] = []
     for c in chosen:
@@ -79,11 +89,12 @@ def _choose(items: Sequence[Item], roots: Sequence[Root]) -> list[OpenDevice]:
             if divisions.setdefault(name, item.division) != item.division:
                 raise _refusal(item, f"{name} cannot be whole and divided, or divided in two ways, at once")
             if not item.division:
-                chosen.append(OpenDevice(replace(root.device, slowdown=item.factor), root.handle))
-                continue
-            if name not in parts:
-                parts[name] = _divide(root, item)
-            chosen.extend(_parts(root, item, parts[name]))
+                found = [OpenDevice(replace(root.device, slowdown=item.factor), root.handle, name)]
+            else:
+                if name not in parts:
+                    parts[name] = _divide(root, item)
+                found = _parts(root, item, parts[name])
+            chosen.extend(_in_processes(found) if item.own_process else found)
     names = [c.device.name for c in chosen]
     for name in names:
         if names.count(name) > 1:
@@ -155,8 +166,15 @@ def _parts(root: Root, item: Item, parts: Sequence[Handle]) -> list[OpenDevice]:
             bandwidth=root.device.bandwidth * share,
             slowdown=item.factor,
         )
-        out.append(OpenDevice(value, parts[number]))
+        out.append(OpenDevice(value, parts[number], str(Item(root.device.name, item.division, (number, number)))))
     return out
+
+
+def _in_processes(chosen: Sequence[OpenDevice]) -> list[OpenDevice]:
+    """The same devices, each opened by a process of its own."""
+    from manycl.drivers.worker.handle import WorkerHandle
+
+    return [replace(one, handle=WorkerHandle(one.handle, one.selection)) for one in chosen]
 
 
 def _refusal(item: Item | str, problem: str) -> DeviceError:

@@ -53,6 +53,15 @@ class DriverError(DeviceError):
     """A device, or the library that it is used by, has failed; the message has the library's own words."""
 
 
+class DeviceLost(DriverError):
+    """A device is gone for good: the process that had opened it has ended. What it had not completed will not be done,
+    and what only its memory held is lost; it writes nothing any more. ``device``: its name."""
+
+    def __init__(self, message: str, device: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.device = device
+
+
 class BuildError(DriverError):
     """A program does not build; the message is the compiler's log."""
 
@@ -97,6 +106,9 @@ class Driver(Protocol):
     a thread that blocks in ``wait`` (devices that compute on the host's cores)."""
     is_interruptible: bool
     """Whether Python's signal handlers run while the main thread is in ``wait``, so that Ctrl-C is heard there."""
+    has_own_process: bool
+    """Whether it computes in another process. Then the host memory that becomes the device's (``allocate``) must be
+    shared memory (:func:`manycl.drivers.shared.shared_memory`), which is also what it copies best."""
 
     # memory
 

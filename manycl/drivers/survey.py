@@ -59,8 +59,7 @@ def processor_alone() -> Survey | None:
 
 
 def _asked(there: Sequence[Kind]) -> Survey:
-    global _process
-    _process = os.getpid()
+    in_use()
     notes: list[str] = []
     seen = [(found, kind.name) for kind in there for found in kind.look(notes)]
     seen.sort(key=lambda s: _preference(s[0]))
@@ -126,6 +125,12 @@ def _why_not(found: Found, kept: Sequence[Found]) -> str:
 
 _process: int | None = None
 """In which drivers were loaded."""
+
+
+def in_use() -> None:
+    """Devices are used in this process, of whatever survey."""
+    global _process
+    _process = os.getpid()
 
 
 def is_forked() -> bool:

@@ -74,8 +74,8 @@ def _alone(runtimes: Iterable[Runtime]) -> Counter[tuple[str, int, str]]:
 def _undivided(trace: Trace, whole: Mapping[str, Whole], told: set[str], kernels: Kernels | None) -> Iterator[str]:
     """Why kernels ran whole. ``told``: of which it has been said that some of their launches were divided."""
     reasons: dict[str, list[str]] = defaultdict(list)
-    for kernel in undivided(trace):
-        reasons[kernel.kernel].append(f"line {kernel.line}: {' '.join(kernel.reason.split())}")
+    for told_of in undivided(trace):
+        reasons[told_of.kernel].append(f"line {told_of.line}: {' '.join(told_of.reason.split())}")
     unknown = [name for name in whole if name not in told and name not in reasons]
     asked = kernels.asked(unknown) if kernels is not None else {}
     is_alone = len(trace.devices) == 1

@@ -90,6 +90,7 @@ class HostKernel:
 
 class HostDriver:
     is_interruptible = False
+    has_own_process = False
 
     def __init__(self, device: Device, functions: dict[str, Function], is_polled: bool) -> None:
         self.device, self.is_polled = device, is_polled

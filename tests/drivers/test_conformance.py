@@ -1,5 +1,5 @@
-"""One suite for every driver: OpenCL's; native devices', also with programs that were compiled by hand; and one whose
-programs are Python functions."""
+"""One suite for every driver: OpenCL's; native devices', also with programs that were compiled by hand; both, opened
+by a process of their own; and one whose programs are Python functions."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from manycl.drivers.choice import open_devices
 from manycl.drivers.driver import BuildError, Driver, DriverError, End, Event, Source
+from manycl.drivers.shared import shared_memory
 from manycl.drivers.survey import survey
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST
@@ -80,9 +81,9 @@ def turned(over: NDRange, x: Any, local: LocalArg) -> None:
     groups[:] = groups[:, ::-1].copy()
 
 
-KINDS = ["opencl", "entries", "functions"]
+KINDS = ["opencl", "opencl@process", "entries", "functions"]
 if any(root.driver == "native" for root in survey().roots):
-    KINDS.append("native")
+    KINDS += ["native", "native@process"]
 
 
 @pytest.fixture(scope="module", params=[f"{kind} {where}" for kind in KINDS for where in ("shared", "own")])
@@ -92,10 +93,12 @@ def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
         patch.setenv("MANYCL_ZERO_COPY", "0" if where == "own" else "1")
         if kind == "entries":
             native_entries.add(patch)
-        else:
+        elif not kind.endswith("@process"):  # which has not got it
             FUNCTIONS.add(patch)
         names = {
             "opencl": "cpu0/2#0",
+            "opencl@process": "portable computing@process",
+            "native@process": "native/2#0@process",
             "native": "native",
             "entries": "entries",
             "functions": "accelerator0" if where == "own" else "host functions cpu",
@@ -444,6 +447,9 @@ def test_the_hosts_memory_as_the_devices(desk: Desk) -> None:
         pytest.skip("it has a memory of its own")
     raw = np.zeros(2 * 4096, np.uint8)
     data = raw[-raw.ctypes.data % 4096 :][:4096]
+    if desk.driver.has_own_process:
+        data = shared_memory().take(4096)
+        data[:] = 0
     memory = desk.driver.allocate(4096, data)
     desk.end(desk.launch(desk.kernel("add", memory, 3), 1024))
     assert (data.view(np.uint32) == 3).all()
@@ -487,7 +493,7 @@ def test_functions_of_python_are_called_in_their_turn(desk: Desk) -> None:
         kernel = desk.driver.function(double, 3)
         bad = desk.driver.function(fails, 0)
     except DriverError:
-        assert type(desk.driver).__name__ == "OpenCLDriver"
+        assert type(desk.driver).__name__ in ("OpenCLDriver", "WorkerDriver")
         return
     assert kernel.most_items >= 1 << 31
     memory = desk.there(np.ones(16, np.uint32).view(np.uint8))

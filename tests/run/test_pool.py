@@ -28,6 +28,8 @@ SIZES = st.sampled_from([64, PIN_FROM, PIN_FROM + 4, PIN_FROM + 8, 3 * PIN_FROM]
 class Driver:
     """Allocates, with a limit, and knows what is allocated. ``pins``: whether it gives page-locked memory."""
 
+    has_own_process = False
+
     def __init__(self, memory: int, limit: int = 1 << 40) -> None:
         self.device = Device(f"d{memory}", "cpu" if memory == HOST else "gpu", memory=memory)
         self.limit = limit

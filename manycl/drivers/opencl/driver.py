@@ -70,6 +70,7 @@ class OpenCLDriver:
     """``device`` is the handle of a device or sub-device."""
 
     is_interruptible = False
+    has_own_process = False
 
     def __init__(self, handle: cl.Device, device: Device) -> None:
         self.device = device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from os import cpu_count
@@ -10,6 +11,7 @@ from os import cpu_count
 import numpy as np
 
 from manycl.drivers.driver import Bytes
+from manycl.drivers.shared import shared_memory
 
 ALIGNMENT = 4096  # bytes; at least what any device asks of the host memory that it computes in
 _COPY_THREADS = 8  # one thread copies 12.7 GB/s, eight 40 GB/s (measured beside an H200)
@@ -49,6 +51,15 @@ def aligned(nbytes: int) -> Bytes:
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + nbytes]
+
+
+HostBytes = Callable[[int], Bytes]
+"""Makes uninitialised host memory that starts on a page. Raises MemoryError."""
+
+
+def shared(nbytes: int) -> Bytes:
+    """As :func:`aligned`, for devices with processes of their own."""
+    return shared_memory().take(nbytes)
 
 
 @cache

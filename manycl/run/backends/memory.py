@@ -16,7 +16,7 @@ from manycl.errors import RunError
 from manycl.graph.graph import Argument, Buffer, BufferArg, BufferKey, LocalArg, Owned, owned
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.run.backends import red_zones
-from manycl.run.backends.host_bytes import aligned, copy_bytes, host_memory
+from manycl.run.backends.host_bytes import HostBytes, aligned, copy_bytes, host_memory, shared
 from manycl.run.backends.pinning import Pinning
 from manycl.run.backends.pool import Pool, is_alone, references, size_class
 from manycl.run.backends.red_zones import Trespass
@@ -65,6 +65,7 @@ class Memory:
         self._resting = Resting()
         self._pool = Pool()
         self._pinning = Pinning()
+        self._new_bytes: HostBytes = aligned
         self.results = Results(self._pinning)
         self._capacities: dict[BufferKey, int] = {}  # bytes that are allocated, where another array may have them next
         self._use(machine, drivers)
@@ -83,7 +84,10 @@ class Memory:
         self._machine, self._drivers = machine, drivers
         own = [driver for driver in drivers if driver.device.memory != HOST]
         self._guards = [(driver, driver.queue(timed=False)) for driver in drivers] if self.guarded else []
-        self._pinning.use(own[0] if own and not self.guarded else None)
+        if any(driver.has_own_process for driver in drivers):  # from now on: such a device may come again
+            self._new_bytes = self.results.new_bytes = shared
+        is_shared = self._new_bytes is shared
+        self._pinning.use(own[0] if own and not self.guarded and not is_shared else None)
 
     def create(self, key: BufferKey, nbytes: int, name: str = "") -> None:
         """Make a buffer known. It has what an array of about its size has left behind, or else no memory yet."""
@@ -432,11 +436,11 @@ class Memory:
             raise self._no_room(key)
         try:
             if self.guarded:
-                self._zoned[key] = aligned(nbytes + 2 * red_zones.ZONE)
+                self._zoned[key] = self._new_bytes(nbytes + 2 * red_zones.ZONE)
                 return red_zones.around(self._zoned[key])
             if self._pinning.pays(capacity, key) and (locked := self._pinning.lock(capacity, key)) is not None:
                 return self._filling(key, locked)
-            return self._filling(key, aligned(capacity))
+            return self._filling(key, self._new_bytes(capacity))
         except (MemoryError, ValueError):  # ValueError: more than an array can have
             if self._pool:
                 self.trim()

@@ -12,7 +12,7 @@ from itertools import count
 from threading import Lock
 
 from manycl.drivers.driver import Bytes
-from manycl.run.backends.host_bytes import aligned
+from manycl.run.backends.host_bytes import HostBytes, aligned
 from manycl.run.backends.pinning import Pinning
 from manycl.run.backends.pool import IDLE, is_alone, references, size_class
 
@@ -25,6 +25,7 @@ class Results:
 
     def __init__(self, pinning: Pinning) -> None:
         self._pinning = pinning
+        self.new_bytes: HostBytes = aligned
         self._lock = Lock()
         self._runs = 0
         self._most = 0  # bytes of results that there were at once
@@ -45,7 +46,7 @@ class Results:
                         break
                     waiting -= len(self._kept[number][0])
                     self._free([number])
-                found = aligned(capacity), False
+                found = self.new_bytes(capacity), False
             elif not found[1] and self._pinning.pays(capacity):  # it comes again and again
                 locked = self._pinning.lock(capacity)
                 found = found if locked is None else (locked, True)

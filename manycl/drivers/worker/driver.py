@@ -1,0 +1,264 @@
+"""The driver of worker devices: each is opened by a process of its own, which may die without taking this one with it.
+
+What the host has of arrays is memory that both processes have (:mod:`manycl.drivers.shared`); a processor computes in
+it, and copies from and to other host memory go by a part of it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from manycl.drivers.driver import Bytes, DeviceLost, DriverError, End, Source
+from manycl.drivers.shared import Arena, shared_memory
+from manycl.drivers.worker import messages as m
+from manycl.drivers.worker.channel import Channel
+from manycl.drivers.worker.handles import WorkerEvent, WorkerKernel, WorkerMemory, WorkerProgram, WorkerQueue
+from manycl.drivers.worker.link import WorkerLink
+from manycl.drivers.worker.rows import copy_rows
+from manycl.machine import HOST, Device
+from manycl.region import Box
+
+
+class WorkerDriver:
+    """``selection`` means the device in the other process."""
+
+    is_polled = False
+    is_interruptible = True
+    has_own_process = True
+
+    def __init__(
+        self, device: Device, selection: str, channel: Channel, ended: Callable[[bool], str], pid: int | None = None
+    ) -> None:
+        self.device = device
+        self.pid = pid
+        self._shared: Arena = shared_memory()
+        # host memory that is no shared memory, and that downloads which are under way write
+        self._written: list[tuple[Bytes, WorkerEvent]] = []
+        channel.send(m.encode(m.Hello(m.VERSION, self._shared.nbytes)), [self._shared.descriptor, 1, 2])
+        self._link = link = WorkerLink(channel, device.name, ended)
+        self._dropped = link.dropped
+        self._close = weakref.finalize(self, WorkerLink.close, link)
+        try:
+            link.ask(lambda reply: m.OpenWorker(reply, selection, device.name, device.memory != HOST))
+        except DriverError as error:
+            self._close()
+            raise DriverError(f"{device.name} cannot be opened: {error.message}") from None
+
+    # memory
+
+    def allocate(self, nbytes: int, host: Bytes | None = None) -> WorkerMemory:
+        offset = None
+        if host is not None:
+            if self.device.memory != HOST:
+                raise DriverError(f"{self.device.name} has a memory of its own")
+            offset = self._shared.place(host)
+            if offset is None:
+                raise DriverError(f"{self.device.name} computes in another process, which has not got this memory")
+        memory = WorkerMemory(self._dropped, nbytes, host)
+        self._link.ask(lambda reply: m.AskMemory(reply, memory.number, nbytes, offset))
+        return memory
+
+    def part(self, allocation: WorkerMemory, offset: int, nbytes: int) -> WorkerMemory:
+        if offset < 0 or offset + nbytes > allocation.nbytes or offset % self.device.alignment:
+            raise DriverError(f"{nbytes} bytes from {offset} on are no part of {allocation.nbytes} bytes")
+        memory = WorkerMemory(self._dropped, nbytes, allocation)
+        self._link.hold(m.MakePart(memory.number, allocation.number, offset, nbytes))
+        return memory
+
+    def free(self, allocation: WorkerMemory) -> None:
+        if not allocation.is_freed:
+            allocation.is_freed = True
+            allocation.kept = None
+            self._link.hold(m.FreeMemory(allocation.number))
+
+    def pinned(self, nbytes: int) -> tuple[Bytes, object]:
+        try:
+            return self._shared.take(nbytes), None
+        except MemoryError as error:
+            raise DriverError(str(error)) from None
+
+    # programs
+
+    def build(self, source: Source) -> WorkerProgram:
+        program = WorkerProgram(self._dropped)
+        text, options, folder = source
+        self._link.ask(lambda reply: m.AskProgram(reply, program.number, text, options, folder))
+        return program
+
+    def kernel(self, program: WorkerProgram, name: str) -> WorkerKernel:
+        kernel = WorkerKernel(self._dropped)
+        kernel.most_items = self._link.ask(lambda reply: m.AskKernel(reply, kernel.number, program.number, name))
+        return kernel
+
+    def function(self, function: Callable[..., None], arguments: int) -> WorkerKernel:
+        raise DriverError(f"{self.device.name} computes in another process, which calls no functions of this one")
+
+    # commands
+
+    def queue(self, timed: bool) -> WorkerQueue:
+        queue = WorkerQueue()
+        self._link.ask(lambda reply: m.AskQueue(reply, queue.number, timed))
+        self._link.add(queue)
+        return queue
+
+    def launch(
+        self,
+        queue: WorkerQueue,
+        kernel: Any,
+        global_size: tuple[int, ...],
+        local_size: tuple[int, ...] | None,
+        offset: tuple[int, ...] | None,
+        after: Sequence[WorkerEvent] | None,
+    ) -> WorkerEvent:
+        self._link.check()
+        sets, kernel.unsent = list(kernel.unsent.items()), {}
+        event = WorkerEvent(queue, queue.given + 1, None, None)
+        what = kernel.number, sets, global_size, local_size, offset, _waits(after)
+        return self._link.give(event, m.GiveLaunch(queue.number, event.number, *what))
+
+    def copy(
+        self, queue: WorkerQueue, target: End, source: End, boxes: Sequence[Box], after: Sequence[WorkerEvent]
+    ) -> Sequence[WorkerEvent]:
+        self._link.check()
+        number, waits = queue.given + 1, _waits(after)
+        host = target if not isinstance(target.memory, WorkerMemory) else source
+        if isinstance(host.memory, WorkerMemory):
+            event = WorkerEvent(queue, number, None, None)
+            there = _place(target), _place(source)
+        else:
+            offset = self._shared.place(host.memory)
+            if offset is None:
+                return [self._copy_staged(queue, target, source, boxes, waits)]
+            event = WorkerEvent(queue, number, host.memory, None)
+            of_host = None, offset, host.memory.nbytes
+            there = (of_host, _place(source)) if host is target else (_place(target), of_host)
+        return [self._link.give(event, m.GiveCopy(queue.number, number, *there, [box[:4] for box in boxes], waits))]
+
+    def read(self, queue: WorkerQueue, out: Bytes, source: WorkerMemory, low: int) -> WorkerEvent:
+        end = low + len(out)
+        stage = self._stage(end)
+        (event,) = self.copy(queue, End(stage), End(source), (Box(low, len(out)),), ())
+        self.flush(queue)
+        self.wait(event)
+        out[:] = stage[low:end]
+        return event
+
+    def write(self, queue: WorkerQueue, target: WorkerMemory, data: Bytes, low: int) -> WorkerEvent:
+        end = low + len(data)
+        stage = self._stage(end)
+        stage[low:end] = data
+        return self.copy(queue, End(target), End(stage), (Box(low, len(data)),), ())[0]
+
+    def _copy_staged(
+        self, queue: WorkerQueue, target: End, source: End, boxes: Sequence[Box], waits: m.Waits
+    ) -> WorkerEvent:
+        """By shared memory: what goes to the device is put there now, what comes from there is fetched at the end."""
+        is_upload = isinstance(target.memory, WorkerMemory)
+        device, host = (target, source) if is_upload else (source, target)
+        data: Bytes = host.memory
+        low, number = device.low, _place(device)[0]
+        end = max((box.offset + (box.rows - 1) * box.pitch + box.width for box in boxes), default=low + 1)
+        # from the device's first byte on: memory that nobody writes to takes no room
+        stage, finish = self._stage(end - low), None
+        if is_upload:
+            self._wait_for_writers(data)
+            copy_rows(stage, data, boxes, -low, 0)
+        else:
+
+            def finish() -> None:
+                copy_rows(data, stage, boxes, 0, -low)
+
+        event = WorkerEvent(queue, queue.given + 1, (stage, data), finish)
+        there = (number, 0), (None, self._shared.place(stage), stage.nbytes)
+        moved = [box._replace(offset=box.offset - low)[:4] for box in boxes]
+        to, of = there if is_upload else there[::-1]
+        if not is_upload:
+            self._written = [(other, by) for other, by in self._written if not by.is_over]
+            self._written.append((data, event))
+        return self._link.give(event, m.GiveCopy(queue.number, event.number, to, of, moved, waits))
+
+    def _stage(self, nbytes: int) -> Bytes:
+        try:
+            return self._shared.take(max(nbytes, 1))
+        except MemoryError as error:
+            raise DriverError(str(error)) from None
+
+    def _wait_for_writers(self, data: Bytes) -> None:
+        """What is read here at once must be there: downloads to the same memory, which nobody but their user shares,
+        are waited for. It is the only command that waits: what the engine moves is shared memory."""
+        first = data.__array_interface__["data"][0]
+        for other, event in self._written:
+            begin = other.__array_interface__["data"][0]
+            if begin < first + data.nbytes and first < begin + other.nbytes:
+                self._link.flush()
+                self._link.wait(event)
+
+    def fill(
+        self,
+        queue: WorkerQueue,
+        target: WorkerMemory,
+        pattern: bytes,
+        offset: int,
+        nbytes: int,
+        after: Sequence[WorkerEvent],
+    ) -> WorkerEvent:
+        self._link.check()
+        event = WorkerEvent(queue, queue.given + 1, None, None)
+        what = target.number, pattern.hex(), offset, nbytes, _waits(after)
+        return self._link.give(event, m.GiveFill(queue.number, event.number, *what))
+
+    def flush(self, queue: WorkerQueue) -> None:
+        self._link.flush()
+
+    def finish(self) -> None:
+        self._link.settle()
+
+    # events
+
+    def done(self, event: WorkerEvent) -> bool:
+        if event.fault is not None:
+            raise _again(event.fault)
+        return event.is_over
+
+    def succeeded(self, events: Sequence[WorkerEvent]) -> bool:
+        return all([event.is_over and event.fault is None for event in events])  # noqa: C419 (a third quicker)
+
+    def wait(self, event: WorkerEvent) -> None:
+        if not event.is_over:
+            self._link.wait(event)
+        self.done(event)
+
+    def times(self, event: WorkerEvent) -> tuple[float, float]:
+        if event.span is None:
+            raise DriverError("nobody knows when it ran")
+        return event.span
+
+    def clock(self) -> float | None:
+        """The host's clock is that of both processes."""
+        try:
+            found: float | None = self._link.ask(m.AskClock)
+        except DriverError:
+            return None
+        return found
+
+    def release(self) -> None:
+        self._close()
+
+
+def _waits(after: Sequence[WorkerEvent] | None) -> m.Waits:
+    """What is over is still named: it may have failed."""
+    return [(event.queue.number, event.number) for event in after] if after else ()
+
+
+def _place(end: End) -> m.Place:
+    memory: Any = end.memory
+    return memory.number, end.low
+
+
+def _again(fault: DriverError) -> DriverError:
+    """The same error, to be raised once more."""
+    if isinstance(fault, DeviceLost):
+        return DeviceLost(fault.message, fault.device)
+    return type(fault)(fault.message)

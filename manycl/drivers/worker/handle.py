@@ -1,0 +1,73 @@
+"""Devices that a process of their own opens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from manycl.drivers.driver import Driver, DriverError, Handle
+from manycl.drivers.worker.channel import Channel
+from manycl.drivers.worker.driver import WorkerDriver
+from manycl.machine import Device
+
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1])\nfrom manycl.drivers.worker.process import main; main({})"
+)
+
+
+class WorkerHandle:
+    """The device that ``handle`` is of here, and that ``selection`` means to another process."""
+
+    def __init__(self, handle: Handle, selection: str) -> None:
+        self._handle, self._selection = handle, selection
+
+    @property
+    def compute_units(self) -> int:
+        return self._handle.compute_units
+
+    @property
+    def cl(self) -> Any:
+        """PyOpenCL's device in this process, for what is only asked about it."""
+        return self._handle.cl  # type: ignore[attr-defined]
+
+    def shares_host_memory(self) -> bool:
+        return self._handle.shares_host_memory()
+
+    def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
+        raise DriverError("a device is divided before it is given to a process")
+
+    def open(self, device: Device) -> Driver:
+        here, there = socket.socketpair()
+        try:
+            process = started(_START.format(there.fileno()), (there.fileno(),))
+        except OSError as error:
+            here.close()
+            raise DriverError(f"no process can be started for {device.name}: {error}") from None
+        finally:
+            there.close()
+        return WorkerDriver(
+            device, self._selection, Channel(here), lambda expected: how_it_ended(process, expected), process.pid
+        )
+
+
+def started(code: str, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
+    """A process of Python that finds manycl where this one does."""
+    path = json.dumps([entry or os.getcwd() for entry in sys.path])
+    return subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.DEVNULL, pass_fds=descriptors)
+
+
+def how_it_ended(process: subprocess.Popen[bytes], is_expected: bool) -> str:
+    """Of a process that is not heard any more, in words; it is over then. ``is_expected``: it will end by itself."""
+    if not is_expected:
+        process.kill()  # of one that has begun to end, this does not change how
+    code = process.wait()
+    if code >= 0:
+        return f"its process {process.pid} has ended with status {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    return f"its process {process.pid} was ended by {name}"

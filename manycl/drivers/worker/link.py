@@ -1,0 +1,171 @@
+"""The connection to a worker process: questions and their answers, commands and their ends, and its death."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from manycl.drivers.driver import BuildError, DeviceLost, DriverError
+from manycl.drivers.worker import messages as m
+from manycl.drivers.worker.channel import Channel
+from manycl.drivers.worker.handles import WorkerEvent, WorkerQueue
+
+_HELD = 1 << 15  # bytes of commands that are held back at most
+
+
+class WorkerLink:
+    """``name``: of the device; ``ended``: says, once the connection is gone (which may be expected), how the process
+    has ended; it is over then.
+
+    Frames are held back until they are asked for by ``flush``, or a question. A thread hears the process, until that is
+    gone: it is the one that knows it first.
+    """
+
+    def __init__(self, channel: Channel, name: str, ended: Callable[[bool], str]) -> None:
+        self._channel, self._name, self._ended = channel, name, ended
+        self.dropped: deque[m.Dropped] = deque()
+        self._held = bytearray()
+        self._holding = threading.RLock()
+        self._news = threading.Condition(threading.Lock())
+        self._queues: dict[int, WorkerQueue] = {}
+        self._replies = itertools.count(1)
+        self._answers: dict[int, m.Reply | None] = {}
+        self._lost: DeviceLost | None = None
+        self._is_closing = False
+        self._process = os.getpid()
+        threading.Thread(target=self._hear, name=f"manycl-{name}-process", daemon=True).start()
+
+    def check(self) -> None:
+        """Raise DeviceLost where the process is gone, DriverError in a process that was forked."""
+        if os.getpid() != self._process:
+            raise DriverError(f"{self._name} is used by the process that this one was forked from")
+        if self._lost is not None:
+            raise DeviceLost(self._lost.message, self._name)
+
+    def ask(self, make: Callable[[int], m.Message]) -> Any:
+        """The answer to a question, made with the number of its reply. Raises DriverError."""
+        self.check()
+        reply = next(self._replies)
+        self._answers[reply] = None
+        self.hold(make(reply))
+        self.flush()
+        with self._news:
+            while (answer := self._answers[reply]) is None and self._lost is None:
+                self._news.wait()
+            del self._answers[reply]
+        if answer is None:
+            self.check()
+        assert answer is not None
+        if answer.error is not None:
+            raise (BuildError if answer.of_build else DriverError)(answer.error)
+        return answer.value
+
+    def add(self, queue: WorkerQueue) -> None:
+        """A queue whose commands' ends are told of."""
+        self._queues[queue.number] = queue
+
+    def give(self, event: WorkerEvent, message: m.Message) -> WorkerEvent:
+        """A command, the next of its queue."""
+        with self._holding:
+            self.check()
+            event.queue.given = event.number
+            event.queue.pending.append(event)
+            self.hold(message)
+        return event
+
+    def hold(self, message: m.Message) -> None:
+        """To be sent with the next flush."""
+        with self._holding:
+            self._held += m.encode(message)
+            if len(self._held) > _HELD:
+                self.flush()
+
+    def flush(self) -> None:
+        """Send what is held back. Never raises: a process that is gone is heard of by all that wait for it."""
+        with self._holding:
+            while self.dropped:
+                self._held += m.encode(self.dropped.popleft())
+            if not self._held:
+                return
+            frames, self._held = bytes(self._held), bytearray()
+            try:
+                self._channel.send(frames)
+            except OSError:
+                self._channel.end()
+
+    def wait(self, event: WorkerEvent) -> None:
+        """Until a command is over."""
+        with self._news:
+            while not event.is_over:
+                self._news.wait()
+
+    def settle(self) -> None:
+        """Until all are that were given."""
+        self.flush()
+        for queue in list(self._queues.values()):
+            while queue.pending:
+                with self._news:
+                    if queue.pending:
+                        self._news.wait()
+
+    def close(self) -> None:
+        """Say goodbye, once nothing is under way."""
+        if os.getpid() != self._process:
+            return  # the connection is its parent's
+        with self._holding:
+            if self._is_closing:
+                return
+            self._is_closing = True
+            if not any(queue.pending for queue in self._queues.values()):
+                self.hold(m.Bye())
+                self.flush()
+        self._channel.end()
+
+    def _hear(self) -> None:
+        """By a thread of its own."""
+        try:
+            while True:
+                for message in self._channel.receive():
+                    self._take(message)
+        except (EOFError, OSError, m.ProtocolError) as error:
+            self._channel.end()
+            why = self._ended(self._is_closing)
+            why = error.message if isinstance(error, m.ProtocolError) else why
+        words = "it has been released" if self._is_closing else why
+        with self._news:
+            self._lost = DeviceLost(f"{self._name} is lost: {words}", self._name)
+            self._news.notify_all()
+        self._end_all()
+        self._channel.close()
+
+    def _take(self, message: m.Message) -> None:
+        if type(message) is m.Ended:
+            queue = self._queues.get(message.queue)
+            if queue is not None:
+                self._ends(queue, message)
+        with self._news:
+            if type(message) is m.Reply and message.reply in self._answers:
+                self._answers[message.reply] = message
+            self._news.notify_all()
+
+    def _ends(self, queue: WorkerQueue, ended: m.Ended) -> None:
+        failed = dict(ended.failed)
+        times = iter(ended.times)
+        while queue.pending and queue.pending[0].number <= ended.number:
+            event, span = queue.pending[0], next(times, None)
+            words = failed.get(event.number)
+            event.end(None if words is None else DriverError(words), None if span is None else (span[0], span[1]))
+            queue.pending.popleft()
+
+    def _end_all(self) -> None:
+        """The process is gone, and writes nowhere any more: nothing that was under way will be done."""
+        with self._holding:
+            for queue in list(self._queues.values()):
+                while queue.pending:
+                    queue.pending.popleft().end(self._lost, None)
+        with self._news:
+            self._news.notify_all()
