@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 
 import manycl as mc
 from manycl.cli import main
+from manycl.machine import DeviceIndex
 from manycl.plan.split import Split
-from manycl_bench.hopping import loops, model, real, report, slice_samples
+from manycl_bench.hopping import loops, model, real, report, slice_samples, ways
+from manycl_bench.hopping.data import CASES
 from manycl_bench.hopping.real import Settings
+from manycl_bench.hopping.ways import WAYS
 
 
 def test_model_and_lines_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,7 +29,7 @@ def test_model_and_lines_are_written(tmp_path: Path, capsys: pytest.CaptureFixtu
     page = (tmp_path / "hopping.md").read_text()
     assert "1.333" in page
     assert "## Measured" not in page
-    assert (tmp_path / "hopping_model.png").stat().st_size > 10_000
+    assert (tmp_path / "hopping_model.svg").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(
@@ -42,24 +46,62 @@ def test_what_is_not_for_it_is_refused(words: list[str], told: str, capsys: pyte
     assert told in capsys.readouterr().err
 
 
-def test_two_devices_are_measured_and_results_are_right() -> None:
+@pytest.mark.parametrize("apart", [False, True])
+def test_two_devices_are_measured_and_results_are_right(
+    apart: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """What is fast is not judged here; but all ways ran, and the page tells them."""
-    settings = Settings(names=("GEMM", "Reduction"), parts=(0.5,), repeats=1, warm=2, scale=0.02, slices=3)
-    figures = real.run("cpu/2#0,cpu/2#1@2", settings, lambda text: None)
-    assert [row["benchmark"] for row in figures["results"]] == ["GEMM", "Reduction"]
+    if apart:
+        monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    names = ("GEMM",) if apart else ("GEMM", "Reduction")
+    settings = Settings(names=names, parts=(0.3, 0.6), repeats=1, warm=1, seconds=0.01, samples=not apart)
+    figures = real.run("native/2#0,native/2#1@2", settings, lambda text: None)
+    assert [row["benchmark"] for row in figures["results"]] == list(names)
     for row in figures["results"]:
         assert row["k"] >= 1.0
-        assert set(row["points"][0]["seconds"]) == set(real.WAYS)
-        assert all(seconds > 0 for seconds in row["points"][0]["seconds"].values())
-    assert [s["kernel"] for s in figures["slice_samples"]] in ([], ["GEMM"])  # there may be none so small
+        for point in row["points"]:
+            assert set(point["seconds"]) == set(WAYS)
+            assert all(seconds > 0 for seconds in point["seconds"].values())
+            assert point["wait"] > 0
+        assert row["slices"] >= 1
+    assert {s["kernel"] for s in figures["slice_samples"]} <= {"GEMM", "Reduction"}  # there may be none so small
     for found in figures["slice_samples"]:
         assert len(found["logarithms"]) == 3
         assert found["points"] >= 1
-    page = "\n".join(report.page({**report.figures_of_model(), **figures}))
+    report.write({**report.figures_of_model(), **figures}, tmp_path)
+    page = (tmp_path / "hopping.md").read_text()
     assert "## Measured" in page
-    assert "| Reduction |" in page
+    assert f"| {names[-1]} |" in page
+    assert (tmp_path / "hopping_measured.svg").stat().st_size > 5_000
+
+
+def test_one_device_is_not_enough() -> None:
     with pytest.raises(mc.ManyclError, match="two devices"):
-        real.run("cpu/2#0", settings, lambda text: None)
+        real.run("cpu/2#0", Settings(), lambda text: None)
+
+
+def test_plans_give_the_fast_device_as_little_as_can_be() -> None:
+    """Nothing of a wait is in what migrates: it is the same plan for all; what cannot be divided is refused."""
+    with mc.Queue("cpu/2") as queue:
+        benchmark = ways.Benchmark(queue, "GEMM", CASES["GEMM"](1 << 12))
+        occupant = ways.Occupant(queue)
+        form = benchmark.enqueued(occupant.occupy("cpu0.1", 1e-3))
+        problem, pair = ways.asked(queue, form.graph), ways.Pair(DeviceIndex(0), DeviceIndex(1))
+        groups = problem.splits[1].groups
+        for way in WAYS:
+            made = ways.plan(problem, way, pair, True)
+            shares = {a.device: a.groups for a in made.assignments if a.node == 1}
+            if way in ways.MIGRATING:
+                assert shares == {0: groups - 1, 1: 1}
+            else:
+                assert list(shares) == [1 if way == "waits" else 0]
+            assert made.movable == ((1,) if way in ways.MIGRATING else ())
+            assert made.in_turn == ((1,) if way == "hop" else ())
+        ranges = [a for a in ways.plan(problem, "slow", pair, True, 5).assignments if a.node == 1]
+        assert sum(a.groups for a in ranges) == groups
+        assert len(ranges) == 5
+        with pytest.raises(mc.ManyclError, match="cannot be divided"):
+            ways.plan(replace(problem, splits={}), "hop", pair, True)
 
 
 def test_samples_have_the_features_of_the_launch_and_the_least_slice_that_costs_little() -> None:
@@ -82,18 +124,21 @@ def test_samples_have_the_features_of_the_launch_and_the_least_slice_that_costs_
 
 
 def row(k: float, points: list[tuple[float, float, float, float]], sliced: float = 2.0) -> dict[str, Any]:
-    seconds = [dict(zip(real.WAYS, p, strict=True)) for p in points]
+    seconds = [dict(zip(WAYS, p, strict=True)) for p in points]
     return {"k": k, "sliced_percent": sliced, "points": [{"part": 0.5, "seconds": s} for s in seconds]}
 
 
 def test_the_summary() -> None:
-    """Of k = 2: speed-ups of 1.2 and 1.0 over the better of waiting and the slow device; of k = 1, which no bound is
-    for, 0.5."""
+    """Of k = 2: speed-ups of 1.2 and 1.0 over the better of waiting and the slow device; of k = 1, where nothing is
+    gained, 0.5."""
     rows = [row(2.0, [(2.4, 3.0, 2.0, 1.6), (5.0, 2.0, 2.0, 2.0)]), row(1.0, [(2.0, 1.0, 2.0, 1.0)], sliced=4.0)]
     found = real.summary(rows)
     assert found["bound_share_mean"] == pytest.approx((1.2 - 1) / (4 / 3 - 1))
     assert found["geomean_over_pns"] == pytest.approx((1.2 * 1.0 * 0.5) ** (1 / 3))
     assert found["both_geomean"] == pytest.approx(1.5 ** (1 / 3))
     assert found["never_migrating_percent"] == pytest.approx(100 * (math.sqrt(1.02 * 1.04) - 1))
+    assert found["both_bound_share_mean"] == pytest.approx((1.5 - 1) / (1.5 - 1))
     assert math.isnan(real.summary(rows[1:])["bound_share_mean"])
+    nearly = row(1.02, [(2.4, 3.0, 2.0, 1.6)])
+    assert math.isnan(real.summary([nearly])["bound_share_mean"])  # of which a hundredth can be gained
     assert model.share_of_bound(1.2, 2.0) == pytest.approx(found["bound_share_mean"])

@@ -47,8 +47,11 @@ class MovingVerdict:
 
 
 def with_moving_shares(problem: Problem, plan: Plan, deterministic: bool = False) -> Plan:
-    """The plan with ``movable``, and with the verdicts in its details. ``deterministic``: shares stay where the plan
-    has them, as devices that are not alike may differ in the last bits of results."""
+    """The plan with ``movable``, and with the verdicts in its details; as it is where its policy has said which may.
+    ``deterministic``: shares stay where the plan has them, as devices that are not alike may differ in the last bits of
+    results."""
+    if plan.movable:
+        return plan
     ranges: dict[int, list[Assignment]] = {}
     for a in plan.assignments:
         if a.dimension is not WHOLE:

@@ -78,7 +78,7 @@ class Plan:
     it depends on. ``makespan`` is predicted, in seconds: estimated by the policy or, of a plan that was ``foreseen``,
     what the engine takes on the simulated machine (``run/foresee.py``); ``events`` are what it does then, transfers
     among them (an estimate has none). ``movable``: nodes whose ranges are shares that may move from device to device
-    while they run.
+    while they run; ``in_turn``: those of them that a faster device takes over as a whole as soon as it has begun.
     """
 
     assignments: tuple[Assignment, ...]
@@ -89,6 +89,7 @@ class Plan:
     details: dict[str, Any] = field(default_factory=dict)
     foreseen: bool = False
     movable: tuple[int, ...] = ()
+    in_turn: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         there: dict[str, set[int]] = {}
@@ -125,6 +126,7 @@ class Plan:
                 "details": self.details,
                 **({"foreseen": True} if self.foreseen else {}),
                 **({"movable": list(self.movable)} if self.movable else {}),
+                **({"in_turn": list(self.in_turn)} if self.in_turn else {}),
             },
             indent=1,
         )
@@ -143,6 +145,7 @@ class Plan:
                 details=data["details"],
                 foreseen=data.get("foreseen", False),
                 movable=tuple(data.get("movable", ())),
+                in_turn=tuple(data.get("in_turn", ())),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise PolicyError(f"not a plan: {error}") from None

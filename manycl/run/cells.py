@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
@@ -32,21 +31,34 @@ FINEST = 300
 def in_cells(plan: Plan) -> Plan:
     """The ranges of launches whose shares may move (``Plan.movable``), cut."""
     movable = frozenset(plan.movable)
-    shares = Counter(a.node for a in plan.assignments if a.node in movable)
-    total = Counter[int]()
+    shares: dict[int, list[int]] = {}
     for a in plan.assignments:
-        total[a.node] += a.groups
+        if a.node in movable and a.is_range:
+            shares.setdefault(a.node, []).append(a.groups)
+    least = {node: -(-sum(groups) // FINEST) for node, groups in shares.items()}
+    counts = {node: iter(_counts(groups, least[node])) for node, groups in shares.items()}
     out = []
     for a in plan.assignments:
         if a.node not in movable or not a.is_range:
             out.append(a)
             continue
-        sizes = cut(a.groups, max(1, MOST // shares[a.node]), -(-total[a.node] // FINEST))
+        sizes = cut(a.groups, next(counts[a.node]), least[a.node])
         each = (a.end - a.start) / a.groups
         for low, high in pairwise((0, *accumulate(sizes))):
             start, end = a.start + each * low, a.start + each * high
             out.append(a._replace(first=a.first + low, groups=high - low, start=start, end=end))
     return replace(plan, assignments=tuple(out), events=())
+
+
+def _counts(shares: Sequence[int], least: int) -> list[int]:
+    """How many cells each share of a launch may have, in work-groups, which are ``least`` or more: all as many, and
+    what small ones have no use for is the others'."""
+    left, counts = MOST, [1] * len(shares)
+    ascending = sorted(range(len(shares)), key=shares.__getitem__)
+    for place, share in enumerate(ascending):
+        counts[share] = max(1, min(shares[share] // least, left // (len(shares) - place)))
+        left -= counts[share]
+    return counts
 
 
 def cut(groups: int, most: int, least: int) -> list[int]:

@@ -1,7 +1,8 @@
 """A run of a plan in which shares of launches move from device to device while they run. Pure.
 
 What is no share that may move is given in the plan's order, as soon as all that it depends on is: each queue has a line
-of it. A share is taken packet by packet (:mod:`manycl.run.stealing`), between what its queue has before and behind it.
+of it. A share is taken packet by packet (:mod:`manycl.run.stealing`), between what its queue has before and behind it,
+and not before its device is through with that.
 A device that has nothing to do, as its lines have come to an end, or wait for what others have not begun, steals.
 """
 
@@ -23,7 +24,7 @@ from manycl.run.coherence import Directory, places
 from manycl.run.dynamic import Dynamic
 from manycl.run.emit_copies import Subject
 from manycl.run.emit_packets import PacketEmitter
-from manycl.run.stealing import Packet, Stealing, Terms
+from manycl.run.stealing import Packet, Stealing, Terms, nothing_moves
 from manycl.run.steps import Cells, Lowered
 from manycl.trace import DecisionEvent
 
@@ -56,6 +57,7 @@ class Following:
     def __init__(self, problem: Problem, lowered: Lowered, valid: Mapping[BufferKey, int]) -> None:
         assert lowered.plan is not None
         self._problem, self._graph, self._valid = problem, lowered.graph, valid
+        self._in_turn = frozenset(lowered.plan.in_turn)
         self._memory = [d.memory for d in problem.machine.devices]
         self.decisions: list[DecisionEvent] = []
         self.stolen: list[Packet] = []
@@ -64,6 +66,7 @@ class Following:
         self._of = {step: moved for moved in self._moved for step in moved.cells.steps}
         self._given = bytearray(len(lowered.graph.nodes))
         self._busy = [0] * len(self._memory)  # steps that a device was given and that are not known to be complete
+        self._whole = [0] * len(self._memory)  # those of them that are no packets
         self._lane: dict[int, Lane] = {}  # of steps that are given
         self._lines: dict[Lane, deque[int | _Moved]] = {}
         self._seconds: dict[int, float] = {}
@@ -99,8 +102,8 @@ class Following:
             return self._moving(cells.steps[first:last], device)
 
         stocks = {s.device: (s.first, s.last) for s in cells.stocks}
-        far = problem.machine.memories > 1
-        return Stealing(cells.groups, stocks, terms, moving) if far else Stealing(cells.groups, stocks, terms)
+        cost = moving if problem.machine.memories > 1 else nothing_moves
+        return Stealing(cells.groups, stocks, terms, cost, in_turn=node in self._in_turn)
 
     def _moving(self, steps: tuple[int, ...], device: DeviceIndex) -> float:
         """Seconds in which what some cells read comes to a device."""
@@ -126,6 +129,7 @@ class Following:
                 continue  # a cell, of which the last of its packet tells
             if lane[0] != ON_HOST:
                 self._busy[lane[0]] -= 1
+                self._whole[lane[0]] -= node not in self._of
             if node in self._of:
                 self._of[node].stealing.ended(lane[0], now)
         return self._go(now)
@@ -156,6 +160,8 @@ class Following:
             item = line[0]
             if isinstance(item, _Moved):
                 if item.stealing.has_own(lane[0]):
+                    if self._whole[lane[0]]:
+                        return True  # nobody knows how long it takes, and others may be free before
                     limit = None if self._is_open(item) else self._ready(item, lane[0])
                     if not self._take(item, lane, now, limit, out):
                         return limit is not None
@@ -190,6 +196,7 @@ class Following:
         self._lane[step] = lane
         if lane[0] != ON_HOST:
             self._busy[lane[0]] += 1
+            self._whole[lane[0]] += 1
         is_host = isinstance(self._graph.nodes[step], HostTask)
         out.append(Assigned(step, lane[0], lane[1], is_host, self._seconds[step]))
 
@@ -251,7 +258,7 @@ class Moving(Dynamic):
             if groups or not a.is_range:
                 end = a.start + (a.end - a.start) * (groups / a.groups if a.groups else 1.0)
                 out.append(a._replace(first=first, groups=groups, end=end))
-        return replace(plan, assignments=tuple(out), movable=())
+        return replace(plan, assignments=tuple(out), movable=(), in_turn=())
 
     def _emit(self, step: Assignment, assigned: Assigned, watched: bool) -> None:
         if assigned.task is not None:

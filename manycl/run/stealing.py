@@ -1,10 +1,17 @@
 """Who runs which cells of a divided launch, decided while it runs. Pure.
 
 A launch is cut into *cells*, once. Each device begins with a *stock* of neighbouring cells and takes packets from its
-front: a sixth of what is left at most, so that little is bound when something turns out to be otherwise. Who has none
-left takes from the far end of the stock that would end last, as much as lets both end together: work stealing (Blumofe
-and Leiserson, JACM 1999) with stocks that begin as the plan's shares, so that neighbouring cells stay in one memory.
-Rates are what packets have taken, and what was foreseen as long as none has ended.
+front: of what is left a sixth at most where others are at work, so that little is bound when something turns out to be
+otherwise. Who has none left takes from the far end of the stock that would end last, as much as lets both end together:
+work stealing (Blumofe and Leiserson, JACM 1999) with stocks that begin as the plan's shares, so that neighbouring cells
+stay in one memory. Rates are what packets have taken, and what was foreseen as long as none has ended.
+
+A device that has not begun, as it is busy with something else, keeps nobody waiting: of its stock, others take packet
+by packet what they would otherwise be idle for, whatever is foreseen of when it begins.
+
+A launch may also be on one device at a time, the fastest that has begun (*in turn*): who is faster takes all that is
+left, and who is slower takes nothing from it any more. So a kernel migrates (P. Metzger et al., "Device-Hopping",
+TACO 2021, Section 2.2): it begins on a slow device, and hops to a fast one when that is free.
 
 Devices may leave, be lost and come while all of this goes on; what they leave behind is the next one's stock.
 """
@@ -14,14 +21,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
+from manycl.model.slices import MEASURED, MeasuredSlices
 
 PART = 1 / 6
-"""Of what is left of a stock, is a packet, …"""
+"""Of what is left of a stock, is a packet where others are at work, …"""
 MOMENT, SHORTEST = 1 / 10, 2e-3
 """… and at most this part of what the launch takes on all devices, or so many seconds: so late is noticed that others
 come or leave; …"""
@@ -30,7 +38,13 @@ COST = 0.05
 GIVEN = 2
 """Packets that a device is given ahead, the running one among them."""
 LATEST = 0.5
-"""The weight of the last packet's rate among all that were measured: devices become slower and faster."""
+"""The weight of the last packet's rate among all that were measured (devices become slower and faster), of a packet of
+SHORTEST seconds; shorter ones, which take as long as it takes to hear of them, count in proportion."""
+UNLIKE = 1.5
+"""The first packets of a device tell what each of them costs beside its groups, if the largest is so many times the
+smallest; later ones would as well tell that a device becomes slower. …"""
+DEAREST = 2 * SHORTEST * COST
+"""… That is taken for so many seconds at most."""
 
 
 class Terms(NamedTuple):
@@ -52,33 +66,63 @@ class Packet(NamedTuple):
 
 @dataclass(slots=True)
 class _Member:
-    terms: Terms
+    terms: InitVar[Terms]
     rest: tuple[int, int] = (0, 0)
     """The stock: cells from one to before another."""
     given: deque[tuple[Packet, float]] = field(default_factory=deque)
     """Packets that have not ended, with when they were given."""
-    rate: float = 0.0
-    """Groups a second, measured (0: not yet)."""
+    rate: float = field(init=False)
+    """Groups a second: as foreseen, then as measured."""
+    packet: float = field(init=False)
+    """Seconds that a packet costs beside its groups: as foreseen, then as measured."""
+    measured: MeasuredSlices = field(init=False)
+    """Packets that the device went over to without waiting for anybody."""
+    known: float = 0.0
+    """How much of the rate is measured: 1 after a packet of SHORTEST seconds, or some that are shorter."""
     free: float = 0.0
     """When it was last known to have ended something."""
     is_here: bool = True
+    has_begun: bool = False
+
+    def __post_init__(self, terms: Terms) -> None:
+        self.rate, self.packet = 1.0 / terms.group, terms.packet
+        self.measured = MeasuredSlices(0)
+
+    def ran(self, groups: int, given: float, now: float) -> None:
+        """A packet of so many groups that was given at a time has ended now."""
+        took = now - max(given, self.free)
+        if took > self.packet:
+            telling = min(took / SHORTEST, 1.0)
+            weight = telling * max(LATEST, 1.0 - self.known)
+            self.known += telling
+            self.rate = 1.0 / (weight * (took - self.packet) / groups + (1.0 - weight) / self.rate)
+        if given <= self.free and len(self.measured.taken) < MEASURED:
+            self.measured.add(groups, took)
+            sizes = sorted(n for n, _ in self.measured.taken)
+            found = self.measured.fit()
+            if found is not None and sizes[-1] >= UNLIKE * sizes[0]:
+                self.packet = min(found[0], DEAREST)
+        self.free = now
 
 
-def _nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
+def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
+    """Of devices that share a memory."""
     return 0.0
 
 
 class Stealing:
     """One launch. ``groups[c]``: the work-groups of cell c; ``stocks``: by device, cells from one to before another,
     each cell in one of them; ``terms``: by device that may take part. ``moving(device, first, last)``: the seconds in
-    which what cells need comes to a device that does not have it."""
+    which what cells need comes to a device that does not have it. ``in_turn``: it runs on one device at a time."""
 
     def __init__(
         self,
         groups: Sequence[int],
         stocks: Mapping[DeviceIndex, tuple[int, int]],
         terms: Mapping[DeviceIndex, Terms],
-        moving: Callable[[DeviceIndex, int, int], float] = _nothing_moves,
+        moving: Callable[[DeviceIndex, int, int], float] = nothing_moves,
+        *,
+        in_turn: bool = False,
     ) -> None:
         self._before = (0, *accumulate(groups))  # groups before a cell
         self._members = {d: _Member(t, stocks.get(d, (0, 0))) for d, t in terms.items()}
@@ -86,7 +130,7 @@ class Stealing:
         bounds = [0, *(last for _, last in covered)]
         assert bounds[-1] == len(groups), "each cell is in one stock"
         assert [first for first, _ in covered] == bounds[:-1], "each cell is in one stock"
-        self._moving = moving
+        self._moving, self._in_turn = moving, in_turn
         self._open: list[tuple[int, int]] = []  # stocks that nobody has any more
         self._left = len(groups)  # cells that nobody was given
 
@@ -138,34 +182,48 @@ class Stealing:
         taken = Packet(device, first, last, stolen)
         if not member.given:
             member.free = max(member.free, now)
+        member.has_begun = True
         member.given.append((taken, now))
         self._left -= last - first
         return taken
 
     def _end_of_packet(self, member: _Member, first: int, end: int) -> int:
         """The end of the packet that begins with cell ``first`` of a stock that ends before ``end``."""
-        before, rate = self._before, self._rate(member)
+        before, rate = self._before, member.rate
         rest = before[end] - before[first]
-        together = sum(self._rate(w) for w in self._members.values() if w.is_here)
-        part = min(rest * PART, max(before[-1] / together * MOMENT, SHORTEST) * rate)
-        least = member.terms.packet / COST * rate
+        together = sum(w.rate for w in self._members.values() if w.is_here)
+        part = max(before[-1] / together * MOMENT, SHORTEST) * rate
+        if not self._in_turn and any(w.has_begun and w.is_here for w in self._members.values() if w is not member):
+            part = min(part, rest * PART)  # so that all end together
+        least = member.packet / COST * rate
         if part < least and rest < 2 * least:  # two would be too small
             return end
         return max(bisect_right(before, before[first] + max(part, least), first, end + 1) - 1, first + 1)
 
-    def _rate(self, member: _Member) -> float:
-        return member.rate or 1.0 / member.terms.group
-
     def _steal(self, device: DeviceIndex, thief: _Member, now: float) -> DeviceIndex | None:
         """The end of the stock that would end last becomes the stock of a device that has none; who it is from."""
-        ends = {d: self._end(w, now) for d, w in self._members.items() if w.rest[0] < w.rest[1]}
+        own = thief.rate
+        ends = {
+            d: self._end(w, now)
+            for d, w in self._members.items()
+            if w.rest[0] < w.rest[1] and (not self._in_turn or not w.has_begun or w.rate < own)
+        }
         if not ends:
             return None
         victim = max(ends, key=ends.__getitem__)
         member = self._members[victim]
         low, high = member.rest
-        own, theirs = self._rate(thief), self._rate(member)
-        start = now + thief.terms.packet
+        if not member.has_begun:
+            thief.rest, member.rest = self._front(thief, low, high)
+            return victim
+        theirs = member.rate
+        start = now + thief.packet
+        if self._in_turn:
+            groups = self._before[high] - self._before[low]
+            if start + self._moving(device, low, high) + groups / own >= ends[victim]:
+                return None
+            thief.rest, member.rest = (low, high), (high, high)
+            return victim
         spare = ends[victim] - start
         # both end together: groups / own + start == end - groups / theirs
         wanted = spare / (1.0 / own + 1.0 / theirs)
@@ -183,12 +241,17 @@ class Stealing:
                 return victim
         return None
 
+    def _front(self, thief: _Member, low: int, high: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The packet with which a stock begins, and the rest of it."""
+        last = self._end_of_packet(thief, low, high)
+        return (low, last), (last, high)
+
     def _end(self, member: _Member, now: float) -> float:
         """When a device would be through with its packets and its stock."""
         before = self._before
         groups = before[member.rest[1]] - before[member.rest[0]]
         bound = sum(before[t.last] - before[t.first] for t, _ in member.given)
-        rate = self._rate(member)
+        rate = member.rate
         running = max(member.free + bound / rate, now) if member.given else now
         return running + groups / rate
 
@@ -198,12 +261,7 @@ class Stealing:
         """The first of the packets that a device has was heard to be complete."""
         member = self._members[device]
         taken, given = member.given.popleft()
-        seconds = now - max(given, member.free) - member.terms.packet
-        groups = self._before[taken.last] - self._before[taken.first]
-        if seconds > 0.0:
-            rate = groups / seconds
-            member.rate = rate if not member.rate else 1.0 / (LATEST / rate + (1.0 - LATEST) / member.rate)
-        member.free = now
+        member.ran(self._before[taken.last] - self._before[taken.first], given, now)
         return taken
 
     def leave(self, device: DeviceIndex) -> None:
@@ -232,7 +290,7 @@ class Stealing:
         member = self._members.get(device)
         if member is None:
             member = self._members[device] = _Member(terms)
-        member.terms, member.is_here, member.free = terms, True, max(now, member.free)
+        member.is_here, member.free = True, max(now, member.free)
 
     def _opened(self, first: int, last: int) -> None:
         if first < last:

@@ -97,7 +97,9 @@ def md5(size: int) -> Case:
     wanted = size * 3 // 4
     digest = hashlib.md5(f"{wanted:0{DIGITS}d}".encode(), usedforsecurity=False).digest()
     words = [int(word) for word in np.frombuffer(digest, "<u4")]
-    given: dict[str, Any] = {"points": size} | {f"digest{i}": np.uint32(word) for i, word in enumerate(words)}
+    sines = (np.abs(np.sin(np.arange(1.0, 65.0))) * 2**32).astype(np.uint32)
+    given: dict[str, Any] = {"points": size, "sines": sines}
+    given |= {f"digest{i}": np.uint32(word) for i, word in enumerate(words)}
     return Case(given, {"found": wanted})
 
 
@@ -156,4 +158,10 @@ CASES: Mapping[str, Callable[[int], Case]] = dict(
 SIZES = dict(
     zip(TABLE_3, (1 << 18, 1 << 17, 1 << 22, 1 << 17, 1 << 20, 1 << 18, 1 << 20, 1 << 24, 1 << 18), strict=True)
 )
-"""Points on two cores: tens of milliseconds."""
+"""Points that take two cores some ten milliseconds."""
+MOST = {name: 10**DIGITS if name == "MD5Hash" else 1 << 27 for name in TABLE_3} | dict.fromkeys(
+    ("B+Tree Find K", "B+Tree Find Range", "SPMV"), 1 << 23
+)
+"""The largest sizes, of which inputs are made in some seconds."""
+POWERS = {"GEMM": 2 / 3}
+"""A benchmark's size grows as this power of its time; others' in proportion."""

@@ -55,9 +55,9 @@ def nearest_neighbor(queue: mc.Queue, **given: Any) -> Any:
 
 MD5 = """
 constant uint SHIFTS[16] = {7, 12, 17, 22, 5, 9, 14, 20, 4, 11, 16, 23, 6, 10, 15, 21};
-constant uint SINES[64] = {TABLE};
-uint4 digest_of(uint w0, uint w1) {
-  uint w[16] = {w0, w1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8 * DIGITS, 0};
+uint4 digest_of(uint number, global const uint *sines) {
+  uint w[16] = {0, 0x80u << 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8 * DIGITS, 0};
+  for (int digit = DIGITS - 1; digit >= 0; digit--, number /= 10) w[digit / 4] |= ('0' + number % 10) << digit % 4 * 8;
   uint a = 0x67452301u, b = 0xefcdab89u, c = 0x98badcfeu, d = 0x10325476u;
   for (uint r = 0; r < 64; r++) {
     uint f, g;
@@ -65,70 +65,49 @@ uint4 digest_of(uint w0, uint w1) {
     else if (r < 32) { f = (d & b) | (~d & c); g = (5 * r + 1) % 16; }
     else if (r < 48) { f = b ^ c ^ d; g = (3 * r + 5) % 16; }
     else { f = c ^ (b | ~d); g = (7 * r) % 16; }
-    uint next = b + rotate(a + f + SINES[r] + w[g], SHIFTS[r / 16 * 4 + r % 4]);
+    uint next = b + rotate(a + f + sines[r] + w[g], SHIFTS[r / 16 * 4 + r % 4]);
     a = d; d = c; c = b; b = next;
   }
   return (uint4)(a + 0x67452301u, b + 0xefcdab89u, c + 0x98badcfeu, d + 0x10325476u);
-}
-uint4 digest_of_number(uint number) {
-  uint w0 = 0, w1 = 0x80u << 24;
-  for (int digit = DIGITS - 1; digit >= 0; digit--, number /= 10) {
-    uint character = '0' + number % 10;
-    if (digit < 4) w0 |= character << 8 * digit; else w1 |= character << 8 * (digit - 4);
-  }
-  return digest_of(w0, w1);
 }
 """
 
 
 def md5(queue: mc.Queue, *, points: int, **given: Any) -> Any:
     body = """
-    uint4 digest = digest_of_number(i);
+    uint4 digest = digest_of(i, sines);
     if (digest.x == digest0 && digest.y == digest1 && digest.z == digest2 && digest.w == digest3) found = max(found, i);
     """
-    constants = {"DIGITS": 7, "TABLE": ", ".join(f"{v}u" for v in sines())}
-    options: dict[str, Any] = {"functions": MD5, "constants": constants, "reduction": {"found": "max"}}
+    options: dict[str, Any] = {"functions": MD5, "constants": {"DIGITS": 7}, "reduction": {"found": "max"}}
     return mc.parallel_for(points, body, found=-1, queue=queue, **options, **given)
 
 
-def sines() -> list[int]:
-    from math import sin
-
-    return [int(abs(sin(r + 1)) * 2**32) for r in range(64)]
-
-
 FFT = """
-uint reversed = 0;
-for (uint p = 0; p < POINTS; p++) {
-  out[i * POINTS + p] = data[i * POINTS + reversed];
-  uint bit = POINTS / 2;
-  for (; reversed & bit; bit /= 2) reversed ^= bit;
-  reversed ^= bit;
-}
-for (int width = 1; width < POINTS; width *= 2)
+float2 z[2][POINTS];
+int from = 0;
+for (int p = 0; p < POINTS; p++) z[0][p] = data[i * POINTS + p];
+for (int width = 1; width < POINTS; width *= 2, from = 1 - from)
   for (int q = 0; q < width; q++) {
     float turned, root = sincos(SIGN * M_PI_F * q / width, &turned);
-    for (int p = q; p < POINTS; p += 2 * width) {
-      float2 x = out[i * POINTS + p], y = out[i * POINTS + p + width];
-      float2 z = (float2)(y.x * turned - y.y * root, y.x * root + y.y * turned);
-      out[i * POINTS + p] = x + z;
-      out[i * POINTS + p + width] = x - z;
+    for (int p = q; p < POINTS / 2; p += width) {
+      float2 x = z[from][p], y = z[from][p + POINTS / 2];
+      float2 turn = (float2)(y.x * turned - y.y * root, y.x * root + y.y * turned);
+      z[1 - from][2 * p - q] = x + turn;
+      z[1 - from][2 * p - q + width] = x - turn;
     }
   }
+for (int p = 0; p < POINTS; p++) out[i * POINTS + p] = z[from][p] * SCALE;
 """
 
 
 def fft(queue: mc.Queue, **given: Any) -> Any:
-    access = {"out": mc.successive_subsections(512)}
-    constants = {"POINTS": 512, "SIGN": "-1.0f"}
-    return mc.parallel_for(given["out"].size // 512, FFT, constants=constants, access=access, queue=queue, **given)
+    constants = {"POINTS": 512, "SIGN": "-1.0f", "SCALE": "1.0f"}
+    return mc.parallel_for(len(given["out"]), FFT, constants=constants, local=(16,), queue=queue, **given)
 
 
 def inverse_fft(queue: mc.Queue, **given: Any) -> Any:
-    body = FFT + "for (int p = 0; p < POINTS; p++) out[i * POINTS + p] /= POINTS;"
-    access = {"out": mc.successive_subsections(512)}
-    constants = {"POINTS": 512, "SIGN": "1.0f"}
-    return mc.parallel_for(given["out"].size // 512, body, constants=constants, access=access, queue=queue, **given)
+    constants = {"POINTS": 512, "SIGN": "1.0f", "SCALE": "(1.0f / POINTS)"}
+    return mc.parallel_for(len(given["out"]), FFT, constants=constants, local=(16,), queue=queue, **given)
 
 
 def gemm(queue: mc.Queue, *, n: int, **given: Any) -> Any:
@@ -159,7 +138,7 @@ LOOPS: Mapping[str, Callable[..., Any]] = dict(zip(TABLE_3, (*_LOOPS, reduction,
 TEXTS: Mapping[str, tuple[str, ...]] = {
     "B+Tree Find K": ("DESCEND",),
     "B+Tree Find Range": ("DESCEND",),
-    "MD5Hash": ("MD5", "sines"),
+    "MD5Hash": ("MD5",),
     "FFT": ("FFT",),
     "Inverse FFT": ("FFT",),
 }

@@ -1,7 +1,8 @@
-"""What ``manycl bench hopping`` writes: pictures after Device-Hopping's Figures 8, 9a and 9b, and a page of results."""
+"""What ``manycl bench hopping`` writes: pictures after Device-Hopping's Figures 8 to 10, and a page of results."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -9,7 +10,7 @@ from typing import Any
 
 from manycl_bench import pages, provenance
 from manycl_bench.hopping import lines, model
-from manycl_bench.hopping.real import speedups
+from manycl_bench.hopping.real import TELLING, best_share, speedups
 from manycl_bench.pages import table
 
 SHOWN = (1.32, 2.0, 2.35, 3.0, 5.54, 8.0, 13.0)
@@ -32,13 +33,19 @@ migrating. Comments, imports, defines and blank lines do not count. The paper's 
 OpenMP.
 """
 MEASURED = """\
-On these devices, each beside another kernel that has the fast device for the part of the slow device's time that heads
-the column (Section 7): speed-ups of policy `hop` over the better of waiting and the slow device, and in brackets those
-with `both=yes`. *sliced*: by how much {slices} slices slow the kernel down on the slow device, where it never migrates.
-Plans rest on estimates; nothing moves once a run has begun.
+On these devices, each benchmark on the slower and the faster of two, whichever these are for it (Section 7): another
+kernel has the fast one for the part of the slow one's time that heads the column. Speed-ups of migrating over the
+better of waiting for the fast device and running whole on the slow one, and in brackets those of going on on both.
+Nobody is told when the fast device will be free: a launch begins on the slow one, packet by packet, and what is left
+moves while it runs (`Plan.in_turn` and `Plan.movable`). Times are from the call that runs a benchmark until its results
+are in the host's memory, deciding and transfers included; where devices have memories of their own, its inputs are in
+the host's alone when it begins. *reached*: the gain at the best wait, of the largest possible gain (`bound`), where
+that is a speed-up of {telling:g} at least. *never*: by how much a kernel takes longer on the slow device that could
+migrate all the time, and does not, and in how many packets.
 """
 SAMPLES = "`lines` and `model`; `results`: medians of each benchmark and wait, in seconds"
 SPREAD = "medians of runs in turns; the model and the lines have none"
+MODEL_PICTURE, MEASURED_PICTURE = "hopping_model.svg", "hopping_measured.svg"
 
 
 def figures_of_model() -> dict[str, Any]:
@@ -65,7 +72,9 @@ def summary(figures: dict[str, Any]) -> dict[str, float]:
 def write(figures: dict[str, Any], folder: Path) -> None:
     """``hopping.json``, ``hopping.md`` and pictures, in a folder that is made if need be."""
     pages.write(folder, "hopping", figures, page(figures))
-    draw(folder / "hopping_model.png")
+    draw(folder / MODEL_PICTURE)
+    if "results" in figures:
+        draw_measured(figures, folder / MEASURED_PICTURE)
 
 
 def draw(path: Path) -> None:
@@ -96,7 +105,31 @@ def draw(path: Path) -> None:
         axes.set(xlabel="when the fast device is free, of the slow one's time", ylabel="speed-up", title=title)
         axes.set_ylim(0.98, 2.0)
         axes.legend()
-    figure.savefig(path, dpi=100)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def draw_measured(figures: dict[str, Any], path: Path) -> None:
+    """Figure 10: speed-ups of each benchmark by when the fast device became free, and what the model has there."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = figures["results"]
+    across = min(len(rows), 3)
+    figure = Figure(figsize=(4.3 * across, 3.2 * -(-len(rows) // across)), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, row in zip(figure.subplots(-(-len(rows) // across), across, squeeze=False).flat, rows, strict=False):
+        k, slow = max(row["k"], 1.0001), row["slow_ms"] / 1e3
+        at = [p["wait"] / slow for p in row["points"]]
+        for way, colour in (("hop", "tab:blue"), ("both", "tab:orange")):
+            curve = [step / 100 for step in range(1, 100)]
+            ideal = [model.speedup(k, x * k - (k - 1.0), together=way == "both") for x in curve]
+            axes.plot(curve, ideal, color=colour, linewidth=0.8, linestyle=":")
+            axes.plot(at, speedups(row, way), "o", color=colour, markersize=4, label=way)
+        axes.axhline(1.0, color="0.6", linewidth=0.8)
+        axes.set(title=f"{row['benchmark']}, k = {row['k']:.2f}", xlabel="fast device free, of the slow one's time")
+        axes.set_xlim(0.0, 1.05)
+    figure.axes[0].legend()
+    figure.savefig(path, metadata={"Date": None})
 
 
 def page(figures: dict[str, Any]) -> Iterator[str]:
@@ -113,7 +146,7 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
         ["k", "bound", "mean", "bound, both", "mean, both"],
         ([f"{row['k']:g}", *(f"{row[key]:.3f}" for key in list(row)[1:])] for row in figures["model"]),
     )
-    yield "![speed-ups by k and by when a kernel migrates](hopping_model.png)"
+    yield "![speed-ups by k and by when a kernel migrates](hopping_model.svg)"
     yield ""
     yield "## Lines of code"
     yield ""
@@ -124,8 +157,9 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
     if "results" in figures:
         yield "## Measured"
         yield ""
-        yield MEASURED.format(slices=figures["settings"]["slices"])
+        yield MEASURED.format(telling=TELLING)
         yield from _measured(figures)
+        yield f"![speed-ups of each benchmark by when its fast device became free]({MEASURED_PICTURE})"
 
 
 def _line_rows(figures: dict[str, Any]) -> Iterator[list[str]]:
@@ -137,12 +171,20 @@ def _line_rows(figures: dict[str, Any]) -> Iterator[list[str]]:
 
 def _measured(figures: dict[str, Any]) -> Iterator[str]:
     parts = figures["settings"]["parts"]
-    rows = []
+    rows, ends = [], []
     for row in figures["results"]:
         pairs = zip(speedups(row, "hop"), speedups(row, "both"), strict=True)
-        cells = [f"{hop:.2f} ({both:.2f})" for hop, both in pairs]
-        first = [row["benchmark"], row["fast"], f"{row['k']:.2f}", f"{row['slow_ms']:.1f}"]
-        bound = model.bound(max(row["k"], 1.0001))
-        rows.append([*first, *cells, f"{bound:.2f}", f"{row['sliced_percent']:.1f} %"])
-    heads = [f"{part:g}" for part in parts]
-    yield from table(["benchmark", "fast", "k", "slow ms", *heads, "bound", "sliced"], rows)
+        rows.append([row["benchmark"], *(f"{hop:.2f} ({both:.2f})" for hop, both in pairs)])
+        k = max(row["k"], 1.0001)
+        bounds = f"{model.bound(k):.2f} ({model.bound(k, together=True):.2f})"
+        reached = f"{_percent(best_share(row, 'hop'))} ({_percent(best_share(row, 'both'))})"
+        never = f"{row['sliced_percent']:.1f} % in {row['slices']}"
+        times = [f"{row['slow_ms']:.1f}", f"{row['fast_ms']:.1f}", f"{row['k']:.2f}"]
+        ends.append([row["benchmark"], row["slow"], row["fast"], *times, bounds, reached, never])
+    yield from table(["benchmark", *(f"{part:g}" for part in parts)], rows)
+    heads = ["slow device", "fast device", "slow ms", "fast ms", "k", "bound (both)", "reached (both)", "never"]
+    yield from table(["benchmark", *heads], ends)
+
+
+def _percent(part: float) -> str:
+    return "-" if math.isnan(part) else f"{100.0 * part:.0f} %"

@@ -15,6 +15,7 @@ from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Launch
 from manycl.machine import DeviceIndex
+from manycl.plan.movable import with_moving_shares
 from manycl.plan.plan import MERGE, Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
@@ -130,3 +131,16 @@ def test_it_does_not_know_when_waiting_is_better() -> None:
     ends = {name: simulate(p, name).makespan * 1e3 for name in ("fcfs", "pns")}
     assert ends["fcfs"] == pytest.approx(10.0, rel=1e-3)
     assert ends["pns"] == pytest.approx(1.5, rel=1e-3)
+
+
+def test_ranges_of_a_live_plan_may_move_and_others_stay() -> None:
+    where = scenario(2.0, 0.5)
+    still = planned("hop", where)
+    migrating = {a.node for a in still.assignments if a.is_range}
+    assert migrating
+    assert not still.movable
+    for both in ("no", "yes"):
+        live = planned("hop", scenario(2.0, 0.5, {"live": "yes", "both": both}))
+        assert set(live.movable) == migrating
+        assert set(live.in_turn) == (migrating if both == "no" else set())
+        assert with_moving_shares(where, live, deterministic=True) is live  # it was asked for

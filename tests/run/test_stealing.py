@@ -77,7 +77,8 @@ def test_every_cell_runs_once(data: Any) -> None:
     seconds = st.floats(1e-6, 1.0)
     terms = {d: Terms(data.draw(seconds), data.draw(seconds)) for d in stocks}
     moving = data.draw(st.sampled_from([0.0, 1e-3, 10.0]))
-    state = Stealing(groups, stocks, terms, lambda d, first, last: moving * (last - first))
+    in_turn = data.draw(st.booleans())
+    state = Stealing(groups, stocks, terms, lambda d, first, last: moving * (last - first), in_turn=in_turn)
     books, now, here = CellBooks(), 0.0, set(stocks)
     for _ in range(data.draw(st.integers(0, 60))):
         now += data.draw(seconds)
@@ -260,3 +261,52 @@ def test_many_devices_share_what_one_of_them_cannot_do() -> None:
     true = [GROUPS / 0.05 / 4] * 4
     foreseen = [true[0] * 1.5, *true[1:]]
     assert simulated(Speeds(true, foreseen, [5e-6] * 4)) <= 1.08 * 0.05
+
+
+# devices that are busy with something else, and launches that are on one device at a time
+
+
+def run_alone(state: Stealing, d: int, now: float, each: float, until: float = 1e9) -> tuple[float, list[Packet]]:
+    """A device takes packets, a group of which takes ``each`` seconds, until a time or until it takes none."""
+    ran: list[Packet] = []
+    while now < until and (taken := state.take(device(d), now)) is not None:
+        now += each * (taken.last - taken.first)
+        state.ended(device(d), now)
+        ran.append(taken)
+    return now, ran
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_nobody_waits_for_a_device_that_has_not_begun(in_turn: bool) -> None:
+    """The other one has a group, or half of the launch, and never begins: all is run all the same."""
+    for theirs in (1, 32):
+        stocks = {device(0): (0, 64 - theirs), device(1): (64 - theirs, 64)}
+        terms = {device(0): Terms(1e-3, 1e-5), device(1): Terms(1e-6, 1e-5)}
+        state = Stealing([1] * 64, stocks, terms, in_turn=in_turn)
+        _, ran = run_alone(state, 0, 0.0, 1e-3)
+        assert [c for t in ran for c in range(t.first, t.last)] == list(range(64))
+        assert state.is_over
+
+
+def test_who_is_faster_takes_all_that_is_left() -> None:
+    stocks = {device(0): (0, 63), device(1): (63, 64)}
+    terms = {device(0): Terms(2e-3, 1e-5), device(1): Terms(1e-3, 1e-5)}
+    state = Stealing([1] * 64, stocks, terms, in_turn=True)
+    now, before = run_alone(state, 0, 0.0, 2e-3, until=40e-3)
+    begun = sum(t.last - t.first for t in before)
+    assert 18 <= begun <= 32  # 40 ms of 2 ms each, and a packet more
+    _, after = run_alone(state, 1, now, 1e-3)
+    assert sorted(c for t in after for c in range(t.first, t.last)) == list(range(begun, 64))
+    assert state.take(device(0), now) is None
+    assert state.is_over
+
+
+def test_who_is_slower_takes_nothing_from_who_has_begun() -> None:
+    stocks = {device(0): (0, 1), device(1): (1, 64)}
+    terms = {device(0): Terms(2e-3, 1e-5), device(1): Terms(1e-3, 1e-5)}
+    for in_turn in (False, True):
+        state = Stealing([1] * 64, stocks, terms, in_turn=in_turn)
+        assert state.take(device(1), 0.0) is not None
+        assert state.take(device(0), 0.0) == Packet(device(0), 0, 1)
+        state.ended(device(0), 2e-3)
+        assert (state.take(device(0), 2e-3) is None) is in_turn

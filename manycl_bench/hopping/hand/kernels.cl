@@ -48,8 +48,9 @@ __kernel void nearest_neighbor(__global const float *places, __global float *dis
 
 /* begin md5 */
 __constant uint SHIFTS[16] = {7, 12, 17, 22, 5, 9, 14, 20, 4, 11, 16, 23, 6, 10, 15, 21};
-uint4 digest_of(uint w0, uint w1, __global const uint *sines) {
-  uint w[16] = {w0, w1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8 * DIGITS, 0};
+uint4 digest_of(uint number, __global const uint *sines) {
+  uint w[16] = {0, 0x80u << 24, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8 * DIGITS, 0};
+  for (int digit = DIGITS - 1; digit >= 0; digit--, number /= 10) w[digit / 4] |= ('0' + number % 10) << digit % 4 * 8;
   uint a = 0x67452301u, b = 0xefcdab89u, c = 0x98badcfeu, d = 0x10325476u;
   for (uint r = 0; r < 64; r++) {
     uint f, g;
@@ -62,18 +63,10 @@ uint4 digest_of(uint w0, uint w1, __global const uint *sines) {
   }
   return (uint4)(a + 0x67452301u, b + 0xefcdab89u, c + 0x98badcfeu, d + 0x10325476u);
 }
-uint4 digest_of_number(uint number, __global const uint *sines) {
-  uint w0 = 0, w1 = 0x80u << 24;
-  for (int digit = DIGITS - 1; digit >= 0; digit--, number /= 10) {
-    uint character = '0' + number % 10;
-    if (digit < 4) w0 |= character << 8 * digit; else w1 |= character << 8 * (digit - 4);
-  }
-  return digest_of(w0, w1, sines);
-}
 __kernel void md5(__global const uint *sines, __global uchar *is_found, uint4 wanted, int first, int last) {
   int i = first + get_global_id(0);
   if (i >= last) return;
-  is_found[i] = all(digest_of_number(i, sines) == wanted) ? 1 : 0;
+  is_found[i] = all(digest_of(i, sines) == wanted) ? 1 : 0;
 }
 /* end */
 
@@ -81,24 +74,20 @@ __kernel void md5(__global const uint *sines, __global uchar *is_found, uint4 wa
 __kernel void fft(__global const float2 *data, __global float2 *out, int first, int last) {
   int i = first + get_global_id(0);
   if (i >= last) return;
-  uint reversed = 0;
-  for (uint p = 0; p < POINTS; p++) {
-    out[i * POINTS + p] = data[i * POINTS + reversed];
-    uint bit = POINTS / 2;
-    for (; reversed & bit; bit /= 2) reversed ^= bit;
-    reversed ^= bit;
-  }
-  for (int width = 1; width < POINTS; width *= 2)
+  float2 z[2][POINTS];
+  int from = 0;
+  for (int p = 0; p < POINTS; p++) z[0][p] = data[i * POINTS + p];
+  for (int width = 1; width < POINTS; width *= 2, from = 1 - from)
     for (int q = 0; q < width; q++) {
       float turned, root = sincos(SIGN * M_PI_F * q / width, &turned);
-      for (int p = q; p < POINTS; p += 2 * width) {
-        float2 x = out[i * POINTS + p], y = out[i * POINTS + p + width];
-        float2 z = (float2)(y.x * turned - y.y * root, y.x * root + y.y * turned);
-        out[i * POINTS + p] = x + z;
-        out[i * POINTS + p + width] = x - z;
+      for (int p = q; p < POINTS / 2; p += width) {
+        float2 x = z[from][p], y = z[from][p + POINTS / 2];
+        float2 turn = (float2)(y.x * turned - y.y * root, y.x * root + y.y * turned);
+        z[1 - from][2 * p - q] = x + turn;
+        z[1 - from][2 * p - q + width] = x - turn;
       }
     }
-  for (int p = 0; p < POINTS; p++) out[i * POINTS + p] *= SCALE;
+  for (int p = 0; p < POINTS; p++) out[i * POINTS + p] = z[from][p] * SCALE;
 }
 /* end */
 

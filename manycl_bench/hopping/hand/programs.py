@@ -69,7 +69,6 @@ def nearest_neighbor(slow: Any, fast: Any, is_free: IsFree, **given: Any) -> Mig
 
 
 def md5(slow: Any, fast: Any, is_free: IsFree, **given: Any) -> Migrating:
-    sines = np.array([abs(np.sin(r + 1.0)) * 2**32 for r in range(64)]).astype(np.uint32)
     is_found = np.zeros(given["points"], np.uint8)
     found = [-1]
 
@@ -78,7 +77,7 @@ def md5(slow: Any, fast: Any, is_free: IsFree, **given: Any) -> Migrating:
         if len(here):
             found[0] = max(found[0], first + int(here[-1]))
 
-    arrays = [Shared(sines), Shared(is_found, each(), reads=False, writes=True)]
+    arrays = [Shared(given["sines"]), Shared(is_found, each(), reads=False, writes=True)]
     wanted = np.array([given[f"digest{i}"] for i in range(4)], np.uint32)
     program = Program(source("md5"), "md5", given["points"], arrays, [wanted], options=["-DDIGITS=7"], merge=merge)
     migrating = Migrating(program, slow, fast)
