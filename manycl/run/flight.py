@@ -69,6 +69,7 @@ class Flight(Aboard):
         self._stopped: BaseException | None = None  # what has ended the waiting for a leg
         self._weighed = -1  # of how many arrays it is known whether they are light
         self._is_light = False
+        self._seen = 0  # transfers of which it is known that they have succeeded
         self.lock = threading.RLock()
         self.is_open = True
         self.is_giving = False
@@ -259,7 +260,7 @@ class Flight(Aboard):
     @property
     def is_young(self) -> bool:
         """Whether it may go on when all that was given has been waited for: some time it has to end."""
-        return len(self.given) <= SEVERAL
+        return len(self.given) <= SEVERAL and len(self._run.record.transfers) <= SEVERAL
 
     @property
     def is_light(self) -> bool:
@@ -401,9 +402,9 @@ class Flight(Aboard):
         """The events that tell whether all has succeeded, from a command on."""
         # (where one fails on a GPU, all that its context is given afterwards fails)
         given = self.given[-1:] if self._lanes.watched else self.given[first:]
-        events = [event for _, _, event in given]
-        for moved in reversed(self._run.record.transfers):
-            if moved.token < first:
-                break
-            events.append(moved.events[-1])
-        return events
+        moved = self._run.record.transfers[self._seen :]
+        return [event for _, _, event in given] + [transfer.events[-1] for transfer in moved]
+
+    def _caught_up(self) -> None:
+        super()._caught_up()
+        self._seen = len(self._run.record.transfers)

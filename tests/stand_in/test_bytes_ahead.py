@@ -111,6 +111,18 @@ def test_a_loop_that_writes_launches_and_reads_is_few_runs(program: Runtime, cou
         assert joined > 2 * SEVERAL
 
 
+def test_what_is_kept_of_reads_does_not_grow(program: Runtime) -> None:
+    source, queue = mc.Program(SOURCE), program.queue
+    x, y = queue.array(np.arange(N, dtype=np.int32)), queue.zeros(N, np.int32)
+    for _ in range(20):
+        source.add(queue, (N,), None, x, y, np.int32(1))
+        assert loaded(program, x, 3, 1)
+    for number in range(3 * SEVERAL):
+        assert loaded(program, x, number % N, 1) == [20 + number % N]
+        flight = queue.enqueued.flight
+        assert flight is None or len(flight.record.transfers) <= SEVERAL + 1
+
+
 def test_a_command_that_fails_is_told_by_the_read_behind_it(program: Runtime) -> None:
     source, queue = mc.Program(SOURCE), program.queue
     x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
