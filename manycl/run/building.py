@@ -41,10 +41,7 @@ class Builder:
 
     def build_everywhere(self, program: ProgramFacts) -> None:
         """A program, for all devices."""
-        for device in self._programs.devices:
-            with suppress(SourceError):
-                for name in program.kernels:
-                    self._programs.kernel(program, name, device)
+        self._programs.build_everywhere(program)
 
     def unable(self, graph: Graph, lowered: Lowered) -> Iterator[tuple[Version, DeviceIndex, str]]:
         """The versions that ranges of a plan's launches run, where their devices cannot, and why. Else their kernels

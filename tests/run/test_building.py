@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.opencl.driver import OpenCLDriver
 from manycl.errors import SourceError
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
-from manycl.machine import Device, Machine
+from manycl.machine import Device, DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backends import programs
 from manycl.run.building import Builder, build_now
@@ -134,6 +135,46 @@ def test_what_does_not_build_is_told_when_it_is_asked_for() -> None:
     with pytest.raises(SourceError, match=r"does not build on d0(?s:.)*no such function"):
         made.kernel(PROGRAMS[1], "b", 0)
     builder.close()
+
+
+class Meeting(Compiling):
+    """Whoever compiles a kernel waits for another one who does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meeting = threading.Barrier(2)
+        self.names: list[str] = []
+
+    def kernel(self, built: str, name: str) -> Any:
+        self.meeting.wait(60)
+        self.names.append(name)
+        return super().kernel(built, name)
+
+
+def test_kernels_are_compiled_several_at_once() -> None:
+    everywhere, prepared = Meeting(), Meeting()
+    compiled([everywhere]).build_everywhere(PROGRAMS[0])
+    launches = [Launch(n, PROGRAMS[0], PROGRAMS[0].kernels[n], (4,), None, (), (), ()) for n in "abab"]
+    compiled([prepared]).prepare([(launch, DeviceIndex(0)) for launch in launches])
+    for driver in (everywhere, prepared):
+        assert driver.count == 1, "both kernels are of one program"
+        assert sorted(driver.names) == ["a", "b"]
+
+
+def test_one_device_after_the_other_has_a_kernel_compiled() -> None:
+    """As what it is compiled to is kept for the next one."""
+    names: list[str] = []
+
+    class Noting(Compiling):
+        def kernel(self, built: str, name: str) -> Any:
+            names.append(name)
+            return super().kernel(built, name)
+
+    only_a = ProgramFacts("alone", (), {"a": KernelFacts("a", 1, ())})
+    drivers = [Noting(), Compiling("no such function"), Noting()]
+    compiled(drivers).build_everywhere(only_a)
+    assert names == ["a", "a"]
+    assert [driver.count for driver in drivers] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(("driver", "devices"), [(OpenCLDriver, "opencl/2"), (NativeDriver, "native/2")])

@@ -27,7 +27,7 @@ _LEAST = {"int": "(-0x7fffffff - 1)", "long": "(-0x7fffffffffffffffL - 1)", "uin
 _MOST = {"int": "0x7fffffff", "long": "0x7fffffffffffffffL", "uint": "~0u", "ulong": "~0ul"}
 
 
-class Counted(NamedTuple):
+class CountedArgument(NamedTuple):
     """An argument that is counted in: its number and name, its elements' type, the operation that puts copies together
     (``add``), the names of the functions that are called."""
 
@@ -52,7 +52,7 @@ class Unlocked:
         self.unit = unit
         functions = (kernel, *reached.values())
         self._local = {id(node) for function in functions for node in function.nodes if self._is_on_local(node)}
-        self.counted: tuple[Counted, ...] = ()
+        self.counted: tuple[CountedArgument, ...] = ()
         self._calls: dict[int, int] = {}  # of counting: in which argument
         if not any(_uses_memory_as_pointers(function) for function in functions):
             self._find_counted(kernel)
@@ -160,7 +160,7 @@ class Unlocked:
             for call in calls[kernel.parameters[counted.argument].ref]:
                 self._calls[id(call)] = number
 
-    def _counted(self, index: int, calls: list[Node], parameter: Node) -> Counted | None:
+    def _counted(self, index: int, calls: list[Node], parameter: Node) -> CountedArgument | None:
         target = parameter.type.target
         if not calls or target is None or target.address_space != "global" or not _is_integer(target):
             return None
@@ -171,7 +171,7 @@ class Unlocked:
         ):
             return None
         names = {named.name for call in calls if (named := callee(call)) is not None}
-        return Counted(index, parameter.name, target.name, one, tuple(sorted(names)))
+        return CountedArgument(index, parameter.name, target.name, one, tuple(sorted(names)))
 
 
 def _is_integer(type_: CType, or_float: bool = False) -> bool:

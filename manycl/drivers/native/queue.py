@@ -112,13 +112,15 @@ class NativeQueue:
             for old in [old for old in self._calls if old <= self.state[COMPLETED] and not self.state[FAILED]]:
                 del self._calls[old]
 
-    def __del__(self) -> None:
-        if isinstance(self.state, _Forked):
+    def __del__(
+        self, forked: type = _Forked, completed: int = COMPLETED, given: int = GIVEN, left: list[Any] = _left
+    ) -> None:  # (when the interpreter ends, the module's names may be gone before its queues)
+        if isinstance(self.state, forked):
             return
-        if self.state[COMPLETED] == self.state[GIVEN]:
+        if self.state[completed] == self.state[given]:
             self._library.free_queue(self.address)
         else:
-            _left.append((self.address, self.state, (self.kept, self.times)))
+            left.append((self.address, self.state, (self.kept, self.times)))
 
 
 def collect(library: Library) -> None:

@@ -6,6 +6,8 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -27,6 +29,8 @@ log = logger(__name__)
 
 PROGRAMS_KEPT, KERNELS_KEPT = 1024, 4096
 """Of each device; a graph with more is built again whenever it runs."""
+_COMPILERS = 8
+"""At the same time: of native devices, each is a process."""
 
 
 def _source(program: ProgramFacts) -> Source:
@@ -74,6 +78,16 @@ def same(value: Any, held: Any) -> bool:
     return value == held if isinstance(value, (bytes, LocalArg)) else value is held
 
 
+def _at_once(jobs: Sequence[Callable[[], object]]) -> None:
+    """Do all of them, several at the same time. Raises what the first of those that fail does."""
+    if len(jobs) < 2:
+        for job in jobs:
+            job()
+        return
+    with ThreadPoolExecutor(min(_COMPILERS, len(jobs))) as pool:
+        list(pool.map(lambda job: job(), jobs))
+
+
 class _KeptKernel(NamedTuple):
     program: ProgramFacts
     kernel: KernelObject
@@ -118,7 +132,7 @@ class Programs:
 
     def prepare(self, wanted: Iterable[tuple[Launch, DeviceIndex]]) -> None:
         """The kernels of launches exist on devices: what is not built yet is, several at once (building releases the
-        GIL)."""
+        GIL). Raises SourceError."""
         kernels: dict[tuple[int, str, DeviceIndex], ProgramFacts] = {}
         for launch, d in wanted:
             name = launch.kernel.name
@@ -128,11 +142,30 @@ class Programs:
         built = ((d, program) for (_, _, d), program in kernels.items() if not isinstance(program, HostProgram))
         sources = {(_key(program), d): (program, d) for d, program in built}
         todo = [job for (key, d), job in sources.items() if self._built[d].get(key) is None]
-        if len(todo) > 1:
-            with ThreadPoolExecutor(min(8, len(todo))) as pool:
-                list(pool.map(lambda job: self.build(*job), todo))
-        for (_, name, d), program in kernels.items():
-            self.kernel(program, name, d)
+        _at_once([partial(self.build, *job) for job in todo])
+        places: dict[tuple[int, str], tuple[ProgramFacts, list[DeviceIndex]]] = {}
+        for (number, name, d), program in kernels.items():
+            places.setdefault((number, name), (program, []))[1].append(d)
+        _at_once([partial(self._on_each, program, name, ds) for (_, name), (program, ds) in places.items()])
+
+    def build_everywhere(self, program: ProgramFacts) -> None:
+        """All kernels of a program, for all devices, several at once; what cannot be built is left out."""
+        able = []
+        for device in self.devices:
+            with suppress(SourceError):
+                self.build(program, device)
+                able.append(device)
+
+        def build(name: str) -> None:
+            with suppress(SourceError):
+                self._on_each(program, name, able)
+
+        _at_once([partial(build, name) for name in program.kernels])
+
+    def _on_each(self, program: ProgramFacts, name: str, devices: Iterable[DeviceIndex]) -> None:
+        """A kernel on devices, one after the other: what it is compiled to for one may be what the next one needs."""
+        for device in devices:
+            self.kernel(program, name, device)
 
     def kernel(self, program: ProgramFacts, name: str, device: DeviceIndex) -> KernelObject:
         """The kernel object (building its program first where that was not done)."""
