@@ -54,9 +54,9 @@ KEPT_APART = shutil.ignore_patterns(".git", "__pycache__", "site-packages")
 class Program:
     """An entry of foreign.json: ``name`` of the file in the source's folder; ``module``: what runs it
     (pytest, with the file as its argument); ``path``: more for PYTHONPATH, from the
-    file's folder; ``drop``: lines that are not compared; ``computes``: most of the time is in kernels; ``close``: how
-    far numbers may be apart, ``why``; ``unfixed``: why its results may be any (a race, memory that nobody writes), so
-    that only its own checks count."""
+    file's folder; ``drop``: lines that are not compared; ``drop_files``: files that are not (what they hold, or their
+    names, tells times); ``computes``: most of the time is in kernels; ``close``: how far numbers may be apart, ``why``;
+    ``unfixed``: why its results may be any (a race, memory that nobody writes), so that only its own checks count."""
 
     source: str
     name: str
@@ -65,6 +65,7 @@ class Program:
     input: str = ""
     path: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
+    drop_files: tuple[str, ...] = ()
     computes: bool = False
     close: float = 0.0
     why: str = ""
@@ -122,11 +123,14 @@ def contents(folder: Path) -> dict[str, str]:
     return {str(f.relative_to(folder)): sha256(f.read_bytes()).hexdigest() for f in files}
 
 
+def matches(patterns: Sequence[str], text: str) -> bool:
+    return any(re.search(pattern, text, re.IGNORECASE) for pattern in patterns)
+
+
 def first_output(text: str, drop: Sequence[str], folder: Path) -> list[str]:
     """The lines of the first run that are compared."""
-    dropped = re.compile("|".join(drop), re.IGNORECASE)
     lines = text.partition(f"\n{MARK}")[0].replace(str(folder), "FOLDER").splitlines()
-    return [line.rstrip() for line in lines if not dropped.search(line)]
+    return [line.rstrip() for line in lines if not matches(drop, line)]
 
 
 def loaded(file: Path) -> dict[str, Any]:
@@ -189,6 +193,8 @@ class Bench:
             if bool(word.get("core", plain)) != plain:
                 raise RuntimeError(f"{program.title}: the process did not use the PyOpenCL that it should")
             after = {name: sum_ for name, sum_ in contents(work).items() if before.get(name) != sum_}
+            if program.drop_files:
+                after = {name: sum_ for name, sum_ in after.items() if not matches(program.drop_files, name)}
             printed = first_output(ended.stdout, (*self.drop, *program.drop), work)
             return Ended(word, printed, after, ended.stderr.strip()[-1500:], loaded(Path(folder) / "values.npz"))
 

@@ -23,6 +23,9 @@ from manycl.errors import ManyclError
 NAME = "libOpenCL.so.1"
 _COMPILERS = ("cc", "gcc", "clang")
 _RELEASED = ("clRelease", "clRetain")
+_CHANGE = ("clCreate", "clClone", "clRelease", "clSetKernelArgSVM")
+_UNCHANGED = ("clReleaseEvent",)
+"""What programs call again and again, of what no argument of a kernel can be."""
 _VERSIONS = ("1.0", "1.1", "1.2", "2.0", "2.1", "2.2", "3.0")
 
 
@@ -137,9 +140,12 @@ def _function(number: int, signature: ApiFunction) -> str:
     given = ", ".join(f"a{i}" for i in range(len(types)))
     if name.startswith("clGetExtensionFunctionAddress"):
         body = f"return address_of((const char *)a{len(types) - 1});"
+    elif name == "clSetKernelArg":
+        body = _SET_ARGUMENT.replace("NUMBER", str(number))
     else:
+        change = "objects_change(); " if name.startswith(_CHANGE) and name not in _UNCHANGED else ""
         call = f"(({result} (*)({', '.join(types) or 'void'}))found)({given})"
-        body = f"void *found = entry({number}); {_answer(signature, call, len(types) - 1)}"
+        body = f"void *found = entry({number}); {change}{_answer(signature, call, len(types) - 1)}"
     exported = f'__attribute__((visibility("default"), alias("own_{name}"))) {result} {name}({taken});'
     return f"static {result} own_{name}({taken}) {{ {body} }}\n{exported}"
 
@@ -156,6 +162,18 @@ def _answer(signature: ApiFunction, call: str, last: int) -> str:
     return f"return found ? {call} : {instead};"
 
 
+_SET_ARGUMENT = """
+    int (*set)(void *, unsigned, size_t, void *) = entry(NUMBER);
+    if (!set)
+        return missing;
+    unsigned long since = __atomic_load_n(&changes, __ATOMIC_ACQUIRE);
+    if (is_argument(a0, a1, a2, a3))
+        return SUCCESS;
+    int status = set(a0, a1, a2, a3);
+    if (status == SUCCESS)
+        argument_set(a0, a1, a2, a3, since);
+    return status;
+"""
 _LAST = """
 __attribute__((visibility("default"))) int clIcdGetPlatformIDsKHR(unsigned most, void *platforms, void *count)
 {
