@@ -5,7 +5,10 @@ programs disturb them least. Guesses are those of a machine that nobody has meas
 
 For each way: within_2, the share of kernels whose guess is at most twice and at least half of what they take;
 within_4, likewise; worst, the ratio of guess and time that is furthest from 1, and whose. ``kernels`` in the JSON has a
-row for each. --quick: small sizes, for tests. Ways that are not installed have no figures.
+row for each. Of native devices, whose weights of operations were fitted to these kernels: held_out_within_2, the share
+by weights that are fitted to all benchmarks but the kernel's own (``native_kernels/held_out.py``); refitted_within_2,
+by those that are fitted to all in the same way. --quick: small sizes, for tests. Ways that are not installed have no
+figures.
 """
 
 from __future__ import annotations
@@ -18,12 +21,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import common
 import native
+from native_kernels.held_out import Judged, held_out, refitted, within
 from native_kernels.measured import BLAS, CASES, PLATFORMS, Case, Task
+
+from manycl.analysis.cost import Work
+from manycl.machine import Device
 
 DEVICES = {"native": "native", **{way: name.lower() for way, name in PLATFORMS.items()}}
 """What is chosen for a way of ``native.py``."""
@@ -56,8 +64,10 @@ def _of_case(queue: Any, name: str, case: Case, size: int) -> Iterator[dict[str,
     from manycl.front.program import Program
     from manycl.graph.graph import Launch
     from manycl.machine import DeviceIndex
+    from manycl.model.counts import Counts
     from manycl.model.history import History
     from manycl.model.predictor import Predictor
+    from manycl.model.prior import prior
 
     application = case.make(size)
     program = Program((case.folder / application.source).read_text(encoding="utf-8"), options=list(case.options))
@@ -67,13 +77,17 @@ def _of_case(queue: Any, name: str, case: Case, size: int) -> Iterator[dict[str,
             args = (arrays[a] if isinstance(a, str) else a for a in step.args)
             program.kernel(step.kernel)(queue, step.global_size, step.local_size, *args)
     predictor = Predictor(queue.session.machine, History(), prepared.graph.buffers)
+    counts = Counts(prepared.graph.buffers)
     met = set()
     for node in prepared.graph.nodes:
         if isinstance(node, Launch) and node.kernel.name not in met:
             met.add(node.kernel.name)
             guess = predictor.guess(node, node, DeviceIndex(0))
-            row = {"application": name, "kernel": node.kernel.name}
-            yield row | {"guess_s": guess.seconds, "source": guess.source}
+            row: dict[str, Any] = {"application": name, "kernel": node.kernel.name}
+            row |= {"guess_s": guess.seconds, "source": guess.source}
+            work, device = counts.work(node, node), queue.session.machine.devices[0]
+            plain = guess.seconds != prior(work, device).seconds
+            yield row | {"work": asdict(work), "device": asdict(device), "plain": plain}
 
 
 def guessed(args: argparse.Namespace, way: str, env: dict[str, str], core: int) -> dict[Key, dict[str, Any]]:
@@ -122,7 +136,15 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
             out[f"{way}_worst"] = worst["ratio"]
             out[f"{way}_worst_kernel"] = f"{worst['application']}, {worst['kernel']}"
             out[f"{way}_kernels"] = len(mine)
+        if way == "native" and len({row["application"] for row in mine}) > 1:
+            judged = [_judged(row) for row in mine]
+            out["native_held_out_within_2"] = within(held_out(judged), 2)
+            out["native_refitted_within_2"] = within(refitted(judged), 2)
     return out
+
+
+def _judged(row: dict[str, Any]) -> Judged:
+    return Judged(row["application"], Work(**row["work"]), Device(**row["device"]), row["plain"], row["cpu_s"])
 
 
 def main() -> None:
@@ -133,7 +155,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="manycl-guesses-") as name:
         rows = measure(args, Path(name))
-    common.report(args, summary(rows), {"kernels": rows})
+    shown = [{key: value for key, value in row.items() if key not in ("work", "device", "plain")} for row in rows]
+    common.report(args, summary(rows), {"kernels": shown})
 
 
 if __name__ == "__main__":

@@ -36,17 +36,23 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     }
 
 LONGEST = (
-    "test_benchmarks.py",
+    "analysis/test_work_group.py",
     "analysis/test_generated.py",
-    "front/test_queue.py",
-    "run/test_script.py",
-    "plan/test_optimal.py",
-    "test_bench_models.py",
-    "test_bench_libsplit_figures.py",
+    "test_benchmarks.py",
+    "analysis/test_merge.py",
+    "analysis/test_regions.py",
+    "test_bench_libsplit_pairs.py",
+    "stand_in/test_same_as_plain.py",
     "analysis/test_truth.py",
-    "analysis/test_divided_corpus.py",
+    "test_readme.py",
+    "analysis/test_vector_kernels.py",
+    "drivers/native/test_builtins_mathematical.py",
+    "test_bench_libsplit.py",
+    "plan/test_split_policies.py",
+    "front/test_views_random.py",
+    "plan/test_exact.py",
 )
-"""Files whose tests take more than six seconds together on a quiet core, longest first."""
+"""Files whose tests take more than twenty seconds together on a quiet core, longest first."""
 
 settings.register_profile("default", deadline=None)
 # fresh examples every time; what reproduces a failure is printed, and belongs into the test as an @example

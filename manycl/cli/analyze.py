@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manycl.cli import analyze_launch, options
+from manycl.cli import analyze_launch, analyze_versions, options
 from manycl.errors import ManyclError
 from manycl.expressions import suggest
 
@@ -41,6 +41,8 @@ buffer without a size gets the smallest one that holds its accesses:
 Macros of the host program are given here, too:
   $ manycl analyze matmul.cl -D TILE=16 -I include --build-options "-cl-std=CL2.0"
   $ manycl analyze matmul.cl --json | jq '.kernels[].symbolic.accesses[].elements'
+Of a specification, the versions of its kernels are shown, and how launches may be divided by them:
+  $ manycl analyze app.json -D n=4096
 """
 
 
@@ -60,9 +62,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parse = parser.parse_known_args
     parser.parse_known_args = lambda args=None, namespace=None: parse(_joined(args), namespace)  # type: ignore
     parser.epilog = _EPILOG
-    parser.add_argument("file", metavar="FILE.cl", help="OpenCL C source")
+    parser.add_argument("file", metavar="FILE.cl", help="OpenCL C source, or a specification (.json)")
     parser.add_argument("kernel", metavar="KERNEL", nargs="*", help="only these kernels; default: all")
-    parser.add_argument("-D", dest="define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
+    parser.add_argument(
+        "-D", dest="define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro, or a symbol"
+    )
     parser.add_argument(
         "-I",
         dest="include",
@@ -85,6 +89,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from manycl.analysis import parse_program
 
+    if analyze_versions.is_application(args.file):
+        return analyze_versions.run(args, [*args.kernel, *args.also])
     launch = analyze_launch.wanted(args)
     if args.picture:
         options.writable({"--picture": args.picture})

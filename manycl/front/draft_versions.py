@@ -59,7 +59,7 @@ class FunctionDraft:
         return Version(program, kernel, launch.global_size, launch.local_size, RUNS_ON, launch.annotations)
 
 
-class Parameter(NamedTuple):
+class ArgumentOf(NamedTuple):
     """The buffer that is given for a parameter of the launch's kernel."""
 
     number: int
@@ -71,14 +71,14 @@ class TemporaryBuffer(NamedTuple):
     number: int
 
 
-class StepDraft(NamedTuple):
+class KernelStep(NamedTuple):
     """One of several kernels."""
 
     program: ProgramFacts
     kernel: str
     global_size: tuple[int, ...]
     local_size: tuple[int, ...] | None
-    args: tuple[Parameter | TemporaryBuffer | LocalArg | bytes, ...]
+    args: tuple[ArgumentOf | TemporaryBuffer | LocalArg | bytes, ...]
     global_offset: tuple[int, ...] | None
     annotations: tuple[Annotation, ...]
     place: Location
@@ -90,7 +90,7 @@ class SequenceDraft:
 
     name: str
     kinds: tuple[str, ...]
-    steps: tuple[StepDraft, ...]
+    steps: tuple[KernelStep, ...]
     temporaries: tuple[Contents, ...]
 
     def of(self, launch: Launch, contents: Mapping[BufferKey, Contents]) -> Version:
@@ -113,12 +113,12 @@ def functions(graph: Graph) -> Iterator[tuple[Version, FileFunction]]:
 
 
 def _step(
-    step: StepDraft, given: Sequence[Argument], temporaries: Sequence[BufferKey], known: Mapping[BufferKey, Contents]
+    step: KernelStep, given: Sequence[Argument], temporaries: Sequence[BufferKey], known: Mapping[BufferKey, Contents]
 ) -> Launch:
     """A checked launch of one of several kernels."""
 
-    def bound(value: Parameter | TemporaryBuffer | LocalArg | bytes) -> Argument:
-        if isinstance(value, Parameter):
+    def bound(value: ArgumentOf | TemporaryBuffer | LocalArg | bytes) -> Argument:
+        if isinstance(value, ArgumentOf):
             return given[value.number]
         return BufferArg(temporaries[value.number]) if isinstance(value, TemporaryBuffer) else value
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from manycl import user_file
 from manycl.errors import RunError
-from manycl.graph.host_version import Origin
+from manycl.graph.host_version import FunctionSource
 
 
 class PythonFile:
@@ -46,12 +46,12 @@ class FileFunction:
             self._function = found
         return self._function
 
-    def origin(self, kernel: str) -> Origin:
+    def origin(self, kernel: str) -> FunctionSource:
         """Where it is from, as a version of a kernel: the same text is taken to be equally fast."""
         found = re.search(rf"^def\s+{re.escape(self.__name__)}\b", self.file.text, re.MULTILINE)
         line = self.file.text.count("\n", 0, found.start()) + 1 if found else 0
         text = f"function {self.__name__} of a file as kernel {kernel}\n{self.file.text}"
-        return Origin(str(self.file.path), text, line)
+        return FunctionSource(str(self.file.path), text, line)
 
     def __call__(self, *args: Any) -> Any:
         return self.load()(*args)

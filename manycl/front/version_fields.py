@@ -12,12 +12,12 @@ from manycl.expressions import suggest
 from manycl.front.application import Contents
 from manycl.front.contents import array_type
 from manycl.front.draft_versions import (
+    ArgumentOf,
     DraftVersion,
     FunctionDraft,
     KernelDraft,
-    Parameter,
+    KernelStep,
     SequenceDraft,
-    StepDraft,
     TemporaryBuffer,
 )
 from manycl.front.fields import Fields, inherit
@@ -133,7 +133,7 @@ class VersionReader:
         outer: Fields,
         kernel: KernelFacts,
         names: Mapping[str, TemporaryBuffer],
-    ) -> StepDraft:
+    ) -> KernelStep:
         fields = _with_own_ndrange(node, inherit(node, place, outer))
         program, facts = read_program(self._programs, fields)
         size, local = read_ndrange(facts, fields)
@@ -142,7 +142,7 @@ class VersionReader:
             for argument, value, here in given_arguments(facts, fields)
         )
         promised = read_annotations(facts, fields.scope, node.get("annotations"), place.at("annotations"))
-        return StepDraft(program, facts.name, size, local, args, read_offset(fields, len(size)), promised, place)
+        return KernelStep(program, facts.name, size, local, args, read_offset(fields, len(size)), promised, place)
 
 
 def _with_own_ndrange(node: dict[str, Any], fields: Fields) -> Fields:
@@ -159,11 +159,11 @@ def _argument(
     place: Location,
     kernel: KernelFacts,
     names: Mapping[str, TemporaryBuffer],
-) -> Parameter | TemporaryBuffer | LocalArg | bytes:
+) -> ArgumentOf | TemporaryBuffer | LocalArg | bytes:
     """What one of several kernels is given: for buffers, parameters of the kernel that all are a version of, and
     temporary buffers, by name."""
-    known: dict[str, Parameter | TemporaryBuffer] = dict(names)
-    known.update((a.name, Parameter(a.index)) for a in kernel.arguments if a.kind == "buffer")
+    known: dict[str, ArgumentOf | TemporaryBuffer] = dict(names)
+    known.update((a.name, ArgumentOf(a.index)) for a in kernel.arguments if a.kind == "buffer")
     if facts.kind != "buffer":
         return read_value(facts, value, scope, place, known)
     if not isinstance(value, str):

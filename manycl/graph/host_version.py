@@ -45,7 +45,7 @@ class ArrayForm(NamedTuple):
     offset: int = 0
 
 
-class Origin(NamedTuple):
+class FunctionSource(NamedTuple):
     """The file that a function comes from, whose ``text`` tells it apart from others of its name, and its line there
     (0: not known)."""
 
@@ -109,14 +109,14 @@ def host_program(
     kernel: KernelFacts,
     forms: tuple[ArrayForm | None, ...],
     dimension: int | None,
-    origin: Origin | None = None,
+    origin: FunctionSource | None = None,
 ) -> HostProgram:
     """A function as a version of a kernel. ``origin``: where it is from, if it cannot be asked yet."""
     name = function_name(function)
     if origin is None:
         code = getattr(inspect.unwrap(function), "__code__", None)
         path = code.co_filename if code is not None else f"<{getattr(function, '__module__', None) or 'built in'}>"
-        origin = Origin(path, _text(function, kernel), code.co_firstlineno if code is not None else 0)
+        origin = FunctionSource(path, _text(function, kernel), code.co_firstlineno if code is not None else 0)
     return HostProgram(
         source=origin.text,
         options=(),

@@ -144,7 +144,7 @@ class RangeLaunches:
 
 
 class HostRangeLaunches(RangeLaunches):
-    """Of functions of Python, which are told their work-items by the NDRange."""
+    """Of what is told its work-items by the NDRange: functions of Python."""
 
     def _range(
         self,
@@ -153,9 +153,8 @@ class HostRangeLaunches(RangeLaunches):
         begins: tuple[tuple[BufferKey, BufferKey, int], ...],
     ) -> Launch:
         launch, along = self.division.launch, self.division.dimension
-        assert launch.local_size is not None
-        assert not begins, "a function has whole buffers"
-        local = launch.local_size[along]
+        assert not begins, "it has whole buffers"
+        local = 1 if launch.local_size is None else launch.local_size[along]
         offset = list(launch.global_offset or (0,) * len(launch.global_size))
         offset[along] += groups.first * local
         return replace(
@@ -167,19 +166,8 @@ class HostRangeLaunches(RangeLaunches):
         )
 
 
-class SourcelessLaunches(RangeLaunches):
+class SourcelessLaunches(HostRangeLaunches):
     """Of launches of which no source is known (:mod:`manycl.run.declared`): to be simulated."""
-
-    def _range(
-        self,
-        groups: GroupRange,
-        instead: Mapping[BufferKey, BufferKey],
-        begins: tuple[tuple[BufferKey, BufferKey, int], ...],
-    ) -> Launch:
-        launch, along = self.division.launch, self.division.dimension
-        local = 1 if launch.local_size is None else launch.local_size[along]
-        size = (*launch.global_size[:along], groups.count * local, *launch.global_size[along + 1 :])
-        return replace(launch, name=f"{launch.name} {groups}", global_size=size, args=_renamed(launch.args, instead))
 
     def merge(self, groups: GroupRange, partial: Mapping[BufferKey, BufferKey]) -> Launch:
         return self._named(f"merge {self.division.launch.name} {groups}")

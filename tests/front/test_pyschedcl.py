@@ -270,7 +270,7 @@ def test_parameters_that_no_kernel_uses(tmp_path: Path) -> None:
         load_list(tmp_path, [combine()], n1=60, size_percent=3)
 
 
-FUZZ = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @FUZZ

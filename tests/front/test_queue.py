@@ -96,7 +96,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.integers(0, 1), CHANGES), min_size=3, max_size=10), st.sampled_from(POLICIES))
 def test_what_happens_between_the_runs_of_prepared_graphs(
     session: Any, turns: list[tuple[int, list[tuple[str, int, int]]]], policy: str

@@ -137,7 +137,7 @@ def test_the_schema_is_one_and_takes_the_examples() -> None:
         assert accepted(document)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(mutations() | VALUES)
 def test_reader_and_schema_agree(document: Any) -> None:
     assert accepted(document) == JUDGE.is_valid(document)
@@ -168,7 +168,7 @@ def test_the_rich_one_loads(folder: Path) -> None:
     assert len(load_application(folder / "rich.json").graph) == 6
 
 
-FUZZ = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @FUZZ

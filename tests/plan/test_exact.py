@@ -57,7 +57,7 @@ def holds(name: str, p: Problem) -> Plan:
 
 
 @pytest.mark.parametrize("name", STATIC)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(p=problems())
 def test_plans_hold(name: str, p: Problem) -> None:
     holds(name, p)
@@ -83,7 +83,7 @@ def later(draw: Any, base: st.SearchStrategy[Problem]) -> Problem:
 
 
 @pytest.mark.parametrize("name", STATIC)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(p=later(st.one_of(problems(), split_problems())))
 def test_planning_goes_on_from_any_partial_schedule(name: str, p: Problem) -> None:
     plan = holds(name, p)

@@ -100,7 +100,7 @@ def check(p: Problem, plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("name", [*WHOLE_ONLY, *IN_RANGES])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(p=tight())
 def test_plans_are_possible_or_refused(name: str, p: Problem) -> None:
     if name == "optimal":
@@ -113,7 +113,7 @@ def test_plans_are_possible_or_refused(name: str, p: Problem) -> None:
 
 
 @pytest.mark.parametrize("name", DYNAMIC)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(p=tight())
 def test_also_while_running(name: str, p: Problem) -> None:
     whole = replace(p, splits={})

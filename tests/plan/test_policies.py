@@ -46,14 +46,14 @@ def test_all_are_registered() -> None:
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(p=problems())
 def test_plans_are_valid(name: str, p: Problem) -> None:
     verify(plan_with(name, p), p.graph, p.machine, p, preferences=name != "eager")
 
 
 @pytest.mark.parametrize("name", ["in_order", "auto"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(p=problems(own_memory=False))
 def test_prediction_is_what_the_engine_does(name: str, p: Problem) -> None:
     """With one memory and one queue a device, planner and simulator share no code but agree. (Milliseconds: the engine
@@ -65,7 +65,7 @@ def test_prediction_is_what_the_engine_does(name: str, p: Problem) -> None:
     assert simulate(p, plan).makespan == pytest.approx(plan.makespan)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(p=problems())
 def test_auto_is_never_predicted_to_be_slower_than_in_order(p: Problem) -> None:
     assert estimated("auto", p).makespan <= estimated("in_order", p).makespan * (1 + 1e-12)

@@ -41,13 +41,13 @@ def run(p: Problem, name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["auto", "clustering", "eager", "fcfs", "heft", "in_order"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(p=problems(), seed=st.integers(0, 2**32))
 def test_results_are_right(name: str, p: Problem, seed: int) -> None:
     run(p, name, seed)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(p=problems(), seed=st.integers(0, 2**32), data=st.data())
 def test_declared_components_on_several_queues(p: Problem, seed: int, data: Any) -> None:
     """Components are runs of neighbours in the graph's order, so none waits for itself."""

@@ -52,7 +52,7 @@ def chain(length: int = 2, seconds: tuple[float, ...] = (10.0, 5.0), memory: int
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=90, deadline=None)
 @given(p=split_problems())
 def test_plans_are_valid_and_can_be_followed(name: str, p: Problem) -> None:
     plan = planned(name, p)
@@ -67,7 +67,7 @@ def test_whole_launches_stay_whole(p: Problem) -> None:
         assert not planned(name, p).is_split
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=90, deadline=None)
 @given(p=st.one_of(split_problems(), alike_chains(), alike_chains()))
 def test_dividing_never_makes_a_plan_longer(p: Problem) -> None:
     coarse_plan = planned("mkmd_coarse", p)
@@ -90,7 +90,7 @@ class Watched(Timeline):
         return super().fit(node, device, first, groups, not_before)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=90, deadline=None)
 @given(p=st.one_of(split_problems(), alike_chains()))
 def test_no_kernel_is_put_behind_what_waits_for_it(p: Problem) -> None:
     """In MKMD's fine phase, a kernel finds devices busy with what has had its turn, and with others that do not wait
@@ -126,7 +126,7 @@ def waiting(p: Problem, node: int) -> set[int]:
     return found
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(p=split_problems())
 def test_a_plan_says_the_same_as_json(p: Problem) -> None:
     plan = planned("balance", p)
@@ -137,7 +137,7 @@ def test_a_plan_says_the_same_as_json(p: Problem) -> None:
 
 
 @pytest.mark.parametrize("name", [*NAMES, "in_order", "auto"])
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(p=split_problems(), when=st.floats(0.0, 1.0))
 def test_planning_goes_on_from_a_partial_schedule(name: str, p: Problem, when: float) -> None:
     first = planned("mkmd_coarse" if name in ("in_order", "auto") else name, p)
@@ -244,7 +244,7 @@ def test_options_of_balance() -> None:
             planned("balance", replace(chain(), options={"rounds": text}))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=90, deadline=None)
 @given(p=split_problems())
 def test_what_is_placed_stays_where_it_was_placed(p: Problem) -> None:
     """Closing gaps at the end changes nothing where nothing was taken back; elsewhere it can only help."""
@@ -288,7 +288,7 @@ def test_short_kernels_that_wait_for_no_long_one_come_first() -> None:
 @pytest.mark.parametrize(
     "name", [*NAMES, "auto", "in_order", "heft", "eager", "clustering", "cpop", "peft", "portfolio", "repara"]
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(p=tiny_problems())
 def test_few_groups_no_time_and_many_compute_units(name: str, p: Problem) -> None:
     given_to = replace(p, options={"effort": "500"}) if name == "portfolio" else p

@@ -1,4 +1,4 @@
-"""Conversions, of all types to all types in all ways, are what fractions say; small types are tried whole."""
+"""Conversions, of all types to all types in all ways, are what fractions say; bytes are tried whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of
 
 @functools.cache
 def samples(kind: str) -> np.ndarray:
-    """All values of small integers; of others those next to powers of two, and wild ones."""
+    """All bytes; of other types those next to powers of two, and wild ones; of short integers one in eleven besides."""
     random, kind_of = np.random.default_rng(5), TYPES[kind]
     if kind in REAL:
         bits = np.uint32 if kind == "float" else np.uint64
@@ -27,7 +27,7 @@ def samples(kind: str) -> np.ndarray:
         wild = random.integers(0, np.iinfo(bits).max, 400, bits).view(kind_of)
         near = [np.nextafter(powers, kind_of(0)), powers, np.nextafter(powers, kind_of(np.inf)), powers + kind_of(0.5)]
         values = np.concatenate([*near, halves, odd, wild, random.uniform(-300, 300, 200).astype(kind_of)])
-    elif np.dtype(kind_of).itemsize <= 2:
+    elif np.dtype(kind_of).itemsize == 1:
         info = np.iinfo(kind_of)
         values = np.arange(info.min, info.max + 1).astype(kind_of)
     else:
@@ -36,7 +36,10 @@ def samples(kind: str) -> np.ndarray:
             x + d for e in range(65) for x in (1 << e, -(1 << e), 3 << e, (1 << e) + (1 << e >> 24)) for d in (-1, 0, 1)
         }
         near = np.array([x for x in sorted(ends) if info.min <= x <= info.max], object).astype(kind_of)
-        values = np.concatenate([near, random.integers(info.min, info.max, 600, kind_of)])
+        wild = random.integers(info.min, info.max, 600, kind_of)
+        if np.dtype(kind_of).itemsize == 2:
+            wild = np.arange(info.min, info.max + 1, 11).astype(kind_of)
+        values = np.concatenate([near, wild])
     return values[: len(values) // 48 * 48]
 
 
