@@ -46,6 +46,11 @@ def zero_copy() -> bool:
     return _one_of("MANYCL_ZERO_COPY", {"1": True, "0": False}, "1")
 
 
+def serve() -> bool:
+    """MANYCL_SERVE: 1 has devices opened by the processes of ``manycl serve`` (default: 0, by this one)."""
+    return _one_of("MANYCL_SERVE", {"1": True, "0": False}, "0")
+
+
 def threads() -> int:
     """MANYCL_THREADS: compute units of the native device, a thread each (default, or 0: one for each core that the
     process may use)."""
@@ -144,7 +149,7 @@ def completing() -> str:
     return line.encode()[: int(point)].decode(errors="ignore") if point.isdigit() else line
 
 
-_READ = (debug, zero_copy, bounds, deterministic, device_memory, learning, stand_in, real_platforms, threads)
+_READ = (debug, serve, zero_copy, bounds, deterministic, device_memory, learning, stand_in, real_platforms, threads)
 
 
 def check() -> None:

@@ -30,6 +30,7 @@ COMMANDS = (
     "models",
     "train",
     "run",
+    "serve",
     "exec",
     "report",
     "bench",
@@ -46,12 +47,14 @@ examples:
   manycl spec gemm.cl -o app.json                  a specification to fill in
   manycl run app.json -D N=1024 --check            run it on all devices and check the result
   manycl run app.json --devices cpu/2 --gantt run.html
+  manycl serve &                                   keep devices warm for what comes (manycl run --serve)
   manycl exec -- python program.py                 an unmodified PyOpenCL program on all devices
   manycl plan app.json --machine conan             what would happen on a machine that is not here
   manycl simulate app.json --machine conan --noise 5%
   manycl profile app.json && manycl models list    what its kernels take here, remembered
 environment: MANYCL_DEVICES, MANYCL_POLICY, MANYCL_DEBUG, MANYCL_DATA, MANYCL_MODELS, MANYCL_BOUNDS,
-MANYCL_DEVICE_MEMORY, MANYCL_ZERO_COPY (docs/traces.md); of `manycl exec`: MANYCL, MANYCL_REAL (docs/exec.md)
+MANYCL_DEVICE_MEMORY, MANYCL_ZERO_COPY (docs/traces.md); MANYCL_SERVE (docs/serve.md); of `manycl exec`: MANYCL,
+MANYCL_REAL (docs/exec.md)
 """
 
 

@@ -46,7 +46,7 @@ class Queue(RunningQueue):
     policy's. ``session`` shares the devices and arrays of another queue, which closes them. ``profile=False`` gives up
     kernel times in traces for less overhead per kernel and transfer (GPUs); ``"learning"`` does so only for
     repetitions that nobody learns from any more, as is done by default where there are GPUs: with ``True``, traces of
-    these have all kernels, too.
+    these have all kernels, too. ``serve``: the devices are those of ``manycl serve`` (default: if MANYCL_SERVE is 1).
 
     Several threads may use one queue, as they may one of OpenCL's: each of their calls is one step, so a thread's own
     launches stay in its order, and a thread that asks for a result waits for a run that another one has begun. What
@@ -62,6 +62,7 @@ class Queue(RunningQueue):
         options: Mapping[str, Any] | None = None,
         session: Session | None = None,
         profile: Profile = None,
+        serve: bool | None = None,
     ) -> None:
         learners, settings = Learners(), {k: str(v) for k, v in (options or {}).items()}
         learners.find(policy, settings)  # what there is not is told here, before devices are opened
@@ -69,7 +70,7 @@ class Queue(RunningQueue):
         if session is None:
             with Uninterrupted(), _uncollected():  # it imports drivers
                 from manycl.run.session import Session
-            session = Session(devices, profile=profile)
+            session = Session(devices, profile=profile, serve=serve)
         super().__init__(session, policy, learners, dict(queues or {}), settings)
         with Uninterrupted():
             from manycl.front.forms import LaunchForm

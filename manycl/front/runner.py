@@ -39,11 +39,16 @@ class Runner:
     """An application loaded into a session of its own: its buffers hold their initial contents."""
 
     def __init__(
-        self, application: Application, devices: str | Sequence[str] | None = None, *, profile: bool = True
+        self,
+        application: Application,
+        devices: str | Sequence[str] | None = None,
+        *,
+        profile: bool = True,
+        serve: bool | None = None,
     ) -> None:
         self.application = application
         _check_room(application)
-        self.session = Session(devices, profile=profile)
+        self.session = Session(devices, profile=profile, serve=serve)
         try:
             self._load()
         except BaseException:

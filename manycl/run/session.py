@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from manycl import flags
-from manycl.drivers.choice import open_devices
+from manycl.drivers.serve.opener import opener
 from manycl.drivers.survey import is_forked, refuse_forked
 from manycl.errors import DeviceError, ManyclError, PolicyError, RunError
 from manycl.graph import bounds
@@ -96,6 +96,8 @@ class Session:
     ``remember``: begin with what earlier sessions measured, and keep what this one measures when it is closed (None:
     unless MANYCL_MODELS is 0).
 
+    ``serve``: the devices are those of ``manycl serve``, opened by its processes (None: if MANYCL_SERVE is 1).
+
     Not for several threads at once: a lock lets one run in at a time.
     """
 
@@ -105,12 +107,13 @@ class Session:
         *,
         profile: Profile = None,
         remember: bool | None = None,
+        serve: bool | None = None,
     ) -> None:
         if profile not in (True, False, "learning", None):
             raise DeviceError(f"profile={profile!r}", hint='it is True, False, "learning" or None')
         flags.check()
         self.debug = flags.debug()
-        self._all, self.opened = open_devices(devices if devices is not None else flags.devices())
+        self._all, self.opened = opener(serve)(devices if devices is not None else flags.devices())
         self._opened = self._all  # less what is left out
         self.excluded: dict[str, str] = {}
         """Devices that have failed for good, by name, and why they are left out."""

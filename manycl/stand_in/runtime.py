@@ -33,7 +33,7 @@ class Runtime:
     program, what is known of it, and its kernels."""
 
     def __init__(self, devices: str | None = None, policy: str | None = None) -> None:
-        self.queue = Queue(devices, policy=policy)
+        self.queue = Queue(devices, policy=policy, serve=False)
         self.session = self.queue.session
         self.one = OneDevice(best(self.session.opened))
         self.handles: tuple[Any, ...] = tuple([handle_of(one) for one in self.session.opened])

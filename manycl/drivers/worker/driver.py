@@ -6,6 +6,7 @@ it, and copies from and to other host memory go by a part of it.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -83,8 +84,9 @@ class WorkerDriver:
 
     def build(self, source: Source) -> WorkerProgram:
         program = WorkerProgram(self._dropped)
-        text, options, folder = source
-        self._link.ask(lambda reply: m.AskProgram(reply, program.number, text, options, folder))
+        folder = os.path.abspath(source.folder) if source.folder else ""
+        options = _absolute(source.options)
+        self._link.ask(lambda reply: m.AskProgram(reply, program.number, source.text, options, folder))
         return program
 
     def kernel(self, program: WorkerProgram, name: str) -> WorkerKernel:
@@ -245,6 +247,19 @@ class WorkerDriver:
 
     def release(self) -> None:
         self._close()
+
+
+def _absolute(options: Sequence[str]) -> list[str]:
+    """Folders that are looked for from here; the other process may be elsewhere."""
+    found, is_folder = [], False
+    for option in options:
+        if is_folder:
+            option = os.path.abspath(option)
+        elif option.startswith("-I") and len(option) > 2:
+            option = f"-I{os.path.abspath(option[2:].strip())}"
+        is_folder = option == "-I"
+        found.append(option)
+    return found
 
 
 def _waits(after: Sequence[WorkerEvent] | None) -> m.Waits:

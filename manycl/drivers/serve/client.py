@@ -1,0 +1,94 @@
+"""Devices of ``manycl serve``: what a client asks the service, and how it opens what it gets."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from manycl import flags
+from manycl.device_syntax import parse
+from manycl.drivers.choice import OpenDevice, arranged
+from manycl.drivers.driver import Driver, DriverError, Handle
+from manycl.drivers.serve.place import START, connected
+from manycl.drivers.survey import in_use, refuse_forked
+from manycl.drivers.worker import messages as m
+from manycl.drivers.worker.channel import Channel
+from manycl.drivers.worker.driver import WorkerDriver
+from manycl.errors import DeviceError
+from manycl.machine import Device, Machine
+
+_replies = itertools.count(1)
+
+
+class ServedHandle:
+    """The device that ``selection`` means to the service's processes."""
+
+    def __init__(self, selection: str, compute_units: int, shares: bool) -> None:
+        self._selection, self._units, self._shares = selection, compute_units, shares
+
+    @property
+    def compute_units(self) -> int:
+        return self._units
+
+    def shares_host_memory(self) -> bool:
+        return self._shares
+
+    def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
+        raise DriverError("a device is divided before it is given to a process")
+
+    def open(self, device: Device) -> Driver:
+        key = self._selection if self._shares and flags.zero_copy() else f"{self._selection} own"
+        try:
+            pid, connection = _asked(lambda reply: m.AskWorker(reply, m.VERSION, key), with_connection=True)
+        except DeviceError as error:
+            raise DriverError(f"{device.name} cannot be opened: {error.message}", hint=error.hint) from None
+        assert connection is not None
+        words = f"its process {pid}, of manycl serve, has ended"
+        return WorkerDriver(device, self._selection, Channel(connection), lambda _: words, pid)
+
+
+def open_served(selection: str | Sequence[str] | None = None) -> tuple[Machine, tuple[OpenDevice, ...]]:
+    """As :func:`manycl.drivers.choice.open_devices`, of the user's service. Raises DeviceError, also where none
+    runs."""
+    items = parse(flags.devices() if selection is None else selection)
+    refuse_forked()
+    text = ",".join(map(str, items))
+    described, _ = _asked(lambda reply: m.AskMachine(reply, m.VERSION, text))
+    in_use()
+    chosen = []
+    for fields, what, shares in described:
+        device = Device(**fields)
+        chosen.append(OpenDevice(device, ServedHandle(what, device.compute_units, shares), what))
+    return arranged(chosen)
+
+
+def status() -> dict[str, Any]:
+    """What the service does. Raises DeviceError where none runs."""
+    found: dict[str, Any] = _asked(lambda reply: m.AskStatus(reply, m.VERSION))[0]
+    return found
+
+
+def stop() -> int:
+    """The service ends; its processes that have clients end with these. The id of its process."""
+    found: int = _asked(lambda reply: m.AskStop(reply, m.VERSION))[0]
+    return found
+
+
+def _asked(make: Callable[[int], m.Message], with_connection: bool = False) -> tuple[Any, socket.socket | None]:
+    """What the service answers, and a connection that comes with it. Raises DeviceError."""
+    reply = next(_replies)
+    channel = Channel(connected())
+    try:
+        channel.send(m.encode(make(reply)))
+        answer = next(one for one in channel.receive() if type(one) is m.Reply and one.reply == reply)
+        if answer.error is not None:
+            raise DeviceError(answer.error, hint=answer.value or "")
+        if not with_connection:
+            return answer.value, None
+        return answer.value, socket.socket(fileno=channel.descriptors.pop(0))
+    except (EOFError, OSError, StopIteration, IndexError):
+        raise DeviceError("the service of manycl's has ended", hint=START) from None
+    finally:
+        channel.close()

@@ -1,0 +1,122 @@
+"""The processes of ``manycl serve``: started ahead, and kept with the devices that they have open."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Sequence
+
+from manycl.drivers.worker import messages as m
+from manycl.drivers.worker.channel import Channel
+from manycl.drivers.worker.handle import started
+
+SPARE = 1
+"""Processes that wait with no device open."""
+MOST = 64
+"""Processes at the same time."""
+KEPT = 16
+"""Of those that wait: with devices open."""
+_FAILURES = 3  # processes in a row that end before they can do anything
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1])\n"
+    "from manycl.drivers.worker.process import serve_clients; serve_clients({})"
+)
+
+
+class ServedProcess:
+    """One process. ``state``: starting, idle, looking (for devices) or busy (it has a client). ``devices``: open
+    there. ``clients``: how many it has had."""
+
+    def __init__(self) -> None:
+        here, there = socket.socketpair()
+        try:
+            self.process: subprocess.Popen[bytes] = started(_START.format(there.fileno()), (there.fileno(),))
+        except OSError:
+            here.close()
+            raise
+        finally:
+            there.close()
+        here.setblocking(False)
+        self.channel = Channel(here)
+        self.state = "starting"
+        self.devices: Sequence[str] = ()
+        self.clients = 0
+
+    def take(self) -> socket.socket:
+        """It gets a client, for which this is the connection. Raises OSError if it has gone."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self.channel.send(m.encode(m.TakeClient()), [theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise
+        self.state = "busy"
+        self.clients += 1
+        return ours
+
+    def close(self) -> None:
+        """It ends by itself, at once if it has no client."""
+        self.channel.close()
+
+
+class ProcessPool:
+    """``failure``: why no more are started, "" while they are."""
+
+    def __init__(self) -> None:
+        self.members: list[ServedProcess] = []
+        self.failure = ""
+        self._failed = 0
+        self._ending: list[ServedProcess] = []
+
+    def of(self, state: str) -> list[ServedProcess]:
+        return [member for member in self.members if member.state == state]
+
+    def for_device(self, device: str) -> ServedProcess | None:
+        """One that waits: with the device open, else with none, else any."""
+        idle = self.of("idle")
+        return min(idle, key=lambda one: (device not in one.devices, len(one.devices)), default=None)
+
+    def start(self, wanted: int) -> list[ServedProcess]:
+        """As many as are missing where so many are waited for."""
+        blank = [member for member in self.of("idle") if not member.devices]
+        missing = wanted + SPARE - len(blank) - len(self.of("starting"))
+        found: list[ServedProcess] = []
+        while len(found) < missing and len(self.members) < MOST and not self.failure:
+            try:
+                found.append(ServedProcess())
+            except OSError as error:
+                self.failure = f"no process can be started: {error}"
+                break
+            self.members.append(found[-1])
+        return found
+
+    def ready(self, member: ServedProcess, devices: Sequence[str]) -> list[ServedProcess]:
+        """One waits; those that are too many now and are to be closed."""
+        member.state, member.devices = "idle", devices
+        self._failed = 0
+        warm = [other for other in self.of("idle") if other.devices]
+        return warm[: max(len(warm) - KEPT, 0)]
+
+    def gone(self, member: ServedProcess) -> None:
+        """One has ended, or is about to."""
+        self.members.remove(member)
+        if member.state == "starting":
+            self._failed += 1
+            if self._failed >= _FAILURES:
+                self.failure = f"{self._failed} processes in a row have ended before they could do anything"
+        member.close()
+        self._ending.append(member)
+        self.reap()
+
+    def close(self) -> None:
+        """All end by themselves; those that have clients, with these."""
+        idle = [member for member in self.members if member.state != "busy"]
+        for member in self.members:
+            member.close()
+        for member in (*idle, *self._ending):
+            member.process.wait()
+
+    def reap(self) -> None:
+        """Take notice of those that have ended."""
+        self._ending = [member for member in self._ending if member.process.poll() is None]
