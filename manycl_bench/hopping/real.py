@@ -41,9 +41,9 @@ class Settings:
     predictors of slice sizes are searched for."""
 
     names: tuple[str, ...] = tuple(model.TABLE_3)
-    parts: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    parts: tuple[float, ...] = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
     repeats: int = 5
-    warm: int = 2
+    warm: int = 1
     seconds: float = 0.08
     samples: bool = True
 
@@ -153,7 +153,7 @@ class _Devices:
         for _ in range(self.settings.warm):
             for way, one in prepared.items():
                 benchmark.run(one, form)
-                if wrong := benchmark.wrong(form):
+                if way in MIGRATING and (wrong := benchmark.wrong(form)):
                     raise mc.ManyclError(f"{benchmark.name}, {way}: {', '.join(wrong)} came out wrong")
         taken: dict[str, list[float]] = {way: [] for way in ways}
         waits: list[float] = []
