@@ -35,8 +35,8 @@ examples:
   manycl bench libsplit --output docs/results   writes libsplit.json, libsplit.md and pictures
   manycl bench libsplit --devices cpu/2#0,cpu/2#1@4     on real devices
   manycl bench models --output docs/results     writes models.json and models.md
-  manycl bench hopping --output docs/results    writes hopping.json, hopping.md and a picture
-  manycl bench hopping --devices cpu/2#0,cpu/2#1@2      measured as well
+  manycl bench hopping --output docs/results    writes hopping.json, hopping.md and pictures
+  manycl bench hopping --devices native/2#0,opencl/2#1  measured as well, on the processor's halves; or cpu,gpu
 options beside --quick, --output and --json, which are for all:
   pyschedcl: --devices or --machine, --heads, --queue-betas, --betas, --most-heads, --queues; and, on devices,
     --repeats, --profile and --cold
@@ -65,7 +65,7 @@ _WHY = {
     "models": ", which has seven kernels",
     "repara": ", which runs on a simulated machine",
     "libsplit": ", whose applications have one size",
-    "hopping": ", whose benchmarks have one size",
+    "hopping": ", whose benchmarks are as large as it takes",
 }
 
 

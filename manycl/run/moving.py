@@ -25,7 +25,7 @@ from manycl.run.dynamic import Dynamic
 from manycl.run.emit_copies import Subject
 from manycl.run.emit_packets import PacketEmitter
 from manycl.run.stealing import Packet, Stealing, Terms, nothing_moves
-from manycl.run.steps import Cells, Lowered
+from manycl.run.steps import Cells, Lowered, Stock
 from manycl.trace import DecisionEvent
 
 DECIDING = 20e-6
@@ -62,6 +62,7 @@ class Following:
         self.decisions: list[DecisionEvent] = []
         self.stolen: list[Packet] = []
         self._ran = Counter[tuple[int, DeviceIndex]]()  # work-groups, by node and device
+        self._seconds = {a.node: a.end - a.start for a in lowered.plan.assignments}
         self._moved = [_Moved(n, c, self._stealing(n, c)) for n, c in lowered.cells.items()]
         self._of = {step: moved for moved in self._moved for step in moved.cells.steps}
         self._given = bytearray(len(lowered.graph.nodes))
@@ -69,14 +70,12 @@ class Following:
         self._whole = [0] * len(self._memory)  # those of them that are no packets
         self._lane: dict[int, Lane] = {}  # of steps that are given
         self._lines: dict[Lane, deque[int | _Moved]] = {}
-        self._seconds: dict[int, float] = {}
         used = [0] * len(self._memory)
         for a in lowered.plan.assignments:
             line = self._lines.setdefault((a.device, a.queue), deque())
             moved = self._of.get(a.node)
             if moved is None:
                 line.append(a.node)
-                self._seconds[a.node] = a.end - a.start
             elif not line or line[-1] is not moved:
                 line.append(moved)
             if a.device != ON_HOST:
@@ -94,9 +93,11 @@ class Following:
         problem, total = self._problem, sum(cells.groups)
         terms = {}
         for stock in cells.stocks:
-            seconds = problem.range_seconds(node, stock.device, total)
             overhead = problem.machine.devices[stock.device].launch_overhead
-            terms[stock.device] = Terms(max(seconds - overhead, 1e-9) / total, overhead + DECIDING)
+            each = self._planned_group(cells, stock)
+            if not each:  # asking the models anew takes longer than all else that is done before a run
+                each = (problem.range_seconds(node, stock.device, total) - overhead) / total
+            terms[stock.device] = Terms(max(each, 1e-9 / total), overhead + DECIDING)
 
         def moving(device: DeviceIndex, first: int, last: int) -> float:
             return self._moving(cells.steps[first:last], device)
@@ -104,6 +105,11 @@ class Following:
         stocks = {s.device: (s.first, s.last) for s in cells.stocks}
         cost = moving if problem.machine.memories > 1 else nothing_moves
         return Stealing(cells.groups, stocks, terms, cost, in_turn=node in self._in_turn)
+
+    def _planned_group(self, cells: Cells, stock: Stock) -> float:
+        """Seconds of a work-group, as the plan has them for a device's share (0: it has none)."""
+        seconds = sum(self._seconds[step] for step in cells.steps[stock.first : stock.last])
+        return seconds / sum(cells.groups[stock.first : stock.last])
 
     def _moving(self, steps: tuple[int, ...], device: DeviceIndex) -> float:
         """Seconds in which what some cells read comes to a device."""

@@ -159,7 +159,7 @@ SIZES = dict(
     zip(TABLE_3, (1 << 18, 1 << 17, 1 << 22, 1 << 17, 1 << 20, 1 << 18, 1 << 20, 1 << 24, 1 << 18), strict=True)
 )
 """Points that take two cores some ten milliseconds."""
-MOST = {name: 10**DIGITS if name == "MD5Hash" else 1 << 27 for name in TABLE_3} | dict.fromkeys(
+MOST = {name: 10**DIGITS if name == "MD5Hash" else 1 << 26 for name in TABLE_3} | dict.fromkeys(
     ("B+Tree Find K", "B+Tree Find Range", "SPMV"), 1 << 23
 )
 """The largest sizes, of which inputs are made in some seconds."""

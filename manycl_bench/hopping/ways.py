@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,10 +64,18 @@ def asked(queue: mc.Queue, graph: Graph) -> Problem:
     return policy.problem
 
 
-def plan(problem: Problem, way: str, devices: Pair, occupied: bool, ranges: int = 1) -> Plan:
+def plan(
+    problem: Problem,
+    way: str,
+    devices: Pair,
+    occupied: bool,
+    ranges: int = 1,
+    seconds: Mapping[DeviceIndex, float] = MappingProxyType({}),
+) -> Plan:
     """The plan of a graph that is a benchmark's, with what takes the fast device before it if that is ``occupied``. The
     loop of a benchmark is its first kernel; others (which put together what a reduction's blocks have found) are short.
-    ``ranges``: in so many it runs on the slow device. Raises ManyclError where it cannot be divided."""
+    ``ranges``: in so many it runs on the slow device; ``seconds`` of the benchmark alone, by device. Raises ManyclError
+    where it cannot be divided."""
     first = int(occupied)
     out = [Assignment(0, devices.fast, 0, 0.0, 0.0)] if occupied else []
     on = devices.fast if way == "waits" else devices.slow
@@ -83,7 +92,8 @@ def plan(problem: Problem, way: str, devices: Pair, occupied: bool, ranges: int 
             shares = [(on, least + (r < more)) for r in range(min(ranges, split.groups))]
         begin = 0
         for device, groups in shares:
-            out.append(Assignment(first, device, 0, 0.0, 0.0, split.dimension, begin, groups))
+            end = seconds.get(device, 0.0) * groups / split.groups
+            out.append(Assignment(first, device, 0, 0.0, end, split.dimension, begin, groups))
             begin += groups
     else:
         out.append(Assignment(first, on, 0, 0.0, 0.0))
