@@ -61,6 +61,14 @@ KEYS = {
         "native_kernels",
         "pocl_within_2",
     },
+    "worker": {
+        "here_enqueue_us",
+        "worker_enqueue_us",
+        "worker_chain_us",
+        "worker_known_us",
+        "worker_fetch_ms",
+        "open_ms",
+    },
     "builtin_functions": {
         "compile_ms",
         "found_ms",
