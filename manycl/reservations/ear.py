@@ -17,6 +17,7 @@ from pathlib import Path
 
 from manycl.errors import ManyclError
 from manycl.reservations.identity import closed_in_children, process
+from manycl.runtime_folder import existing
 
 ENDING = ".listener"
 _LONGEST = 100  # bytes of an address; longer ones go by the folder's descriptor
@@ -73,6 +74,11 @@ class Ear:
                 for handle in came:
                     os.close(handle)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether others find it: a login's runtime folder goes with its last session, and another one comes."""
+        return str(self._path.parent) == existing() and self._path.exists()
+
     def wake(self) -> None:
         """Hear something, as if it had been sent."""
         tell(str(self._path.parent), [self._path.name])
@@ -80,6 +86,9 @@ class Ear:
     def close(self) -> None:
         closed_in_children.discard(self)
         if self._socket.fileno() >= 0:
+            if self._owner == os.getpid():
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)  # whoever polls it is to see that
             self._socket.close()
             if self._owner == os.getpid():
                 with suppress(OSError):

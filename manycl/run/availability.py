@@ -138,7 +138,10 @@ class Availability:
         watched = _Watched(weakref.ref(session), resources)
         with self._lock:
             self._watched = [one for one in self._watched if not one.is_over] + [watched]
-            if self._ear is None:
+            if self._ear is None or not self._ear.is_there:
+                if self._ear is not None:
+                    self._ear.close()
+                    self._ear = None
                 try:
                     self._ear = Ear(runtime_folder())
                 except ManyclError as error:
