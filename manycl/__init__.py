@@ -39,6 +39,7 @@ _HOMES = {
     "load_ipython_extension": "manycl.front.magics",
     "load_machine": "manycl.machine_file",
     "parallel_for": "manycl.front.parallel_for",
+    "reserve": "manycl.front.reserve",
     "successive_subsections": "manycl.front.access_patterns",
     "trace_all": "manycl.front.recording",
 }
@@ -69,6 +70,7 @@ __all__ = [
     "load_machine",
     "parallel_for",
     "policy",
+    "reserve",
     "successive_subsections",
     "trace_all",
 ]
@@ -86,6 +88,7 @@ if TYPE_CHECKING:
     from manycl.front.queue import Queue
     from manycl.front.recording import trace_all
     from manycl.front.reductions import dot
+    from manycl.front.reserve import reserve
     from manycl.machine import Machine
     from manycl.machine_file import load_machine
     from manycl.plan.plan import Plan

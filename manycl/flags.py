@@ -125,6 +125,20 @@ def runtime() -> str:
     return os.environ.get("XDG_RUNTIME_DIR", "")
 
 
+RESERVATION = "MANYCL_RESERVATION"
+
+
+def reservation() -> str:
+    """MANYCL_RESERVATION: the processes whose reservations hold for this one, too; ``manycl reserve`` sets it for its
+    command (default: none)."""
+    return os.environ.get(RESERVATION, "")
+
+
+def heeds_reservations() -> bool:
+    """MANYCL_RESERVED: ignore uses devices that another process has reserved (default: leave, they are not used)."""
+    return _one_of("MANYCL_RESERVED", {"leave": True, "ignore": False}, "leave")
+
+
 def temporary() -> str:
     """TMPDIR: the folder for temporary files (default: /tmp)."""
     return os.environ.get("TMPDIR", "") or "/tmp"
@@ -149,7 +163,19 @@ def completing() -> str:
     return line.encode()[: int(point)].decode(errors="ignore") if point.isdigit() else line
 
 
-_READ = (debug, serve, zero_copy, bounds, deterministic, device_memory, learning, stand_in, real_platforms, threads)
+_READ = (
+    debug,
+    serve,
+    zero_copy,
+    bounds,
+    deterministic,
+    device_memory,
+    learning,
+    stand_in,
+    real_platforms,
+    threads,
+    heeds_reservations,
+)
 
 
 def check() -> None:

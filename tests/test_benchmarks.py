@@ -20,6 +20,7 @@ KEYS = {
     "regions": {"region_us", "first_region_us", "lowered_ms", "lowered_again_ms", "launches", "pieces", "touched"},
     "load": {"import_s", "spec_1000_s"},
     "hop": {"over_oracle_worst_percent", "static_worst_percent", "stealing_cost_percent", "decide_us"},
+    "reserve": {"free_ms", "free_1_ms", "free_20_ms", "free_200_ms", "worst_ms", "alone_us", "listening_us"},
     "overlap": {"overlapping_geomean", "whole_geomean", "unforeseen_geomean", "least"},
     "transfers": {"skipped"},
     "drivers": {

@@ -32,6 +32,7 @@ COMMANDS = (
     "run",
     "serve",
     "exec",
+    "reserve",
     "report",
     "bench",
     "completion",
@@ -49,12 +50,13 @@ examples:
   manycl run app.json --devices cpu/2 --gantt run.html
   manycl serve &                                   keep devices warm for what comes (manycl run --serve)
   manycl exec -- python program.py                 an unmodified PyOpenCL program on all devices
+  manycl reserve gpu0 --for 60                     keep other processes away from a device
   manycl plan app.json --machine conan             what would happen on a machine that is not here
   manycl simulate app.json --machine conan --noise 5%
   manycl profile app.json && manycl models list    what its kernels take here, remembered
 environment: MANYCL_DEVICES, MANYCL_POLICY, MANYCL_DEBUG, MANYCL_DATA, MANYCL_MODELS, MANYCL_BOUNDS,
-MANYCL_DEVICE_MEMORY, MANYCL_ZERO_COPY (docs/traces.md); MANYCL_SERVE (docs/serve.md); of `manycl exec`: MANYCL,
-MANYCL_REAL (docs/exec.md)
+MANYCL_DEVICE_MEMORY, MANYCL_ZERO_COPY (docs/traces.md), MANYCL_RESERVED (docs/reserve.md),
+MANYCL_SERVE (docs/serve.md); of `manycl exec`: MANYCL, MANYCL_REAL (docs/exec.md)
 """
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from manycl import flags
 from manycl.cli.options import add_devices, add_machine, writable
 from manycl.errors import ManyclError
 from manycl.machine import HOST, Device, Machine
+from manycl.reservations.records import in_force
+from manycl.reservations.register import reservations
 from manycl.units import format_quantity, show_bytes
 
 if TYPE_CHECKING:
     from manycl.drivers.choice import OpenDevice
+    from manycl.drivers.survey import Survey
     from manycl.model.transfer import Sharing
 
 HELP = "list the devices that are here, or that a machine file describes"
@@ -71,8 +75,10 @@ def _here(args: argparse.Namespace) -> int:
         text = format_machine(machine)
         with open(args.save, "w", encoding="utf-8") as file:
             file.write(text)
+    reserved = _reserved(found)
     if args.json:
         record = {
+            "reservations": reserved,
             "devices": [
                 dataclasses.asdict(r.device)
                 | {"shares_host_memory": shares[r.device.name], "in_all": not r.why_not, "why_not": r.why_not}
@@ -95,6 +101,8 @@ def _here(args: argparse.Namespace) -> int:
         for r in found.roots
     ]
     print(_table([(*_COLUMNS, "HOST MEMORY", "IN all"), *rows]))
+    for reservation in reserved:
+        print(_told(reservation))
     for note in found.notes:
         print(f"note: {note}")
     for one in advised:
@@ -108,6 +116,40 @@ def _here(args: argparse.Namespace) -> int:
         _print_links(machine)
     _print_sharing(machine, together)
     return 0
+
+
+def _reserved(found: Survey) -> list[dict[str, Any]]:
+    """Who has reserved what, and who waits for it, in that order; times by ``time.time``. ``devices``: those that have
+    something in common with it."""
+    there = reservations()
+    names = {r.name for r in in_force(there)}
+    began = time.time() - time.monotonic()
+    return [
+        {
+            "device": r.device,
+            "devices": [root.device.name for root in found.roots if root.handle.resources & r.resources],
+            "state": "in force" if r.name in names else "waits",
+            "pid": r.pid,
+            "command": r.command,
+            "priority": r.priority,
+            "since": r.since,
+            "until": None if r.until is None else began + r.until,
+        }
+        for r in there
+    ]
+
+
+def _told(one: dict[str, Any]) -> str:
+    what = f" ({one['device']})" if one["devices"] != [one["device"]] else ""
+    times = [
+        f"{word} {time.strftime('%H:%M:%S', time.localtime(one[word]))}" for word in ("since", "until") if one[word]
+    ]
+    priority = [f"priority {one['priority']}"] if one["priority"] else []
+    state = "reserved" if one["state"] == "in force" else "wanted"
+    words = ", ".join([f"process {one['pid']}", *times, *priority])
+    return (
+        f"{state}: {', '.join(one['devices']) or 'a device that is not shown here'}{what} by {words}: {one['command']}"
+    )
 
 
 def _measured(machine: Machine, opened: Sequence[OpenDevice], anew: bool) -> tuple[Machine, Sharing]:

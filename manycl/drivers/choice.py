@@ -41,9 +41,14 @@ def open_devices(selection: str | Sequence[str] | None = None) -> tuple[Machine,
     every part of one, has a memory of its own, with links of prior estimates. Raises DeviceError for devices
     that are not here, cannot be divided so, or are chosen twice.
     """
+    return arranged(chosen_devices(selection))
+
+
+def chosen_devices(selection: str | Sequence[str] | None = None) -> list[OpenDevice]:
+    """The same, as devices say that they are. Raises what :func:`open_devices` raises."""
     items = parse(flags.devices() if selection is None else selection)
     refuse_forked()
-    return arranged(choose(items))
+    return choose(items)
 
 
 def choose(items: Sequence[Item]) -> list[OpenDevice]:

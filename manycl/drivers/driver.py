@@ -28,7 +28,7 @@ What a driver may rely on, and what it must keep:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -215,11 +215,29 @@ class Driver(Protocol):
         goes with its handles."""
 
 
+@runtime_checkable
+class Holdable(Protocol):
+    """A driver that can keep its device from beginning work-groups, also of launches that have begun. It may be told so
+    at any time, by any thread."""
+
+    def hold(self, is_held: bool) -> None:
+        """From now on no work-group begins; or (not ``is_held``) all goes on. Commands stay where they are."""
+
+    @property
+    def is_still(self) -> bool:
+        """Of a device that is held: whether no work-group runs any more, so that others have all of it."""
+
+
 class Handle(Protocol):
     """A device, or a part of one, that can be opened."""
 
     @property
     def compute_units(self) -> int: ...
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """What of the machine it computes on, in words that are the same in every process (``core 3``, ``pci
+        0000:65:00``): to who reserves devices, those that have a word in common are in one another's way."""
 
     def shares_host_memory(self) -> bool:
         """Whether the device computes in the host's memory: proved by a probe, not by what it says of itself."""

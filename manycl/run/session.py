@@ -35,6 +35,7 @@ from manycl.plan.present import on_present
 from manycl.plan.problem import HANDOVER, Problem, queue_counts
 from manycl.plan.splitting import Splits
 from manycl.run.admission import make_room
+from manycl.run.availability import watch
 from manycl.run.backends.command_buffer import CommandBuffer, recorded
 from manycl.run.backends.executor import Executor
 from manycl.run.backends.memory import MemoryUse
@@ -157,6 +158,7 @@ class Session:
         for release in (self.backend.release, self.looking.close):
             weakref.finalize(self, release).atexit = False
         log.info("opened %s", ", ".join(f"{d.name} ({d.model})" for d in self._all.devices))
+        watch(self)
 
     def __enter__(self) -> Session:
         return self

@@ -255,19 +255,25 @@ class HostDriver:
 
 
 class HostHandle:
-    """``shares``: it computes in the host's memory."""
+    """``shares``: it computes in the host's memory. ``first``: the first one of its units, of all that there are."""
 
     compute_units = 4
 
-    def __init__(self, functions: dict[str, Function], shares: bool, units: int = 4) -> None:
-        self._functions, self._shares, self.compute_units = functions, shares, units
+    def __init__(self, functions: dict[str, Function], shares: bool, units: int = 4, first: int = 0) -> None:
+        self._functions, self._shares, self.compute_units, self._first = functions, shares, units, first
+
+    @property
+    def resources(self) -> frozenset[str]:
+        end = self._first + self.compute_units
+        return frozenset(f"unit {n} of {NAME} {self._shares}" for n in range(self._first, end))
 
     def shares_host_memory(self) -> bool:
         return self._shares
 
     def divide(self, division: tuple[int, ...]) -> Sequence[HostHandle]:
         equal = (self.compute_units // division[0],) * division[0]
-        return [HostHandle(self._functions, self._shares, n) for n in (equal if len(division) == 1 else division)]
+        units = equal if len(division) == 1 else division
+        return [HostHandle(self._functions, self._shares, n, self._first + sum(units[:i])) for i, n in enumerate(units)]
 
     def open(self, device: Device) -> Driver:
         return HostDriver(device, self._functions, is_polled=not self._shares)

@@ -20,6 +20,18 @@ def cores(count: int, system: Path = _SYSTEM) -> Sequence[int]:
     return allowed[:count] if count <= len(allowed) else (-1,) * count
 
 
+def resources(chosen: Sequence[int], share: tuple[int, int, int] | None = None) -> frozenset[str]:
+    """The cores of some threads, in the words of ``Handle.resources``. Threads that may run on any core (-1) are taken
+    to share the cores of the process evenly, in their order: ``share`` has the first of them, the one behind the last,
+    and how many there are in all (None: these are all)."""
+    if all(core >= 0 for core in chosen):
+        return frozenset(f"core {core}" for core in chosen)
+    first, end, count = share or (0, len(chosen), len(chosen))
+    allowed = cores(0)
+    low, high = first * len(allowed) // count, -(-end * len(allowed) // count)
+    return frozenset(f"core {core}" for core in allowed[low:high])
+
+
 def _place(folder: Path, core: int) -> tuple[int, int, int, int]:
     nodes = [int(path.name[4:]) for path in folder.glob("node[0-9]*")] if folder.is_dir() else []
     package, of_core = (_number(folder / "topology" / name) for name in ("physical_package_id", "core_id"))

@@ -31,20 +31,27 @@ _ENOUGH = 8  # cores that have all that a memory gives
 
 class NativeHandle:
     """So many of the processor's cores. ``compiler`` gives what compiles, when the device is opened; ``other`` the same
-    part of the processor as OpenCL shows it, which runs what cannot be compiled, or None."""
+    part of the processor as OpenCL shows it, which runs what cannot be compiled, or None; ``share``: which of the
+    threads of the whole these are, as for :func:`manycl.drivers.native.cores.resources`."""
 
     def __init__(
         self,
         cores: Sequence[int],
         compiler: Callable[[], Compile],
         other: Callable[[], OpenCLHandle | None] = lambda: None,
+        share: tuple[int, int, int] | None = None,
     ) -> None:
         self._cores, self._compiler = cores, compiler
+        self._share = share or (0, len(cores), len(cores))
         self.other = cache(other)
 
     @property
     def compute_units(self) -> int:
         return len(self._cores)
+
+    @property
+    def resources(self) -> frozenset[str]:
+        return processor.resources(self._cores, self._share)
 
     @property
     def cl(self) -> Any:
@@ -76,8 +83,14 @@ class NativeHandle:
             found = others()
             return found[number] if found is not None else None
 
+        first, _, count = self._share
         return [
-            NativeHandle(self._cores[start : start + size], self._compiler, partial(part, n))
+            NativeHandle(
+                self._cores[start : start + size],
+                self._compiler,
+                partial(part, n),
+                (first + start, first + start + size, count),
+            )
             for n, (start, size) in enumerate(zip(starts, sizes, strict=True))
         ]
 

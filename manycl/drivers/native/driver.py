@@ -220,6 +220,14 @@ class NativeDriver:
     def clock(self) -> float | None:
         return 0.0  # it is the clock of perf_counter
 
+    def hold(self, is_held: bool) -> None:
+        if self._close.alive and os.getpid() == self._process:
+            self._library.hold(self._address, int(is_held))
+
+    @property
+    def is_still(self) -> bool:
+        return not (self._close.alive and os.getpid() == self._process) or bool(self._library.is_still(self._address))
+
     def release(self) -> None:
         self._close()
         if self._elsewhere is not None:

@@ -109,6 +109,8 @@ class Library:
 
         self.open = function("open", 2, _ADDRESS)
         self.close = function("close", 1, None)
+        self.hold = function("hold", 2, None)
+        self.is_still = function("is_still", 1, ctypes.c_int)
         self.queue = function("queue", 1, _ADDRESS)
         self.free_queue = function("free_queue", 1, None)
         self.times = function("times", 2, None)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from manycl.drivers.driver import Driver, DriverError, Found, Handle
+from manycl.drivers.native import cores
 from manycl.drivers.opencl.driver import OpenCLDriver
 from manycl.drivers.opencl.icd import INSTALL, intel_library, pip_pocl, prepare
 from manycl.drivers.opencl.processor import introduce
@@ -29,17 +32,22 @@ _PROBE = 4096  # bytes, and the alignment every driver accepts
 
 
 class OpenCLHandle:
-    """A device or sub-device.
+    """A device or sub-device; ``resources``: as of :class:`manycl.drivers.driver.Handle`.
 
     Give ``cl`` to every CommandQueue: PoCL's ``Context([sub]).devices`` holds the parent.
     """
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, resources: Callable[[], frozenset[str]]) -> None:
         self.cl = device
+        self._resources = resources
 
     @property
     def compute_units(self) -> int:
         return int(self.cl.max_compute_units)
+
+    @property
+    def resources(self) -> frozenset[str]:
+        return self._resources()
 
     def shares_host_memory(self) -> bool:
         return shares_host_memory(self.cl)
@@ -55,9 +63,17 @@ class OpenCLHandle:
         else:
             how, count = [kinds.BY_COUNTS, *division, kinds.BY_COUNTS_LIST_END], len(division)
         try:
-            return [OpenCLHandle(part) for part in self.cl.create_sub_devices(how)[:count]]
+            parts = self.cl.create_sub_devices(how)[:count]
         except cl.Error as error:
             raise DriverError(str(error)) from None
+        if not self.cl.type & cl.device_type.CPU:
+            return [OpenCLHandle(part, self._resources) for part in parts]  # nobody knows what they have in common
+        units = [int(part.max_compute_units) for part in parts]
+        starts, of = [sum(units[:n]) for n in range(len(units))], self.compute_units
+        return [
+            OpenCLHandle(part, partial(_cores, start, start + n, of))
+            for part, start, n in zip(parts, starts, units, strict=True)
+        ]
 
     def open(self, device: Device) -> Driver:
         return OpenCLDriver(self.cl, device)
@@ -79,6 +95,7 @@ def _usable(notes: list[str]) -> Iterator[Found]:
     except cl.Error:
         return  # the loader's way to say that there is none
     known: set[tuple[str, str]] = set()
+    numbers: Counter[str] = Counter()
     for platform in platforms:
         try:
             identity = (platform.name, platform.version)
@@ -90,7 +107,7 @@ def _usable(notes: list[str]) -> Iterator[Found]:
             continue  # no devices (DEVICE_NOT_FOUND), or a driver without its hardware
         for device in devices:
             try:
-                described = _describe(device, platform)
+                described = _describe(device, platform, numbers)
             except cl.Error as error:
                 notes.append(f"a device of {identity[0]} does not answer and is left out: {error}")
                 continue
@@ -104,7 +121,8 @@ def _usable(notes: list[str]) -> Iterator[Found]:
             yield described
 
 
-def _describe(device: Any, platform: Any) -> Found:
+def _describe(device: Any, platform: Any, numbers: Counter[str]) -> Found:
+    """``numbers``: how many devices of each name came before."""
     text = f"{device.name} {platform.name}".lower()
     simulator = any(s in text for s in _SIMULATORS)
     if simulator or device.type & cl.device_type.CPU:
@@ -137,7 +155,25 @@ def _describe(device: Any, platform: Any) -> Found:
         launch_overhead=5e-6 if kind == "cpu" else 10e-6,
         simulator=simulator,
     )
-    return Found(value, OpenCLHandle(device), _rank(value), device.vendor_id, _place(device))
+    place = _place(device)
+    name = f"{value.platform} {value.model}"
+    if kind == "cpu":
+        resources = partial(_cores, 0, units, units)
+    elif place:
+        resources = partial(_words, "pci {:04x}:{:02x}:{:02x}".format(*place))
+    else:
+        resources = partial(_words, f"{name} {numbers[name]}")
+    numbers[name] += 1
+    return Found(value, OpenCLHandle(device, resources), _rank(value), device.vendor_id, place)
+
+
+def _words(*words: str) -> frozenset[str]:
+    return frozenset(words)
+
+
+def _cores(first: int, end: int, count: int) -> frozenset[str]:
+    """Of a processor, or a part of one: these of so many threads, which no OpenCL driver says where they run."""
+    return cores.resources((-1,) * (end - first), (first, end, count))
 
 
 def _is_intels_processor(device: Any) -> bool:

@@ -23,10 +23,11 @@ _replies = itertools.count(1)
 
 
 class ServedHandle:
-    """The device that ``selection`` means to the service's processes."""
+    """The device that ``selection`` means to the service's processes; ``resources``: as of
+    :class:`manycl.drivers.driver.Handle`."""
 
-    def __init__(self, selection: str, compute_units: int, shares: bool) -> None:
-        self._selection, self._units, self._shares = selection, compute_units, shares
+    def __init__(self, selection: str, compute_units: int, shares: bool, resources: frozenset[str]) -> None:
+        self._selection, self._units, self._shares, self.resources = selection, compute_units, shares, resources
 
     @property
     def compute_units(self) -> int:
@@ -58,9 +59,9 @@ def open_served(selection: str | Sequence[str] | None = None) -> tuple[Machine, 
     described, _ = _asked(lambda reply: m.AskMachine(reply, m.VERSION, text))
     in_use()
     chosen = []
-    for fields, what, shares in described:
+    for fields, what, shares, resources in described:
         device = Device(**fields)
-        chosen.append(OpenDevice(device, ServedHandle(what, device.compute_units, shares), what))
+        chosen.append(OpenDevice(device, ServedHandle(what, device.compute_units, shares, frozenset(resources)), what))
     return arranged(chosen)
 
 

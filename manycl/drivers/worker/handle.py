@@ -32,6 +32,10 @@ class WorkerHandle:
         return self._handle.compute_units
 
     @property
+    def resources(self) -> frozenset[str]:
+        return self._handle.resources
+
+    @property
     def cl(self) -> Any:
         """PyOpenCL's device in this process, for what is only asked about it."""
         return self._handle.cl  # type: ignore[attr-defined]

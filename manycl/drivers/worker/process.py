@@ -305,7 +305,12 @@ def _machine(asked: m.AskMachine) -> m.Reply:
     try:
         items = [replace(item, own_process=False) for item in parse(asked.selection)]
         described = [
-            (asdict(one.device), one.selection, one.device.kind == "cpu" and one.handle.shares_host_memory())
+            (
+                asdict(one.device),
+                one.selection,
+                one.device.kind == "cpu" and one.handle.shares_host_memory(),
+                sorted(one.handle.resources),
+            )
             for one in choose(items)
         ]
     except ManyclError as error:

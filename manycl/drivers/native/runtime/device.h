@@ -117,6 +117,8 @@ struct worker {
     u32 floats;    /* how it rounds, and treats tiny numbers */
     u32 crowded;   /* how often it is still to sleep at once, as its core is in demand */
     u64 until;     /* a host thread in its place turns to other things then (0: it is not in its place) */
+    u64 paused;    /* ns that it has not run a block because the device was held */
+    u32 is_running; /* a block */
 };
 
 struct device {
@@ -135,6 +137,7 @@ struct device {
     int host; /* the core that commands are enqueued on, -1 while that thread sleeps: its worker does not stay in its way */
     _Alignas(128) u32 news; /* counts up when there is something to do */
     u32 ready;              /* commands: looked at without the lock */
+    u32 is_held;            /* no block begins */
     struct worker workers[];
 };
 

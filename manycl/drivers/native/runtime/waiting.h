@@ -39,6 +39,7 @@ static struct worker *replace_worker(struct device *device) {
    not call Python. With the lock. */
 static int has_work(struct device *device) {
     struct command *command = device->first ? device->first : device->open ? device->open->command : NULL;
+    if (load(&device->is_held)) return 0;
     if (!command || (command->shape && command->shape->reports)) return 0;
     u64 cost = command->shape && !command->cost ? peek(&command->shape->cost) : command->cost;
     return cost && cost / 1024 <= HOST_BLOCK;

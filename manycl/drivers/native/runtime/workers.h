@@ -49,12 +49,30 @@ static int framed(struct worker *worker, u64 nbytes) {
     return 1;
 }
 
+/* A worker is about to run a block, once nobody holds the device. Who holds it and then finds no worker running, or
+   finds one and looks again, knows that the device is free. A host thread, which has to hear of signals, does not wait
+   here: it takes up nothing while the device is held, and ends what it is at. */
+static void begin_block(struct worker *worker) {
+    struct device *device = worker->device;
+    for (;;) {
+        __atomic_store_n(&worker->is_running, 1, __ATOMIC_SEQ_CST);
+        if (!__atomic_load_n(&device->is_held, __ATOMIC_SEQ_CST) || worker->until) return;
+        store(&worker->is_running, 0);
+        u64 since = now();
+        while (load(&device->is_held)) futex_wait(&device->is_held, 1);
+        worker->paused += now() - since;
+    }
+}
+
 static void run(struct worker *worker, struct command *command, u64 first, u64 end) {
+    int failed = 1;
+    begin_block(worker);
     if (framed(worker, command->frame)) {
         command->entry(command->args, command->range, first, end, worker->frame);
-        if (!command->shape || !command->shape->reports || !*(u64 *)worker->frame) return;
+        failed = command->shape && command->shape->reports && *(u64 *)worker->frame;
     }
-    store(&command->failed, 1);
+    store(&worker->is_running, 0);
+    if (failed) store(&command->failed, 1);
 }
 
 static u64 cost_of(u64 ns, u64 groups) { return most_of((u64)((double)ns * 1024.0 / (double)groups), (u64)1); }
@@ -73,13 +91,15 @@ static void ended(struct command *command, u64 end) {
 
 /* Run a command that is expected to take little time; the groups that are left, should it take longer. */
 static u64 run_alone(struct worker *worker, struct command *command) {
-    u64 groups = command->groups, done = 0, t = command->start;
+    u64 groups = command->groups, done = 0, t = command->start, paused = worker->paused;
     while (done < groups && (t - command->start < LITTLE || done + 1 == groups)) {
         u64 left = groups - done, count = groups == 1 ? 1 : done ? left / 3 + 1 : groups / 16 + 1;
         count = least_of(count, left);
         run(worker, command, done, done + count);
         done += count;
         t = now();
+        command->start += worker->paused - paused; /* it took the rest */
+        paused = worker->paused;
     }
     if (done == groups) {
         learn(command, t - command->start);
@@ -143,16 +163,16 @@ static u64 run_block(struct worker *worker, struct slot *slot, struct share *sha
 static struct command *take_part(struct worker *worker, struct slot *slot, u32 is_opener, u32 *drained) {
     struct device *device = worker->device;
     struct command *command = slot->command;
-    u64 start = now(), done = is_opener ? run_block(worker, slot, &slot->shares[0]) : 0;
+    u64 start = now() - worker->paused, done = is_opener ? run_block(worker, slot, &slot->shares[0]) : 0;
     *drained = 0;
     for (u32 i = 0; i < device->count && !*drained;) { /* shares only shrink: one that was empty need not be asked again */
-        if (done && (peek(&device->ready) || (worker->until && now() > worker->until))) break;
+        if (done && (peek(&device->ready) || (worker->until && (now() > worker->until || peek(&device->is_held))))) break;
         u64 count = run_block(worker, slot, &slot->shares[(worker->index + i) % device->count]);
         if (!count) *drained = ++i == device->count;
         done += count;
     }
     if (!done) return NULL;
-    u64 busy = add(&slot->busy, now() - start);
+    u64 busy = add(&slot->busy, now() - worker->paused - start);
     if (add(&slot->left, -done)) return NULL;
     *drained = 1;
     learn(command, busy);

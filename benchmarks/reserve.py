@@ -1,0 +1,117 @@
+"""How soon a device is free once it is reserved, with another process that computes on it.
+
+free_ms: from the request until nothing of the other process runs on the device any more and the block of mc.reserve
+begins, which the requesting process measures; the most of the medians for launches of about 1, 20 and 200 ms (each of
+them, and the worst of all requests: free_1_ms, …, worst_ms). Requests come at random times. The other process has the
+processor, and nothing else (--devices); its results are compared. alone_us: to reserve a device that nobody uses, and
+give it back. listening_us: what the first session of a process spends on reservations: its socket, its thread, and a
+look at what is reserved.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+import common
+
+from manycl.front.reserve import reserve
+
+LENGTHS = (1, 20, 200)  # ms
+COMPUTE = """
+import sys, time
+import numpy as np
+import manycl as mc
+program = mc.Program('''__kernel void busy(__global uint *x, uint n) {
+  uint v = get_global_id(0);
+  for (uint i = 0; i < n; i++) v = v * 1664525u + 1013904223u;
+  x[get_global_id(0)] += v | 1u;
+}''')
+with mc.Queue(sys.argv[1]) as queue:
+    wanted, n = float(sys.argv[2]) * 1e-3, 1 << 14
+    x = queue.zeros(n, np.uint32)
+    def seconds(steps):
+        begin = time.perf_counter()
+        program.busy(queue, (n,), (64,), x, np.uint32(steps))
+        queue.finish()
+        return time.perf_counter() - begin
+    steps, took = 100, 0.0
+    for _ in range(3):
+        took = seconds(steps)
+    while took < wanted / 2:
+        steps = int(steps * min(max(1.2, wanted / took), 8.0))
+        took = min(seconds(steps), seconds(steps))
+    steps = max(1, int(steps * wanted / took))
+    x.set(np.zeros(n, np.uint32))
+    v, a, c = np.arange(n, dtype=np.uint32), np.uint32(1664525), np.uint32(1013904223)
+    for _ in range(steps):
+        v = v * a + c
+    print("ready", flush=True)
+    launches, end = 0, time.monotonic() + float(sys.argv[3])
+    while time.monotonic() < end:
+        seconds(steps)
+        launches += 1
+    assert (x.get() == (v | np.uint32(1)) * np.uint32(launches)).all()
+print("right", flush=True)
+"""
+
+
+def times_of(devices: str, length: int, repeats: int) -> list[float]:
+    """Seconds until a device is free, launches taking about so many ms."""
+    lasts = repeats * (0.05 + 4e-3 * length) + 1.0
+    words = [sys.executable, "-W", "ignore", "-c", COMPUTE, devices, str(length), str(lasts)]
+    chance = random.Random(length)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        found = []
+        for _ in range(repeats):
+            time.sleep(0.01 + chance.random() * 2e-3 * length)
+            device = reserve(devices)
+            begin = time.perf_counter()
+            with device:
+                found.append(time.perf_counter() - begin)
+        assert other.stdout.readline() == "right\n", "the other process has computed something else"
+    return found
+
+
+def alone(devices: str) -> float:
+    device = reserve(devices)
+    begin = time.perf_counter()
+    with device:
+        pass
+    return time.perf_counter() - begin
+
+
+def listening() -> float:
+    """Seconds, in a process of its own."""
+    code = (
+        "import time; from manycl.run import availability, session; watch, spent = session.watch, []\n"
+        "def timed(s): begin = time.perf_counter(); watch(s); spent.append(time.perf_counter() - begin)\n"
+        "session.watch = timed; session.Session('cpu').close(); print(spent[0])"
+    )
+    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+
+def main() -> None:
+    made = common.parser(__doc__)
+    made.add_argument("--devices", default="cpu", help="what is reserved, and computed on (default: cpu)")
+    args = made.parse_args()
+    each = {length: times_of(args.devices, length, args.repeats) for length in LENGTHS}
+    medians: dict[str, Any] = {f"free_{length}_ms": 1e3 * statistics.median(found) for length, found in each.items()}
+    figures = {
+        "free_ms": max(medians.values()),
+        **medians,
+        "worst_ms": 1e3 * max(x for found in each.values() for x in found),
+        "alone_us": 1e6 * common.median(lambda: alone(args.devices), args.repeats),
+        "listening_us": 1e6 * common.median(listening, args.repeats),
+    }
+    common.report(args, figures)
+
+
+if __name__ == "__main__":
+    main()

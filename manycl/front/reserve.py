@@ -1,0 +1,108 @@
+"""Reserving devices from Python: a context manager."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from manycl import flags
+from manycl.drivers.choice import chosen_devices
+from manycl.errors import ManyclError
+from manycl.logs import logger
+from manycl.reservations.hold import Hold, Request
+from manycl.reservations.identity import for_children
+from manycl.reservations.records import Reservation
+
+log = logger(__name__)
+_LONGEST = 200  # characters of a command line
+
+
+class Reserved:
+    """Devices that no other process of this user uses from the beginning to the end of the ``with`` block
+    (:func:`reserve` makes it)."""
+
+    def __init__(self, wanted: Request, wait: bool, waiting: Callable[[Sequence[Reservation]], None]) -> None:
+        wanted.check()
+        self._wanted, self._wait, self._waiting = wanted, wait, waiting
+        self._hold: Hold | None = None
+
+    def __enter__(self) -> Reserved:
+        if self._hold is not None:
+            raise ManyclError("devices are reserved already", hint="another reserve(...) reserves them again")
+        hold = Hold(self._wanted)
+        hold.begin(self._waiting, self._wait)
+        self._hold = hold
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Give the devices back before the block ends."""
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            hold.end()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What processes have in their environment that are to use the devices, too."""
+        return {flags.RESERVATION: for_children()}
+
+    @property
+    def in_force(self) -> bool:
+        """Whether the devices are this process's now: inside the block, unless the time is over, or somebody with a
+        higher priority has reserved them."""
+        return self._hold is not None and self._hold.is_in_force
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the queues of all other processes have left the devices (as they have with ``wait=True``)."""
+        return self._hold is not None and self._hold.has_left()
+
+    def __repr__(self) -> str:
+        state = "not reserved" if self._hold is None else "in force" if self.in_force else "not in force"
+        return f"<manycl.reserve {self._wanted.device}, {state}>"
+
+
+def reserve(
+    devices: str | Sequence[str],
+    *,
+    seconds: float | None = None,
+    priority: int = 0,
+    wait: bool = True,
+) -> Reserved:
+    """Reserve devices (the syntax of ``--devices``) for this process, as a context manager::
+
+        with mc.reserve("gpu0", seconds=60):
+            ...
+
+    Inside, queues of this user's other processes do not use them, nor any device that computes on the same cores or
+    the same GPU. Who reserves first has them first, those with a higher ``priority`` before all others, also where
+    these have begun: then ``in_force`` is false until they have ended. The block begins when the devices are this
+    process's, and, with ``wait``, when nothing of the other queues runs there any more. After ``seconds`` (None: at the
+    end of the block) others may use them again, and the block goes on. Ctrl-C ends the waiting.
+
+    Raises DeviceError for devices that are not here, ManyclError where the user has no runtime folder.
+    """
+    return Reserved(wanted(devices, seconds, priority, _this_program()), wait, _log)
+
+
+def wanted(devices: str | Sequence[str], seconds: float | None, priority: int, command: str) -> Request:
+    """What is to be reserved. Raises as :func:`reserve`."""
+    words = devices if isinstance(devices, str) else ",".join(devices)
+    resources = frozenset[str]().union(*(chosen.handle.resources for chosen in chosen_devices(devices)))
+    made = Request(words, resources, seconds, priority, command[:_LONGEST])
+    made.check()
+    return made
+
+
+def _this_program() -> str:
+    return " ".join(sys.orig_argv) or "Python"
+
+
+def _log(others: Sequence[Reservation]) -> None:
+    for other in others:
+        log.info("waiting for process %d, which has reserved %s (%s)", other.pid, other.device, other.command)

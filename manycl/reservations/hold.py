@@ -1,0 +1,196 @@
+"""Reserving: ask, wait for one's turn, have others leave, and give back."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from manycl.errors import ManyclError
+from manycl.reservations.ear import Ear, listeners, tell
+from manycl.reservations.identity import closed_in_children, process, under
+from manycl.reservations.records import Reservation, Resources, in_force
+from manycl.reservations.register import ReservationFile, reservations
+from manycl.runtime_folder import runtime_folder
+
+LOOK_AGAIN = 0.05
+"""Seconds until who waits looks by itself: processes that are killed tell nobody."""
+MOST_SECONDS = 1e9
+MOST_PRIORITY = 1 << 31
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be reserved: ``device`` in the user's words, ``resources`` of the machine; ``command``: what for."""
+
+    device: str
+    resources: Resources
+    seconds: float | None = None
+    priority: int = 0
+    command: str = ""
+
+    def check(self) -> None:
+        """Raises ManyclError for what cannot be."""
+        if self.seconds is not None and not 0 < self.seconds <= MOST_SECONDS:
+            raise ManyclError(f"{self.device} cannot be reserved for {self.seconds:g} s", hint="a positive number")
+        if not -MOST_PRIORITY < self.priority < MOST_PRIORITY:
+            raise ManyclError(f"there is no priority {self.priority}", hint="whole numbers of 32 bits")
+
+
+class Hold:
+    """A reservation of this process. ``begin`` and ``end``, once each; whatever ends the process ends it."""
+
+    def __init__(self, wanted: Request) -> None:
+        wanted.check()
+        self._wanted = wanted
+        self._folder = runtime_folder()
+        self._entry: ReservationFile | None = None
+        self._leaving = _Leaving(str(self._folder))
+
+    @property
+    def name(self) -> str:
+        """Of its file, while it has one."""
+        return self._entry.reservation.name if self._entry is not None else ""
+
+    @property
+    def reservation(self) -> Reservation | None:
+        """As others see it; None where it is not."""
+        return self._entry.reservation if self._entry is not None else None
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether it is this one's turn; not while one of a higher priority wants the same."""
+        return self._is_among(in_force(reservations(str(self._folder))))
+
+    def begin(self, waiting: Callable[[Sequence[Reservation]], None] = lambda others: None, wait: bool = True) -> None:
+        """Until it is in force, and, if it is to ``wait``, until the queues of all processes have left the devices.
+        ``waiting`` is told, each time that they change, of the reservations that it waits for."""
+        try:
+            with _Hearing(self._folder) as hearing:
+                entry = self._entry = self._enter()
+                self._wait_for_turn(hearing, waiting)
+            entry.hold()
+            self._leaving.begin()
+            while wait and not self._leaving.is_over(LOOK_AGAIN):
+                pass
+        except BaseException:
+            self.end()
+            raise
+
+    def has_left(self, seconds: float = 0.0) -> bool:
+        """Whether the queues of all processes have left the devices; waits so long for it, at most about."""
+        return self._leaving.is_over(seconds)
+
+    def end(self) -> None:
+        """Others may use the devices again, and are told so."""
+        entry, self._entry = self._entry, None
+        self._leaving.close()
+        if entry is not None:
+            entry.remove()
+            tell_all(str(self._folder))
+
+    def _enter(self) -> ReservationFile:
+        w = self._wanted
+        asked = Reservation(
+            name="",
+            process=process(),
+            pid=os.getpid(),
+            device=w.device,
+            resources=w.resources,
+            priority=w.priority,
+            ticket=0,
+            command=w.command,
+            under=under(),
+            seconds=w.seconds,
+        )
+        return ReservationFile(self._folder, asked)
+
+    def _wait_for_turn(self, hearing: _Hearing, waiting: Callable[[Sequence[Reservation]], None]) -> None:
+        told: list[str] = []
+        while True:
+            there = reservations(str(self._folder))
+            holding = in_force(there)
+            if self._is_among(holding):
+                return
+            others = [r for r in holding if r.name != self.name and r.resources & self._wanted.resources]
+            if [r.name for r in others] != told:
+                told = [r.name for r in others]
+                waiting(others)
+            hearing.wait(LOOK_AGAIN)
+
+    def _is_among(self, holding: Sequence[Reservation]) -> bool:
+        return any(r.name == self.name for r in holding)
+
+
+def tell_all(folder: str) -> None:
+    """Who listens is to look. (Who is too busy to hear it will look in any case.)"""
+    tell(folder, listeners(folder))
+
+
+class _Hearing:
+    """What a process that waits hears."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._ear = Ear(folder)
+
+    def __enter__(self) -> _Hearing:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ear.close()
+
+    def wait(self, seconds: float) -> None:
+        """Until something was sent, for so long at most."""
+        poll = select.poll()
+        poll.register(self._ear, select.POLLIN)
+        poll.poll(seconds * 1e3)
+        for handle in self._ear.heard() or ():
+            os.close(handle)
+
+
+class _Leaving:
+    """Who listens leaves the devices: each has an end of a pipe, until it has left, or is gone."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._read = self._write = -1
+        self._untold: list[str] = []
+
+    def begin(self) -> None:
+        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        closed_in_children.add(self)
+        self._untold = listeners(self._folder)
+        self._tell()
+
+    def is_over(self, seconds: float) -> bool:
+        """Whether all have left; waits so long for it, at most."""
+        if self._read < 0:
+            return True
+        end = time.monotonic() + seconds
+        while True:
+            left = end - time.monotonic()
+            poll = select.poll()
+            poll.register(self._read, 0)  # only that the other end is closed
+            step = min(max(left, 0.0), LOOK_AGAIN) if self._untold else max(left, 0.0)
+            if poll.poll(step * 1e3) and not self._untold:
+                self.close()
+                return True
+            self._tell()
+            if left <= 0:
+                return False
+
+    def close(self) -> None:
+        read, write, self._read, self._write = self._read, self._write, -1, -1
+        closed_in_children.discard(self)
+        for handle in (read, write):
+            if handle >= 0:
+                os.close(handle)
+
+    def _tell(self) -> None:
+        if self._untold:
+            self._untold = tell(self._folder, self._untold, (self._write,))
+        if not self._untold and self._write >= 0:
+            os.close(self._write)
+            self._write = -1

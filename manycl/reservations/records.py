@@ -1,0 +1,121 @@
+"""Reservations as values, and which of them are in force.
+
+There is nobody who grants them: each process reads all of them and comes to the same conclusion. They have an order,
+higher priorities first, and among these whoever asked first; a reservation is in force when no other one before it
+wants any of the same resources. One that waits keeps those behind it waiting, so nobody is passed for ever.
+
+Processes that are started by one that reserves may belong to it (``under``), so that they use what it has: what such a
+family reserves twice does not make it wait for itself.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Resources = frozenset[str]
+"""Parts of a machine by names that are the same in all processes: cores, places on the PCI bus, …"""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """``name``: of its file. ``process``: a word for the process that asked, unlike that of any other one (process
+    numbers come again); ``under``: those that it belongs to; ``pid``: its number, for people. ``device``: what it asked
+    for, in its own words; ``ticket``: when it asked, by the machine's clock, unlike that of any other one.
+    ``seconds``: for how long (None: until it ends); ``since``, ``until``: from when to when, by ``time.time`` and
+    ``time.monotonic`` (None: it waits; until it ends)."""
+
+    name: str
+    process: str
+    pid: int
+    device: str
+    resources: Resources
+    priority: int
+    ticket: int
+    command: str = ""
+    under: tuple[str, ...] = ()
+    seconds: float | None = None
+    since: float | None = None
+    until: float | None = None
+
+    def is_family(self, other: Reservation) -> bool:
+        """Whether neither waits for the other one."""
+        return self.process == other.process or self.process in other.under or other.process in self.under
+
+    def format(self) -> bytes:
+        """As in its file."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps(fields | {"resources": sorted(self.resources)}).encode()
+
+
+def parse(name: str, data: bytes) -> Reservation | None:
+    """What a file of that name says; None for what no reservation says."""
+    try:
+        found: dict[str, Any] = json.loads(data)
+        made = Reservation(
+            name=name,
+            process=str(found["process"]),
+            pid=int(found["pid"]),
+            device=str(found["device"]),
+            resources=frozenset(map(str, found["resources"])),
+            priority=int(found["priority"]),
+            ticket=int(found["ticket"]),
+            command=str(found["command"]),
+            under=tuple(map(str, found["under"])),
+            seconds=_number(found["seconds"]),
+            since=_number(found["since"]),
+            until=_number(found["until"]),
+        )
+    except (ValueError, TypeError, KeyError):
+        return None
+    return made
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def in_order(all_of_them: Iterable[Reservation]) -> list[Reservation]:
+    """Who comes first."""
+    return sorted(all_of_them, key=lambda r: (-r.priority, r.ticket, r.name))
+
+
+def unexpired(all_of_them: Iterable[Reservation], now: float | None = None) -> list[Reservation]:
+    """Less those whose time is over, by ``time.monotonic``."""
+    now = time.monotonic() if now is None else now
+    return [r for r in all_of_them if r.until is None or now < r.until]
+
+
+def in_force(all_of_them: Iterable[Reservation]) -> list[Reservation]:
+    """Those that hold what they asked for, first ones first (none of those that are given has expired)."""
+    found: list[Reservation] = []
+    before: list[Reservation] = []
+    for r in in_order(all_of_them):
+        if not any(_keeps_waiting(e, r, found) for e in before):
+            found.append(r)
+        before.append(r)
+    return found
+
+
+def _keeps_waiting(first: Reservation, second: Reservation, holding: Sequence[Reservation]) -> bool:
+    """Whether the second waits for the first: they want the same, and the second's family does not hold it against the
+    first."""
+    shared = first.resources & second.resources
+    if not shared or first.is_family(second):
+        return False
+    for own in holding:
+        if own.is_family(second) and not own.is_family(first):
+            shared -= own.resources
+    return bool(shared)
+
+
+def held_by_others(all_of_them: Iterable[Reservation], process: str, under: Collection[str]) -> Resources:
+    """What a process that belongs to others (``under``) is not to use."""
+    taken: Resources = frozenset()
+    for r in in_force(all_of_them):
+        if r.process != process and r.process not in under:
+            taken |= r.resources
+    return taken
