@@ -27,6 +27,7 @@ from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, HostTas
 from manycl.interrupts import Uninterrupted
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
+from manycl.run.device_events import DeviceComes, DeviceEvents, DeviceLeaves, How
 from manycl.run.learners import Learners
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
@@ -125,6 +126,28 @@ class Queue(RunningQueue):
     def admit(self, name: str) -> None:
         """Use a device again that was left out. Raises DeviceError if it still does not work."""
         self.session.admit(name)
+
+    @property
+    def device_events(self) -> DeviceEvents:
+        """The session's inbox: what is said of devices that leave and come, by any thread."""
+        return self.session.device_events
+
+    @property
+    def away(self) -> Mapping[str, DeviceLeaves]:
+        """The devices that have left, and how."""
+        return self.session.device_events.away
+
+    def leave(self, device: str, how: How = "drain", *, returns: bool = False) -> None:
+        """Nothing more is given to a device (its name, or that of what it is a part of) until it comes: others have
+        their turn. What it has been given ends there; what only its memory holds is brought to the host. Returns at
+        once, from any thread: ``device_events.wait_until_free(device)`` waits until it has nothing to do any more.
+        ``returns``: somebody will call ``come``, so that what has no other device waits for that; else it is refused
+        (DeviceError). Raises DeviceError for a device that there is not."""
+        self.session.device_events.put(DeviceLeaves(device, how, returns))
+
+    def come(self, device: str) -> None:
+        """A device that has left may be used again. Raises DeviceError for one that there is not."""
+        self.session.device_events.put(DeviceComes(device))
 
     # arrays
 

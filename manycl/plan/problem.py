@@ -62,6 +62,9 @@ class Problem:
     (``run/foresee.py``), which takes milliseconds; None where it is not worth that.
 
     ``looks``: what a session has found out of how launches may be split; None: nothing.
+
+    ``away``: devices that have left and are not to be used; their memories still have what they had. Where that is all
+    of them, it is none.
     """
 
     graph: Graph
@@ -80,6 +83,7 @@ class Problem:
     rival: bool = False
     foresee: Callable[[Plan], Plan] | None = None
     looks: Looks | None = None
+    away: frozenset[DeviceIndex] = frozenset()
 
     def initial(self, key: BufferKey) -> tuple[Part, ...]:
         """Where the contents of a buffer are at the start, part by part (none: they are undefined)."""
@@ -183,7 +187,7 @@ class Problem:
 
     @cached_property
     def _devices(self) -> tuple[DeviceIndex, ...]:
-        return tuple(self.machine.indices)
+        return tuple(d for d in self.machine.indices if d not in self.away) or tuple(self.machine.indices)
 
     @cached_property
     def _sizes(self) -> dict[BufferKey, int]:
@@ -338,7 +342,7 @@ class Problem:
         return ", ".join(said) or "there are no devices"
 
     def preferred(self, node: int) -> tuple[DeviceIndex, ...]:
-        """Indices of the devices that the node prefers where some device matches, else all.
+        """Indices of the devices that the node prefers where some device matches, else all that are not away.
 
         A host task has none (it runs on the host).
         """
@@ -346,7 +350,8 @@ class Problem:
         if isinstance(task, HostTask):
             return ()
         if task.device:
-            chosen = tuple(i for i, d in self.machine.numbered() if matches(d, task.device))
+            devices = self.machine.devices
+            chosen = tuple(i for i in self._devices if matches(devices[i], task.device))
             if chosen:
                 return chosen
         return self._devices

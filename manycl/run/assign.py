@@ -86,7 +86,9 @@ class Ask:
         devices = problem.machine.indices
         self._places = [max(1, policy.resident(d)) for d in devices]
         self.queues = tuple(max(1, policy.queues(d)) for d in devices)
-        self._slots: list[list[int]] = [list(range(p)) for p in self._places]
+        self._slots: list[list[int]] = [
+            [] if d in problem.away else list(range(p)) for d, p in zip(devices, self._places, strict=True)
+        ]
         self._running: dict[int, _Running] = {}
         self._frontier: list[Component] = []
         try:

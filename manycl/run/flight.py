@@ -71,6 +71,8 @@ class Flight(Aboard):
         self._is_light = False
         self.lock = threading.RLock()
         self.is_open = True
+        self._names = (session.machine.devices[device].name,)
+        session.device_events.use(self._names)
         self.is_giving = False
         self.is_known = True
         self.is_patient = is_patient
@@ -344,6 +346,7 @@ class Flight(Aboard):
                     self._tell_forms()
                 finally:
                     self.arrays, self.forms, self.bound = {}, [], []
+                    self._session.device_events.done_with(self._names)
         return self._over
 
     def _tell_forms(self) -> None:

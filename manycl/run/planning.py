@@ -28,6 +28,7 @@ from manycl.plan.policy import (
     is_static,
     learns,
 )
+from manycl.plan.present import on_present
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.coherence import Directory
@@ -57,7 +58,7 @@ def planned(problem: Problem, policy: Policy) -> Plan | None:
     if not is_static(policy):
         return None
     try:
-        plan = policy.plan(problem)
+        plan = on_present(problem, policy.plan(problem))  # it may know nothing of devices that leave
     except ManyclError:
         raise  # the problem has no plan, and says why
     except Exception as error:

@@ -57,7 +57,7 @@ class PreparedGraph:
 
     def _begin(self) -> None:
         """Nothing is known of how the graph runs on the devices that there are."""
-        self._devices = tuple(d.name for d in self.session.machine.devices)
+        self._devices = self.session.present
         self._trials = Trials(self._given, thoughts=SECOND_THOUGHTS if self.session.machine.memories > 1 else ())
         self._learned = self._given  # what the learner has planned
         self._scripts: list[Script] = []
@@ -70,8 +70,8 @@ class PreparedGraph:
 
     def run(self) -> Result:
         """Run on the buffers' present contents; raises what a run raises."""
-        if self._devices != tuple(d.name for d in self.session.machine.devices):
-            self._begin()  # one was left out, or is there again
+        if self._devices != self.session.present:
+            self._begin()  # one was left out or has left, or is there again
         if self._learner is not None:
             return self._learning(self._learner)
         plan = self._trials.plan

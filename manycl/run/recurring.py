@@ -122,8 +122,13 @@ class Recurring:
     def expect(self) -> DeviceIndex | None:
         """The device that is given what comes next as it is enqueued; None where that is planned when a result is asked
         for."""
+        away = self._session.away
         if self.is_alone:
-            return ONLY
+            return None if ONLY in away else ONLY
+        found = self._expect()
+        return None if found in away else found
+
+    def _expect(self) -> DeviceIndex | None:
         self._forget_others()
         if self._foreseen is not None:
             (found,), self._foreseen = self._foreseen, None
@@ -135,6 +140,8 @@ class Recurring:
 
     def goes_on(self, device: DeviceIndex) -> bool:
         """Whether a device that was given what came last is given what comes next as well."""
+        if device in self._session.away:
+            return False
         if self.is_alone:
             return True
         found = self.expect()
@@ -232,7 +239,7 @@ class Recurring:
         alone = queue_counts(machine, queues or {}) == (1,)
         # with one device that computes in the host's memory, nothing is decided by the scalars
         scalars = () if alone and machine.memories == 1 else deciding_scalars(batch)
-        key = (policy, *settings, places, found.structure, scalars)
+        key = (policy, *settings, places, found.structure, scalars, self._session.away)
         known = self._known.get(key)
         if known is None:
             return self._keep(key, _Known(len(batch.nodes), found, () if alone else THOUGHTS))

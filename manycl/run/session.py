@@ -21,7 +21,7 @@ from manycl.graph.graph import BufferKey, Graph
 from manycl.graph.host_version import is_calling
 from manycl.interrupts import Uninterrupted, interruptible
 from manycl.logs import logger
-from manycl.machine import Machine
+from manycl.machine import DeviceIndex, Machine
 from manycl.model.estimate import History, ModelEstimates
 from manycl.model.history import identity, kernel_key
 from manycl.model.learning import learn
@@ -31,6 +31,7 @@ from manycl.model.store import Store
 from manycl.plan.looks import Looks
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, find
+from manycl.plan.present import on_present
 from manycl.plan.problem import HANDOVER, Problem, queue_counts
 from manycl.plan.splitting import Splits
 from manycl.run.admission import make_room
@@ -41,10 +42,12 @@ from manycl.run.backends.record import RunRecord
 from manycl.run.buffers import Buffers
 from manycl.run.building import Builder
 from manycl.run.coherence import Directory
+from manycl.run.device_events import DeviceEvents
 from manycl.run.engine import PLAIN, Setup, again, execute
 from manycl.run.foresee import foreseeing, parts_of
 from manycl.run.health import admit, examine
 from manycl.run.kept_steps import KEPT, KeptSteps
+from manycl.run.leaving import await_devices, leaving
 from manycl.run.looking import BackgroundAnalysis
 from manycl.run.observers import Observer, debugging
 from manycl.run.overwritten import unneeded
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from manycl.run.flight import Flight
     from manycl.run.unplanned import UnplannedRun
 
+NOBODY: frozenset[DeviceIndex] = frozenset()
 UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread
 
 Profile = bool | Literal["learning"] | None
@@ -114,6 +118,8 @@ class Session:
         self._opened = self._all  # less what is left out
         self.excluded: dict[str, str] = {}
         """Devices that have failed for good, by name, and why they are left out."""
+        self.device_events = DeviceEvents(d.name for d in self._all.devices)
+        """What is said of devices that leave and come."""
         self.store = Store() if (flags.learning() if remember is None else remember) else None
         self._measurements = self.store.measurements() if self.store is not None else {}
         self._links = ObservedLinks()
@@ -134,6 +140,7 @@ class Session:
         self._looks = Looks()
         self.looking = BackgroundAnalysis(self._looks)
         self._builder = Builder(self.backend.programs)
+        self._used: list[str] = []  # the devices of the run
         self.lock = threading.RLock()
         self.changes = 0
         """How often the devices that are there have become others."""
@@ -142,6 +149,7 @@ class Session:
         self.flight: Flight | None = None
         """What a queue has given the devices without a plan, as long as nobody has waited for it."""
         _open.add(self)
+        self.device_events.listen(leaving(self))
         # whoever drops a session without closing it has its threads back
         for release in (self.backend.release, self.looking.close):
             weakref.finalize(self, release).atexit = False
@@ -247,12 +255,11 @@ class Session:
             self.land()
             self.buffers.collect()
             self.use_clocks(learning)
-            if not self.machine.devices:
-                reasons = "; ".join(f"{name}: {reason}" for name, reason in self.excluded.items())
-                raise DeviceError(f"no device is left that works ({reasons})", hint="Queue.admit tries one again")
+            await_devices(self)
             chosen: Any = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
             if isinstance(chosen, Plan):
                 problem, name = replace(self.problem_of(graph, (), {}), repeated=repeated), chosen.policy
+                chosen = on_present(problem, chosen)
             else:
                 problem = replace(self.problem(graph, queues, options), repeated=repeated, rival=rival)
                 if repeated and self.machine.memories > 1:
@@ -264,6 +271,7 @@ class Session:
                 chosen = with_ranges(problem, chosen, name)
             for key in graph.buffers:
                 self.directory.check(key)
+            self._used = []
             try:
                 result = execute(
                     problem,
@@ -278,6 +286,7 @@ class Session:
                 examine(self)
                 raise
             finally:
+                self.device_events.done_with(self._used)
                 self.backend.memory.tidy()
             self.learn_from(result)
             log.info("planned and ran: %r", result)
@@ -350,20 +359,37 @@ class Session:
             self.use_clocks(learning)
             if script.plan.devices != tuple([d.name for d in self.machine.devices]):
                 return None
+            if any(script.queues[d] for d in self.away):
+                return None
             for key in script.problem.graph.buffers:
                 self.directory.check(key)
+            self._used = []
+            self._use(script.queues)
             try:
                 result = play()
             except ManyclError:
                 examine(self)
                 raise
             finally:
+                self.device_events.done_with(self._used)
                 self.backend.memory.tidy()
             if result is not None:
                 last.memory, last.seconds = self.backend.memory.version, result.seconds
                 self.learn_from(result)
                 log.debug("ran as before: %r", result)
             return result
+
+    @property
+    def away(self) -> frozenset[DeviceIndex]:
+        """The devices that have left and are not to be used."""
+        left = self.device_events.away
+        return frozenset(i for i, d in self.machine.numbered() if d.name in left) if left else NOBODY
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """The names of the devices that may be used."""
+        left = self.device_events.away
+        return tuple([d.name for d in self.machine.devices if d.name not in left])
 
     def time_all(self) -> None:
         """All commands are timed by the devices' clocks from the next run on, as with ``profile=True``."""
@@ -403,6 +429,7 @@ class Session:
             looks=self._looks,
             parts=parts_of(self.directory, graph),
             spills=True,
+            away=self.away,
         )
 
     def _without_unneeded(self, problem: Problem) -> Problem:
@@ -435,6 +462,13 @@ class Session:
         make_room(self, lowered, playback)
         with interruptible:
             self._builder.build(lowered, playback.queues)
+        self._use(playback.queues)
+
+    def _use(self, queues: Sequence[int]) -> None:
+        """A run has so many queues of each device."""
+        self.device_events.done_with(self._used)
+        self._used = [d.name for d, count in zip(self.machine.devices, queues, strict=True) if count]
+        self.device_events.use(self._used)
 
     def forget(self) -> None:
         """Plan from now on as if no kernel had been measured, in this session or before; the store keeps what it has.

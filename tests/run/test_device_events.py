@@ -1,0 +1,231 @@
+"""What is said of devices that leave and come, and what launches between such events do."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import manycl as mc
+from manycl.errors import DeviceError
+from manycl.plan import policies
+from manycl.run.device_events import DeviceComes, DeviceEvent, DeviceEvents, DeviceLeaves
+
+N = 1 << 12
+PROGRAM = mc.Program(
+    "__kernel void inc(__global int *x) { x[get_global_id(0)] += 1; }\n"
+    "__kernel void add(__global const int *a, __global int *b) { b[get_global_id(0)] += a[get_global_id(0)]; }"
+)
+DEVICES = ("cpu0.0", "cpu0.1", "cpu0.10", "gpu0")
+SAID = st.sampled_from((*DEVICES, "cpu0"))
+EVENTS = st.one_of(
+    st.builds(DeviceLeaves, SAID, st.sampled_from(("drain", "now", "lost")), st.booleans()),
+    st.builds(DeviceComes, SAID),
+)
+
+
+# the inbox
+
+
+@given(st.lists(EVENTS, max_size=20))
+def test_who_is_away_is_what_was_said_last(said: list[DeviceEvent]) -> None:
+    events = DeviceEvents(DEVICES)
+    latest: dict[str, DeviceEvent] = {}
+    for event in said:
+        news = events.put(event)
+        mine = [name for name in DEVICES if name == event.device or (event.device == "cpu0" and name != "gpu0")]
+        assert set(news) <= set(mine)
+        for name in mine:
+            was_here = not isinstance(latest.get(name), DeviceLeaves)
+            if was_here == isinstance(event, DeviceLeaves):
+                assert name in news, "a change is news"
+            latest[name] = event
+    assert events.away.keys() == {n for n, event in latest.items() if isinstance(event, DeviceLeaves)}
+    assert all(event.device == name for name, event in events.away.items())
+    # who hears of news alone knows the same
+    heard: set[str] = set()
+    for event in events.since(0):
+        (heard.add if isinstance(event, DeviceLeaves) else heard.discard)(event.device)
+    assert heard == events.away.keys()
+
+
+def test_events_of_unknown_devices_and_kinds_are_refused() -> None:
+    events = DeviceEvents(DEVICES)
+    for wrong in (DeviceComes("gpu1"), DeviceLeaves("cpu"), DeviceLeaves("gpu")):
+        with pytest.raises(DeviceError, match="there is no device"):
+            events.put(wrong)
+    with pytest.raises(DeviceError, match="drain, now, lost"):
+        DeviceLeaves("gpu0", "soon")  # type: ignore[arg-type]
+    assert not events.count
+
+
+def test_waiting_for_news_and_for_free_devices() -> None:
+    events = DeviceEvents(DEVICES)
+    assert not events.wait_for_news(0, 0.0)
+    events.use(["cpu0.1", "gpu0"])
+    events.use(["gpu0"])
+    assert events.wait_until_free("cpu0.0", 0.0)
+    assert not events.wait_until_free("cpu0", 0.0)
+    done = threading.Timer(0.05, lambda: events.done_with(["cpu0.1", "gpu0"]))
+    done.start()
+    assert events.wait_until_free("cpu0", 60.0)
+    assert not events.wait_until_free("gpu0", 0.0)
+    heard: list[int] = []
+    events.listen(lambda: heard.append(events.count))
+    said = threading.Timer(0.05, lambda: events.put(DeviceLeaves("gpu0")))
+    said.start()
+    assert events.wait_for_news(0, 60.0)
+    said.join()
+    assert heard == [1]
+    assert events.put(DeviceLeaves("gpu0", "now")) == ()
+    assert heard == [1], "that is no news"
+
+
+# launches
+
+
+@pytest.fixture(params=["opencl/3", "native/3"])
+def devices(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=["1", "0"], ids=["zero copy", "copies"])
+def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", request.param)
+    return str(request.param)
+
+
+class Sums:
+    """Two arrays on which the same is done again and again, and what they are to hold."""
+
+    def __init__(self, queue: mc.Queue) -> None:
+        self.queue = queue
+        self.arrays = [queue.zeros(N, np.int32) for _ in range(2)]
+        self.values = [0, 0]
+
+    def enqueue(self) -> None:
+        for array in self.arrays:
+            PROGRAM.inc(self.queue, (N,), (16,), array)
+        PROGRAM.add(self.queue, (N,), (16,), *self.arrays)
+
+    def reckon(self) -> None:
+        a, b = (v + 1 for v in self.values)
+        self.values = [a, b + a]
+
+    def check(self) -> None:
+        for array, value in zip(self.arrays, self.values, strict=True):
+            assert (array.get() == value).all()
+
+    def used(self) -> set[str]:
+        return {e.device for e in self.queue.trace.kernels()}
+
+
+POLICIES = [name for name in policies.NAMES if name != "optimal"]
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_is_launched_next_does_not_use_devices_that_have_left(policy: str, devices: str) -> None:
+    with mc.Queue(devices, policy=policy) as queue:
+        sums, there = Sums(queue), queue.devices
+        whole = there[0].partition(".")[0]
+        for gone in ((), there[:1], there[:2], (), there[1:], there[::2], ()):
+            queue.come(whole)
+            for name in gone:
+                queue.leave(name)
+            for _ in range(3):
+                sums.enqueue()
+                sums.reckon()
+                sums.check()
+                assert not sums.used() & {*gone}
+            assert queue.away.keys() == {*gone}
+
+
+@pytest.mark.usefixtures("memory")
+def test_prepared_graphs_and_given_plans_run_on_devices_that_are_there(devices: str) -> None:
+    with mc.Queue(devices, policy="mkmd") as queue:
+        sums, there = Sums(queue), queue.devices
+        with queue.prepare() as graph:
+            sums.enqueue()
+        for gone in ((), there[:1], (), there[1:], ()):
+            queue.come(there[0].partition(".")[0])
+            for name in gone:
+                queue.leave(name, "now")
+            for _ in range(6):
+                graph.run()
+                sums.reckon()
+                assert not sums.used() & {*gone}
+            sums.check()
+        plan = graph.run().plan
+        sums.reckon()
+        queue.leave(there[1])
+        with mc.Queue(session=queue.session, policy=plan) as other:
+            for array in sums.arrays:
+                array.use(other)
+            sums.queue = other
+            sums.enqueue()
+            sums.reckon()
+            sums.check()
+            assert there[1] not in sums.used()
+
+
+def test_who_has_no_device_waits_for_one_that_returns(devices: str) -> None:
+    with mc.Queue(devices.replace("/3", "")) as queue:
+        sums, (only,) = Sums(queue), queue.devices
+        sums.enqueue()
+        queue.leave(only, returns=True)
+        sums.enqueue()
+        comes = threading.Timer(0.1, lambda: queue.come(only))
+        comes.start()
+        sums.reckon()
+        sums.reckon()
+        sums.check()
+        comes.join()
+        queue.leave(only)
+        sums.enqueue()
+        with pytest.raises(DeviceError, match=f"all devices have left: {only}"):
+            queue.finish()
+        queue.come(only)
+        for array in sums.arrays:
+            array.fill(0)
+        sums.values = [0, 0]
+        sums.enqueue()
+        sums.reckon()
+        sums.check()
+
+
+def test_a_device_is_free_when_what_it_was_given_as_it_was_enqueued_has_ended(devices: str) -> None:
+    with mc.Queue(devices.replace("/3", "")) as queue:
+        sums, (only,) = Sums(queue), queue.devices
+        for _ in range(3):
+            sums.enqueue()
+            sums.reckon()
+        queue.leave(only)
+        assert queue.device_events.wait_until_free(only, 60.0)
+        assert queue.session.flight is None
+        sums.check()
+
+
+def test_contents_leave_the_memory_of_a_device_that_leaves(devices: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    with mc.Queue(devices, policy="mkmd") as queue:
+        sums = Sums(queue)
+        for _ in range(3):
+            sums.enqueue()
+            sums.reckon()
+            queue.finish()
+        memory = queue.session.backend.memory
+        held = [d for d in queue.session.machine.indices if memory.allocated(d)]
+        assert held, "copies are used"
+        name = queue.devices[held[0]]
+        queue.leave(name)
+        sums.enqueue()
+        sums.reckon()
+        sums.check()
+        for thread in threading.enumerate():
+            if thread.name == "manycl-leaving":
+                thread.join()
+        assert not memory.allocated(held[0])
