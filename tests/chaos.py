@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import NamedTuple
 
 from manycl.graph.graph import Beside, Graph, HostTask, Piece
@@ -87,6 +88,20 @@ class Faults:
     drains: bool = False
 
 
+class Interrupted(NamedTuple):
+    """What step ``node``, which may run twice, has left of ``base`` when it was interrupted."""
+
+    node: int
+    base: Value
+
+
+class Left(int):
+    """What step ``node`` has left where ``base`` was."""
+
+    node: int
+    base: Value
+
+
 class Together(NamedTuple):
     """What several ranges of launch ``node`` have left in a piece: ``base`` was there before."""
 
@@ -111,6 +126,9 @@ def seen_by(graph: Graph, node: int, held: Mapping[int, Value]) -> dict[int, Val
     what it was before all of them."""
     launch, shared = together(graph, node)
     seen = {k: held.get(k) for k in touched(graph, node)}
+    for key, value in seen.items():
+        if isinstance(value, Interrupted) and value.node == node:
+            seen[key] = value.base
     for key in shared & seen.keys():
         value = seen[key]
         if isinstance(value, Together) and value.node == launch:
@@ -122,7 +140,9 @@ def left_by(graph: Graph, node: int, key: int, inputs: Mapping[int, Value], befo
     """The value that a node leaves in a buffer, or in a piece that held ``before``."""
     launch, shared = together(graph, node)
     if key not in shared:
-        return hash((node, key, tuple(sorted(inputs.items()))))
+        left = Left(hash((node, key, tuple(sorted(inputs.items())))))
+        left.node, left.base = node, before
+        return left
     base, done = inputs.get(key), frozenset({(node, hash(tuple(sorted(inputs.items()))))})
     if isinstance(before, Together) and before.node == launch:
         done |= before.done
@@ -131,7 +151,8 @@ def left_by(graph: Graph, node: int, key: int, inputs: Mapping[int, Value], befo
 
 class ChaosBackend:
     """``values[m][key]`` is what memory m holds. ``fail`` lists nodes that fail when they would end. ``room[d]``: bytes
-    that all stores of device d may have together."""
+    that all stores of device d may have together. ``happening``: what is called from which step on, while somebody
+    waits."""
 
     def __init__(
         self,
@@ -140,6 +161,7 @@ class ChaosBackend:
         fail: Iterable[int] = (),
         room: Mapping[int, int] | None = None,
         faults: Faults | None = None,
+        happening: Iterable[tuple[int, Callable[[], object]]] = (),
     ) -> None:
         self.machine = machine
         self.faults = faults or Faults()
@@ -152,8 +174,13 @@ class ChaosBackend:
         self._random = random.Random(seed)
         self._fail = set(fail)
         self._step = 0
+        self._happening = sorted(happening, key=lambda h: h[0])
+        self._woken = False
+        self.undefined: Callable[[int, int], bool] = lambda node, key: False  # before the node
+        self.gone: set[int] = set()  # memories
+        self.repeatable: Callable[[int], bool] = lambda node: False
 
-    def begin(self, graph: Graph, queues: Sequence[int]) -> int:
+    def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
         self.settle()
         self._run += 1
         self._is_over = False
@@ -166,6 +193,7 @@ class ChaosBackend:
         self._failed: set[int] = set()  # commands
         self._enqueued: set[int] = set()
         self._ended: set[int] = set()
+        self._begun: set[int] = set()
         self._windows = graph.windows
         self._inside: dict[int, dict[int, Value]] = {}  # by window
         self._stores: dict[int, dict[int, int]] = {}  # by device: bytes by store
@@ -238,9 +266,34 @@ class ChaosBackend:
             return self._inside.setdefault(store, {})
         return self.values[self.machine.devices[device].memory]
 
+    def wake(self) -> None:
+        self._woken = True
+
+    def completed(self) -> Set[int]:
+        return self._ended - self._failed
+
+    def begun(self) -> Set[int]:
+        return self._begun
+
+    def lost(self, device: int) -> str:
+        dies = self.faults.dies.get(device)
+        if dies is None or self._step < dies:
+            return ""
+        memory = self.machine.devices[device].memory
+        others = (self.faults.dies.get(i, inf) for i, d in self.machine.numbered() if d.memory == memory)
+        if memory != HOST and self._step >= max(others):
+            self.values[memory].clear()
+            self.gone.add(memory)
+        return "it has died"
+
     def wait(self) -> list[Report]:
         while True:
             self._press()
+            if self._happening and self._step >= self._happening[0][0]:
+                self._happening.pop(0)[1]()
+            if self._woken:
+                self._woken = False
+                return []
             places = self._startable() + list(self._active)
             if self._older and self._random.random() < 0.2:
                 return [self._older.pop()]
@@ -268,7 +321,7 @@ class ChaosBackend:
         while places := self._startable() + list(self._active):
             self._press()
             self._advance(self._random.choice(places))
-        assert not any(self._lines.values()), "commands that can never start"
+        assert self._failed or not any(self._lines.values()), "commands that can never start"
         self._is_over = True
         return self.record
 
@@ -308,6 +361,7 @@ class ChaosBackend:
         active = self._active.pop(place, None)
         if active is None:
             command = self._lines[place].popleft()
+            self._begun.add(command.token)
             self._active[place] = _Active(command, self._read(command))
             return
         command = active.command
@@ -355,7 +409,14 @@ class ChaosBackend:
         if isinstance(command, (Run, HostCall)):
             held = self._memory_of(command)
             for node in nodes_of(command):
-                held.update(dict.fromkeys(self._graph.nodes[node].writes, rubbish))
+                for key in self._graph.nodes[node].writes:
+                    repeats = isinstance(command, Run) and self.repeatable(node)
+                    if not repeats:
+                        held[key] = rubbish
+                    elif key not in together(self._graph, node).pieces:  # of these it may write elements of its own
+                        before = held.get(key)
+                        is_second = isinstance(before, Interrupted) and before.node == node
+                        held[key] = before if is_second else Interrupted(node, before)
         elif isinstance(command, Copy):
             self._at(command.device, command.target)[command.buffer] = rubbish
         else:
@@ -376,11 +437,20 @@ class ChaosBackend:
     def _read(self, command: Queued) -> dict[int, Value]:
         if isinstance(command, (Run, HostCall)):
             held = self._memory_of(command)
-            return {node: seen_by(self._graph, node, held) for node in nodes_of(command)}
+            return {node: self._base(node, seen_by(self._graph, node, held)) for node in nodes_of(command)}
         if isinstance(command, Upload):
             return {command.buffer: self.values[command.source].get(command.buffer)}
         source = command.source if isinstance(command, Copy) else command.store
         return {command.buffer: self._at(command.device, source).get(command.buffer)}
+
+    def _base(self, node: int, seen: dict[int, Value]) -> dict[int, Value]:
+        """What a node finds that may run twice, and does."""
+        for key, value in seen.items():
+            if self.undefined(node, key):
+                seen[key] = None
+            elif isinstance(value, Left) and value.node == node and self.repeatable(node):
+                seen[key] = value.base
+        return seen
 
     def _write(self, command: Queued, seen: dict[int, Value]) -> None:
         if isinstance(command, (Run, HostCall)):

@@ -46,6 +46,12 @@ class Assigner(Protocol):
         """What may be enqueued when nodes have turned out to be complete. ``valid``: where buffers are, as masks of
         memories, as far as it is decided."""
 
+    def leave(self, device: DeviceIndex) -> None:
+        """A device is to be given nothing more that another one can run."""
+
+    def come(self, device: DeviceIndex, now: float) -> None:
+        """A device may be given something from now on."""
+
 
 @dataclass(slots=True)
 class _Running:
@@ -86,8 +92,9 @@ class Ask:
         devices = problem.machine.indices
         self._places = [max(1, policy.resident(d)) for d in devices]
         self.queues = tuple(max(1, policy.queues(d)) for d in devices)
+        self._away = set(problem.away) if len(problem.away) < len(devices) else set()
         self._slots: list[list[int]] = [
-            [] if d in problem.away else list(range(p)) for d, p in zip(devices, self._places, strict=True)
+            [] if d in self._away else list(range(p)) for d, p in zip(devices, self._places, strict=True)
         ]
         self._running: dict[int, _Running] = {}
         self._frontier: list[Component] = []
@@ -161,9 +168,26 @@ class Ask:
                 run.left -= 1
                 if run.left == 0:
                     del self._running[mine]
-                    self._slots[run.device].append(run.slot)
-                    self._slots[run.device].sort()
+                    if run.device not in self._away:
+                        self._slots[run.device].append(run.slot)
+                        self._slots[run.device].sort()
         return out + self._choose(now)
+
+    def leave(self, device: DeviceIndex) -> None:
+        away, graph, problem = self._away | {device}, self._problem.graph, self._problem
+        places = (
+            [set(problem.allowed(n)) for n in nodes if not isinstance(graph.nodes[n], HostTask)]
+            for nodes in self._members
+        )
+        if all(set.intersection(*found) - away for found in places if found):  # else what is left could not run
+            self._away.add(device)
+            self._slots[device] = []
+
+    def come(self, device: DeviceIndex, now: float) -> None:
+        if device in self._away:
+            self._away.discard(device)
+            busy = {run.slot for run in self._running.values() if run.device == device}
+            self._slots[device] = [slot for slot in range(self._places[device]) if slot not in busy]
 
     def _ready(self, index: int, out: list[Assigned]) -> None:
         """A component's outside predecessors are complete: onto the frontier (host functions start at once)."""
@@ -219,6 +243,8 @@ class Ask:
         out: list[Assigned] = []
         while self._frontier:
             choice = self._policy.select(tuple(self._frontier), self._states(now), now)
+            if choice is None and self._away and not self._running:
+                choice = self._anywhere()  # the policy waits for a device that has left
             if choice is None:
                 break
             out.extend(self._place(choice, now))
@@ -229,6 +255,10 @@ class Ask:
                 hint="select() must return a Choice when all devices are free",
             )
         return out
+
+    def _anywhere(self) -> Choice | None:
+        """The first component that finds room, and where."""
+        return next((Choice(c.index, d) for c in self._frontier for d in c.devices if self._slots[d]), None)
 
     def _place(self, choice: Choice, now: float) -> list[Assigned]:
         if not isinstance(choice, Choice):

@@ -8,7 +8,7 @@ reported back; host calls always are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -188,16 +188,20 @@ class Record(Protocol):
 class Backend(Protocol):
     machine: Machine
 
-    def begin(self, graph: Graph, queues: Sequence[int]) -> int:
+    def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
         """A run of ``graph`` starts; ``queues[d]`` kernel queues of device d will be used (0: the device is not). What
-        an interrupted run has left is waited for. Returns the run's number, which its reports carry."""
+        an interrupted run has left is waited for. ``goes_on``: it is what is left of the one before, which was stopped.
+        Returns the run's number, which its reports carry."""
 
     def perform(self, commands: Sequence[Command]) -> None:
         """Enqueue the commands, in order, and return without waiting for them."""
 
     def wait(self) -> list[Report]:
         """Block until something with ``notify`` has completed or failed; return all that has. There may be late
-        reports of an earlier run, which was interrupted."""
+        reports of an earlier run, which was interrupted; and nothing, when somebody has called ``wake``."""
+
+    def wake(self) -> None:
+        """Have ``wait`` return, now or when it is called next; by any thread."""
 
     def now(self) -> float:
         """Seconds since ``begin``."""
@@ -208,3 +212,12 @@ class Backend(Protocol):
     def abort(self) -> Record:
         """As ``finish``, after a failure: stop what can be stopped and never raise. Only Ctrl-C ends the waiting: then
         devices may still be busy, and the next run waits for them."""
+
+    def completed(self) -> Set[int]:
+        """The tokens of the commands that have ended well; after ``abort``."""
+
+    def begun(self) -> Set[int]:
+        """The tokens of the commands that may have begun; after ``abort``. (Those that have failed have.)"""
+
+    def lost(self, device: DeviceIndex) -> str:
+        """After a failure: why a device does not work any more; empty where it does."""

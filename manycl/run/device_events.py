@@ -18,7 +18,8 @@ from manycl.errors import DeviceError
 
 How = Literal["drain", "now", "lost"]
 """``drain``: what the device was given ends there. ``now``: the same, as kernels are never killed, but of transfers
-only those come that were begun. ``lost``: the device does not work any more; what it was given counts as not run."""
+only those come that were begun. ``lost``: the device does not work any more: what it was given fails, and is run again
+elsewhere (:mod:`manycl.run.rest`)."""
 
 
 @dataclass(frozen=True, slots=True)

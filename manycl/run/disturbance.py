@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from manycl.machine import DeviceIndex
@@ -41,7 +41,8 @@ class Disturbance:
     """``noise``: standard deviation of a kernel's or transfer's time, as a part of it (log-normal, the mean stays).
     ``slowdowns`` are of kernels; where several overlap they multiply. ``lost[d]``: when device d stops answering, in
     seconds. ``failing[n]``: node n fails, with this message. ``nodes[t]``: the node that the command t is, where it is
-    not node t: its noise is the node's, however the graph is run."""
+    not node t: its noise is the node's, however the graph is run. ``happening``: what is called at which second, in
+    their order, unless all is over by then."""
 
     noise: float = 0.0
     slowdowns: tuple[Slowdown, ...] = ()
@@ -49,6 +50,7 @@ class Disturbance:
     failing: Mapping[int, str] = field(default_factory=lambda: _NO_MESSAGES)
     seed: int = 0
     nodes: Mapping[int, int] = field(default_factory=lambda: _AS_THEY_ARE)
+    happening: tuple[tuple[float, Callable[[], object]], ...] = ()
 
     @property
     def faults(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap, deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from heapq import heappush
 
@@ -16,14 +16,21 @@ from manycl.run.coherence import Directory
 from manycl.run.compiler import emitting
 from manycl.run.emit import Emitter
 from manycl.run.emit_copies import Subject
-from manycl.run.playback import Playback, leave
+from manycl.run.playback import Changed, Playback, leave
 from manycl.run.script import Script
 
 
 class Dynamic(Playback):
     """A script that grows."""
 
-    def __init__(self, subject: Subject, assigner: Assigner, emitter: Emitter, directory: Directory) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        assigner: Assigner,
+        emitter: Emitter,
+        directory: Directory,
+        done: Set[int] = frozenset(),
+    ) -> None:
         self._assigner, self._emitter = assigner, emitter
         self._names = tuple(d.name for d in subject.problem.machine.devices)
         super().__init__(emitter.script(Plan((), "", self._names, 0.0)), directory)
@@ -32,10 +39,11 @@ class Dynamic(Playback):
         self._frees: dict[int, list[int]] = {}
         self._hears: dict[int, list[int]] = {}
         self._nodes: dict[Lane, deque[int]] = {}  # of queues, that are not complete
-        self._complete: set[int] = set()
-        self._is_heard: set[int] = set()
+        self._complete: set[int] = set(done)
+        self._is_heard: set[int] = set(done)
         self._moving: set[int] = set()  # transfers that will be reported
-        self._decided: set[int] = set()  # nodes of which it is decided who runs them
+        self._done = done
+        self._decided: set[int] = set(done)  # nodes of which it is decided who runs them
         self._valid = ChainMap(self._emitter.masks, directory.valid)
 
     @staticmethod
@@ -61,6 +69,16 @@ class Dynamic(Playback):
     def complete(self) -> int:
         return len(self._complete)
 
+    @property
+    def done(self) -> Set[int]:
+        return self._done
+
+    def is_free(self, device: DeviceIndex) -> bool:
+        moving = (self._emitter.command(token) for token in self._moving)
+        return not any(line for lane, line in self._nodes.items() if lane[0] == device) and all(
+            isinstance(c, (HostCall, Evict)) or c.device != device for c in moving
+        )
+
     def start(self, now: float) -> list[Command]:
         self._add(self._assigner.start(now))
         return self._released()
@@ -80,7 +98,7 @@ class Dynamic(Playback):
                     self._free(i)
             self._add(self._assigner.completed(ended, report.time, self._valid))
         if self.finished:
-            leave(self._emitter.leaves(), self._directory)
+            leave(self._emitter.leaves(), self.directory)
         return self._released()
 
     def _end(self, node: int | None) -> list[int]:
@@ -136,6 +154,16 @@ class Dynamic(Playback):
     def _emit(self, step: Assignment, assigned: Assigned, watched: bool) -> None:
         self._emitter.add(step, watched)
 
+    def react(self, events: Sequence[Changed], now: float) -> list[Command]:
+        for device, comes in events:
+            if comes:
+                self._assigner.come(device, now)
+            else:
+                self._assigner.leave(device)
+        self._is_disturbed = True
+        self._add(self._assigner.completed([], now, self._valid))
+        return self._released()
+
     def _free(self, index: int) -> None:
         self._waits[index] -= 1
         if not self._waits[index]:
@@ -154,7 +182,7 @@ class Dynamic(Playback):
         self.script = self.written()
         super().fail(failure)
         index = self.script.index
-        self._complete = {n for n in self._complete if index[n] < index[failure.token]}
+        self._complete = {n for n in self._complete if n in self._done or index[n] < index[failure.token]}
 
     def lose(self, reason: str) -> None:
         self.script = self.written()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from manycl.graph.graph import HostTask, Launch
-from manycl.plan.plan import Assignment
+from manycl.plan.plan import ON_HOST, Assignment
 from manycl.run.backend import Lane, Run
 from manycl.run.emit import Emitter
 from manycl.run.emit_copies import Subject
@@ -14,8 +14,11 @@ from manycl.run.emit_copies import Subject
 class PacketEmitter(Emitter):
     """What is made by one of some cells that run together is made by their command, which has the token of the last."""
 
-    def __init__(self, subject: Subject, queues: tuple[int, ...]) -> None:
+    def __init__(self, subject: Subject, queues: tuple[int, ...], done: Set[int] = frozenset()) -> None:
         super().__init__(subject, queues)
+        self._done = done
+        for step in done:  # it has run before, and is known to be complete
+            self._lane[step] = (ON_HOST, 0)
         self._by: dict[int, int] = {}  # the tokens of cells' commands
 
     def take(self, step: Assignment, cells: tuple[int, ...], task: Launch) -> None:
@@ -60,4 +63,6 @@ class PacketEmitter(Emitter):
         by = self._by
         if by:
             after, heard = [by.get(t, t) for t in after], {by.get(t, t) for t in heard}
+        if self._done:
+            heard = heard - self._done
         return super()._in_queue(index, lane, after, heard, given)

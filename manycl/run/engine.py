@@ -14,20 +14,25 @@ from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.run.awaited import Awaited
-from manycl.run.backend import Backend, Command, Failed
+from manycl.run.backend import Backend, Command, Failed, Record
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
 from manycl.run.dynamic import Dynamic
 from manycl.run.emit_copies import Subject
+from manycl.run.going_on import Stopped, going_on, left_of, named, note
+from manycl.run.joined_record import JoinedRecord, RecordedLeg
 from manycl.run.lower import lower
 from manycl.run.moving import Moving
 from manycl.run.observers import Observer
 from manycl.run.overwritten import Overwritten, brought_to_be_overwritten
 from manycl.run.planning import Lowering, careful, decided
 from manycl.run.playback import Playback
+from manycl.run.rest import Unrecoverable
+from manycl.run.restart import Repeatable
 from manycl.run.result import Result
 from manycl.run.script import Script
 from manycl.run.steps import Lowered
+from manycl.run.watch import Watch
 from manycl.trace import FailureEvent, Trace
 
 log = logger(__name__)
@@ -70,9 +75,10 @@ def execute(
     name: str = "",
     setup: Setup = PLAIN,
     observers: Sequence[Observer] = (),
+    watch: Watch | None = None,
 ) -> Result:
-    """Run a problem's graph to its end on a back end. ``name``: of the policy. Raises :class:`RunFailure` when a node
-    fails; whatever happens, nothing is left running."""
+    """Run a problem's graph to its end on a back end. ``name``: of the policy; ``watch``: who hears of devices that
+    leave and come. Raises :class:`RunFailure` when a node fails; whatever happens, nothing is left running."""
     policy = careful(policy)
     with interruptible:
         plan, lowered = decided(problem, policy, directory, setup.lower)
@@ -90,7 +96,7 @@ def execute(
         setup.prepare(lowered, playback)
         if not playback.script.fits(directory):  # something made way
             playback = _player(subject, policy, plan, directory)
-        return _play(playback, backend, name, observers)
+        return _play(subject, playback, backend, name, observers, watch)
     finally:
         lowered.close(directory)
 
@@ -103,12 +109,16 @@ def again(
     name: str = "",
     setup: Setup = PLAIN,
     observers: Sequence[Observer] = (),
+    watch: Watch | None = None,
 ) -> Result | None:
     """Play a script; None if buffers are not where it needs them. The rest: as ``execute``."""
 
     def play(playback: Playback) -> Result | None:
         setup.prepare(script.lowered, playback)
-        return _play(playback, backend, name, observers) if script.fits(directory) else None
+        if not script.fits(directory):
+            return None
+        subject = Subject(script.problem, script.lowered, directory.valid)
+        return _play(subject, playback, backend, name, observers, watch)
 
     return fitting(script, directory, play)
 
@@ -133,25 +143,74 @@ def _player(
     return Playback(compiled(subject, plan), directory)
 
 
-def _play(playback: Playback, backend: Backend, name: str, observers: Sequence[Observer]) -> Result:
-    problem, graph = playback.script.problem, playback.graph
-    run = backend.begin(graph, playback.queues)
-    awaited = Awaited()
+def _play(
+    subject: Subject | None,
+    playback: Playback,
+    backend: Backend,
+    name: str,
+    observers: Sequence[Observer],
+    watch: Watch | None = None,
+) -> Result:
+    return _Play(subject, playback, backend, name, observers, watch).result()
 
-    def issue(commands: list[Command]) -> None:
-        if commands:
-            for observer in observers:
-                observer.issued(playback, commands, backend.now())
-            backend.perform(commands)
-            awaited.given(commands)
 
-    for observer in observers:
-        observer.begun(playback, name, backend.now())
-    try:
+class _Play:
+    """A run, which may be stopped and go on (``subject``: what is played then; None: it ends where something
+    fails)."""
+
+    def __init__(
+        self,
+        subject: Subject | None,
+        playback: Playback,
+        backend: Backend,
+        name: str,
+        observers: Sequence[Observer],
+        watch: Watch | None,
+    ) -> None:
+        self._subject, self._playback, self._backend = subject, playback, backend
+        self._name, self._observers, self._watch = name, observers, watch
+        self._stretches: list[RecordedLeg] = []
+        self._why = ""  # it does not go on without a device that is lost
+
+    def result(self) -> Result:
+        for observer in self._observers:
+            observer.begun(self._playback, self._name, 0.0)
+        while True:
+            try:
+                self._until_it_stops()
+                found = self._ended()
+            except BaseException as error:
+                self._playback.lose(f"the run was stopped by {type(error).__name__}")
+                self._backend.abort()
+                raise
+            if found is not None:
+                break
+        if self._playback.failed is not None:
+            raise failure(self._playback, self._playback.failed, found, self._why)
+        return found
+
+    def _until_it_stops(self) -> None:
+        """Until all is complete, something has failed, or the run cannot go on like this."""
+        playback, backend, observers, watch = self._playback, self._backend, self._observers, self._watch
+        run = backend.begin(playback.graph, playback.queues, bool(self._stretches))
+        awaited = Awaited()
+
+        def issue(commands: list[Command]) -> None:
+            if commands:
+                for observer in observers:
+                    observer.issued(playback, commands, backend.now())
+                backend.perform(commands)
+                awaited.given(commands)
+
         issue(playback.start(backend.now()))
         if not playback.finished:
             issue(playback.handle())
         while not playback.finished:
+            if watch is not None and (news := watch.news()) and playback.script.lowered.room is None:
+                commands = playback.react(news, backend.now())
+                if commands is None:
+                    return
+                issue(commands)
             awaited.check(playback)
             with interruptible:
                 reports = [report for report in backend.wait() if report.run == run]
@@ -160,39 +219,98 @@ def _play(playback: Playback, backend: Backend, name: str, observers: Sequence[O
                 observer.heard(playback, reports, backend.now())
             issue(playback.handle(*reports))
             if playback.failed is not None:
-                break
+                return
             for observer in observers:
                 observer.advanced(playback, backend.now())
+            if watch is not None:
+                watch.look(playback)
+
+    def _ended(self) -> Result | None:
+        """What the run has given; None where it goes on."""
+        playback, backend = self._playback, self._backend
+        stopped = not playback.finished and playback.failed is None
         seconds = backend.now()
         record = backend.abort() if playback.failed else backend.finish()
+        failed = record.failure or record.failed_transfer
+        if failed is None and stopped:
+            self._go_on(record, None)
+            return None
+        if (playback.failed or failed) is not None and self._without(record):
+            return None
         if record.failed_transfer is not None:
             playback.fail(record.failed_transfer)
         if record.failure is not None and (playback.failed is None or record.failure.token < playback.failed.token):
             playback.fail(record.failure)  # nobody waited for it, or what waited for it has failed, too
-        for observer in observers:
+        for observer in self._observers:
             observer.ended(playback, seconds)
-    except BaseException as error:
-        playback.lose(f"the run was stopped by {type(error).__name__}")
-        backend.abort()
-        raise
-    result = Result(
-        graph=problem.graph,
-        machine=problem.machine,
-        policy=name,
-        seconds=seconds,
-        record=record,
-        decisions=tuple(playback.decisions),
-        plan=playback.plan(name),
-        lowered=playback.ran,
-        playback=playback,
-    )
-    if playback.failed is not None:
-        raise failure(playback, playback.failed, result)
-    return result
+        if self._stretches:
+            seconds += record.begin - self._stretches[0].record.begin
+            record = JoinedRecord(self._stretches, record)
+        problem, ran = playback.script.problem, playback.ran
+        lost = {problem.machine.devices[d].name: why for d, why in self._watch.lost.items()} if self._watch else {}
+        return Result(
+            graph=problem.graph,
+            machine=problem.machine,
+            policy=self._name,
+            seconds=seconds,
+            record=record,
+            decisions=tuple(playback.decisions),
+            plan=playback.plan(self._name),
+            lowered=ran,
+            playback=playback,
+            lost=lost,
+        )
+
+    def _without(self, record: Record) -> bool:
+        """Something has failed: whether devices are lost, and the run goes on without them."""
+        playback, backend, watch = self._playback, self._backend, self._watch
+        if self._subject is None or watch is None or playback.script.lowered.room is not None:
+            return False
+        found = [f for f in (playback.failed, record.failure, record.failed_transfer) if f is not None]
+        where = {playback.where(f.token, -1)[0] for f in found}
+        used = [d for d in playback.script.problem.machine.indices if playback.queues[d] and d not in watch.lost]
+        if ON_HOST in where:
+            return False
+        with interruptible:
+            lost = {d: reason for d in used if (reason := backend.lost(d))}
+        left = set(playback.script.problem.machine.indices) - lost.keys() - watch.away
+        if not where <= lost.keys() or not left:
+            return False
+        watch.lost |= lost
+        try:
+            self._go_on(record, found)
+        except Unrecoverable as error:
+            self._why = f"it cannot go on without: {named(error.keys, self._subject)}: {error.reason}"
+            return False
+        names = ", ".join(playback.script.problem.machine.devices[d].name for d in lost)
+        log.warning("%s does not work any more; the run goes on without", names)
+        return True
+
+    def _go_on(self, record: Record, failed: Sequence[Failed] | None) -> None:
+        """What is left is decided anew. Raises Unrecoverable."""
+        subject, playback, watch, backend = self._subject, self._playback, self._watch, self._backend
+        assert subject is not None
+        assert watch is not None
+        lost, directory = watch.lost.keys(), playback.directory
+        if failed is None:
+            stopped = Stopped(lost=lost)
+        else:
+            begun = backend.begun() | {f.token for f in failed}
+            stopped = Stopped(backend.completed(), begun, playback.unsound(failed), lost)
+        rest = left_of(subject, playback, stopped, Repeatable(subject.problem, subject.lowered))
+        note(rest, directory)
+        for key in rest.lost:
+            directory.lose(key, "they were only on a device that has failed")
+        watch.look()
+        now = going_on(subject, playback, rest, directory, watch.away, lost)
+        nodes = range(len(playback.graph.nodes))
+        self._stretches.append(RecordedLeg(record, frozenset(n for n in nodes if n not in rest.done)))
+        self._subject, self._playback = now
 
 
-def failure(playback: Playback, failed: Failed, result: Result) -> ManyclError:
-    """Tell the story: which kernel, where, with which sizes, and what was done before."""
+def failure(playback: Playback, failed: Failed, result: Result, why: str = "") -> ManyclError:
+    """Tell the story: which kernel, where, with which sizes, what was done before, and ``why`` no other device goes
+    on."""
     graph, machine = playback.graph, result.machine
     assert result.lowered is not None
     number = result.lowered.step(failed.token).node if failed.token < len(graph) else -1
@@ -208,5 +326,6 @@ def failure(playback: Playback, failed: Failed, result: Result) -> ManyclError:
     message = (
         f"{what} failed on {on}{sizes}: {failed.message}\n"
         f"  done before: {playback.complete} of {len(graph.nodes)} nodes ({kernels} kernels ended on the devices)"
+        + (f"\n  {why}" if why else "")
     )
     return RunFailure(message, result, hint="arrays that unfinished kernels write have unknown contents now")

@@ -9,7 +9,7 @@ A device that has nothing to do, as its lines have come to an end, or wait for w
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,20 +24,25 @@ from manycl.run.coherence import Directory, places
 from manycl.run.dynamic import Dynamic
 from manycl.run.emit_copies import Subject
 from manycl.run.emit_packets import PacketEmitter
+from manycl.run.reassign import Reassignment
 from manycl.run.stealing import Packet, Stealing, Terms, nothing_moves
 from manycl.run.steps import Cells, Lowered, Stock
+from manycl.run.stocks import stocks_left
 from manycl.trace import DecisionEvent
 
+REPLANNED = 2e-3
+"""Seconds that have to be gained where a device comes, or what is planned stays as it is."""
 DECIDING = 20e-6
 """Seconds that the engine takes to decide and enqueue a packet."""
 
 
 class _Moved:
     """A launch whose shares may move. ``is_ready``: whether all that it depends on has been given to devices;
-    ``thieves``: devices that have stolen."""
+    ``lanes``: of those that take part; ``thieves``: devices that have stolen."""
 
     def __init__(self, node: int, cells: Cells, stealing: Stealing) -> None:
         self.node, self.cells, self.stealing = node, cells, stealing
+        self.lanes = {stock.device: (stock.device, stock.queue) for stock in cells.stocks}
         self.is_ready = False
         self.thieves: set[DeviceIndex] = set()
 
@@ -54,10 +59,15 @@ class Following:
     """Who follows a plan whose shares may move: an assigner. ``stolen``: the first packets of what devices took from
     other ones' shares."""
 
-    def __init__(self, problem: Problem, lowered: Lowered, valid: Mapping[BufferKey, int]) -> None:
+    def __init__(
+        self, problem: Problem, lowered: Lowered, valid: Mapping[BufferKey, int], done: Set[int] = frozenset()
+    ) -> None:
         assert lowered.plan is not None
-        self._problem, self._graph, self._valid = problem, lowered.graph, valid
+        self._problem, self._graph, self._valid, self._done = problem, lowered.graph, valid, done
         self._in_turn = frozenset(lowered.plan.in_turn)
+        self._reassignment = Reassignment(problem, lowered)
+        self._away: set[DeviceIndex] = set()
+        self._seconds = {a.node: a.end - a.start for a in lowered.plan.assignments}
         self._memory = [d.memory for d in problem.machine.devices]
         self.decisions: list[DecisionEvent] = []
         self.stolen: list[Packet] = []
@@ -66,6 +76,9 @@ class Following:
         self._moved = [_Moved(n, c, self._stealing(n, c)) for n, c in lowered.cells.items()]
         self._of = {step: moved for moved in self._moved for step in moved.cells.steps}
         self._given = bytearray(len(lowered.graph.nodes))
+        for step in done:
+            self._given[step] = 1
+        self._position = {a.node: n for n, a in enumerate(lowered.plan.assignments)}
         self._busy = [0] * len(self._memory)  # steps that a device was given and that are not known to be complete
         self._whole = [0] * len(self._memory)  # those of them that are no packets
         self._lane: dict[int, Lane] = {}  # of steps that are given
@@ -74,13 +87,15 @@ class Following:
         for a in lowered.plan.assignments:
             line = self._lines.setdefault((a.device, a.queue), deque())
             moved = self._of.get(a.node)
-            if moved is None:
+            if a.node in done:
+                pass
+            elif moved is None:
                 line.append(a.node)
             elif not line or line[-1] is not moved:
                 line.append(moved)
             if a.device != ON_HOST:
                 used[a.device] = max(used[a.device], a.queue + 1)
-        self.queues = tuple(used)
+        self.queues = tuple(max(1, count) for count in used)  # of those, too, that come, or steal
 
     def shares(self) -> Iterator[tuple[int, Share]]:
         """Of each launch (node), its shares in the order of their work-groups."""
@@ -91,25 +106,29 @@ class Following:
 
     def _stealing(self, node: int, cells: Cells) -> Stealing:
         problem, total = self._problem, sum(cells.groups)
-        terms = {}
-        for stock in cells.stocks:
-            overhead = problem.machine.devices[stock.device].launch_overhead
-            each = self._planned_group(cells, stock)
-            if not each:  # asking the models anew takes longer than all else that is done before a run
-                each = (problem.range_seconds(node, stock.device, total) - overhead) / total
-            terms[stock.device] = Terms(max(each, 1e-9 / total), overhead + DECIDING)
+        each = {stock.device: self._planned_group(cells, stock) for stock in cells.stocks}
+        terms = {d: self._terms(node, d, total, seconds) for d, seconds in each.items()}
 
         def moving(device: DeviceIndex, first: int, last: int) -> float:
             return self._moving(cells.steps[first:last], device)
 
-        stocks = {s.device: (s.first, s.last) for s in cells.stocks}
+        stocks, others = stocks_left(cells, self._done)
+        ran = sum(1 for step in cells.steps if step in self._done)
         cost = moving if problem.machine.memories > 1 else nothing_moves
-        return Stealing(cells.groups, stocks, terms, cost, in_turn=node in self._in_turn)
+        in_turn = node in self._in_turn
+        return Stealing(cells.groups, stocks, terms, cost, others=others, ran=ran, in_turn=in_turn)
 
     def _planned_group(self, cells: Cells, stock: Stock) -> float:
         """Seconds of a work-group, as the plan has them for a device's share (0: it has none)."""
         seconds = sum(self._seconds[step] for step in cells.steps[stock.first : stock.last])
         return seconds / sum(cells.groups[stock.first : stock.last])
+
+    def _terms(self, node: int, device: DeviceIndex, total: int, each: float = 0.0) -> Terms:
+        """What is foreseen of a device for a launch of so many work-groups; ``each``: seconds of one, if known."""
+        overhead = self._problem.machine.devices[device].launch_overhead
+        if not each:  # asking the models anew takes longer than all else that is done before a run
+            each = (self._problem.range_seconds(node, device, total) - overhead) / total
+        return Terms(max(each, 1e-9 / total), overhead + DECIDING)
 
     def _moving(self, steps: tuple[int, ...], device: DeviceIndex) -> float:
         """Seconds in which what some cells read comes to a device."""
@@ -155,7 +174,7 @@ class Following:
 
     def _steal(self, moved: _Moved, now: float, out: list[Assigned]) -> None:
         """Devices that have nothing to do take packets of a launch, and go on with what they have stolen of it."""
-        for device, queue, _, _ in moved.cells.stocks:
+        for device, queue in moved.lanes.values():
             if not self._busy[device] or (device in moved.thieves and moved.stealing.has_own(device)):
                 while self._take(moved, (device, queue), now, None, out):
                     pass
@@ -225,14 +244,118 @@ class Following:
         out.append(Assigned(cells[-1], device, queue, True, 0.0, cells, task))
         return True
 
+    # devices that leave and come
+
+    def leave(self, device: DeviceIndex, is_stopped: bool = False) -> None:
+        """A device is given nothing more that another one can run. ``is_stopped``: nothing is under way."""
+        self._away.add(device)
+        for moved in self._moved:
+            if moved.stealing.left and self._others(moved):
+                moved.stealing.leave(device)
+        left = sorted(
+            (item for lane, line in self._lines.items() if lane[0] in self._away for item in line if type(item) is int),
+            key=self._position.__getitem__,
+        )
+        was = {item: lane[0] for lane, line in self._lines.items() for item in line if type(item) is int}
+        self._place(self._reassignment.chosen(left, was, self._load(), self._away, is_stopped))
+
+    def needs(self, devices: Collection[DeviceIndex]) -> list[int]:
+        """The steps that only these devices can run."""
+        found = [i for lane, line in self._lines.items() if lane[0] in devices for i in line if type(i) is int]
+        for moved in self._moved:
+            if moved.stealing.left and not self._able(moved):
+                found += moved.cells.steps
+        return found
+
+    def come(self, device: DeviceIndex, now: float) -> None:
+        """A device takes part from now on: in launches whose shares may move, and in what would end earlier."""
+        self._away.discard(device)
+        for moved in self._moved:
+            if moved.stealing.left and device in self._able(moved):
+                self._join(moved, device, now)
+        lines = self._lines
+        left = sorted(
+            (item for lane, line in lines.items() if lane[0] != ON_HOST for item in line if type(item) is int),
+            key=self._position.__getitem__,
+        )
+        was = {item: lane[0] for lane, line in lines.items() for item in line if type(item) is int}
+        if not left:
+            return
+        nothing = [0.0] * len(self._memory)
+        found = self._reassignment.chosen(left, was, nothing, self._away)
+        after = list(nothing)
+        for step in left:
+            at = found.get(step, was[step])
+            after[at] += self._reassignment.seconds(step, at)
+        if max(after) + REPLANNED < max(self._load()):
+            self._place({step: at for step, at in found.items() if at != was[step]})
+
+    def _able(self, moved: _Moved) -> list[DeviceIndex]:
+        step = moved.cells.steps[0]
+        return self._reassignment.able(step, moved.cells.stocks[0].device, self._away)
+
+    def _others(self, moved: _Moved) -> bool:
+        """Whether there is a device that takes cells which another one leaves; if need be, all that can are asked."""
+        able = self._able(moved)
+        for device in able:
+            if device not in moved.lanes:
+                self._join(moved, device, 0.0)
+        return bool(able)
+
+    def _join(self, moved: _Moved, device: DeviceIndex, now: float) -> None:
+        terms = self._terms(moved.node, device, sum(moved.cells.groups))
+        moved.stealing.come(device, terms, now)
+        moved.lanes.setdefault(device, (device, 0))
+
+    def _load(self) -> list[float]:
+        """Seconds of the steps that devices have in their lines."""
+        busy = [0.0] * len(self._memory)
+        for (device, _), line in self._lines.items():
+            if device != ON_HOST:
+                busy[device] += sum(self._reassignment.seconds(i, device) for i in line if type(i) is int)
+        return busy
+
+    def _place(self, chosen: Mapping[int, DeviceIndex]) -> None:
+        """Steps go to the first queues of other devices, in the plan's order."""
+        for lane, line in self._lines.items():
+            if any(type(item) is int and chosen.get(item, lane[0]) != lane[0] for item in line):
+                self._lines[lane] = deque(i for i in line if type(i) is not int or chosen.get(i, lane[0]) == lane[0])
+        there = {item for line in self._lines.values() for item in line if type(item) is int}
+        for step, device in chosen.items():
+            if step not in there:
+                lane = device, 0
+                items = [*self._lines.get(lane, ()), step]
+                self._lines[lane] = deque(sorted(items, key=lambda item: self._turn(item, device)))
+
+    def _turn(self, item: int | _Moved, device: DeviceIndex) -> int:
+        """The place of an item in the plan's order."""
+        if isinstance(item, int):
+            return self._position[item]
+        cells = item.cells
+        first = next((s.first for s in cells.stocks if s.device == device), 0)
+        return self._position[cells.steps[first]]
+
 
 class Moving(Dynamic):
-    """The player of such a plan."""
+    """The player of such a plan. ``before``: the steps as they have run by now, of which some are ``done``;
+    ``nowhere``: pieces that are to be overwritten, and have no contents until then."""
 
-    def __init__(self, subject: Subject, plan: Plan, following: Following, directory: Directory) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        plan: Plan,
+        following: Following,
+        directory: Directory,
+        done: Set[int] = frozenset(),
+        before: Lowered | None = None,
+        nowhere: Set[BufferKey] = frozenset(),
+    ) -> None:
+        self._nowhere = nowhere
         self._followed, self._following = plan, following
-        self._packets = PacketEmitter(subject, following.queues)
-        super().__init__(subject, following, self._packets, directory)
+        self._before = before or subject.lowered
+        self._is_whole = before is None
+        self._packets = PacketEmitter(subject, following.queues, done)
+        super().__init__(subject, following, self._packets, directory, done)
 
     @staticmethod
     def following(subject: Subject, plan: Plan, directory: Directory) -> Moving:
@@ -252,7 +375,7 @@ class Moving(Dynamic):
         return {name: elsewhere[name] / groups for name, groups in total.items()}
 
     def settled(self, plan: Plan | None) -> Plan | None:
-        if plan is None:
+        if plan is None or not self._is_whole or self._is_disturbed:
             return None
         begins, now = Counter[int](), dict[tuple[int, DeviceIndex], tuple[int, int]]()
         for node, share in self._following.shares():
@@ -272,13 +395,18 @@ class Moving(Dynamic):
         else:
             super()._emit(step, assigned, watched)
 
+    def lose(self, reason: str) -> None:
+        super().lose(reason)
+        for key in self._nowhere - self.directory.valid.keys():
+            self.directory.lose(key, reason)
+
     def plan(self, name: str) -> Plan:
         return self._followed
 
     @property
     def ran(self) -> Lowered:
         """The steps, packets in the places of their last cells."""
-        lowered = self.script.lowered
+        lowered = self._before
         nodes, steps = list(lowered.graph.nodes), list(lowered.steps)
         for command in self._emitter.commands:
             if isinstance(command, Run) and command.task is not None:

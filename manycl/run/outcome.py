@@ -73,6 +73,19 @@ def _spoilt(script: Script, given: Set[int], failed: Failed | None) -> set[int]:
     return spoilt
 
 
+def unsound(script: Script, given: Set[int], failures: Iterable[Failed]) -> set[int]:
+    """The tokens of commands that have failed, or may have found what others that failed were to leave."""
+    found: set[int] = set()
+    for failed in failures:
+        found |= _spoilt(script, given, failed)
+    nodes, since = script.lowered.graph.nodes, min((script.index[t] for t in found), default=0)
+    buffers = {key for t in found if t < len(nodes) for key in nodes[t].writes}
+    commands = [script.commands[i] for i in sorted(given) if i >= since]
+    moves = [c for c in commands if isinstance(c, (Upload, Download, Copy))]
+    buffers.update(c.buffer for c in moves if c.token in found)
+    return found | {c.token for c in moves if c.buffer in buffers}
+
+
 class _Outcome:
     """Commands, in their order: what those that are complete leave."""
 

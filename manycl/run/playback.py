@@ -10,13 +10,14 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence, Set
 from enum import Enum
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Piece
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.backend import Command, Evict, Failed, HostCall, Report, lane_of
+from manycl.run.backend import Command, Evict, Failed, HostCall, Report, Run, lane_of
 from manycl.run.coherence import Directory
-from manycl.run.outcome import done, left
+from manycl.run.outcome import done, left, unsound
 from manycl.run.script import Script
 from manycl.run.steps import Lowered
 from manycl.trace import DecisionEvent
@@ -32,6 +33,13 @@ class State(Enum):
     CANCELLED = "cancelled"
 
 
+class Changed(NamedTuple):
+    """A device comes, or leaves."""
+
+    device: DeviceIndex
+    comes: bool
+
+
 class Playback:
     """The state of a run that follows a script. ``issued``: who runs what, where that is decided while it goes on."""
 
@@ -43,7 +51,8 @@ class Playback:
         self.issued: list[Assignment] = []
         self.failed: Failed | None = None
         self._is_over = False  # before its end
-        self._directory = directory
+        self._is_disturbed = False
+        self.directory = directory
         self._commands: Sequence[Command] = script.commands
         self._frees = script.frees
         self._waits = dict(script.waits)
@@ -64,6 +73,26 @@ class Playback:
             return len(self.graph.nodes)
         return sum(
             bisect_right(self.script.lines[place], last) for place, last in done(self.script, self._heard).items()
+        )
+
+    @property
+    def done(self) -> Set[int]:
+        """The steps that had run before, where a run goes on that was stopped."""
+        return frozenset()
+
+    @property
+    def found(self) -> Mapping[BufferKey, int]:
+        """Where the run has found buffers, as masks; of those that it has overwritten, that may be unknown."""
+        valid = self.directory.valid
+        if not self.finished:
+            return valid
+        script = self.written()
+        return {**valid, **{key: script.needs.get(key, 0) for key in script.leaves}}
+
+    def is_free(self, device: DeviceIndex) -> bool:
+        """Whether a device is known to have ended all that it was given."""
+        return all(
+            is_complete or isinstance(c, (HostCall, Evict)) or c.device != device for c, is_complete in self.given
         )
 
     @property
@@ -115,13 +144,13 @@ class Playback:
         if self.failed is not None:
             return []
         if not self._reports:
-            leave(self.script.leaves, self._directory)
+            leave(self.script.leaves, self.directory)
         return (self._given(1) if self._begun < 2 else []) + self._released()
 
     def end(self) -> None:
         """All commands were given, and are complete, without anybody telling of each."""
         self._begun, self._reports = 2, 0
-        leave(self.script.leaves, self._directory)
+        leave(self.script.leaves, self.directory)
 
     def _given(self, lot: int) -> list[Command]:
         """The commands that wait for nothing, of the first or the second lot."""
@@ -146,6 +175,34 @@ class Playback:
                 waits[i] -= 1
                 if not waits[i]:
                     heappush(ready, i)
+        return out
+
+    def react(self, events: Sequence[Changed], now: float) -> list[Command] | None:
+        """Devices have left or come: the commands to enqueue. None: the run is to be stopped, and what is left of it is
+        decided anew; here, where a device has left that is still to be given something."""
+        gone = {event.device for event in events if not event.comes}
+        given = self._was_given()
+        for index, command in enumerate(self._commands):
+            if not isinstance(command, HostCall) and command.device in gone and index not in given:
+                return None
+        return []
+
+    def unsound(self, failures: Sequence[Failed]) -> set[int]:
+        """The tokens of commands that have failed, or may have found what others that failed were to leave."""
+        return unsound(self.written(), self._was_given(), failures)
+
+    @property
+    def given(self) -> list[tuple[Command, bool]]:
+        """The commands that were enqueued, in their order, and whether they are known to be complete."""
+        script = self.written()
+        ended, told = done(script, self._heard), set(self._heard)
+        out: list[tuple[Command, bool]] = []
+        for index in sorted(self._was_given()):
+            command = script.commands[index]
+            if isinstance(command, (Run, HostCall)):
+                out.append((command, index <= ended.get(lane_of(command), -1)))
+            else:
+                out.append((command, isinstance(command, Evict) or command.token in told))
         return out
 
     def fail(self, failure: Failed) -> None:
@@ -191,7 +248,7 @@ class Playback:
         """The run has not come to its end: where contents are that are known, and which are not."""
         self._is_over = True
         masks, lost = left(self.script, self._was_given(), self._heard, self.failed)
-        directory, needs = self._directory, self.script.needs
+        directory, needs = self.directory, self.script.needs
         for key in self.script.leaves:
             mask = masks.get(key, needs.get(key, directory.valid.get(key, 0)))
             if key in lost:

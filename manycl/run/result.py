@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -54,6 +54,7 @@ class Result:
     kind: str = "run"
     details: dict[str, Any] = field(default_factory=dict)
     playback: Playback | None = None  # who played it
+    lost: Mapping[str, str] = field(default_factory=dict)  # devices that the run went on without, and why
 
     def __repr__(self) -> str:
         what = self.kind + (f" of {self.graph.name}" if self.graph.name else "")

@@ -47,6 +47,7 @@ from manycl.run.device_events import DeviceEvents
 from manycl.run.engine import PLAIN, Setup, again, execute
 from manycl.run.foresee import foreseeing, parts_of
 from manycl.run.health import admit, examine
+from manycl.run.joined_record import JoinedRecord
 from manycl.run.kept_steps import KEPT, KeptSteps
 from manycl.run.leaving import await_devices, leaving
 from manycl.run.looking import BackgroundAnalysis
@@ -58,6 +59,7 @@ from manycl.run.result import Result
 from manycl.run.script import Script
 from manycl.run.simulate import with_ranges
 from manycl.run.steps import Lowered, State, state_of
+from manycl.run.watch import Watch
 from manycl.unforeseen import told
 
 if TYPE_CHECKING:
@@ -153,6 +155,7 @@ class Session:
         self.flight: Flight | None = None
         """What a queue has given the devices without a plan, as long as nobody has waited for it."""
         _open.add(self)
+        self.device_events.listen(self.backend.wake)
         self.device_events.listen(leaving(self))
         # whoever drops a session without closing it has its threads back
         for release in (self.backend.release, self.looking.close):
@@ -261,6 +264,7 @@ class Session:
             self.buffers.collect()
             self.use_clocks(learning)
             await_devices(self)
+            watch = Watch(self.device_events, self.machine)
             chosen: Any = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
             if isinstance(chosen, Plan):
                 problem, name = replace(self.problem_of(graph, (), {}), repeated=repeated), chosen.policy
@@ -286,6 +290,7 @@ class Session:
                     name=name,
                     setup=Setup(self._lower, self._prepare),
                     observers=(*debugging(self.debug), *observers),
+                    watch=watch,
                 )
             except ManyclError:
                 examine(self)
@@ -293,7 +298,7 @@ class Session:
             finally:
                 self.device_events.done_with(self._used)
                 self.backend.memory.tidy()
-            self.learn_from(result)
+            self._over(result)
             log.info("planned and ran: %r", result)
             return result
 
@@ -350,8 +355,9 @@ class Session:
 
     def _played_by_steps(self, script: Script, setup: Setup) -> Result | None:
         """A script, command by command."""
-        name = script.plan.policy
-        return again(script, self.backend, self.directory, name=name, setup=setup, observers=debugging(self.debug))
+        name, watch = script.plan.policy, Watch(self.device_events, self.machine)
+        observers = debugging(self.debug)
+        return again(script, self.backend, self.directory, name=name, setup=setup, observers=observers, watch=watch)
 
     def _repeated(
         self, script: Script, last: LastTime, learning: bool, play: Callable[[], Result | None]
@@ -380,7 +386,7 @@ class Session:
                 self.backend.memory.tidy()
             if result is not None:
                 last.memory, last.seconds = self.backend.memory.version, result.seconds
-                self.learn_from(result)
+                self._over(result)
                 log.debug("ran as before: %r", result)
             return result
 
@@ -395,6 +401,13 @@ class Session:
         """The names of the devices that may be used."""
         left = self.device_events.away
         return tuple([d.name for d in self.machine.devices if d.name not in left])
+
+    def _over(self, result: Result) -> None:
+        """A run has come to its end."""
+        if result.lost:
+            examine(self)
+        elif not isinstance(result.record, JoinedRecord):  # else it was disturbed
+            self.learn_from(result)
 
     def time_all(self) -> None:
         """All commands are timed by the devices' clocks from the next run on, as with ``profile=True``."""

@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
@@ -112,8 +112,9 @@ def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
 
 class Stealing:
     """One launch. ``groups[c]``: the work-groups of cell c; ``stocks``: by device, cells from one to before another,
-    each cell in one of them; ``terms``: by device that may take part. ``moving(device, first, last)``: the seconds in
-    which what cells need comes to a device that does not have it. ``in_turn``: it runs on one device at a time."""
+    each cell in one of them, or in one of ``others``, which are nobody's, but for ``ran`` cells that need not run;
+    ``terms``: by device that may take part. ``moving(device, first, last)``: the seconds in which what cells need comes
+    to a device that does not have it. ``in_turn``: it runs on one device at a time."""
 
     def __init__(
         self,
@@ -122,17 +123,18 @@ class Stealing:
         terms: Mapping[DeviceIndex, Terms],
         moving: Callable[[DeviceIndex, int, int], float] = nothing_moves,
         *,
+        others: Sequence[tuple[int, int]] = (),
+        ran: int = 0,
         in_turn: bool = False,
     ) -> None:
         self._before = (0, *accumulate(groups))  # groups before a cell
         self._members = {d: _Member(t, stocks.get(d, (0, 0))) for d, t in terms.items()}
-        covered = sorted(w.rest for w in self._members.values() if w.rest[0] < w.rest[1])
-        bounds = [0, *(last for _, last in covered)]
-        assert bounds[-1] == len(groups), "each cell is in one stock"
-        assert [first for first, _ in covered] == bounds[:-1], "each cell is in one stock"
+        self._open = list(others)  # stocks that nobody has any more
+        covered = sorted([*(w.rest for w in self._members.values() if w.rest[0] < w.rest[1]), *others])
+        assert all(a[1] <= b[0] for a, b in pairwise(covered)), "no cell is in two stocks"
+        assert sum(last - first for first, last in covered) == len(groups) - ran, "each cell is in a stock"
         self._moving, self._in_turn = moving, in_turn
-        self._open: list[tuple[int, int]] = []  # stocks that nobody has any more
-        self._left = len(groups)  # cells that nobody was given
+        self._left = len(groups) - ran  # cells that nobody was given
 
     @property
     def left(self) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 from manycl import flags
@@ -101,12 +101,12 @@ class Executor:
 
     # the seam
 
-    def begin(self, graph: Graph, queues: Sequence[int]) -> int:
+    def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
         timed = []
         self.settle()
         for i, (lanes, count) in enumerate(zip(self.lanes, queues, strict=True)):
             lanes.need_queues(count)
-            if count or lanes.own:
+            if count or (lanes.own and not lanes.is_lost):
                 timed.append(DeviceIndex(i))
         run = self.start(graph, timed)
         responsive.enter(self)
@@ -205,6 +205,22 @@ class Executor:
             for report in reports:
                 last_words.complete(report.token)
         return reports
+
+    def wake(self) -> None:
+        run = self._run
+        if run is not None:
+            run.inbox.wake()
+
+    def completed(self) -> Set[int]:
+        return self.run.completed()
+
+    def begun(self) -> Set[int]:
+        return self.run.begun()
+
+    def lost(self, device: DeviceIndex) -> str:
+        reason = self.lanes[device].probe()
+        self.lanes[device].is_lost = bool(reason)
+        return reason
 
     def finish(self) -> RunRecord:
         run = self.run

@@ -37,7 +37,7 @@ class Inbox:
     def __init__(self, now: Callable[[], float], run: int = 0) -> None:
         self._now = now
         self._run = run
-        self._brought: SimpleQueue[Report] = SimpleQueue()
+        self._brought: SimpleQueue[Report | None] = SimpleQueue()
         # by queue, whose commands end in order
         self._watched: dict[tuple[int, int], deque[_Watched]] = {}
 
@@ -45,30 +45,35 @@ class Inbox:
         """A thread has something to say."""
         self._brought.put(report)
 
+    def wake(self) -> None:
+        """Whoever waits, or will wait next, goes on, with nothing if there is nothing."""
+        self._brought.put(None)
+
     def watch(self, place: tuple[int, int], tokens: Sequence[int], driver: Driver, event: Event) -> None:
         """Report when an event is complete that stands for commands of a queue (device, number), behind what was
         watched of it before."""
         self._watched.setdefault(place, deque()).append((tokens, driver, event))
 
     def wait(self) -> list[Report]:
-        """Block until there is something; all there is."""
+        """Block until there is something, or ``wake`` was called; all there is."""
         began = time.perf_counter()
         while True:
             reports: list[Report] = []
+            brought: list[Report | None] = []
             watched = False
             for line in self._watched.values():
                 while line and self._look(line[0], reports):
                     line.popleft()
                 watched = watched or bool(line)
             if not reports and not watched:
-                reports.append(self._brought.get())
+                brought.append(self._brought.get())
             try:
                 while True:
-                    reports.append(self._brought.get_nowait())
+                    brought.append(self._brought.get_nowait())
             except Empty:
                 pass
-            if reports:
-                return reports
+            if reports or brought:
+                return reports + [report for report in brought if report is not None]
             waited = time.perf_counter() - began
             if waited > BUSY:
                 time.sleep(0.0 if waited < SPIN else min(waited * PAUSE, LONGEST))  # lets other threads run

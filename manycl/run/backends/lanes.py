@@ -84,6 +84,7 @@ class Lanes:
         # whoever wants to know of a command's end may wait for it by the driver, however long that takes
         self.is_interruptible = driver.is_interruptible and not self.throttled
         self.own = self.device.memory != HOST
+        self.is_lost = False  # it was found not to work any more
         self._by_profile: dict[bool, _Queues] = {}
         self.use(profile)
         # a queue's commands end in order, those of several do not: each queue has somebody who waits

@@ -14,7 +14,7 @@ where a disturbance (``run/disturbance.py``) makes them take other times than th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -110,9 +110,11 @@ class SimBackend:
         self._start = start
         self._contention = Contention(machine, estimates)
 
-    def begin(self, graph: Graph, queues: Sequence[int]) -> int:
+    def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
         self._graph = graph
-        self._clock = VirtualClock(self._start)
+        if not goes_on:
+            self._clock = VirtualClock(self._start)
+            self._happening = deque(self._disturbance.happening)
         self._lines: dict[Lane, deque[Queued]] = {}
         self._places: dict[int, list[Lane]] = {}  # the queues of each device
         self._active: dict[Lane, _Started] = {}
@@ -163,10 +165,25 @@ class SimBackend:
             self._complete(following)
         self._clock.advance_to(until)
 
+    def wake(self) -> None:
+        """Nobody waits while time stands still."""
+
+    def completed(self) -> Set[int]:
+        return self._done
+
+    def begun(self) -> Set[int]:
+        return self._enqueued.keys()
+
+    def lost(self, device: DeviceIndex) -> str:
+        lost = self._disturbance.lost.get(device)
+        return "the device was lost" if lost is not None and self._clock.now() >= lost else ""
+
     def wait(self) -> list[Report]:
         """Let time pass until somebody has something to say; everything said at that moment."""
         while True:
             following = self._next()
+            if self._happening and self._happens(following):
+                return []
             if self._reports and (following is None or self._end(following) > self._reports[0].time):
                 moment = self._reports[0].time
                 self._clock.advance_to(max(moment, self._clock.now()))
@@ -178,6 +195,18 @@ class SimBackend:
                 waiting = sum(len(line) for line in self._lines.values())
                 raise RunError(f"the simulation stands still: {waiting} commands wait for what never happens")
             self._complete(following)
+
+    def _happens(self, following: _Started | None) -> bool:
+        """Whether something happens before anything else ends, or is told."""
+        moment, happen = self._happening[0]
+        if (following is not None and self._end(following) < moment) or (
+            self._reports and self._reports[0].time < moment
+        ):
+            return False
+        self._happening.popleft()
+        self._clock.advance_to(max(moment, self._clock.now()))
+        happen()
+        return True
 
     def finish(self) -> SimRecord:
         while (following := self._next()) is not None:

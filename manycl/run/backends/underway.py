@@ -67,6 +67,27 @@ class Underway:
         for token in tokens:
             self.inbox.put(Done(token, now, self.number))
 
+    def completed(self) -> set[int]:
+        """The tokens of the commands that have ended well."""
+        devices = {id(event): device for _, device, _, event in self.record.kernels}
+        devices |= {id(event): moved.device for moved in self.record.transfers for event in moved.events}
+        found = {token for token, _, _ in self.record.hosts}
+        for token, event in self.events.items():
+            device = devices.get(id(event))
+            if device is not None and not self._lanes[device].is_lost and self._has_succeeded(device, event):
+                found.add(token)
+        return found
+
+    def begun(self) -> set[int]:
+        """The tokens of the commands that were enqueued, as a whole."""
+        return {*self.events, *(token for token, _, _ in self.record.hosts)}
+
+    def _has_succeeded(self, device: DeviceIndex, event: Event) -> bool:
+        try:
+            return self._lanes[device].driver.done(event)
+        except DriverError:
+            return False
+
     def unfinished(self) -> list[str]:
         """In words, what the devices have been given and have not completed: the first of each queue."""
         names = [d.name for d in self._machine.devices]

@@ -1,0 +1,38 @@
+"""Which steps of a run may run again on what they have left when they were interrupted."""
+
+from __future__ import annotations
+
+from manycl.errors import ManyclError
+from manycl.graph.graph import CopyTask, FillTask
+from manycl.graph.repeatable import is_repeatable
+from manycl.plan.problem import Problem
+from manycl.run.steps import COMBINE, Lowered
+from manycl.unforeseen import told
+
+
+class Repeatable:
+    """Of the steps of a problem's plan; asked only when a device is lost."""
+
+    def __init__(self, problem: Problem, lowered: Lowered) -> None:
+        self._problem, self._lowered = problem, lowered
+        self._found: dict[int, bool] = {}  # by node of the problem's graph
+        self._sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
+
+    def __call__(self, step: int) -> bool:
+        of, task = self._lowered.step(step), self._lowered.graph.nodes[step]
+        if of.role == COMBINE:
+            return False
+        if isinstance(task, (CopyTask, FillTask)):
+            return is_repeatable(task, {})
+        if of.node not in self._found:
+            self._found[of.node] = self._look(of.node)
+        return self._found[of.node]
+
+    def _look(self, node: int) -> bool:
+        try:
+            return is_repeatable(self._problem.graph.nodes[node], self._sizes)
+        except ManyclError:
+            return False
+        except Exception as error:
+            told(error, "finding out whether a kernel may run again")
+            return False
