@@ -23,7 +23,7 @@ class Single(NamedTuple):
 
 
 @dataclass
-class Whole:
+class WholeLaunches:
     """Launches of a kernel function that ran as a whole: how many on which device, and how long all of them took."""
 
     launches: Counter[str] = field(default_factory=Counter)
@@ -56,9 +56,9 @@ def _lines(trace: Trace, runtimes: Sequence[Runtime], kernels: Kernels | None) -
     yield from _gain(trace)
 
 
-def _whole(trace: Trace) -> dict[str, Whole]:
+def _whole(trace: Trace) -> dict[str, WholeLaunches]:
     """What ran as a whole, by kernel function."""
-    found: dict[str, Whole] = defaultdict(Whole)
+    found: dict[str, WholeLaunches] = defaultdict(WholeLaunches)
     for event in _kernels(trace):
         if not event.role:
             kernel = found[event.kernel or own_name(event)]
@@ -71,7 +71,9 @@ def _alone(runtimes: Iterable[Runtime]) -> Counter[tuple[str, int, str]]:
     return sum((runtime.whole for runtime in runtimes), Counter())
 
 
-def _undivided(trace: Trace, whole: Mapping[str, Whole], told: set[str], kernels: Kernels | None) -> Iterator[str]:
+def _undivided(
+    trace: Trace, whole: Mapping[str, WholeLaunches], told: set[str], kernels: Kernels | None
+) -> Iterator[str]:
     """Why kernels ran whole. ``told``: of which it has been said that some of their launches were divided."""
     reasons: dict[str, list[str]] = defaultdict(list)
     for told_of in undivided(trace):
