@@ -275,6 +275,9 @@ class ChaosBackend:
     def begun(self) -> Set[int]:
         return self._begun
 
+    def has_crashed(self, device: int) -> bool:
+        return False
+
     def lost(self, device: int) -> str:
         dies = self.faults.dies.get(device)
         if dies is None or self._step < dies:

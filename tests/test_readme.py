@@ -65,7 +65,8 @@ def test_command(line: str, folder: Path) -> None:
     for part in line.split("&&"):
         program, *words = part.split()
         assert program == "manycl"
-        assert run([sys.executable, "-m", "manycl", *words], folder).stdout.strip()
+        done = run([sys.executable, "-m", "manycl", *words], folder)
+        assert (done.stdout + done.stderr).strip()
 
 
 def test_quick_start(tmp_path: Path) -> None:

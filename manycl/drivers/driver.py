@@ -110,6 +110,10 @@ class Driver(Protocol):
     """Whether it computes in another process. Then the host memory that becomes the device's (``allocate``) must be
     shared memory (:func:`manycl.drivers.shared.shared_memory`), which is also what it copies best."""
 
+    @property
+    def has_crashed(self) -> bool:
+        """Whether its process has ended by itself, so that what ran there may end others as well."""
+
     # memory
 
     def allocate(self, nbytes: int, host: Bytes | None = None) -> Allocation:

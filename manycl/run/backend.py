@@ -221,3 +221,6 @@ class Backend(Protocol):
 
     def lost(self, device: DeviceIndex) -> str:
         """After a failure: why a device does not work any more; empty where it does."""
+
+    def has_crashed(self, device: DeviceIndex) -> bool:
+        """Of one that is lost: whether what it was given may have ended its process."""

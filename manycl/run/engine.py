@@ -277,6 +277,9 @@ class _Play:
         if not where <= lost.keys() or not left:
             return False
         watch.lost |= lost
+        if any(backend.has_crashed(d) for d in lost):
+            self._why = "what ends a device's process is not run again on another one"
+            return False
         try:
             self._go_on(record, found)
         except Unrecoverable as error:

@@ -91,6 +91,7 @@ class HostKernel:
 class HostDriver:
     is_interruptible = False
     has_own_process = False
+    has_crashed = False
 
     def __init__(self, device: Device, functions: dict[str, Function], is_polled: bool) -> None:
         self.device, self.is_polled = device, is_polled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from random import Random
 from typing import Any
 
@@ -231,12 +232,13 @@ def test_a_device_of_functions_that_is_lost(queue: mc.Queue, monkeypatch: pytest
     x = queue.zeros(N, np.uint32)
     PROGRAM.inc(queue, (N,), (GROUP,), x, 1)
     queue.policy, name = on(queue, 1), queue.devices[1]
-    with (
-        pytest.warns(RuntimeWarning, match=rf"{name} does not work any more \(it is dead\)"),
-        pytest.raises(ManyclError),
-    ):
+    # what was to be changed in the only memory is gone; elsewhere the version before is still there
+    ends = pytest.raises(ManyclError) if queue.session.machine.memories == 1 else nullcontext()
+    with pytest.warns(RuntimeWarning, match=rf"{name} does not work any more \(it is dead\)"), ends:
         queue.finish()
     assert queue.devices == ("cpu0.0",)
+    if queue.session.machine.memories > 1:
+        assert (x.get() == 1).all()
     for array, value in zip(world.arrays, world.values, strict=True):
         array.set(value)
     queue.policy = "eager"

@@ -50,7 +50,7 @@ PROGRAM = mc.Program(SOURCE)
 @pytest.fixture(scope="module", params=["shared", "own"])
 def kinds(request: pytest.FixtureRequest) -> Iterator[mc.Queue]:
     """``native/2`` is a CPU and what counts as a GPU, in one memory or with memories of their own."""
-    real = session_module.open_devices
+    real = session_module.opener(False)
 
     def opened(selection: Any) -> Any:
         machine, handles = real(selection)
@@ -58,7 +58,7 @@ def kinds(request: pytest.FixtureRequest) -> Iterator[mc.Queue]:
         return dataclasses.replace(machine, devices=(first, dataclasses.replace(second, kind="gpu"))), handles
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session_module, "open_devices", opened)
+        patch.setattr(session_module, "opener", lambda serve: opened)
         patch.setenv("MANYCL_ZERO_COPY", "1" if request.param == "shared" else "0")
         with mc.Queue("native/2", policy="balance") as queue:
             yield queue

@@ -54,14 +54,14 @@ int nowhere(int x); kernel void mix(global const int *x, global int *y, int a, i
 @pytest.fixture
 def two_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """``cpu/2`` is a CPU and what counts as a GPU."""
-    real = session_module.open_devices
+    real = session_module.opener(False)
 
     def opened(selection: Any) -> Any:
         machine, handles = real(selection)
         first, second = machine.devices
         return dataclasses.replace(machine, devices=(first, dataclasses.replace(second, kind="gpu"))), handles
 
-    monkeypatch.setattr(session_module, "open_devices", opened)
+    monkeypatch.setattr(session_module, "opener", lambda serve: opened)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ import numpy as np
 import pyopencl as cl
 
 import manycl as mc
-from manycl.drivers.opencl import driver, staging
+from manycl.drivers.opencl import copies, driver, staging
 from manycl.errors import ManyclError, ResultError
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backends import pinning
@@ -139,6 +139,9 @@ def counted_calls() -> Iterator[Calls]:
             stack.enter_context(mock.patch.object(owner, name, wrapped))
 
         replaced(driver, "_enqueue")
+        for module in (driver, copies):
+            for name in ("read_buffer", "write_buffer"):
+                replaced(module, name)
         for name in (
             "enqueue_copy",
             "enqueue_map_buffer",

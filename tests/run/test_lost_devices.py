@@ -16,7 +16,7 @@ import pytest
 import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.drivers.native.driver import NativeDriver
-from manycl.drivers.opencl import driver
+from manycl.drivers.opencl import copies, driver
 from manycl.errors import DeviceError, ManyclError, ResultError, RunError
 from manycl.machine import Device, Link, Machine
 from manycl.run import recurring
@@ -64,6 +64,11 @@ def death(request: pytest.FixtureRequest) -> Iterator[Death]:
         patches = [
             mock.patch.object(driver, "_enqueue", it.wrapped(driver._enqueue)),
             mock.patch.object(cl, "enqueue_copy", it.wrapped(cl.enqueue_copy)),
+            *[
+                mock.patch.object(module, name, it.wrapped(getattr(module, name)))
+                for name in ("read_buffer", "write_buffer")
+                for module in (driver, copies)
+            ],
             mock.patch.object(cl, "enqueue_marker", it.wrapped(cl.enqueue_marker)),
             mock.patch.object(cl, "CommandQueue", it.wrapped(cl.CommandQueue)),
         ]

@@ -29,6 +29,7 @@ class Driver:
     """Allocates, with a limit, and knows what is allocated. ``pins``: whether it gives page-locked memory."""
 
     has_own_process = False
+    has_crashed = False
 
     def __init__(self, memory: int, limit: int = 1 << 40) -> None:
         self.device = Device(f"d{memory}", "cpu" if memory == HOST else "gpu", memory=memory)

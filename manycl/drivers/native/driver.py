@@ -32,6 +32,7 @@ class NativeDriver:
     is_polled = False
     is_interruptible = True
     has_own_process = False
+    has_crashed = False
 
     def __init__(
         self, device: Device, cores: Sequence[int], compile_source: Compile, elsewhere: Elsewhere | None = None

@@ -71,6 +71,7 @@ class OpenCLDriver:
 
     is_interruptible = False
     has_own_process = False
+    has_crashed = False
 
     def __init__(self, handle: cl.Device, device: Device) -> None:
         self.device = device

@@ -16,6 +16,7 @@ from manycl.drivers.survey import in_use, refuse_forked
 from manycl.drivers.worker import messages as m
 from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.driver import WorkerDriver
+from manycl.drivers.worker.link import Ending
 from manycl.errors import DeviceError
 from manycl.machine import Device, Machine
 
@@ -46,8 +47,8 @@ class ServedHandle:
         except DeviceError as error:
             raise DriverError(f"{device.name} cannot be opened: {error.message}", hint=error.hint) from None
         assert connection is not None
-        words = f"its process {pid}, of manycl serve, has ended"
-        return WorkerDriver(device, self._selection, Channel(connection), lambda _: words, pid)
+        ending = Ending(f"its process {pid}, of manycl serve, has ended", True)
+        return WorkerDriver(device, self._selection, Channel(connection), lambda _: ending, pid)
 
 
 def open_served(selection: str | Sequence[str] | None = None) -> tuple[Machine, tuple[OpenDevice, ...]]:

@@ -16,7 +16,7 @@ from manycl.drivers.shared import Arena, shared_memory
 from manycl.drivers.worker import messages as m
 from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.handles import WorkerEvent, WorkerKernel, WorkerMemory, WorkerProgram, WorkerQueue
-from manycl.drivers.worker.link import WorkerLink
+from manycl.drivers.worker.link import Ending, WorkerLink
 from manycl.drivers.worker.rows import copy_rows
 from manycl.machine import HOST, Device
 from manycl.region import Box
@@ -30,7 +30,7 @@ class WorkerDriver:
     has_own_process = True
 
     def __init__(
-        self, device: Device, selection: str, channel: Channel, ended: Callable[[bool], str], pid: int | None = None
+        self, device: Device, selection: str, channel: Channel, ended: Callable[[bool], Ending], pid: int | None = None
     ) -> None:
         self.device = device
         self.pid = pid
@@ -48,6 +48,10 @@ class WorkerDriver:
             raise DriverError(f"{device.name} cannot be opened: {error.message}") from None
 
     # memory
+
+    @property
+    def has_crashed(self) -> bool:
+        return self._link.has_crashed
 
     def allocate(self, nbytes: int, host: Bytes | None = None) -> WorkerMemory:
         offset = None

@@ -14,11 +14,16 @@ from typing import Any
 from manycl.drivers.driver import Driver, DriverError, Handle
 from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.driver import WorkerDriver
+from manycl.drivers.worker.link import Ending
 from manycl.machine import Device
 
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1])\nfrom manycl.drivers.worker.process import main; main({})"
 )
+
+
+_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that somebody else sends."""
 
 
 class WorkerHandle:
@@ -66,12 +71,12 @@ def started(code: str, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.DEVNULL, pass_fds=descriptors)
 
 
-def how_it_ended(process: subprocess.Popen[bytes], is_expected: bool) -> str:
-    """Of a process that is not heard any more, in words; it is over then. ``is_expected``: it will end by itself."""
+def how_it_ended(process: subprocess.Popen[bytes], is_expected: bool) -> Ending:
+    """Of a process that is not heard any more; it is over then. ``is_expected``: it will end by itself."""
     if not is_expected:
         process.kill()  # of one that has begun to end, this does not change how
     code = process.wait()
     if code >= 0:
-        return f"its process {process.pid} has ended with status {code}"
+        return Ending(f"its process {process.pid} has ended with status {code}", True)
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return f"its process {process.pid} was ended by {name}"
+    return Ending(f"its process {process.pid} was ended by {name}", -code not in _OTHERS)

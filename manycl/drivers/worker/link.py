@@ -7,7 +7,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from manycl.drivers.driver import BuildError, DeviceLost, DriverError
 from manycl.drivers.worker import messages as m
@@ -15,6 +15,13 @@ from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.handles import WorkerEvent, WorkerQueue
 
 _HELD = 1 << 15  # bytes of commands that are held back at most
+
+
+class Ending(NamedTuple):
+    """How a process has ended, in ``words``. ``has_crashed``: by itself, or nobody knows."""
+
+    words: str
+    has_crashed: bool
 
 
 class WorkerLink:
@@ -25,7 +32,7 @@ class WorkerLink:
     gone: it is the one that knows it first.
     """
 
-    def __init__(self, channel: Channel, name: str, ended: Callable[[bool], str]) -> None:
+    def __init__(self, channel: Channel, name: str, ended: Callable[[bool], Ending]) -> None:
         self._channel, self._name, self._ended = channel, name, ended
         self.dropped: deque[m.Dropped] = deque()
         self._held = bytearray()
@@ -35,6 +42,7 @@ class WorkerLink:
         self._replies = itertools.count(1)
         self._answers: dict[int, m.Reply | None] = {}
         self._lost: DeviceLost | None = None
+        self.has_crashed = False
         self._is_closing = False
         self._process = os.getpid()
         threading.Thread(target=self._hear, name=f"manycl-{name}-process", daemon=True).start()
@@ -133,7 +141,8 @@ class WorkerLink:
                     self._take(message)
         except (EOFError, OSError, m.ProtocolError) as error:
             self._channel.end()
-            why = self._ended(self._is_closing)
+            why, crashed = self._ended(self._is_closing)
+            self.has_crashed = crashed and not self._is_closing
             why = error.message if isinstance(error, m.ProtocolError) else why
         words = "it has been released" if self._is_closing else why
         with self._news:

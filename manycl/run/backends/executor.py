@@ -222,6 +222,9 @@ class Executor:
         self.lanes[device].is_lost = bool(reason)
         return reason
 
+    def has_crashed(self, device: DeviceIndex) -> bool:
+        return self.lanes[device].driver.has_crashed
+
     def finish(self) -> RunRecord:
         run = self.run
         with interruptible:

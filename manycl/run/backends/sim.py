@@ -174,6 +174,9 @@ class SimBackend:
     def begun(self) -> Set[int]:
         return self._enqueued.keys()
 
+    def has_crashed(self, device: DeviceIndex) -> bool:
+        return False
+
     def lost(self, device: DeviceIndex) -> str:
         lost = self._disturbance.lost.get(device)
         return "the device was lost" if lost is not None and self._clock.now() >= lost else ""
