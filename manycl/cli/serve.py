@@ -51,10 +51,10 @@ def _serve(as_json: bool) -> int:
 
     before = signal.signal(signal.SIGTERM, ends)
     try:
-        server = Server()
-        ready = {"socket": server.path}
-        print(json.dumps(ready) if as_json else f"manycl serves at {server.path}; Ctrl-C ends it", flush=True)
-        server.run()
+        with Server() as server:  # whoever reads that it is ready may end it at once
+            ready = {"socket": server.path}
+            print(json.dumps(ready) if as_json else f"manycl serves at {server.path}; Ctrl-C ends it", flush=True)
+            server.run()
     except KeyboardInterrupt:
         return 0  # that is how it is ended
     finally:

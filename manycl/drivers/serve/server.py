@@ -29,7 +29,7 @@ class _Waiting(NamedTuple):
 
 
 class Server:
-    """Until it is asked to stop. Raises DeviceError where one runs already."""
+    """Until it is asked to stop. Use as a context manager. Raises DeviceError where one runs already."""
 
     def __init__(self) -> None:
         self._place = ServicePlace()
@@ -40,7 +40,13 @@ class Server:
         self._looking: dict[ServedProcess, _Waiting] = {}
         self._known: dict[str, Any] = {}
         self._served = 0
-        self._is_stopping = False
+        self._is_stopping = self._is_closed = False
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
 
     @property
     def path(self) -> str:
@@ -208,6 +214,9 @@ class Server:
             self._answer(waiting.client, m.Reply(waiting.asked.reply, "", words))
 
     def _close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._place.leave()
         for client in list(self._clients):
             self._drop(client)
