@@ -49,6 +49,7 @@ class Aboard(Ahead):
         self._bit = 1 << self._memory
         self._bytes = 0  # of what the device holds
         self._brought: list[BufferKey] = []  # keys of what came to its memory
+        self._coming = set[BufferKey]()  # of what may still be read from the host's
         self._parted: dict[BufferKey, tuple[ValidRegion, ...]] = {}  # how those were valid of which parts were missing
         self._wanted: Place | None = None  # what comes to the host behind all that was given
         self._at_host: Place | None = None  # the part of a buffer that came there last
@@ -112,9 +113,14 @@ class Aboard(Ahead):
             raise RunError(f"{memory.name(key)} cannot be brought to {lanes.device.name}: {error.message}") from None
         run.record.transfers.append(Transferred((key,), self.device, True, events, len(self.given), nbytes))
         self._brought.append(key)
+        self._coming.add(key)
         if is_beside:
             self.uploads.append(events[-1])
             self._flush(queue)
+
+    def _caught_up(self) -> None:
+        super()._caught_up()
+        self._coming.clear()
 
     def _flush(self, queue: DriverQueue) -> None:
         """Send what was enqueued. Where that fails, it is under way all the same, and who waits for it is told."""

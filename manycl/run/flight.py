@@ -235,6 +235,8 @@ class Flight(Aboard):
             if valid & ~(self._bit | HOST_BIT):
                 return False  # another device has it, too
             if valid & HOST_BIT:
+                if key in self._coming:
+                    return False  # what was given before wants the host's bytes as they are
                 copy_bytes(self._session.backend.memory.host(key)[low : low + nbytes], data)
             with Uninterrupted():
                 try:

@@ -17,13 +17,14 @@ from manycl.stand_in.runtime import Runtime
 
 SOURCE = """
 __kernel void add(__global int *x, __global const int *y, int by) { x[get_global_id(0)] += y[get_global_id(0)] + by; }
+__kernel void spin(__global int *x, int turns) { for (int t = 0; t < turns; t++) x[0] = x[0] * 5 + t; }
 """
 N = 16
 KINDS = ["add", "add", "load", "load", "store", "store", "copy", "get", "set", "finish", "new", "whole"]
 _STEP = st.tuples(st.sampled_from(KINDS), st.integers(0, 2), st.integers(0, 2), st.integers(0, N - 1))
 
 
-@pytest.fixture(params=["opencl/2#0", "opencl/2", "native/2", "shared opencl/2"])
+@pytest.fixture(params=["opencl/2#0", "opencl/2", "native/2#0", "native/2", "shared opencl/2"])
 def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
     """What runs a program, on devices whose memory is taken to be their own, or is the host's. Where there are several,
     what comes again is soon given to one of them without looking at it."""
@@ -91,6 +92,17 @@ def test_programs_see_what_numpy_sees_there(
             program.finish()
     for array, wanted in zip(arrays, expected, strict=True):
         assert (array.get() == wanted).all()
+
+
+def test_what_comes_to_a_device_is_what_the_host_had_at_the_launch(program: Runtime) -> None:
+    source, queue = mc.Program(SOURCE), program.queue
+    x, busy = queue.zeros(N, np.int32), queue.zeros(1, np.int32)
+    for number in range(10):
+        y = queue.zeros(N, np.int32)
+        source.spin(queue, (1,), None, busy, np.int32(1 << 24))
+        source.add(queue, (N,), None, x, y, np.int32(1))
+        store(program, y, 0, np.full(N, 9, np.int32))
+        assert loaded(program, x, 0, N) == [number + 1] * N
 
 
 @pytest.mark.parametrize(("count", "every"), [(1, 1), (100, 1), (100, 16), (FEW_BYTES // 4 + 1, 1)])
