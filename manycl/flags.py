@@ -71,6 +71,12 @@ def deterministic() -> bool:
     return _one_of("MANYCL_DETERMINISTIC", {"1": True, "0": False}, "1")
 
 
+def prompt() -> bool:
+    """MANYCL_PROMPT: 0 leaves the time slices of threads that enqueue and wait as they are (default: 1, they ask the
+    system for short ones, so that they run soon when they are woken)."""
+    return _one_of("MANYCL_PROMPT", {"1": True, "0": False}, "1")
+
+
 def stand_in() -> bool:
     """MANYCL: 1 gives programs that import PyOpenCL one that runs on manycl (default: 0); ``manycl exec`` sets it, with
     the folder that makes Python look at it."""
@@ -169,6 +175,7 @@ _READ = (
     zero_copy,
     bounds,
     deterministic,
+    prompt,
     device_memory,
     learning,
     stand_in,

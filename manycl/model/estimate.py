@@ -160,7 +160,7 @@ class ModelEstimates(Estimates):
 
     def _moving(self, task: CopyTask | FillTask) -> LaunchRow:
         """What a copy or fill takes on each device: its bytes in the device's memory."""
-        took = [(d.launch_overhead + task.moved / d.bandwidth) * d.slowdown for d in self._machine.devices]
+        took = [d.launch_overhead + task.moved / d.bandwidth for d in self._machine.devices]
         return LaunchRow(tuple(Estimate(t, t / _MOVING, t * _MOVING, "bandwidth") for t in took), (0,) * len(took))
 
     @cached_property

@@ -25,6 +25,7 @@ from manycl import flags
 from manycl.drivers.driver import Holdable
 from manycl.errors import ManyclError
 from manycl.logs import logger
+from manycl.prompt import be_prompt
 from manycl.reservations.ear import Ear
 from manycl.reservations.identity import process, under
 from manycl.reservations.records import Reservation, Resources, held_by_others, in_force
@@ -154,6 +155,7 @@ class Availability:
                 self._ear.wake()  # what is there ends some time: the thread is not to sleep until it hears of something
 
     def _listen(self, ear: Ear) -> None:
+        be_prompt()
         poll = select.poll()
         poll.register(ear, select.POLLIN)
         while True:

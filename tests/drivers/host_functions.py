@@ -90,6 +90,7 @@ class HostKernel:
 
 class HostDriver:
     is_interruptible = False
+    slows_down = False
     has_own_process = False
     has_crashed = False
 

@@ -108,6 +108,14 @@ KERNEL(once) { /* counts each work-group, and takes a while for each */
         __atomic_add_fetch(MEMORY(uint, 0) + g, 1, __ATOMIC_RELAXED);
     }
 }
+KERNEL(busy) { /* has its core for a while; for how many ns it had it, by work-group */
+    UNUSED;
+    for (size_t g = first; g < end; g++) {
+        u64 since = clock_of(OF_THREAD), took = 0;
+        while (took < VALUE(uint, 1)) took = clock_of(OF_THREAD) - since;
+        MEMORY(u64, 0)[g] = took;
+    }
+}
 KERNEL(crossed) { /* x[i] = x[i] * 3 + y[i]: two of these in a wrong order leave something else */
     UNUSED;
     for (size_t i = first * r->local_size[0]; i < end * r->local_size[0]; i++)
@@ -180,6 +188,7 @@ KERNELS: dict[str, tuple[int, tuple[Parameter, ...]]] = {
         (Parameter("value", 1), Parameter("value", 8), Parameter("value", 12), Parameter("value", 64), MEMORY),
     ),
     "once": (1, (MEMORY, UINT)),
+    "busy": (0, (MEMORY, UINT)),
     "crossed": (0, (MEMORY, MEMORY)),
     "huge": (1 << 27, (MEMORY, UINT)),
     "where": (0, (MEMORY,)),

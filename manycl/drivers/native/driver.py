@@ -31,6 +31,7 @@ class NativeDriver:
 
     is_polled = False
     is_interruptible = True
+    slows_down = True
     has_own_process = False
     has_crashed = False
 
@@ -43,7 +44,8 @@ class NativeDriver:
         self._compile = compile_source
         self._library = library()
         numbers = (ctypes.c_int * len(cores))(*cores)
-        address = self._library.open(ctypes.addressof(numbers), len(cores))
+        slower = round(1024 * (device.slowdown - 1.0))
+        address = self._library.open(ctypes.addressof(numbers), len(cores), slower)
         if not address:
             raise DriverError(f"{device.name} cannot be opened: the system gives no memory, or no more threads")
         self._address: int = address

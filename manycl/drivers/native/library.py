@@ -107,7 +107,7 @@ class Library:
             found.argtypes, found.restype = [_ADDRESS] * arguments, result
             return found
 
-        self.open = function("open", 2, _ADDRESS)
+        self.open = function("open", 3, _ADDRESS)
         self.close = function("close", 1, None)
         self.hold = function("hold", 2, None)
         self.is_still = function("is_still", 1, ctypes.c_int)

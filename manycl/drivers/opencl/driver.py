@@ -70,6 +70,7 @@ class OpenCLDriver:
     """``device`` is the handle of a device or sub-device."""
 
     is_interruptible = False
+    slows_down = False
     has_own_process = False
     has_crashed = False
 

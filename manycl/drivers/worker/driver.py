@@ -27,6 +27,7 @@ class WorkerDriver:
 
     is_polled = False
     is_interruptible = True
+    slows_down = False
     has_own_process = True
 
     def __init__(

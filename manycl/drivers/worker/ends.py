@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from manycl.drivers.driver import Driver, DriverError, Event, Queue
 from manycl.drivers.worker import messages as m
+from manycl.prompt import be_prompt
 
 
 class _GivenCommand(NamedTuple):
@@ -86,6 +87,7 @@ class Ends:
         self._given.put(None)
 
     def _work(self) -> None:
+        be_prompt()
         waiting: deque[_GivenCommand] = deque()
         while True:
             entry = self._given.get()

@@ -13,6 +13,7 @@ from manycl.drivers.driver import BuildError, DeviceLost, DriverError
 from manycl.drivers.worker import messages as m
 from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.handles import WorkerEvent, WorkerQueue
+from manycl.prompt import be_prompt
 
 _HELD = 1 << 15  # bytes of commands that are held back at most
 
@@ -135,6 +136,7 @@ class WorkerLink:
 
     def _hear(self) -> None:
         """By a thread of its own."""
+        be_prompt()
         try:
             while True:
                 for message in self._channel.receive():

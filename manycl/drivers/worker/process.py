@@ -31,6 +31,7 @@ from manycl.drivers.worker.ends import Ends
 from manycl.drivers.worker.warm import Warm
 from manycl.errors import ManyclError
 from manycl.graph.graph import LocalArg
+from manycl.prompt import be_prompt
 from manycl.region import Box
 
 _BUILDERS = 4  # threads
@@ -327,6 +328,7 @@ def _be_quiet() -> None:
 
 
 def _prepare() -> None:
+    be_prompt()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who uses the device
     threading.current_thread().name = "manycl-worker"
 

@@ -3,7 +3,7 @@
 The engine's thread enqueues everything, and looks after what devices with cores of their own were given (``inbox``).
 Each queue of a CPU has a thread that blocks in the driver's ``wait`` for the commands that somebody must hear of; all
 other order is kept by the queues and by the events that commands wait for. The kernels of a device with a slow-down
-factor are enqueued by a thread of its own instead, one after another.
+factor that its driver does not know of are enqueued by a thread of its own instead, one after another.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from manycl.graph.graph import BufferArg, BufferKey, CopyTask, DeviceTask, FillT
 from manycl.graph.sequence import is_sequence
 from manycl.interrupts import interruptible
 from manycl.machine import DeviceIndex, Machine
+from manycl.prompt import be_prompt
 from manycl.region import Box
 from manycl.run.backend import (
     Command,
@@ -126,6 +127,7 @@ class Executor:
 
     def underway(self, graph: Graph, timed: Collection[DeviceIndex]) -> Underway:
         """A run that somebody else takes care of, until it is ``adopted``."""
+        be_prompt()
         self._runs += 1
         run = Underway(self._runs, graph, self.machine, self.lanes, self.profile)
         run.record.timed = timed
@@ -444,8 +446,9 @@ class Executor:
             event = self._enqueue(run, command)
             lanes.flush(lanes.queues[command.queue])
             lanes.driver.wait(event)
-            start, end = lanes.driver.times(event)
-            time.sleep((end - start) * (lanes.device.slowdown - 1.0))
+            if command.task is not None or isinstance(run.graph.nodes[command.token], Launch):
+                start, end = lanes.driver.times(event)
+                time.sleep((end - start) * (lanes.device.slowdown - 1.0))
         except Exception as error:
             run.fail(command.token, error)
             return

@@ -12,6 +12,7 @@ import numpy as np
 from manycl.drivers.driver import Driver, DriverError, End, Event, Queue
 from manycl.interrupts import interruptible
 from manycl.machine import HOST
+from manycl.prompt import be_prompt
 from manycl.region import Box
 from manycl.run.backend import TransferQueue
 from manycl.run.backends.patience import Patience
@@ -54,6 +55,7 @@ class Worker:
         self._jobs.put(None)
 
     def _work(self) -> None:
+        be_prompt()
         while (job := self._jobs.get()) is not None:
             job()
             del job  # and with it the run that it was for
@@ -78,7 +80,7 @@ class Lanes:
         self.driver = driver
         self.device = driver.device
         self.launch, self.flush = driver.launch, driver.flush
-        self.throttled = self.device.slowdown > 1.0
+        self.throttled = self.device.slowdown > 1.0 and not driver.slows_down
         # commands are looked after by the engine's thread; not where commands are enqueued by another thread
         self.watched = driver.is_polled and not self.throttled
         # whoever wants to know of a command's end may wait for it by the driver, however long that takes

@@ -118,6 +118,7 @@ struct worker {
     u32 crowded;   /* how often it is still to sleep at once, as its core is in demand */
     u64 until;     /* a host thread in its place turns to other things then (0: it is not in its place) */
     u64 paused;    /* ns that it has not run a block because the device was held */
+    u64 slept;      /* ns of its pauses that were too many: the next one lacks them */
     u32 is_running; /* a block */
 };
 
@@ -128,6 +129,7 @@ struct device {
     u32 spinning; /* workers that look at `news` again and again */
     u64 pending;  /* commands that are not complete */
     u64 owners;   /* workers, queues and Python */
+    u64 slower;   /* what a block takes longer than it does, in 1024ths: a slow device for experiments */
     struct worker *asleep;
     struct command *first, *last; /* ready */
     struct slot *open, *last_open, *idle;

@@ -56,11 +56,13 @@ static int start(struct worker *worker) {
     return !failed;
 }
 
-/* A device of so many threads, each on its core (-1: on any); NULL where there is no memory, or no more threads. */
-EXPORTED struct device *manycl_open(const int *cores, u32 count) {
+/* A device of so many threads, each on its core (-1: on any), on which kernels take so many 1024ths longer than they do;
+   NULL where there is no memory, or no more threads. */
+EXPORTED struct device *manycl_open(const int *cores, u32 count, u64 slower) {
     struct device *device = new_memory(sizeof *device + count * sizeof(struct worker));
     if (!device) return NULL;
     device->count = count;
+    device->slower = slower;
     device->owners = 1;
     device->host = -1;
     device->host_stack = new_stack();

@@ -20,6 +20,7 @@ struct timespec {
     long seconds, nanoseconds;
 };
 int clock_gettime(int, struct timespec *);
+int clock_nanosleep(int, int, const struct timespec *, struct timespec *);
 long syscall(long, ...);
 int *__errno_location(void);
 int prctl(int, ...);
@@ -48,7 +49,7 @@ int mprotect(void *, size_t, int);
 int munmap(void *, size_t);
 
 enum { NO_ACCESS = 0, READ_WRITE = 3, PRIVATE_MEMORY = 0x4022 }; /* private, anonymous, not reserved */
-enum { MONOTONIC = 1, SET_NAME = 15, DETACHED = 1, SET_MASK = 2, INTERRUPTED = 4, TIMED_OUT = 110 };
+enum { MONOTONIC = 1, OF_THREAD = 3, AT_A_TIME = 1, SET_NAME = 15, SET_TIMER_SLACK = 29, DETACHED = 1, SET_MASK = 2, INTERRUPTED = 4, TIMED_OUT = 110 };
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 
 #if defined(__x86_64__)
@@ -68,12 +69,14 @@ static inline void relax(void) { __asm__ volatile("isb" ::: "memory"); }
 #define least_of(a, b) ((a) < (b) ? (a) : (b))
 #define most_of(a, b) ((a) > (b) ? (a) : (b))
 
-/* Nanoseconds of the clock of Python's time.perf_counter_ns. */
-static inline u64 now(void) {
+static inline u64 clock_of(int clock) {
     struct timespec t;
-    clock_gettime(MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (u64)t.seconds * 1000000000u + (u64)t.nanoseconds;
 }
+
+/* Nanoseconds of the clock of Python's time.perf_counter_ns. */
+static inline u64 now(void) { return clock_of(MONOTONIC); }
 
 /* Until a word is no longer `value`, or for no reason. */
 static inline void futex_wait(u32 *word, u32 value) { syscall(SYS_FUTEX, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0); }

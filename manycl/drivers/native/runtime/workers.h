@@ -12,6 +12,7 @@ enum {
     LOST = 50000,           /* ns between two looks that tell that something else has had the core: ... */
     CROWDED = 4,            /* ... then a worker sleeps at once, so often: who looks for news is soon kept waiting */
     LEAST_BLOCK = 1000,     /* ns that a block should take, and ... */
+    WAKING = 60000,         /* ns that a thread may wake late: a pause ends without sleep */
     MOST_BLOCK = 1000000,   /* ... at most: between blocks workers turn to commands that are ready */
     KEPT_FRAME = 1 << 20,   /* bytes that a sleeping worker keeps */
     MOST_UNITS = 0x7fffffff,
@@ -64,14 +65,32 @@ static void begin_block(struct worker *worker) {
     }
 }
 
+/* A block took so many ns: its worker does nothing until a slower processor would have run it. */
+static void slow_down(struct worker *worker, u64 took) {
+    u64 wanted = (u64)((double)took * (double)worker->device->slower / 1024.0), missing = wanted, since = now();
+    missing -= least_of(missing, worker->slept);
+    u64 end = since + missing, early = end - WAKING;
+    if (missing > 2 * WAKING) {
+        struct timespec until = {(long)(early / 1000000000u), (long)(early % 1000000000u)};
+        clock_nanosleep(MONOTONIC, AT_A_TIME, &until, NULL);
+    }
+    u64 t = now();
+    for (; t < end; t = now()) relax();
+    worker->slept = least_of(worker->slept + t - since - wanted, (u64)MOST_BLOCK);
+}
+
 static void run(struct worker *worker, struct command *command, u64 first, u64 end) {
     int failed = 1;
     begin_block(worker);
+    /* a slower device is slower while it has its core; Python waits, too, and what it calls */
+    int clock = command->shape && command->shape->reports ? MONOTONIC : OF_THREAD;
+    u64 start = worker->device->slower && command->shape ? clock_of(clock) : 0; /* kernels, not copies and fills */
     if (framed(worker, command->frame)) {
         command->entry(command->args, command->range, first, end, worker->frame);
         failed = command->shape && command->shape->reports && *(u64 *)worker->frame;
     }
     store(&worker->is_running, 0);
+    if (start) slow_down(worker, clock_of(clock) - start);
     if (failed) store(&command->failed, 1);
 }
 
@@ -306,6 +325,7 @@ static void settle(struct worker *worker) {
         set[worker->core / 8] = (unsigned char)(1u << worker->core % 8);
         sched_setaffinity(0, sizeof set, set); /* if it cannot be, it runs anywhere */
     }
+    if (worker->device->slower) prctl(SET_TIMER_SLACK, 1ul); /* its pauses are short */
     prctl(SET_NAME, "manycl-native"); /* the name says that all this is done */
 }
 

@@ -1,0 +1,78 @@
+"""Threads that the system lets run soon after they have been woken, however busy its cores are.
+
+Where a device's threads have all cores, whoever hears of a command's end and gives the next one waits until one of them
+has had its slice of time: some 3 ms in one of a hundred times, as Linux hands them out. A thread that asks for short
+slices is woken before those with longer ones, and gets no more time for it (EEVDF: I. Stoica and H. Abdel-Wahab,
+"Earliest Eligible Virtual Deadline First", 1995; Linux 6.12 lets threads ask). Older kernels take no notice.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import struct
+import threading
+from functools import cache
+from typing import Any
+
+from manycl import flags
+
+SLICE = 100_000
+"""ns: the least that the system grants."""
+_CALLS = {"x86_64": (315, 314), "aarch64": (275, 274)}
+"""Numbers of sched_getattr and sched_setattr."""
+_ATTRIBUTES = struct.Struct("=IIQiIQQQ")
+"""struct sched_attr, its first version: size, policy, flags, nice, priority, runtime (the slice), deadline, period."""
+_ORDINARY = 0
+"""The policy SCHED_OTHER."""
+_NOT_INHERITED = 1
+"""SCHED_FLAG_RESET_ON_FORK: threads and processes that the thread starts have slices of the usual length."""
+
+_asked = threading.local()
+
+
+def be_prompt() -> None:
+    """The calling thread is scheduled soon when it is woken, from now on; its policy and nice stay as they are. Of a
+    thread that has asked before, this takes no time worth mentioning."""
+    if not hasattr(_asked, "once"):
+        _asked.once = True
+        if flags.prompt():
+            _ask()
+
+
+def slice_of_thread() -> int | None:
+    """ns that the system lets the calling thread run at once; None where it does not tell, or the thread is none of
+    the ordinary ones."""
+    found = _attributes()
+    return found[5] or None if found is not None else None
+
+
+def _ask() -> None:
+    found = _attributes()
+    if found is None or found[5] <= SLICE:
+        return  # its slice is short, or the system tells none
+    size, policy, kept, nice, priority, _, deadline, period = found
+    if nice >= 0:  # less than 0 comes before others as it is, and would not be inherited
+        kept |= _NOT_INHERITED
+        asked = _ATTRIBUTES.pack(size, policy, kept, nice, priority, SLICE, deadline, period)
+        _system()(_CALLS[platform.machine()][1], 0, asked, 0, 0)
+
+
+def _attributes() -> tuple[int, ...] | None:
+    """Of the calling thread, which has the ordinary policy."""
+    numbers = _CALLS.get(platform.machine())
+    if platform.system() != "Linux" or numbers is None:
+        return None
+    room = ctypes.create_string_buffer(_ATTRIBUTES.size)
+    if _system()(numbers[0], 0, room, _ATTRIBUTES.size, 0):
+        return None
+    found = _ATTRIBUTES.unpack(room.raw)
+    return found if found[1] == _ORDINARY else None
+
+
+@cache
+def _system() -> Any:
+    call = ctypes.PyDLL(None).syscall  # they return at once: Python's lock is kept
+    call.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
+    call.restype = ctypes.c_long
+    return call

@@ -1,0 +1,69 @@
+"""Threads that ask for short time slices: where the system tells of them (Linux 6.12)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import manycl as mc
+from manycl import prompt
+
+
+def in_thread(work: Callable[[], object]) -> list[int | None]:
+    """The slices of a new thread, before and after."""
+    found: list[int | None] = []
+
+    def look() -> None:
+        found.append(prompt.slice_of_thread())
+        work()
+        found.append(prompt.slice_of_thread())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    if found[0] is None:
+        pytest.skip("this system does not tell how long slices are")
+    assert found[0] > prompt.SLICE
+    return found
+
+
+def test_a_thread_is_prompt_and_what_it_starts_is_not() -> None:
+    inner: list[int | None] = []
+
+    def ask() -> None:
+        policy, nice = os.sched_getscheduler(0), os.nice(0)
+        for _ in range(2):
+            prompt.be_prompt()
+        assert (os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK, os.nice(0)) == (policy, nice)
+        inner.extend(in_thread(lambda: None))
+
+    before, after = in_thread(ask)
+    assert after == prompt.SLICE
+    assert inner == [before, before]
+
+
+def test_it_may_be_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_PROMPT", "0")
+    before, after = in_thread(prompt.be_prompt)
+    assert before == after
+
+
+def test_another_policy_stays() -> None:
+    def ask() -> None:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        prompt.be_prompt()
+        assert os.sched_getscheduler(0) == os.SCHED_BATCH
+
+    assert in_thread(ask)[1] is None
+
+
+def test_who_runs_something_is_prompt() -> None:
+    def work() -> None:
+        with mc.Queue("native/2#0") as queue:
+            (queue.array(np.arange(9, dtype=np.float32)) + 1).get()
+
+    assert in_thread(work)[1] == prompt.SLICE
