@@ -18,17 +18,17 @@ from manycl.plan.problem import Problem
 
 SHORTEST = 20e-3
 """Seconds of the longest share: for launches that take less it matters how soon the host hears of each packet's end
-(simulated: 2 % longer for 20 ms, 10 to 20 % for 1 ms)."""
+(simulated: 1 % longer for 20 ms, 10 to 20 % for 1 ms)."""
 LOST = 1.5
 """The part by which a launch takes longer, for each part by which its times are off, …"""
 AT_MOST = 0.6
 """… up to this (simulated: times that are taken for half of what they are)."""
-PACKETS = 24
+PACKETS = 16
 """Of a device, one after another, …"""
 DECIDING = 40e-6
 """… seconds of each, beside what the device itself needs to start it."""
 CUTTING = 8e-3
-"""Seconds of cutting a launch into 64 cells (``run/cells.py``), once for all launches that are the same."""
+"""Seconds of cutting a launch into cells (``run/cells.py``), once for all launches that are the same."""
 MOVING = "moving"
 """The entry of a plan's details."""
 

@@ -19,8 +19,8 @@ from manycl.run.drafts import StepDraft
 from manycl.run.ranges import launches_of
 from manycl.run.steps import RANGE, Cells, Stock
 
-MOST = 64
-"""Cells of a launch: cutting its buffers along them takes some tenth of a millisecond a cell."""
+MOST = 48
+"""Cells of a launch for each of its shares: cutting its buffers along them takes some 50 us a cell."""
 PART = 3
 """A cell is at most this part of what is behind it in its share: what is left last, and what is stolen, is at the
 end, …"""
@@ -53,7 +53,7 @@ def in_cells(plan: Plan) -> Plan:
 def _counts(shares: Sequence[int], least: int) -> list[int]:
     """How many cells each share of a launch may have, in work-groups, which are ``least`` or more: all as many, and
     what small ones have no use for is the others'."""
-    left, counts = MOST, [1] * len(shares)
+    left, counts = MOST * len(shares), [1] * len(shares)
     ascending = sorted(range(len(shares)), key=shares.__getitem__)
     for place, share in enumerate(ascending):
         counts[share] = max(1, min(shares[share] // least, left // (len(shares) - place)))

@@ -1,10 +1,11 @@
 """Who runs which cells of a divided launch, decided while it runs. Pure.
 
 A launch is cut into *cells*, once. Each device begins with a *stock* of neighbouring cells and takes packets from its
-front: of what is left a sixth at most where others are at work, so that little is bound when something turns out to be
-otherwise. Who has none left takes from the far end of the stock that would end last, as much as lets both end together:
-work stealing (Blumofe and Leiserson, JACM 1999) with stocks that begin as the plan's shares, so that neighbouring cells
-stay in one memory. Rates are what packets have taken, and what was foreseen as long as none has ended.
+front: of what it would run until all end together a third at most, so that little is bound when something turns out to
+be otherwise, and nothing ahead of what lasts until then. Who has none left takes from the far end of the stock that
+would end last, as much as lets both end together: work stealing (Blumofe and Leiserson, JACM 1999) with stocks that
+begin as the plan's shares, so that neighbouring cells stay in one memory. Rates are what packets have taken, and what
+was foreseen as long as none has ended; a packet that takes longer than that tells so before it has ended.
 
 A device that has not begun, as it is busy with something else, keeps nobody waiting: of its stock, others take packet
 by packet what they would otherwise be idle for, whatever is foreseen of when it begins.
@@ -28,23 +29,34 @@ from typing import NamedTuple
 from manycl.machine import DeviceIndex
 from manycl.model.slices import MEASURED, MeasuredSlices
 
-PART = 1 / 6
-"""Of what is left of a stock, is a packet where others are at work, …"""
-MOMENT, SHORTEST = 1 / 10, 2e-3
+PART = 1 / 3
+"""Of the time until all end together, takes a packet where others are at work, …"""
+MOMENT, SHORTEST = 1 / 10, 2.5e-3
 """… and at most this part of what the launch takes on all devices, or so many seconds: so late is noticed that others
 come or leave; …"""
-COST = 0.05
-"""… but what a packet costs is at most this part of what it computes."""
+COST = 1 / 30
+"""… but what a packet costs is at most this part of what it computes. …"""
+LAST = 2.0
+"""… A device that would run fewer of the shortest packets than this takes all at once, …"""
+NEEDED = 0.5
+"""… and nothing ahead where it would run less than this part of one; …"""
+CRUMB = 1.25
+"""… and all of a stock that is at most so many times the packet."""
 GIVEN = 2
 """Packets that a device is given ahead, the running one among them."""
-LATEST = 0.5
+LATEST = 0.7
 """The weight of the last packet's rate among all that were measured (devices become slower and faster), of a packet of
 SHORTEST seconds; shorter ones, which take as long as it takes to hear of them, count in proportion."""
-UNLIKE = 1.5
-"""The first packets of a device tell what each of them costs beside its groups, if the largest is so many times the
-smallest; later ones would as well tell that a device becomes slower. …"""
-DEAREST = 2 * SHORTEST * COST
-"""… That is taken for so many seconds at most."""
+UNLIKE = 1.4
+"""Three packets of a device tell what each of them costs beside its groups, if each size is so many times the next …"""
+STRAIGHT = 0.03
+"""… and none took so much longer or shorter than that and a rate say: else the device has become slower. …"""
+DEAREST = 200e-6
+"""… That is taken for so many seconds at most, and …"""
+UNHEARD = 50e-6
+"""… for so many less: the engine hears of some ends later than of others."""
+LATE = 100e-6
+"""Seconds after which a packet that should have ended has not, and not just not been heard of."""
 
 
 class Terms(NamedTuple):
@@ -70,13 +82,17 @@ class _Member:
     rest: tuple[int, int] = (0, 0)
     """The stock: cells from one to before another."""
     given: deque[tuple[Packet, float]] = field(default_factory=deque)
-    """Packets that have not ended, with when they were given."""
+    """Packets that have not ended, with when they were given; …"""
+    bound: int = 0
+    """… all of their groups."""
     rate: float = field(init=False)
     """Groups a second: as foreseen, then as measured."""
+    foreseen: float = field(init=False)
+    """Seconds that a packet costs beside its groups; …"""
     packet: float = field(init=False)
-    """Seconds that a packet costs beside its groups: as foreseen, then as measured."""
+    """… the same, as measured."""
     measured: MeasuredSlices = field(init=False)
-    """Packets that the device went over to without waiting for anybody."""
+    """Packets of unlike sizes that the device went over to without waiting for anybody."""
     known: float = 0.0
     """How much of the rate is measured: 1 after a packet of SHORTEST seconds, or some that are shorter."""
     free: float = 0.0
@@ -85,8 +101,20 @@ class _Member:
     has_begun: bool = False
 
     def __post_init__(self, terms: Terms) -> None:
-        self.rate, self.packet = 1.0 / terms.group, terms.packet
+        self.rate, self.foreseen, self.packet = 1.0 / terms.group, terms.packet, terms.packet
         self.measured = MeasuredSlices(0)
+
+    def through(self, now: float, before: Sequence[int]) -> float:
+        """When it has ended its packets; ``before[c]``: groups before cell c."""
+        if not self.given:
+            return now
+        (taken, given), rate = self.given[0], self.rate
+        begun = given if given > self.free else self.free
+        first = before[taken.last] - before[taken.first]
+        if (lasted := now - begun) > first / rate + LATE:
+            rate = first / lasted  # it is slower than that
+        until = begun + self.bound / rate
+        return until if until > now else now
 
     def ran(self, groups: int, given: float, now: float) -> None:
         """A packet of so many groups that was given at a time has ended now."""
@@ -97,12 +125,19 @@ class _Member:
             self.known += telling
             self.rate = 1.0 / (weight * (took - self.packet) / groups + (1.0 - weight) / self.rate)
         if given <= self.free and len(self.measured.taken) < MEASURED:
-            self.measured.add(groups, took)
-            sizes = sorted(n for n, _ in self.measured.taken)
-            found = self.measured.fit()
-            if found is not None and sizes[-1] >= UNLIKE * sizes[0]:
-                self.packet = min(found[0], DEAREST)
+            self._measure(groups, took)
         self.free = now
+
+    def _measure(self, groups: int, took: float) -> None:
+        """A packet took so long: what packets cost, once that is known."""
+        taken = self.measured.taken
+        if any(n < UNLIKE * groups and groups < UNLIKE * n for n, _ in taken):
+            return
+        self.measured.add(groups, took)
+        if (found := self.measured.fit()) is not None:
+            once, rate = found
+            if all(abs(once + n / rate - seconds) <= STRAIGHT * seconds for n, seconds in taken):
+                self.packet = min(max(once - UNHEARD, self.packet), DEAREST)
 
 
 def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
@@ -135,6 +170,7 @@ class Stealing:
         assert sum(last - first for first, last in covered) == len(groups) - ran, "each cell is in a stock"
         self._moving, self._in_turn = moving, in_turn
         self._left = len(groups) - ran  # cells that nobody was given
+        self._rest = sum(self._before[last] - self._before[first] for first, last in covered)  # their groups
 
     @property
     def left(self) -> int:
@@ -177,30 +213,55 @@ class Stealing:
                 if stolen is None:
                     return None
         first, end = member.rest
-        last = self._end_of_packet(member, first, end)
-        if limit is not None:
-            last = min(last, limit)
+        last = self._end_of_packet(member, first, end, now)
+        if limit is not None and last > limit:
+            last = limit
+        if last == first:
+            return None
         member.rest = last, end
         taken = Packet(device, first, last, stolen)
-        if not member.given:
-            member.free = max(member.free, now)
+        if not member.given and member.free < now:
+            member.free = now
         member.has_begun = True
         member.given.append((taken, now))
+        groups = self._before[last] - self._before[first]
+        member.bound += groups
+        self._rest -= groups
         self._left -= last - first
         return taken
 
-    def _end_of_packet(self, member: _Member, first: int, end: int) -> int:
-        """The end of the packet that begins with cell ``first`` of a stock that ends before ``end``."""
-        before, rate = self._before, member.rate
-        rest = before[end] - before[first]
-        together = sum(w.rate for w in self._members.values() if w.is_here)
-        part = max(before[-1] / together * MOMENT, SHORTEST) * rate
-        if not self._in_turn and any(w.has_begun and w.is_here for w in self._members.values() if w is not member):
-            part = min(part, rest * PART)  # so that all end together
-        least = member.packet / COST * rate
-        if part < least and rest < 2 * least:  # two would be too small
+    def _end_of_packet(self, member: _Member, first: int, end: int, now: float) -> int:
+        """The end of the packet that begins with cell ``first`` of a stock that ends before ``end``; ``first`` itself
+        where what the device has bound lasts until others will have run the rest."""
+        before, rate, is_alone = self._before, member.rate, True
+        mine = member.through(now, before)
+        weight, ends, together = rate, rate * mine, rate
+        for w in self._members.values():
+            if w is not member and w.is_here:
+                together += w.rate
+                if w.has_begun:
+                    is_alone = False
+                    weight += w.rate
+                    ends += w.rate * w.through(now, before)
+        seconds = max(before[-1] / together * MOMENT, SHORTEST)
+        least, left = member.foreseen / COST, (self._rest + ends) / weight - mine
+        if member.packet > member.foreseen:  # that is no reason to be late
+            least = max(least, min(member.packet / COST, seconds))
+        if not is_alone and not self._in_turn:  # so that all end together
+            if member.given and left < NEEDED * least:
+                return first
+            seconds = left if left < LAST * member.foreseen / COST else min(left * PART, seconds)
+        if seconds < least <= left / LAST:
+            seconds = least
+        groups = seconds * rate
+        if before[end] - before[first] <= CRUMB * groups:
             return end
-        return max(bisect_right(before, before[first] + max(part, least), first, end + 1) - 1, first + 1)
+        last = bisect_right(before, before[first] + groups, first, end + 1) - 1
+        if last > first:
+            return last
+        if member.given and before[first + 1] - before[first] > 2 * left * rate:
+            return first  # somebody else may run it earlier
+        return first + 1
 
     def _steal(self, device: DeviceIndex, thief: _Member, now: float) -> DeviceIndex | None:
         """The end of the stock that would end last becomes the stock of a device that has none; who it is from."""
@@ -216,7 +277,7 @@ class Stealing:
         member = self._members[victim]
         low, high = member.rest
         if not member.has_begun:
-            thief.rest, member.rest = self._front(thief, low, high)
+            thief.rest, member.rest = self._front(thief, low, high, now)
             return victim
         theirs = member.rate
         start = now + thief.packet
@@ -243,19 +304,15 @@ class Stealing:
                 return victim
         return None
 
-    def _front(self, thief: _Member, low: int, high: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _front(self, thief: _Member, low: int, high: int, now: float) -> tuple[tuple[int, int], tuple[int, int]]:
         """The packet with which a stock begins, and the rest of it."""
-        last = self._end_of_packet(thief, low, high)
+        last = self._end_of_packet(thief, low, high, now)
         return (low, last), (last, high)
 
     def _end(self, member: _Member, now: float) -> float:
         """When a device would be through with its packets and its stock."""
-        before = self._before
-        groups = before[member.rest[1]] - before[member.rest[0]]
-        bound = sum(before[t.last] - before[t.first] for t, _ in member.given)
-        rate = member.rate
-        running = max(member.free + bound / rate, now) if member.given else now
-        return running + groups / rate
+        low, high = member.rest
+        return member.through(now, self._before) + (self._before[high] - self._before[low]) / member.rate
 
     # events
 
@@ -263,7 +320,9 @@ class Stealing:
         """The first of the packets that a device has was heard to be complete."""
         member = self._members[device]
         taken, given = member.given.popleft()
-        member.ran(self._before[taken.last] - self._before[taken.first], given, now)
+        groups = self._before[taken.last] - self._before[taken.first]
+        member.bound -= groups
+        member.ran(groups, given, now)
         return taken
 
     def leave(self, device: DeviceIndex) -> None:
@@ -282,8 +341,10 @@ class Stealing:
         self.leave(device)
         lost = [taken for taken, _ in member.given]
         member.given.clear()
+        member.bound = 0
         for taken in lost:
             self._opened(taken.first, taken.last)
+            self._rest += self._before[taken.last] - self._before[taken.first]
             self._left += taken.last - taken.first
         return lost
 

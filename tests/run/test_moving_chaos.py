@@ -60,8 +60,8 @@ class StolenAnyhow(Stealing):
 
     _random = random.Random(1)
 
-    def _end_of_packet(self, worker: Any, first: int, end: int) -> int:
-        return self._random.randint(first + 1, end)
+    def _end_of_packet(self, member: Any, first: int, end: int, now: float) -> int:
+        return self._random.randint(first if member.given else first + 1, end)
 
     def _steal(self, device: DeviceIndex, thief: Any, now: float) -> DeviceIndex | None:
         stocks = [(d, *w.rest) for d, w in self._members.items() if w.rest[0] < w.rest[1]]

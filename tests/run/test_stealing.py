@@ -1,10 +1,13 @@
 """Who runs which cells: every cell once, whatever ends, leaves and comes when; and how long that takes on devices whose
-speeds nobody knew, in a simulator of its own, against an oracle that knows them."""
+speeds nobody knew, in a simulator of its own, against an oracle that knows them, and against shares that stay."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import math
+import random
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +19,11 @@ from hypothesis import strategies as st
 
 from manycl.machine import DeviceIndex
 from manycl.run.cells import FINEST, MOST, cut
-from manycl.run.stealing import GIVEN, Packet, Stealing, Terms
+from manycl.run.stealing import GIVEN, MOMENT, SHORTEST, Packet, Stealing, Terms
 
 GROUPS = 16384
+ENQUEUING = 20e-6
+"""Seconds of the host."""
 
 
 def device(index: int) -> DeviceIndex:
@@ -141,47 +146,79 @@ def test_what_would_come_too_late_is_not_stolen() -> None:
 
 @dataclass(frozen=True)
 class Speeds:
-    """Of devices: true groups a second (``rates``), those that were foreseen, seconds that a packet costs; whether one
-    takes ``factor`` times as long from a moment on, leaves then or comes then."""
+    """Of devices: true groups a second (``rates``), those that were foreseen, seconds that a packet costs; which of
+    them take ``factor`` times as long from a moment on, which one leaves then or comes then. ``uneven``: the last group
+    takes so many times as long as the first."""
 
     rates: Sequence[float]
     foreseen: Sequence[float]
     each: Sequence[float]
-    slower: tuple[int, float, float] | None = None
+    slower: Sequence[tuple[int, float, float]] = ()
     leaves: tuple[int, float] | None = None
     comes: tuple[int, float] | None = None
+    uneven: float = 1.0
 
+    def work(self, first: int, last: int) -> float:
+        """Groups of average cost that some groups are worth."""
+        slope = 2 * (self.uneven - 1) / (self.uneven + 1) / GROUPS
+        begin = 2 / (self.uneven + 1)
+        return (last - first) * (begin + slope * (first + last) / 2)
 
-def finish(case: Speeds, d: int, start: float, seconds: float) -> float:
-    """When what takes so long at full speed ends."""
-    if case.slower is None or case.slower[0] != d:
-        return start + seconds
-    _, at, factor = case.slower
-    fast = min(seconds, max(0.0, at - start))
-    return start + fast + (seconds - fast) * (factor if fast < seconds else 1.0)
+    def finish(self, d: int, start: float, seconds: float) -> float:
+        """When what takes so long at full speed ends."""
+        factor = max([f for other, at, f in self.slower if other == d and at <= start], default=1.0)
+        for at in sorted(at for other, at, _ in self.slower if other == d and at > start):
+            if start + seconds * factor <= at:
+                break
+            seconds -= (at - start) / factor
+            start, factor = at, next(f for other, when, f in self.slower if (other, when) == (d, at))
+        return start + seconds * factor
+
+    def oracle(self) -> float:
+        """The seconds of a launch with all known, and nothing paid; its devices become slower one after another."""
+        now, left, speeds = 0.0, float(GROUPS), list(self.rates)
+        for d, at, factor in sorted(self.slower, key=lambda change: change[1]):
+            if left <= (at - now) * sum(speeds):
+                break
+            left -= (at - now) * sum(speeds)
+            now, speeds[d] = at, self.rates[d] / factor
+        return now + left / sum(speeds)
+
+    def staying(self) -> float:
+        """The seconds of a launch whose shares stay."""
+        total, ends, before = sum(self.foreseen), [], 0
+        for d, each in enumerate(self.each):
+            until = round(GROUPS * sum(self.foreseen[: d + 1]) / total)
+            ends.append(self.finish(d, ENQUEUING * (d + 1), each + self.work(before, until) / self.rates[d]))
+            before = until
+        return max(ends)
 
 
 def simulated(case: Speeds, reaction: float = 50e-6) -> float:
-    """The seconds of a launch, the host hearing of an end ``reaction`` seconds later."""
+    """The seconds of a launch, the host enqueueing one packet after another, and hearing of an end ``reaction`` seconds
+    later."""
     members = [d for d in range(len(case.rates)) if case.comes is None or case.comes[0] != d]
     total, groups, stocks, before = sum(case.foreseen[d] for d in members), list[int](), {}, 0
     for i, d in enumerate(members):
         until = round(GROUPS * sum(case.foreseen[m] for m in members[: i + 1]) / total)
-        cells = cut(until - before, MOST // len(members), -(-GROUPS // FINEST))
+        most = MOST * max(2, len(members)) // len(members)
+        cells = cut(until - before, most, -(-GROUPS // FINEST))
         stocks[device(d)] = (len(groups), len(groups) + len(cells))
         groups += cells
         before = until
-    terms = {device(d): Terms(1 / case.foreseen[d], case.each[d]) for d in range(len(case.rates))}
+    terms = {device(d): Terms(1 / case.foreseen[d], case.each[d] + ENQUEUING) for d in range(len(case.rates))}
     state = Stealing(groups, stocks, {d: terms[d] for d in stocks})
+    bounds = (0, *itertools.accumulate(groups))
     events: list[tuple[float, int, str, int]] = [(0.0, 0, "", 0)]
     number = itertools.count(1)
     if case.leaves is not None:
         heapq.heappush(events, (case.leaves[1], next(number), "leaves", case.leaves[0]))
     if case.comes is not None:
         heapq.heappush(events, (case.comes[1], next(number), "comes", case.comes[0]))
-    free, end = [0.0] * len(case.rates), 0.0
+    free, end, host = [0.0] * len(case.rates), 0.0, 0.0
     while events:
-        now, _, what, d = heapq.heappop(events)
+        at, _, what, d = heapq.heappop(events)
+        now = host = max(at, host)
         if what == "ended":
             state.ended(device(d), now)
         elif what == "leaves":
@@ -190,8 +227,9 @@ def simulated(case: Speeds, reaction: float = 50e-6) -> float:
             state.come(device(d), terms[device(d)], now)
         for other in range(len(case.rates)):
             while (taken := state.take(device(other), now)) is not None:
-                seconds = sum(groups[taken.first : taken.last]) / case.rates[other] + case.each[other]
-                free[other] = finish(case, other, max(now, free[other]), seconds)
+                host += ENQUEUING
+                seconds = case.work(bounds[taken.first], bounds[taken.last]) / case.rates[other] + case.each[other]
+                free[other] = case.finish(other, max(host, free[other]), seconds)
                 end = max(end, free[other])
                 heapq.heappush(events, (free[other] + reaction, next(number), "ended", other))
     assert state.is_over
@@ -220,8 +258,8 @@ def over(wrong: Mapping[int, float]) -> list[float]:
 
 def test_exact_estimates_cost_little() -> None:
     found = over({})
-    assert max(found) <= 1.03
-    assert sum(found) / len(found) <= 1.015
+    assert max(found) <= 1.02
+    assert sum(found) / len(found) <= 1.01
 
 
 @pytest.mark.parametrize("factor", [1.1, 1.3, 1.5])
@@ -236,7 +274,7 @@ def test_wrong_estimates_cost_little(factor: float) -> None:
 def test_a_device_that_becomes_slower_costs_little(seconds: float, ratio: int) -> None:
     slow, fast = true = rates(seconds, ratio)
     best = seconds / 2 + (GROUPS / 2) / (slow + fast / 2)
-    assert simulated(Speeds(true, true, COSTS[0], slower=(1, seconds / 2, 2.0))) <= 1.05 * best
+    assert simulated(Speeds(true, true, COSTS[0], slower=[(1, seconds / 2, 2.0)])) <= 1.05 * best
 
 
 @pytest.mark.parametrize("seconds", SECONDS)
@@ -252,8 +290,8 @@ def test_a_device_that_comes_is_used(seconds: float, ratio: int) -> None:
 def test_what_a_device_leaves_is_done_by_another(seconds: float) -> None:
     slow, fast = true = rates(seconds, 3)
     at = seconds / 2
-    # what it has been given by then still ends there: two packets, a sixth of its rest and of what is left then
-    worst, bound = at + (GROUPS / 2) / slow, fast * (seconds - at) * (1 / 6 + 5 / 36) / slow
+    # what it has been given by then still ends there: two packets
+    worst, bound = at + (GROUPS / 2) / slow, fast * 2 * max(seconds * MOMENT, SHORTEST) / slow
     assert worst - bound <= simulated(Speeds(true, true, COSTS[0], leaves=(1, at))) <= 1.02 * worst
 
 
@@ -261,6 +299,48 @@ def test_many_devices_share_what_one_of_them_cannot_do() -> None:
     true = [GROUPS / 0.05 / 4] * 4
     foreseen = [true[0] * 1.5, *true[1:]]
     assert simulated(Speeds(true, foreseen, [5e-6] * 4)) <= 1.08 * 0.05
+
+
+def somehow(seed: int, wrong: bool, changing: bool, uneven: bool) -> Speeds:
+    """Two to four devices of any speeds, that were taken for half to twice what they are (``wrong``), and of which some
+    become up to three times slower at some time (``changing``)."""
+    draw = random.Random(seed)
+    seconds = draw.choice(SECONDS)
+    relative = [math.exp(draw.uniform(0.0, 1.6)) for _ in range(draw.choice([2, 2, 3, 4]))]
+    true = [GROUPS / seconds * r / sum(relative) for r in relative]
+    foreseen = [r * math.exp(draw.uniform(-0.7, 0.7) * wrong) for r in true]
+    slower = [
+        (d, draw.uniform(0.0, 0.9) * seconds, math.exp(draw.uniform(0.0, 1.1)))
+        for d in range(len(true))
+        if changing and draw.random() < 0.6
+    ]
+    each = [draw.choice([5e-6, 30e-6]) for _ in true]
+    return Speeds(true, foreseen, each, slower, uneven=draw.uniform(0.3, 3.0) if uneven else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "changing", "uneven", "mean", "most_of_them", "worst"),
+    [
+        (False, False, False, 0.013, 0.025, 0.03),
+        (True, False, False, 0.023, 0.045, 0.09),
+        (False, True, False, 0.025, 0.055, 0.15),
+        (True, True, False, 0.03, 0.07, 0.18),
+        (False, False, True, 0.027, 0.06, 0.18),
+        (True, True, True, 0.035, 0.09, 0.18),
+    ],
+)
+def test_whatever_happens_costs_little(
+    wrong: bool, changing: bool, uneven: bool, mean: float, most_of_them: float, worst: float
+) -> None:
+    """What is over the oracle's time: on average, of 95 in 100, and of all; a device that becomes slower with its last
+    packet is the worst."""
+    cases = [somehow(seed, wrong, changing, uneven) for seed in range(200)]
+    found = [simulated(case) / case.oracle() - 1 for case in cases]
+    assert statistics.mean(found) <= mean
+    assert sorted(found)[189] <= most_of_them
+    assert max(found) <= worst
+    if wrong or changing or uneven:  # else shares that stay are the oracle's
+        assert statistics.mean(found) < 0.2 * statistics.mean(case.staying() / case.oracle() - 1 for case in cases)
 
 
 # devices that are busy with something else, and launches that are on one device at a time
