@@ -34,7 +34,10 @@ on."""
 MIGRATING = ("hop", "both")
 OCCUPANT = "occupant"
 POINTS = 1 << 12
-"""Of the kernel that takes the fast device."""
+"""Of the kernel that takes the fast device, …"""
+GROUP = 256
+"""… in work-groups of so many: native devices run small ones that are neighbours beside each other, as far as they lie in
+one block, so that a round of long launches, whose blocks are single groups, would take up to five times as long."""
 _BUSY = "float x = a[i]; for (long q = 0; q < rounds; q++) x = x * 0.999f + 0.001f; a[i] = x;"
 
 
@@ -197,7 +200,8 @@ class Occupant:
         return took / rounds
 
     def _enqueue(self, device: str, rounds: int) -> None:
-        mc.parallel_for(POINTS, _BUSY, a=self.array, rounds=rounds, name=OCCUPANT, device=device, queue=self.queue)
+        given = {"a": self.array, "rounds": rounds}
+        mc.parallel_for(POINTS, _BUSY, local=(GROUP,), name=OCCUPANT, device=device, queue=self.queue, arguments=given)
 
 
 def _seconds(result: Any) -> float:
