@@ -28,11 +28,14 @@ What a driver may rely on, and what it must keep:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ctypes import PyDLL
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from manycl.disk_cache import DiskCache
 from manycl.errors import DeviceError
 from manycl.graph.graph import LocalArg
 from manycl.machine import Device
@@ -233,6 +236,24 @@ class Holdable(Protocol):
     @property
     def is_still(self) -> bool:
         """Of a device that is held: whether no work-group runs any more, so that others have all of it."""
+
+
+class Direct(NamedTuple):
+    """What compiled code has to know of a driver to launch its kernels: the ``types`` of kernels, queues and
+    allocations, whose attributes it finds by their names, and the address of the function that enqueues."""
+
+    library: PyDLL
+    """The code itself."""
+    types: tuple[type, type, type]
+    launch: int
+
+
+@runtime_checkable
+class DirectlyLaunched(Protocol):
+    """A driver whose kernels compiled code of ours may launch, in Python's stead."""
+
+    def direct(self, source: Path, kept_in: DiskCache) -> Direct:
+        """``source``: that code, in C, which is compiled and kept for later processes. Raises DriverError."""
 
 
 class Handle(Protocol):

@@ -27,6 +27,24 @@ LARGE = 1 << 18
 """Bytes from which on new memory for a result costs more than finding some that is not needed any more."""
 
 
+Extents = tuple[object, object, tuple[int, ...], np.dtype[Any], int]
+"""A shape and a type as they were given; what they are, and bytes."""
+
+
+def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Bytes of an array. Raises LaunchError for what can be none."""
+    if dtype not in READABLE:
+        check_readable(dtype)
+    nbytes = dtype.itemsize
+    for extent in shape:
+        nbytes *= max(extent, 0)
+    if nbytes <= 0:
+        raise LaunchError(f"an array of shape {shape} has no elements; OpenCL buffers need at least one")
+    if nbytes >= 1 << 62:
+        raise LaunchError(f"an array of shape {shape} has {nbytes} bytes, more than any device can address")
+    return nbytes
+
+
 class Array(ArrayOperators, Interchange):
     """An n-dimensional array on all devices of a queue. Made by ``Queue.array``, ``empty`` and ``zeros``.
 
@@ -44,16 +62,17 @@ class Array(ArrayOperators, Interchange):
         self.queue = queue
         self.shape = shape
         self.dtype = dtype
-        if dtype not in READABLE:
-            check_readable(dtype)
-        nbytes = dtype.itemsize
-        for extent in shape:
-            nbytes *= max(extent, 0)
-        if nbytes <= 0:
-            raise LaunchError(f"an array of shape {shape} has no elements; OpenCL buffers need at least one")
-        if nbytes >= 1 << 62:
-            raise LaunchError(f"an array of shape {shape} has {nbytes} bytes, more than any device can address")
-        self._own(queue.session.buffers.new(nbytes, name, on_host))
+        self._own(queue.session.buffers.new(size_of(shape, dtype), name, on_host))
+
+    @classmethod
+    def new(cls, queue: Queue, extents: Extents, name: str) -> Array:
+        """One with undefined contents, of a size that was looked at."""
+        array = cls.__new__(cls)
+        array.queue = queue
+        _, _, array.shape, array.dtype, nbytes = extents
+        array._owned = owned = queue.session.buffers.new(nbytes, name)
+        array.buffer, array.argument = owned
+        return array
 
     def _own(self, owned: Owned) -> None:
         """The contents are those of a buffer, which goes when the array does."""

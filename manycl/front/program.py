@@ -34,6 +34,7 @@ Sizes = tuple[int, ...]
 NDRange = tuple[Sizes, Sizes | None]
 Bounds = tuple[str | int, str | int]
 
+_MANY = 255  # commands in a row, from which on launches by compiled code pay
 _KEPT = 4096  # NDRanges and scalars of a kernel that were checked
 
 
@@ -234,19 +235,11 @@ class Kernel:
         preference (``cpu``, ``gpu``, a device's name), ``rank`` the place on the frontier (higher first). Raises
         LaunchError for what cannot be right.
         """
-        try:
-            form = queue.forms.get((self._key, global_size, local_size))
-        except TypeError:  # lists are not hashable
-            form = None
         is_usual = global_offset is None and not wait_for and not g_times_l and not device and rank is None
-        if form is not None and is_usual and not queue.preparing:
-            enqueued = queue.enqueued
-            flight = enqueued.flight or enqueued.open_flight(queue)
-            if flight is not None and flight.is_spent:
-                enqueued = queue.renew()
-                flight = enqueued.flight or enqueued.open_flight(queue)
-            if flight is not None and form.again(queue, flight, args):
-                return Event(queue, enqueued, len(flight.given) - 1)
+        if is_usual:
+            event = self._again(queue, global_size, local_size, args)
+            if event is not None:
+                return event
         try:
             sizes = self._ndranges.get((global_size, local_size))
         except TypeError:
@@ -302,6 +295,26 @@ class Kernel:
         if flight is not None and flight.is_open and is_usual and not self._versions:
             self._remember(queue, launch, global_size, local_size, args)
         return event
+
+    def _again(self, queue: Queue, global_size: Any, local_size: Any, args: tuple[Any, ...]) -> Event | None:
+        """A launch like one before that its device takes now; None for others."""
+        try:
+            form = queue.forms.get((self._key, global_size, local_size))
+        except TypeError:  # lists are not hashable
+            return None
+        if form is None or queue.preparing:
+            return None
+        enqueued = queue.enqueued
+        flight = enqueued.flight or enqueued.open_flight(queue)
+        if flight is not None and flight.is_spent:
+            enqueued = queue.renew()
+            flight = enqueued.flight or enqueued.open_flight(queue)
+        if flight is None or not form.again(queue, flight, args):
+            return None
+        index = len(flight.given) - 1
+        if index == _MANY:
+            queue.hasten()
+        return Event(queue, enqueued, index)
 
     def _remember(
         self,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
-from manycl.front.arrays import Array
+from manycl.front.arrays import Array, Extents, size_of
 from manycl.front.enqueued import Enqueued
 from manycl.front.events import Event, ReadEvent
 from manycl.front.host_arrays import AnyArray, as_bytes, fits
@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens 
     from manycl.run.session import Profile, Session
 
 Value = TypeVar("Value")
+_SHAPES = 64  # that are known
 
 
 class Queue(RunningQueue):
@@ -78,6 +79,7 @@ class Queue(RunningQueue):
             from manycl.front.move_forms import again, remember
         self.mapped: set[int] = set()
         self._made: dict[int, list[Array]] = {}  # by threads that want to know
+        self._extents: dict[int, Extents] = {}  # by the identities of shapes
         self.form = LaunchForm
         self.moved_again, self._remember_move = again, remember
 
@@ -180,10 +182,24 @@ class Queue(RunningQueue):
 
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
         """An array with undefined contents: for results; costs no transfer."""
-        array = Array(self, _shape(shape), np.dtype(dtype), name)
+        extents = self._extents.get(id(shape))
+        if extents is None or extents[0] is not shape or extents[1] is not dtype:
+            extents = self._look_at(shape, dtype)
+        array = Array.new(self, extents, name)
         if self._made and (made := self._made.get(threading.get_ident())) is not None:
             made.append(array)
         return array
+
+    def _look_at(self, shape: int | Sequence[int], dtype: npt.DTypeLike) -> Extents:
+        """What they are; of what stays as it is, it is known from now on."""
+        wanted, of = _shape(shape), np.dtype(dtype)
+        extents = shape, dtype, wanted, of, size_of(wanted, of)
+        is_fixed = type(shape) is int or (type(shape) is tuple and all(type(extent) is int for extent in shape))
+        if is_fixed and isinstance(dtype, (type, np.dtype, str)):
+            if len(self._extents) >= _SHAPES:
+                self._extents.clear()
+            self._extents[id(shape)] = extents
+        return extents
 
     def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
         """An array of zeros."""
@@ -217,6 +233,12 @@ class Queue(RunningQueue):
                     return Event(self, enqueued, enqueued.add(self, node, after, arrays))
             for array in arrays:  # another thread has used it elsewhere
                 array.use(self)
+
+    def hasten(self) -> None:
+        """So many commands are given to a device one by one that Python should have less to do with it."""
+        from manycl.front.again import soon  # most programs have too few
+
+        soon(self.session.backend.drivers)
 
     @property
     def last(self) -> Event | None:

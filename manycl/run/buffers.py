@@ -75,11 +75,12 @@ class Buffers:
 
     def _release_garbage(self) -> None:
         directory, memory = self._session.directory, self._session.backend.memory
-        while self._left:
-            whole = self._left.pop()
+        left, forget, rest = self._left, directory.forget, memory.rest
+        while left:
+            whole = left.pop()
             key = whole[0].key
-            directory.forget(key)
-            if not memory.rest(whole):
+            forget(key)
+            if not rest(whole):
                 memory.release(key)
         while self._garbage:
             key = self._garbage.pop()

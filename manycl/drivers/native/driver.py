@@ -9,15 +9,17 @@ import struct
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from manycl.drivers.driver import Bytes, DriverError, End, Source
+from manycl.disk_cache import DiskCache
+from manycl.drivers.driver import Bytes, Direct, DriverError, End, Source
 from manycl.drivers.native.calls import FunctionKernel, PythonCalls
 from manycl.drivers.native.compiled import Compile, NativeProgram
 from manycl.drivers.native.elsewhere import Elsewhere, NotNativeError
 from manycl.drivers.native.kernel import NativeMemory, SetKernel, address_of, new_bytes
-from manycl.drivers.native.library import Library, library
-from manycl.drivers.native.queue import COMPLETED, FAILED, FORKED, TIMES, NativeEvent, NativeQueue, settle
+from manycl.drivers.native.library import Library, library, load
+from manycl.drivers.native.queue import COMPLETED, FAILED, FORKED, GIVEN, TIMES, NativeEvent, NativeQueue, settle
 from manycl.machine import HOST, Device
 from manycl.region import Box
 
@@ -203,6 +205,9 @@ class NativeDriver:
 
     def succeeded(self, events: Sequence[NativeEvent]) -> bool:
         try:
+            states = [queue.state for queue in {queue for queue, _, _ in events}]
+            if _ORDERED and all(state[COMPLETED] == state[GIVEN] and not state[FAILED] for state in states):
+                return True
             return all([self.done(event) for event in events])  # noqa: C419 (a third quicker)
         except DriverError:
             return False
@@ -230,6 +235,11 @@ class NativeDriver:
     @property
     def is_still(self) -> bool:
         return not (self._close.alive and os.getpid() == self._process) or bool(self._library.is_still(self._address))
+
+    def direct(self, source: Path, kept_in: DiskCache) -> Direct:
+        address = ctypes.cast(self._launch, ctypes.c_void_p).value
+        assert address is not None
+        return Direct(load(source, kept_in, ctypes.PyDLL), (SetKernel, NativeQueue, NativeMemory), address)
 
     def release(self) -> None:
         self._close()

@@ -8,11 +8,12 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from manycl import flags
 from manycl.disk_cache import DiskCache
@@ -22,6 +23,8 @@ RUNTIME = Path(__file__).parent / "runtime" / "runtime.c"
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 _MOST_KEPT = 1 << 22  # bytes on disk
 _CACHE = DiskCache("native-runtime", _MOST_KEPT, ("manycl/drivers/native/runtime",))
+Loaded = TypeVar("Loaded")
+_loads = count()
 _ADDRESS = ctypes.c_void_p  # also for sizes and counts: ctypes converts these twice as fast as its integers
 
 
@@ -75,24 +78,38 @@ def _run(command: list[str]) -> None:
         raise DriverError(f"{command[0]} does not compile {Path(command[-1]).name}: {done.stderr.strip()}")
 
 
-def _compiled() -> bytes:
+def _compiled(source: Path, kept_in: DiskCache) -> bytes:
     fault = DriverError("native devices need a C compiler", hint="pip install ziglang")
     for compiler in compilers():
         question = compiler.identity.encode()
-        kept = _CACHE.get(question)
+        kept = kept_in.get(question)
         if kept is not None:
             return kept
         with tempfile.TemporaryDirectory(prefix="manycl-") as folder:
-            target = Path(folder) / "runtime.so"
+            target = Path(folder) / "library.so"
             try:
-                compile_shared(compiler, RUNTIME, target)
+                compile_shared(compiler, source, target)
             except DriverError as error:
                 fault = error
                 continue
             made = target.read_bytes()
-        _CACHE.keep(question, made)
+        kept_in.keep(question, made)
         return made
     raise fault
+
+
+def load(source: Path, kept_in: DiskCache, loaded: Callable[[str], Loaded]) -> Loaded:
+    """What ``loaded`` makes of the path of a file of C as a shared library, which is compiled once, and kept. It is
+    loaded from memory: what is kept on disk is compared with its digest, and may go. Raises DriverError."""
+    handle = os.memfd_create("manycl-native")
+    try:
+        with open(handle, "wb", closefd=False) as file:
+            file.write(_compiled(source, kept_in))
+        return loaded(f"/proc/self/fd/{'./' * next(_loads)}{handle}")  # of one name, the loader has one library
+    except OSError as error:
+        raise DriverError(f"{source.name} cannot be loaded: {error}") from None
+    finally:
+        os.close(handle)
 
 
 class Library:
@@ -123,14 +140,5 @@ class Library:
 
 @cache
 def library() -> Library:
-    """Raises DriverError where it cannot be compiled. It is loaded from memory: what is kept on disk is compared with
-    its digest, and may go."""
-    handle = os.memfd_create("manycl-native")
-    try:
-        with open(handle, "wb", closefd=False) as file:
-            file.write(_compiled())
-        return Library(f"/proc/self/fd/{handle}")
-    except OSError as error:
-        raise DriverError(f"the runtime of native devices cannot be loaded: {error}") from None
-    finally:
-        os.close(handle)
+    """Raises DriverError where it cannot be compiled."""
+    return load(RUNTIME, _CACHE, Library)

@@ -116,12 +116,14 @@ class Memory:
     def again(self, nbytes: int, name: str, on_host: bool) -> Owned | None:
         """The buffer of just this size that was left behind last, with all its memory, rather with a host copy than
         without, or the other way round. Its contents are undefined."""
-        whole = self._resting.take(nbytes, on_host) if self._resting else None
-        if whole is not None and whole.buffer.name != name:
-            key = whole.buffer.key
-            self._names[key] = name
-            return owned(Buffer(key, nbytes, name))
-        return whole
+        whole = self._resting.take(nbytes, on_host)
+        if whole is None:
+            return None
+        buffer = whole[0]
+        if buffer.name == name:
+            return whole
+        self._names[buffer.key] = name
+        return owned(Buffer(buffer.key, nbytes, name))
 
     def _unrest(self) -> None:
         """What waits for arrays of just its size may be had by others."""

@@ -32,7 +32,8 @@ class Resting:
 
     def take(self, nbytes: int, on_host: bool) -> Owned | None:
         """The one of so many bytes that was given last, rather one with a copy on the host, or without."""
-        waiting = self._waiting.get((nbytes, on_host)) or self._waiting.get((nbytes, not on_host))
+        kinds = self._waiting
+        waiting = kinds.get((nbytes, on_host)) or kinds.get((nbytes, not on_host))
         if not waiting:
             return None
         try:

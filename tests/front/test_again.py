@@ -1,0 +1,263 @@
+"""Launches like one before by compiled code: as by Python alone, but quicker."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import manycl as mc
+from manycl.drivers.driver import DriverError
+from manycl.front import again
+from manycl.front.events import Event
+from manycl.front.forms import LaunchForm
+from manycl.front.program import Kernel
+from manycl.run import aboard
+from manycl.run.flight import Flight
+
+N, ARRAYS = 64, 4
+SIZES = (N,), (16,)
+PROGRAM = mc.Program("""
+kernel void add(global const int *x, global int *y) { y[get_global_id(0)] += x[get_global_id(0)]; }
+kernel void put(global int *x, int at, int value) { if (get_global_id(0) == 0) x[at] = value; }
+""")
+
+
+def install() -> bool:
+    with mc.Queue("cpu/2#0") as queue:
+        return again.install(queue.session.backend.drivers)
+
+
+@pytest.fixture
+def compiled() -> Iterator[None]:
+    assert install()
+    yield
+    again.uninstall()
+
+
+@pytest.fixture
+def by_python(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The launches like one before that Python has done."""
+    done: list[str] = []
+    python = LaunchForm.again
+
+    def counted(self: LaunchForm, queue: mc.Queue, flight: Flight, args: tuple[Any, ...]) -> bool:
+        done.append(self._launch.name)
+        return python(self, queue, flight, args)
+
+    monkeypatch.setattr(LaunchForm, "again", counted)
+    return done
+
+
+def test_python_has_nothing_to_do_with_them(compiled: None, by_python: list[str]) -> None:
+    with mc.Queue("cpu/2#0") as queue:
+        x, y, z = (queue.array(np.full(N, i, np.int32)) for i in (1, 2, 3))
+        event = PROGRAM.add(queue, *SIZES, x, y)
+        assert PROGRAM.add(queue, *SIZES, x, y).node == event.node + 1
+        assert by_python == ["add"]  # it sets the arguments that a form has not set
+        event = PROGRAM.add(queue, *SIZES, y, z)
+        PROGRAM.add(queue, *SIZES, y, x)
+        assert by_python == ["add"]
+        assert (event.queue, event.enqueued, event.node) == (queue, queue.enqueued, 2)
+        assert (x.get() == 5).all()
+        assert (z.get() == 7).all()
+        assert [e.name for e in queue.trace.kernels()] == ["add"] * 4
+        assert set(queue.trace.edges) == {(0, 1), (0, 3), (1, 2), (1, 3)}
+
+
+@pytest.mark.parametrize("beside", [1, 1 << 20])
+def test_what_the_device_does_not_have_is_brought(
+    beside: int, compiled: None, by_python: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setattr(aboard, "BESIDE", beside)
+    with mc.Queue("cpu/2#0") as queue:
+        x, y, z = (queue.array(np.full(N, i, np.int32)) for i in (1, 2, 3))
+        PROGRAM.add(queue, *SIZES, x, z)
+        assert (z.get() == 4).all()
+        del z  # the next array has its memory on the device
+        for _ in range(3):
+            PROGRAM.add(queue, *SIZES, x, y)
+        by_python.clear()
+        z = queue.array(np.full(N, 30, np.int32))
+        PROGRAM.add(queue, *SIZES, z, y)
+        assert by_python == (["add"] if beside == 1 else [])  # Python has it wait for what is brought beside
+        assert (y.get() == 35).all()
+
+
+def test_what_is_enqueued_in_blocks_of_times_has_times(compiled: None, by_python: list[str]) -> None:
+    with mc.Queue("cpu/2#0", profile=True) as queue:
+        x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+        events = [PROGRAM.add(queue, *SIZES, x, y) for _ in range(1100)]
+        assert len(by_python) == 2  # the first like another one, and the one whose times begin a new array
+        events[-1].wait()
+        times = [(event.start, event.end) for event in events]
+    assert all(start <= end for start, end in times)
+    assert all(end <= start for (_, end), (start, _) in pairwise(times))
+
+
+def test_what_is_far_ahead_is_paced(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    paced, pace = list[float](), Flight.pace
+
+    def noted(flight: Flight) -> None:
+        paced.append(flight.ahead)
+        pace(flight)
+
+    monkeypatch.setattr(Flight, "pace", noted)
+    with mc.Queue("cpu/2#0") as queue:
+        x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+        for _ in range(70):
+            PROGRAM.add(queue, *SIZES, x, y)
+        assert paced == [33 / 64, 66 / 64]  # commands that nobody knows count for a 64th of a second
+
+
+def test_nothing_keeps_arrays_that_are_gone(compiled: None) -> None:
+    with mc.Queue("cpu/2#0") as queue:
+        x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+
+        def run() -> None:
+            for _ in range(100):
+                PROGRAM.add(queue, *SIZES, x, y)
+                PROGRAM.add(queue, *SIZES, y, x)
+            x.get()
+            gc.collect()
+
+        run()
+        before = sys.getrefcount(x), sys.getrefcount(y), sys.getrefcount(queue)
+        run()
+        assert (sys.getrefcount(x), sys.getrefcount(y), sys.getrefcount(queue)) == before
+        assert not any(isinstance(found, Event) for found in gc.get_objects())
+        z = queue.zeros(N, np.int32)
+        PROGRAM.add(queue, *SIZES, x, z)
+        PROGRAM.add(queue, *SIZES, x, y)
+        dropped = weakref.ref(z)
+        del z
+        queue.finish()
+        assert dropped() is None
+
+
+def test_without_it_all_is_launched_by_python(monkeypatch: pytest.MonkeyPatch, by_python: list[str]) -> None:
+    def fails(driver: object) -> None:
+        raise DriverError("there is no compiler")
+
+    monkeypatch.setattr(again, "_compiled", fails)
+    again.uninstall()
+    assert not install()
+    assert Kernel.__call__ is again.IN_PYTHON
+    with mc.Queue("cpu/2#0") as queue:
+        x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+        for _ in range(3):
+            PROGRAM.add(queue, *SIZES, x, y)
+        assert by_python == ["add"] * 2
+
+
+def test_many_commands_in_a_row_have_it_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    again.uninstall()
+    asked: list[None] = []
+    monkeypatch.setattr(again, "soon", lambda drivers: asked.append(None))
+    with mc.Queue("cpu/2#0") as queue:
+        x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+        for count in (255, 1):
+            assert not asked
+            for _ in range(count):
+                PROGRAM.add(queue, *SIZES, x, y)
+        assert asked
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("add"), st.integers(0, ARRAYS - 1), st.integers(0, ARRAYS - 1)),
+    st.tuples(st.just("add"), st.integers(0, 1), st.integers(2, 3)),  # often the same
+    st.tuples(st.just("put"), st.integers(0, ARRAYS - 1), st.sampled_from([0, 1, N - 1, N])),
+    st.tuples(st.just("new"), st.integers(0, ARRAYS - 1), st.sampled_from([N, 2 * N, N // 2, -N])),
+    st.tuples(st.just("view"), st.integers(0, ARRAYS - 1), st.integers(0, ARRAYS - 1)),
+    st.tuples(st.just("wrong"), st.integers(0, ARRAYS - 1), st.integers(0, 3)),
+    st.tuples(
+        st.sampled_from(["half", "get", "map", "call", "prepare"]),
+        st.integers(0, ARRAYS - 1),
+        st.integers(0, ARRAYS - 1),
+    ),
+)
+
+
+class Play:
+    """Steps on some arrays of a queue, and on NumPy's."""
+
+    def __init__(self, queue: mc.Queue) -> None:
+        self.queue = queue
+        self.mine = [np.arange(N, dtype=np.int32) + i for i in range(ARRAYS)]
+        self.arrays = [queue.array(data) for data in self.mine]
+        self.told: list[str] = []
+
+    def do(self, what: str, i: int, j: int) -> None:
+        queue, a, mine = self.queue, self.arrays, self.mine
+        if what == "add":
+            PROGRAM.add(queue, *SIZES, a[i], a[j])
+            mine[j][:N] += mine[i][:N]
+        elif what == "half":
+            PROGRAM.add(queue, (N // 2,), (16,), a[i], a[j])
+            mine[j][: N // 2] += mine[i][: N // 2]
+        elif what == "prepare":
+            with queue.prepare() as prepared:
+                PROGRAM.add(queue, *SIZES, a[i], a[j])
+            prepared.run()
+            mine[j][:N] += mine[i][:N]
+        elif what == "put":
+            PROGRAM.put(queue, *SIZES, a[i], j, 7)  # LaunchError where it is behind the last element
+            mine[i][j] = 7
+        elif what == "new":  # of another size, or one whose contents are written first
+            mine[i] = np.full(abs(j), i, np.int32)
+            a[i] = queue.empty(-j, np.int32) if j < 0 else queue.array(mine[i])
+            if j < 0:
+                queue.fill(a[i], i)
+        elif what == "view":
+            PROGRAM.add(queue, *SIZES, a[i][:N], a[j])
+            mine[j][:N] += mine[i][:N]
+        elif what == "wrong":
+            args: list[tuple[Any, ...]] = [(a[i],), (a[i], 3), (a[i], queue.zeros(N)), (a[i], None)]
+            PROGRAM.add(queue, *SIZES, *args[j])
+        elif what == "call":
+            queue.call(lambda x: np.add(x, 1, out=x), a[i])
+            PROGRAM.add(queue, *SIZES, a[i], a[j])  # waits for that
+            mine[i] += 1
+            mine[j][:N] += mine[i][:N]
+            queue.finish()
+        elif what == "get":
+            assert (a[i].get() == mine[i]).all()
+            self.told.append(str(sorted(queue.result.graph.edges)))
+        else:
+            with a[i].map() as host:
+                assert (host == mine[i]).all()
+                for k in (j, j, i):
+                    PROGRAM.add(queue, *SIZES, a[k], a[k])  # LaunchError where it is mapped
+                    mine[k][:N] *= 2
+
+    def all(self, steps: list[tuple[str, int, int]]) -> list[str]:
+        for step in steps:
+            try:
+                self.do(*step)
+            except mc.ManyclError as error:
+                self.told.append(str(error))
+            self.told.append(f"{len(self.queue)} enqueued")
+        for array, mine in zip(self.arrays, self.mine, strict=True):
+            assert (array.get() == mine).all()
+        return self.told
+
+
+@given(st.lists(STEPS, min_size=4, max_size=24), st.sampled_from(["0", "1"]))
+@settings(max_examples=50)
+def test_random_programs_do_the_same_either_way(steps: list[tuple[str, int, int]], zero_copy: str) -> None:
+    told = []
+    for way in (install, again.uninstall):
+        way()
+        with patch.dict("os.environ", MANYCL_ZERO_COPY=zero_copy), mc.Queue("cpu/2#0") as queue:
+            told.append(Play(queue).all(steps))
+    assert told[0] == told[1]
