@@ -3,9 +3,9 @@
 free_ms: from the request until nothing of the other process runs on the device any more and the block of mc.reserve
 begins, which the requesting process measures; the most of the medians for launches of about 1, 20 and 200 ms (each of
 them, and the worst of all requests: free_1_ms, …, worst_ms). Requests come at random times. The other process has the
-device that is asked for (--devices), and nothing else; its results are compared. alone_us: to reserve a device that nobody uses, and
-give it back. listening_us: what the first session of a process spends on reservations: its socket, its thread, and a
-look at what is reserved.
+device that is asked for (--devices), and nothing else; its results are compared. alone_us: to reserve a device that
+nobody uses, and give it back. listening_us: what the first session of a process spends on reservations: its socket, its
+thread, and a look at what is reserved.
 """
 
 from __future__ import annotations

@@ -47,6 +47,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIM:FIRST:COUNT",
         help="work-groups to show the regions of; default: the first half along the first dimension that splits",
     )
+    group.add_argument(
+        "--cache", metavar="BYTES", help="show sizes of slices: predicted, and of which the data stay in such a cache"
+    )
     group.add_argument("--picture", metavar="FILE", help="draw these regions: .png, .svg or .pdf")
 
 
@@ -54,7 +57,7 @@ def wanted(args: argparse.Namespace) -> bool:
     """Whether a launch is described. Raises where its options are there without its sizes."""
     if args.global_size is not None:
         return True
-    for name in ("local_size", "offset", "arg", "groups", "picture"):
+    for name in ("local_size", "offset", "arg", "groups", "cache", "picture"):
         if getattr(args, name):
             raise ManyclError(f"--{name.removesuffix('_size')} belongs to a launch", hint="give --global, too")
     return False
@@ -86,7 +89,18 @@ def chosen(args: argparse.Namespace, program: ProgramFacts, kernel: KernelFacts)
     scalars = {a.name: given[a.name] for a in kernel.arguments if a.kind == "scalar" and a.name in given}
     sub_kernel = service.sub_kernel(program, kernel.name)
     symbolic = service.symbolic(program, kernel.name)
-    return LaunchView(found, _range(args.groups, found), origin, scalars, sub_kernel, symbolic)
+    cache = 0 if args.cache is None else _cache(args.cache)
+    return LaunchView(found, _range(args.groups, found), origin, scalars, sub_kernel, symbolic, cache)
+
+
+def _cache(text: str) -> int:
+    try:
+        found = units.parse_bytes(text)
+    except ValueError as error:
+        raise ManyclError(f"--cache {text}: {error}") from None
+    if found < 1:
+        raise ManyclError(f"--cache {text}: a cache has bytes")
+    return found
 
 
 def picture_kind(path: str) -> str:

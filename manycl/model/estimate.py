@@ -11,6 +11,7 @@ from manycl.graph.versions import preferred
 from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import buffer_bytes
 from manycl.model.estimates import Ends, Estimates
+from manycl.model.first_slice import first_slice
 from manycl.model.history import History, identity
 from manycl.model.occupancy import share_of
 from manycl.model.predictor import LaunchRow, Predictor
@@ -93,6 +94,15 @@ class ModelEstimates(Estimates):
         if self._exact or len({self._names[d] for d in devices}) < 2:
             return 0.0
         return max(self._rows[node].estimates[d].error for d in devices)
+
+    def first_slice(self, node: int, device: DeviceIndex) -> float | None:
+        """Work-items of the first slices, as the predictors that come with manycl have them."""
+        task = self._graph.nodes[node]
+        if self._exact or not isinstance(task, Launch) or self._rows[node].estimates[device].samples:
+            return None
+        return first_slice(
+            task, self._chosen(task, node, device), self._machine.devices[device].kind, self._graph.buffers
+        )
 
     def fastest(self, launch: Launch, device: DeviceIndex) -> int | None:
         """The same for a launch like one of the graph's; None where there is none."""

@@ -44,6 +44,11 @@ class Estimates(ABC):
         """How far off the ratios of a node's times on some devices are, as a part of them: not at all."""
         return 0.0
 
+    def first_slice(self, node: int, device: DeviceIndex) -> float | None:
+        """Work-items of the first slices of a launch that nobody has measured on a device; None where it was measured,
+        or nothing is known."""
+        return None
+
     def traffic(self, node: int, device: DeviceIndex) -> float:
         """Bytes that a node as a whole reads from and writes to the memory of a device; 0 where nobody knows. Asked
         only of devices that share a memory whose bandwidth is limited (``Machine.host_bandwidth``)."""
@@ -79,6 +84,9 @@ class Wrapped(Estimates):
 
     def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
         return self.known.doubt(node, devices)
+
+    def first_slice(self, node: int, device: DeviceIndex) -> float | None:
+        return self.known.first_slice(node, device)
 
     def traffic(self, node: int, device: DeviceIndex) -> float:
         return self.known.traffic(node, device)

@@ -13,12 +13,14 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from manycl.analysis.features import CPU, GPU, Features
 from manycl.errors import ManyclError
+from manycl.unforeseen import told
 
 FORMAT = 1
 OVERHEADS = {"cpu": 0.04, "gpu": 0.02}
@@ -129,6 +131,21 @@ def read(path: Path) -> Predictors:
         return from_json(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, SliceError) as error:
         raise SliceError(f"{path}: {error}", hint="manycl train writes such files") from None
+
+
+SHIPPED = Path(__file__).with_name("slices.json")
+"""The predictors that come with manycl (docs/models.md: how they were made)."""
+
+
+@cache
+def shipped() -> Predictors:
+    """What comes with manycl: no models where there is no such file, or none that can be read."""
+    try:
+        return read(SHIPPED)
+    except (OSError, SliceError) as error:
+        if not isinstance(error, FileNotFoundError):
+            told(error, "reading the predictors of slice sizes")
+        return Predictors({})
 
 
 def from_json(value: Any) -> Predictors:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,8 +11,9 @@ from manycl.analysis import expr as x
 from manycl.analysis.cost import Work
 from manycl.analysis.cost_function import Term, cost_function
 from manycl.analysis.facts import KernelFacts
-from manycl.analysis.features import COMPARISONS, COMPUTE, MEMORY, launch_features, static_features
+from manycl.analysis.features import COMPARISONS, COMPUTE, MEMORY, Features, launch_features, static_features
 from manycl.analysis.summary import KernelSummary
+from manycl.model.slices import cached_slice, shipped
 from manycl.report.analysis_expr import AccessWriter, named
 from manycl.report.analysis_launch import LaunchView
 from manycl.report.analysis_text import cut
@@ -69,6 +71,11 @@ def lines(view: LaunchView, *, everything: bool = False) -> list[str]:
     words = f"{features.comparisons:.6g} comparisons, {features.compute:.6g} compute operations"
     words += f", {features.memory_accesses:.6g} memory accesses, {features.bytes_transferred:.6g} bytes transferred"
     found.append(f"  features per work-item of the launch: {words}")
+    if view.cache:
+        sizes = _slices(view, features)
+        said = [f"{_number(n)} (predicted, {kind})" for kind, n in sizes["predicted"].items()]
+        said.append(f"{_number(sizes['cached'])} (their data stay in {nbytes(view.cache)})")
+        found.append(f"  slices in work-items: {', '.join(said)}")
     if not work.exact:
         found.append(f"  estimated: {named(work.reason, view.found.facts) or 'nothing is counted'}")
     return found
@@ -81,8 +88,20 @@ def _number(value: float) -> str:
 def as_dict(view: LaunchView) -> dict[str, Any]:
     """The work of the view's range and of the whole launch."""
     part, facts = view.found.work(view.groups), view.found.facts
-    features = asdict(launch_features(view.found.cost, facts))
-    return {"range": _work(part, facts), "launch": _work(view.found.work(), facts), "features": features}
+    features = launch_features(view.found.cost, facts)
+    found = {"range": _work(part, facts), "launch": _work(view.found.work(), facts), "features": asdict(features)}
+    return found | ({"slices": _slices(view, features)} if view.cache else {})
+
+
+def _slices(view: LaunchView, features: Features) -> dict[str, Any]:
+    """Work-items of a slice: as Device-Hopping's predictors have it, by kind of device, and by its rule for sparse
+    matrices."""
+    launch = view.found.launch
+    points, group = math.prod(launch.global_size), math.prod(launch.local_size)
+    touched = min(sum(launch.sizes.values()), round(view.found.work().global_bytes))
+    known = {kind: shipped().points(features, kind) for kind in ("cpu", "gpu")}
+    predicted = {kind: min(round(n), points) for kind, n in known.items() if n is not None}
+    return {"predicted": predicted, "cached": cached_slice(points, touched, view.cache, group)}
 
 
 def _work(work: Work, facts: KernelFacts) -> Mapping[str, Any]:

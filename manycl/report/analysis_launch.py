@@ -22,7 +22,7 @@ from manycl.report.words import count, nbytes, percent
 class LaunchView:
     """A launch and a range of its work-groups. ``origin`` says per buffer argument where its size is from: ``given``,
     ``accesses`` (the smallest that holds them) or ``same as NAME``; ``scalars`` are values in words, by name;
-    ``symbolic`` is the kernel in any launch."""
+    ``symbolic`` is the kernel in any launch; ``cache``: bytes for which sizes of slices are shown (0: for none)."""
 
     found: LaunchFacts
     groups: GroupRange
@@ -30,6 +30,7 @@ class LaunchView:
     scalars: Mapping[str, str]
     sub_kernel: SubKernel
     symbolic: KernelSummary
+    cache: int = 0
 
     @property
     def buffers(self) -> list[ArgumentFacts]:

@@ -8,6 +8,7 @@ A device that has nothing to do, as its lines have come to an end, or wait for w
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import replace
@@ -128,7 +129,15 @@ class Following:
         overhead = self._problem.machine.devices[device].launch_overhead
         if not each:  # asking the models anew takes longer than all else that is done before a run
             each = (self._problem.range_seconds(node, device, total) - overhead) / total
-        return Terms(max(each, 1e-9 / total), overhead + DECIDING)
+        return Terms(max(each, 1e-9 / total), overhead + DECIDING, self._first(node, device, total))
+
+    def _first(self, node: int, device: DeviceIndex, total: int) -> float:
+        """Work-groups of the first packets of a device, at most."""
+        launch = self._problem.graph.nodes[node]
+        items = self._problem.estimates.first_slice(node, device)
+        if items is None or not isinstance(launch, Launch):
+            return math.inf
+        return items * total / math.prod(launch.global_size)
 
     def _moving(self, steps: tuple[int, ...], device: DeviceIndex) -> float:
         """Seconds in which what some cells read comes to a device."""

@@ -19,6 +19,7 @@ Devices may leave, be lost and come while all of this goes on; what they leave b
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -60,10 +61,12 @@ LATE = 100e-6
 
 
 class Terms(NamedTuple):
-    """What is foreseen of a device: seconds of a work-group, and seconds that a packet costs beside its groups."""
+    """What is foreseen of a device: seconds of a work-group, and seconds that a packet costs beside its groups.
+    ``first``: groups of a packet at most, until one was measured."""
 
     group: float
     packet: float
+    first: float = math.inf
 
 
 class Packet(NamedTuple):
@@ -91,6 +94,8 @@ class _Member:
     """Seconds that a packet costs beside its groups; …"""
     packet: float = field(init=False)
     """… the same, as measured."""
+    first: float = field(init=False)
+    """Groups of a packet at most, until one was measured."""
     measured: MeasuredSlices = field(init=False)
     """Packets of unlike sizes that the device went over to without waiting for anybody."""
     known: float = 0.0
@@ -102,6 +107,7 @@ class _Member:
 
     def __post_init__(self, terms: Terms) -> None:
         self.rate, self.foreseen, self.packet = 1.0 / terms.group, terms.packet, terms.packet
+        self.first = terms.first
         self.measured = MeasuredSlices(0)
 
     def through(self, now: float, before: Sequence[int]) -> float:
@@ -254,6 +260,8 @@ class Stealing:
         if seconds < least <= left / LAST:
             seconds = least
         groups = seconds * rate
+        if not member.known:  # the first ones are to tell how long they take
+            groups = min(groups, member.first)
         if before[end] - before[first] <= CRUMB * groups:
             return end
         last = bisect_right(before, before[first] + groups, first, end + 1) - 1

@@ -36,8 +36,8 @@ OCCUPANT = "occupant"
 POINTS = 1 << 12
 """Of the kernel that takes the fast device, …"""
 GROUP = 256
-"""… in work-groups of so many: native devices run small ones that are neighbours beside each other, as far as they lie in
-one block, so that a round of long launches, whose blocks are single groups, would take up to five times as long."""
+"""… in work-groups of so many: native devices run small ones that are neighbours beside each other, as far as they lie
+in one block, so that a round of long launches, whose blocks are single groups, would take up to five times as long."""
 _BUSY = "float x = a[i]; for (long q = 0; q < rounds; q++) x = x * 0.999f + 0.001f; a[i] = x;"
 
 

@@ -314,3 +314,18 @@ def test_errors_say_what_to_do(words: str, message: str, file: str, capsys: pyte
     assert (status, out) == (2, "")
     assert message in err
     assert "Traceback" not in err
+
+
+def test_sizes_of_slices_are_shown_for_a_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 1024 work-items that read 4096 and write 4096 bytes, a quarter stays in 2 KiB."""
+    (tmp_path / "k.cl").write_text(SOURCE)
+    words = ["analyze", str(tmp_path / "k.cl"), "shift", "--global", "1024", "--local", "64", "--cache"]
+    assert main([*words, "2KiB"]) == 0
+    assert "256 (their data stay in 2.05 kB)" in capsys.readouterr().out
+    assert main([*words, "64KiB", "--json"]) == 0
+    slices = json.loads(capsys.readouterr().out)["kernels"][0]["launch"]["cost"]["slices"]
+    assert slices["cached"] == 1024
+    assert all(1 <= points <= 1024 for points in slices["predicted"].values())
+    for wrong in ("0 B", "many"):
+        assert main([*words, wrong]) == 2
+        assert "--cache" in capsys.readouterr().err

@@ -36,6 +36,9 @@ class Odd(Estimates):
     def doubt(self, node: int, devices: Sequence[int]) -> float:
         return 5.5
 
+    def first_slice(self, node: int, device: int) -> float | None:
+        return 10.5
+
     def traffic(self, node: int, device: int) -> float:
         return 6.5
 

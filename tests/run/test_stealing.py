@@ -71,6 +71,19 @@ class CellBooks:
         self.ran.update(range(taken.first, taken.last))
 
 
+def test_the_first_packets_are_as_small_as_is_foreseen() -> None:
+    """Until one has ended, which tells; but of one cell at least."""
+    cells = [10] * 64
+    for first, wanted in ((20.0, 2), (1.0, 1), (math.inf, 6)):
+        stealing = Stealing(cells, {device(0): (0, 64)}, {device(0): Terms(1e-3, 1e-6, first)})
+        packets = [stealing.take(device(0), 0.0) for _ in range(GIVEN)]
+        assert [taken.last - taken.first for taken in packets if taken is not None] == [wanted] * GIVEN
+        stealing.ended(device(0), 10e-3 * wanted)
+        taken = stealing.take(device(0), 10e-3 * wanted)
+        assert taken is not None
+        assert taken.last - taken.first == 6
+
+
 @settings(max_examples=300)
 @given(st.data())
 def test_every_cell_runs_once(data: Any) -> None:

@@ -1,0 +1,92 @@
+"""First slices of launches that nobody has measured: as the predictors that come with manycl have them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from manycl.analysis import parse_program
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import BufferArg, Graph, Launch
+from manycl.machine import Device, Machine
+from manycl.model import slices
+from manycl.model.estimate import History, ModelEstimates
+from manycl.model.history import Shape, identity, kernel_key
+from manycl.model.slices import LinearSlices, Predictors
+
+CPU, GPU = Device("cpu0", "cpu"), Device("gpu0", "gpu", memory=1)
+MACHINE = Machine((CPU, GPU))
+KNOWN = Predictors({"cpu": LinearSlices((0.0, -1.0, 0.0), 0.0, (0.0,) * 4, (1.0,) * 4)})
+"""One over one more than the compute operations of a work-item, in points; nothing of GPUs."""
+SOURCE = "kernel void k(global float *a) { int i = get_global_id(0); a[i] = a[i] * 2 + 1; }"
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    slices.shipped.cache_clear()
+    yield
+    slices.shipped.cache_clear()
+
+
+def graph(text: str = SOURCE) -> Graph:
+    program, builder = parse_program(text), GraphBuilder()
+    key = builder.buffer(4 << 12)
+    kernel = program.kernels["k"]
+    builder.add(Launch("k", program, kernel, (1 << 12,), (64,), (BufferArg(key),), (key,), (key,)))
+    return builder.build()
+
+
+def shipping(path: Path, monkeypatch: pytest.MonkeyPatch, known: Predictors = KNOWN) -> None:
+    known.write(path / "slices.json")
+    monkeypatch.setattr(slices, "SHIPPED", path / "slices.json")
+
+
+def test_features_tell_it_until_it_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    big = replace(KNOWN, models={"cpu": replace(KNOWN.models["cpu"], intercept=9.0)})
+    shipping(tmp_path, monkeypatch, big)
+    asked, history = graph(), History()
+    launch = asked.nodes[0]
+    assert isinstance(launch, Launch)
+    found = ModelEstimates(asked, MACHINE, history)
+    assert found.first_slice(0, 0) == pytest.approx(math.exp(9.0) / 3)  # two operations, and 1
+    assert found.first_slice(0, 1) is None
+    assert ModelEstimates(asked, MACHINE, history, exact=True).first_slice(0, 0) is None
+    history.observe(kernel_key(launch), Shape(launch.global_size, 1.0), identity(CPU), 1.0)
+    assert ModelEstimates(asked, MACHINE, history).first_slice(0, 0) is None
+
+
+def test_what_has_no_features_has_no_first_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipping(tmp_path, monkeypatch)
+    asked = graph()
+    launch = asked.nodes[0]
+    assert isinstance(launch, Launch)
+    blind = replace(launch, program=replace(launch.program, tree=None))
+    builder = GraphBuilder()
+    builder.buffer(4 << 12)
+    builder.add(blind)
+    assert ModelEstimates(builder.build(), MACHINE).first_slice(0, 0) is None
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"format": 1, "models": {"fpga": {}}}'])
+@pytest.mark.filterwarnings("ignore")
+def test_files_that_are_missing_or_damaged_tell_nothing(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SHIPPED", tmp_path / "slices.json")
+    if text is not None:
+        (tmp_path / "slices.json").write_text(text)
+    assert slices.shipped().models == {}
+    assert ModelEstimates(graph(), MACHINE).first_slice(0, 0) is None
+
+
+def test_what_comes_with_manycl_can_be_read_and_says_how_good_it_is() -> None:
+    found = slices.read(slices.SHIPPED)
+    assert "cpu" in found.models
+    assert found.models.keys() == found.about.keys()
+    for about in found.about.values():
+        assert about["kernels"] >= 5
+        assert 1.0 <= about["median_factor"] <= about["largest_factor"]
