@@ -68,10 +68,8 @@ def _map_buffer(
     check_range(found, offset, size)
     _check_flags(found, flags, found.own_flags)
     array, event = maps.enqueue_map_buffer(
-        queue, found, flags, offset, (size,), np.uint8, wait_for=waits, is_blocking=False
+        queue, found, flags, offset, (size,), np.uint8, wait_for=waits, is_blocking=bool(blocking)
     )
-    if blocking:
-        event.wait()
     address = int(array.ctypes.data)
     _keep(found, address, array.base)
     return address, event

@@ -53,8 +53,7 @@ def enqueue_read_buffer(
     check_range(found, offset, size)
     check_access(found, found.own_flags, reads=True)
     data = _host(out, size, writable=True)
-    event = transfers._enqueue_read_buffer(queue, found, data, offset, waits, False)
-    return _waited(event, is_blocking=bool(blocking))
+    return transfers.read(queue, found, data, offset, waits, bool(blocking))
 
 
 @enqueues("clEnqueueWriteBuffer")
@@ -140,10 +139,8 @@ def enqueue_read_buffer_rect(
     check_access(found, found.own_flags, reads=True)
     start, first, shape = _triple(buffer_origin), _triple(host_origin), _triple(region)
     data = _host(out, _end(first, shape, host_row, host_depth), writable=True)
-    event = rectangles._enqueue_read_buffer_rect(
-        queue, found, data, start, first, shape, (row, depth), (host_row, host_depth), waits, False
-    )
-    return _waited(event, is_blocking=bool(blocking))
+    ends = (start, (row, depth)), (first, (host_row, host_depth))
+    return rectangles.read_rectangle(queue, found, data, shape, ends, waits, bool(blocking))
 
 
 @enqueues("clEnqueueWriteBufferRect")

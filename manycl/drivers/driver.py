@@ -186,6 +186,10 @@ class Driver(Protocol):
         """Copy few bytes of the device's memory, from byte ``low`` on, to the host behind all that the queue was given,
         and wait for that: the copy's event, which is complete. Raises DriverError also for what has failed before."""
 
+    def download(self, queue: Queue, out: Bytes, source: Allocation, low: int) -> Event:
+        """Enqueue the copy of bytes of the device's memory, from byte ``low`` on, to the host, which is not to look at
+        them before it is complete; as ``copy`` in all else."""
+
     def write(self, queue: Queue, target: Allocation, data: Bytes, low: int) -> Event:
         """Enqueue the copy of few bytes of the host, as they are now, to the device's memory from byte ``low`` on."""
 

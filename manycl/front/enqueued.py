@@ -19,8 +19,11 @@ from manycl.graph.horizon import HORIZON, missing
 from manycl.graph.sequence import is_sequence
 
 if TYPE_CHECKING:
+    from manycl.drivers.driver import Bytes
     from manycl.front.queue import Queue
     from manycl.front.running import RunningQueue
+    from manycl.graph.copies import Place
+    from manycl.run.buffers import Buffers
     from manycl.run.flight import Flight
     from manycl.run.result import Result
 
@@ -38,6 +41,7 @@ class Enqueued:
         "_components",
         "_planned",
         "_result",
+        "_spans",
         "_thread",
         "_until",
         "arrays",
@@ -48,6 +52,7 @@ class Enqueued:
         "is_over",
         "is_stretch",
         "is_taken",
+        "reads",
     )
 
     def __init__(self, planned: bool) -> None:
@@ -64,9 +69,11 @@ class Enqueued:
         self._components: list[list[int]] = []
         self._component: list[int] | None = None  # the one that is open
         self._thread = 0  # whose component it is
+        self.reads: list[tuple[Place, Bytes]] = []  # what the host gets behind all nodes
+        self._spans: dict[int, tuple[float, float]] = {}  # when they were read, by their indices
 
     def __len__(self) -> int:
-        return self._given + len(self.builder.nodes)
+        return self._given + len(self.builder.nodes) + len(self.reads)
 
     @property
     def _given(self) -> int:
@@ -77,6 +84,11 @@ class Enqueued:
         """Whether all of it has been waited for, and more may come."""
         flight = self.flight
         return flight is not None and not flight.has_leg and not self.builder.nodes
+
+    @property
+    def moving(self) -> Any:
+        """The driver's event of a copy behind all of it, where the flight has one that is still to be waited for."""
+        return self.flight.moving if self.flight is not None and not self.builder.nodes and not self.reads else None
 
     def open_flight(self, queue: Queue) -> Flight | None:
         """What commands may be given to at once, if nothing is in their way."""
@@ -157,7 +169,7 @@ class Enqueued:
         self._result, self.error, self._planned = result, error, True
         self.is_over = True
         if self.began:  # something was planned
-            self.arrays, self.builder, self._components = {}, GraphBuilder(), []
+            self.arrays, self.builder, self._components, self.reads = {}, GraphBuilder(), [], []
         if self._callbacks:
             self._submit(queue)
 
@@ -189,22 +201,17 @@ class Enqueued:
     def times(self, node: int) -> tuple[float, float]:
         """When a node began and ended, by ``time.perf_counter``. Raises ResultError where that is not known, and
         what went wrong."""
-        status = self.status(node)
-        if isinstance(status, ManyclError):
-            raise status
-        if status != CommandStatus.COMPLETE:
-            raise ResultError("the command has not ended: when it ran is not known yet", hint="event.wait()")
-        found = None
         if self.flight is not None and node < self._given:
-            found = self.flight.times(node)
-        elif self._result is not None:
+            return self.times_of(self.status(node), self.flight.given[node][2])
+        found = self._spans.get(node)
+        if found is None and self._result is not None:
             found = self._result.times.get(node - self._given)
-        if found is None:
-            raise ResultError(
-                "the command was not timed: nobody knows when it ran",
-                hint="mc.Queue(profile=True) has all commands timed",
-            )
-        return found
+        return _known(self.status(node), found)
+
+    def times_of(self, status: CommandStatus | ManyclError, event: Any) -> tuple[float, float]:
+        """The same of what the flight was given, by its status and its driver's event."""
+        assert self.flight is not None
+        return _known(status, self.flight.times_of(event) if status == CommandStatus.COMPLETE else None)
 
     def call_back(self, queue: Queue, node: int, function: Callable[[], Any]) -> None:
         """Call a function when a node has ended, by the queue's own thread."""
@@ -212,21 +219,58 @@ class Enqueued:
         if flight is not None and node < len(flight.given):
             flight.flush()
 
-            def wait_and_call() -> None:
-                flight.wait_beside(node)
-                function()
-
-            queue.background.submit(wait_and_call)
+            self.call_behind(queue, flight.given[node][2], function)
             return
         self._callbacks.append(function)
         if self.is_over:
             self._submit(queue)
+
+    def call_behind(self, queue: Queue, event: Any, function: Callable[[], Any]) -> None:
+        """Call a function when a command of the flight, or a copy, has ended, by its driver's event; likewise."""
+        flight = self.flight
+        assert flight is not None
+
+        def wait_and_call() -> None:
+            flight.wait_beside(event)
+            function()
+
+        queue.background.submit(wait_and_call)
+
+    def read_last(self, array: Array, wanted: Place, out: Bytes) -> int:
+        """Bytes of a buffer are copied to the host behind all nodes, of which no more come; its index among these."""
+        self.arrays.setdefault(array.buffer.key, array)
+        if not self.began:
+            self.began = perf_counter()
+        self.reads.append((wanted, out))
+        return len(self) - 1
+
+    def read(self, buffers: Buffers) -> None:
+        """Do so: all nodes have run. Raises what ``Buffers.part`` does."""
+        from manycl.run.backends.host_bytes import copy_bytes  # what runs is imported when a queue opens devices
+
+        first = len(self) - len(self.reads)
+        for index, (wanted, out) in enumerate(self.reads, first):
+            start = perf_counter()
+            copy_bytes(out, buffers.part(wanted.buffer.key, wanted.low, wanted.nbytes))
+            self._spans[index] = start, perf_counter()
 
     def _submit(self, queue: RunningQueue) -> None:
         """Have the callbacks called, each once: two threads may have found that it is time."""
         with suppress(IndexError):
             while True:
                 queue.background.submit(self._callbacks.popleft())
+
+
+def _known(status: CommandStatus | ManyclError, times: tuple[float, float] | None) -> tuple[float, float]:
+    """Times of what has such a status. Raises ResultError where there are none, and what went wrong."""
+    if isinstance(status, ManyclError):
+        raise status
+    if status != CommandStatus.COMPLETE:
+        raise ResultError("the command has not ended: when it ran is not known yet", hint="event.wait()")
+    if times is None:
+        hint = "mc.Queue(profile=True) has all commands timed"
+        raise ResultError("the command was not timed: nobody knows when it ran", hint=hint)
+    return times
 
 
 def _needs_plan(node: Node) -> bool:

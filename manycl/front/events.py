@@ -66,12 +66,15 @@ class Event:
     def start(self) -> int:
         """When the command began, by its device's clock: in ns, as of ``time.perf_counter_ns``. Raises ResultError
         where that is not known: it has not ended, or was not timed (``mc.Queue(profile=True)`` has all timed)."""
-        return round(self.enqueued.times(self.node)[0] * 1e9)
+        return round(self._times()[0] * 1e9)
 
     @property
     def end(self) -> int:
         """When it ended; as ``start``."""
-        return round(self.enqueued.times(self.node)[1] * 1e9)
+        return round(self._times()[1] * 1e9)
+
+    def _times(self) -> tuple[float, float]:
+        return self.enqueued.times(self.node)
 
     @property
     def profile(self) -> Event:
@@ -96,3 +99,39 @@ class ReadEvent(Event):
     def __init__(self, queue: Queue, enqueued: Enqueued, node: int, out: AnyArray) -> None:
         super().__init__(queue, enqueued, node)
         self.out = out
+
+
+class MoveEvent(Event):
+    """Of a copy between the host and a device behind what that was given: ``moved``, its driver's event; ``node`` is
+    the command that it comes behind."""
+
+    __slots__ = ("moved",)
+
+    def __init__(self, queue: Queue, enqueued: Enqueued, node: int, moved: Any) -> None:
+        super().__init__(queue, enqueued, node)
+        self.moved = moved
+
+    def wait(self) -> None:
+        status = self.status
+        if status != CommandStatus.COMPLETE:
+            self.queue.refuse_while_preparing()
+            self.queue.session.refuse_host_functions()
+            assert self.enqueued.flight is not None
+            self.enqueued.flight.wait_for_move(self.moved)
+            status = self.status
+        if isinstance(status, ManyclError):
+            raise status
+
+    @property
+    def status(self) -> CommandStatus | ManyclError:
+        assert self.enqueued.flight is not None
+        try:
+            return CommandStatus.COMPLETE if self.enqueued.flight.has_moved(self.moved) else CommandStatus.SUBMITTED
+        except ManyclError as error:
+            return error
+
+    def _times(self) -> tuple[float, float]:
+        return self.enqueued.times_of(self.status, self.moved)
+
+    def add_callback(self, function: Callable[[Event], Any]) -> None:
+        self.enqueued.call_behind(self.queue, self.moved, lambda: function(self))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
 from manycl.front.arrays import Array, Extents, size_of
 from manycl.front.enqueued import Enqueued
-from manycl.front.events import Event, ReadEvent
+from manycl.front.events import Event, MoveEvent, ReadEvent
 from manycl.front.host_arrays import AnyArray, as_bytes, fits
 from manycl.front.interchange import from_others
 from manycl.front.prepared import Prepared
@@ -152,6 +152,10 @@ class Queue(RunningQueue):
         """A device that has left may be used again. Raises DeviceError for one that there is not."""
         self.session.device_events.put(DeviceComes(device))
 
+    @property
+    def _own(self) -> Queue:
+        return self
+
     # arrays
 
     def array(self, contents: npt.ArrayLike, *, copy: bool = True, name: str = "") -> Array:
@@ -246,7 +250,9 @@ class Queue(RunningQueue):
         with self.lock:
             for enqueued in (self.enqueued, *reversed(self._taken)):
                 if len(enqueued) and not enqueued.is_waited:
-                    return Event(self, enqueued, len(enqueued) - 1)
+                    moved = enqueued.moving
+                    node = len(enqueued) - 1
+                    return Event(self, enqueued, node) if moved is None else MoveEvent(self, enqueued, node, moved)
         return None
 
     def uses(self, array: Array) -> bool:

@@ -78,6 +78,7 @@ class RunningQueue(Waits):
         self._trace: RunTrace | None = None
         self.lock = threading.RLock()  # of what is enqueued
         self._running = threading.RLock()  # held by the thread whose run it is
+        self._runner = 0  # that thread
 
     def __len__(self) -> int:
         """How many nodes are enqueued and have not run."""
@@ -98,7 +99,7 @@ class RunningQueue(Waits):
             enqueued = self.enqueued
             if enqueued.flight is not None:
                 enqueued.flight.flush()
-            if not enqueued.builder.nodes:
+            if not enqueued.builder.nodes and not enqueued.reads:
                 return
             self._take()
         self.background.submit(self._run_in_background)
@@ -195,7 +196,7 @@ class RunningQueue(Waits):
 
     def _run_next(self, wanted: Place | None = None) -> None:
         """Run what was taken first. Where that fails, nothing that was taken behind it runs."""
-        enqueued = self._taken[0]
+        enqueued, self._runner = self._taken[0], threading.get_ident()
         try:
             if not enqueued.is_over:  # else Ctrl-C came when it had just run
                 self._run(enqueued, wanted)
@@ -205,7 +206,14 @@ class RunningQueue(Waits):
             self._taken.popleft()
             self._fail_all(error)
             raise
+        finally:
+            self._runner = 0
         self._taken.popleft()
+
+    @property
+    def is_running_here(self) -> bool:
+        """Whether the calling thread is about to do a run, which it cannot wait for."""
+        return self._runner == threading.get_ident()
 
     def _run(self, enqueued: Enqueued, wanted: Place | None) -> None:
         """What has been given to the device is waited for; the rest runs."""
@@ -220,6 +228,7 @@ class RunningQueue(Waits):
                 self._lose(enqueued)
                 raise
         if not enqueued.builder.nodes:
+            enqueued.read(self.session.buffers)
             enqueued.ended(self)
             return
         batch, policy = enqueued.batch(), self.learners.find(self.policy)
@@ -233,7 +242,12 @@ class RunningQueue(Waits):
             result = self.session.run(batch.graph(), policy, queues=self.queues, options=self.options)
             return told(policy, result) if learns(policy) else result
 
-        self.keep(run, enqueued)
+        def run_and_read() -> Result:
+            result = run()
+            enqueued.read(self.session.buffers)
+            return result
+
+        self.keep(run_and_read, enqueued)
         self._is_followed, self._ended = enqueued.is_stretch, perf_counter()
 
     def _fail_all(self, error: BaseException) -> None:

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 from manycl.drivers.driver import Bytes
 from manycl.errors import LaunchError
 from manycl.front.enqueued import Enqueued
+from manycl.front.events import Event, MoveEvent
 from manycl.front.recording import underway
 from manycl.graph.copies import Place
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+    from manycl.front.arrays import Array
+    from manycl.front.queue import Queue
     from manycl.run.flight import Flight
     from manycl.run.recurring import Recurring
     from manycl.run.session import Session
@@ -32,7 +35,15 @@ class Waits:
     _taken: deque[Enqueued]
     _failure: BaseException | None
 
+    @property
+    def _own(self) -> Queue:
+        """Itself, as what it is."""
+        raise NotImplementedError
+
     def finish(self) -> None:
+        raise NotImplementedError
+
+    def flush(self) -> None:
         raise NotImplementedError
 
     def _complete(self, last: Enqueued | None) -> None:
@@ -78,6 +89,24 @@ class Waits:
         ``catch_up``. False: it was not done, as it has to be done otherwise. For devices with memory of their own."""
         flight = self._light()
         return flight is not None and flight.read(wanted, out)
+
+    def read_behind(self, array: Array, wanted: Place, out: Bytes) -> Event | None:
+        """Have bytes of an array copied to the host when all that was enqueued has run, while more is enqueued: what
+        tells of it. None: it was not done, as nothing is under way, or it has to be waited for. What has to be planned
+        runs in the background."""
+        with self.lock:
+            enqueued = self.enqueued
+            if self.preparing or self.session.closed or self._failure is not None:
+                return None
+            if self._taken or enqueued.builder.nodes:
+                node = enqueued.read_last(array, wanted, out)
+                self.flush()
+                return Event(self._own, enqueued, node)
+            flight = enqueued.flight
+            moved = flight.read_behind(array, wanted, out) if flight is not None else None
+            if flight is None or moved is None:
+                return None
+            return MoveEvent(self._own, enqueued, len(flight.given) - 1, moved)
 
     def write_ahead(self, place: Place, data: Bytes) -> bool:
         """The same of the host's bytes, as they are now, to a buffer."""

@@ -80,12 +80,12 @@ class Ahead:
         """Whether what is ahead takes so little time that the driver may be waited for."""
         return self.ahead <= AT_ONCE
 
-    def wait_beside(self, index: int) -> None:
+    def wait_beside(self, event: Event) -> None:
         """Until a command has ended, well or not: for threads that the flight does not know."""
-        driver, event = self._lanes.driver, self.given[index][2]
+        driver = self._lanes.driver
         if self._lanes.watched:
             inbox = Inbox(self._run.now)
-            inbox.watch((self.device, 0), (index,), driver, event)
+            inbox.watch((self.device, 0), (0,), driver, event)
             inbox.wait()
         else:
             with suppress(DriverError):  # the status tells

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from manycl.drivers.driver import Bytes, DriverError, Event
+from manycl.drivers.driver import DriverError, Event
 from manycl.drivers.survey import is_forked
 from manycl.errors import RunError
 from manycl.graph import bounds
 from manycl.graph.copies import Place
-from manycl.graph.graph import BufferKey, DeviceTask, Graph, Launch
+from manycl.graph.graph import DeviceTask, Graph, Launch
 from manycl.interrupts import Uninterrupted
 from manycl.machine import DeviceIndex
-from manycl.run.aboard import BESIDE, Aboard, Owner
+from manycl.run.aboard import Owner
 from manycl.run.ahead import UNKNOWN
 from manycl.run.backend import Failed, Run
-from manycl.run.backends.host_bytes import copy_bytes
-from manycl.run.backends.record import RunRecord, Transferred
-from manycl.run.coherence import HOST_BIT
+from manycl.run.backends.record import RunRecord
+from manycl.run.exchange import Exchange
 from manycl.run.health import examine
 from manycl.run.leg import Leg
 from manycl.run.unplanned import UnplannedRun, launched
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
 SEVERAL = 1 << 8
 """Commands of a flight that goes on when all of them have been waited for: ending it and beginning another one takes
 some 40 us."""
-FEW_BYTES = 1 << 14
-"""What the host writes in between: drivers take so few bytes with the command, or they are copied first."""
 FEW, LIGHT = 16, 64 << 20
 """Arrays, and bytes of these, that a leg may keep while it is waited for again and again."""
 _NOTHING = Graph((), {}, ())
@@ -51,42 +47,35 @@ class Repeated(Protocol):
         """Whether the ends of more flights would tell nothing about it."""
 
 
-class Flight(Aboard):
+class Flight(Exchange):
     """What a queue gives a device as it is enqueued. ``given``: of each command its node (of a launch that has a form,
     the one that the form was made for), its own arguments where they may differ from the node's, and its event.
     ``leg``: those of them that came since somebody has waited for all (``look``), which are a run of their own.
-    Whoever gives it something holds the ``lock``, while it ``is_open``. ``is_known``: all that it was given was like
-    what was given before; ``is_patient``: it goes on also where that is not so; ``is_giving``: somebody is about to
-    note what was enqueued."""
+    ``is_known``: all that it was given was like what was given before; ``is_patient``: it goes on also where that is
+    not so."""
 
     def __init__(self, session: Session, device: DeviceIndex, is_patient: bool = False) -> None:
         executor = session.backend
         super().__init__(session, device, executor.underway(_NOTHING, (device,) if executor.profile else ()))
         given = self.given
         self._run.launched = lambda: [(node.name, device, 0, event) for node, _, event in given]
-        self._over: UnplannedRun | None = None
         self._busy = 0.0  # seconds of the legs before
         self._stopped: BaseException | None = None  # what has ended the waiting for a leg
         self._weighed = -1  # of how many arrays it is known whether they are light
         self._is_light = False
-        self._seen = 0  # transfers of which it is known that they have succeeded
-        self.lock = threading.RLock()
-        self.is_open = True
         self._names = (session.machine.devices[device].name,)
         session.device_events.use(self._names)
-        self.is_giving = False
         self.is_known = True
         self.is_patient = is_patient
         self.after: dict[int, tuple[int, ...]] = {}
         self.forms: list[Repeated] = []
         self.bound: list[Repeated] = []  # those that refer to arrays which the leg was given
         self.is_settled = True  # whether all of these are
-        self.is_joined = False  # whether the leg has been waited for in between, and goes on all the same
         self.is_quick = True  # whether the last leg took so little that going on saves time
         self.launch = self._lanes.launch  # (for launches that have a form)
 
     def __del__(self) -> None:
-        if self._over is None and self.waited < len(self.given) and not is_forked():
+        if self._over is None and not self.is_waited and not is_forked():
             # nobody has waited, and its arrays go now
             self._lanes.driver.finish()
 
@@ -161,13 +150,14 @@ class Flight(Aboard):
             raise over.error
         return self._lanes.driver.done(self.given[index][2])
 
-    def times(self, index: int) -> tuple[float, float] | None:
-        """When a command that is complete began and ended, by ``time.perf_counter``; None where it was not timed."""
+    def times_of(self, event: Event) -> tuple[float, float] | None:
+        """When a command or copy that is complete began and ended, by ``time.perf_counter``; None where it was not
+        timed."""
         offset = self.record.offsets[self.device]
         if offset is None:
             return None
         try:
-            start, end = self._lanes.driver.times(self.given[index][2])
+            start, end = self._lanes.driver.times(event)
         except DriverError:
             return None
         began = max(start + offset, self.began)
@@ -201,58 +191,6 @@ class Flight(Aboard):
         self._caught_up()
         return True
 
-    # bytes that the host looks at, or gives, while it goes on
-
-    def read(self, wanted: Place, out: Bytes) -> bool:
-        """Copy few bytes of a buffer to the host behind all that was given, and wait for that; False where all has to
-        be ended instead. Ctrl-C is heard behind it."""
-        key = wanted.buffer.key
-        with self.lock:
-            if not self.is_open or self.uploads or not 0 < wanted.nbytes < BESIDE or not self._is_here(key):
-                return False
-            if key not in self.leg.written and self._directory.valid.get(key, 0) & HOST_BIT:
-                return False
-            with Uninterrupted():
-                try:
-                    event = self._lanes.driver.read(self.queue, out, self.allocations[key], wanted.low)
-                except DriverError:
-                    return False
-                self._note(key, False, event, wanted.nbytes)
-                if not self._lanes.driver.succeeded(self._ends(self.waited)):
-                    return False
-                self._caught_up()
-                self.is_joined = True
-            return True
-
-    def write(self, place: Place, data: Bytes) -> bool:
-        """Copy few bytes of the host, as they are now, to a buffer that was used, behind all that was given; False
-        where that has to be done otherwise. The host's copy has them, too, so that what is valid stays so."""
-        key, low, nbytes = place.buffer.key, place.low, len(data)
-        with self.lock:
-            if not self.is_open or self.uploads or not 0 < nbytes <= FEW_BYTES or not self._is_here(key):
-                return False
-            valid = 0 if key in self.leg.written else self._directory.valid.get(key, 0)
-            if valid & ~(self._bit | HOST_BIT):
-                return False  # another device has it, too
-            if valid & HOST_BIT:
-                if key in self._coming:
-                    return False  # what was given before wants the host's bytes as they are
-                copy_bytes(self._session.backend.memory.host(key)[low : low + nbytes], data)
-            with Uninterrupted():
-                try:
-                    event = self._lanes.driver.write(self.queue, self.allocations[key], data, low)
-                except DriverError:
-                    return False
-                self._note(key, True, event, nbytes)
-                self._moved = len(self.given), event
-                self.is_joined = True
-            return True
-
-    def _note(self, key: BufferKey, is_upload: bool, event: Event, nbytes: int) -> None:
-        """A copy behind all that was given."""
-        moved = Transferred((key,), self.device, is_upload, (event,), len(self.given), nbytes)
-        self._run.record.transfers.append(moved)
-
     # ending, and going on
 
     @property
@@ -275,11 +213,6 @@ class Flight(Aboard):
             self._weighed = count
             self._is_light = count <= FEW and sum([a.buffer.nbytes for a in self.arrays.values()]) <= LIGHT
         return self._is_light and self.is_short and self.has_leg and self.is_young and not self.is_giving
-
-    @property
-    def has_leg(self) -> bool:
-        """Whether it was given anything since somebody has waited for all of it."""
-        return len(self.given) > self.leg.first
 
     def look(self, wanted: Place | None = None) -> UnplannedRun | None:
         """Wait for all that was given, which goes on from here: the leg that is over, as a run. ``wanted``: what
@@ -402,14 +335,3 @@ class Flight(Aboard):
         self._session.backend.abort()
         found = [f for f in (record.failed_transfer, record.failure) if f is not None]  # the copy before what it is for
         return min(found, key=lambda f: f.token, default=failed)
-
-    def _ends(self, first: int) -> list[Event]:
-        """The events that tell whether all has succeeded, from a command on."""
-        # (where one fails on a GPU, all that its context is given afterwards fails)
-        given = self.given[-1:] if self._lanes.watched else self.given[first:]
-        moved = self._run.record.transfers[self._seen :]
-        return [event for _, _, event in given] + [transfer.events[-1] for transfer in moved]
-
-    def _caught_up(self) -> None:
-        super()._caught_up()
-        self._seen = len(self._run.record.transfers)

@@ -332,6 +332,8 @@ class _Known:
         """Whether it comes again and again, and nothing takes less than giving it to that device."""
         if self._flights < SETTLED or self._device != device or self.stays or self.then is None:
             return False
+        if not self._flown:  # it is about to be found out anew what they take
+            return False
         return self.then() is self and median_low(self._flown) < WORTH
 
     def flew(self, run: UnplannedRun, seconds: float) -> None:

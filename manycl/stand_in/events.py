@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -98,9 +99,13 @@ class Event(OpenCLObject):
         if self.failed or command is None:
             return self.failed
         status = command.command_execution_status
-        if status == _QUEUED and self.queue is not None:
-            self.queue.runtime.queue.flush()
-            status = command.command_execution_status
+        if self.queue is not None:
+            runtime = self.queue.runtime
+            if status == _QUEUED:
+                runtime.queue.flush()
+                status = command.command_execution_status
+            if runtime.arrivals.under_way:
+                runtime.arrivals.look()
         return status if status >= 0 else int(compiled.status_code.OUT_OF_RESOURCES)
 
     def get_info(self, param: int) -> Any:
@@ -172,6 +177,19 @@ class NannyEvent(Event):
     def wait(self) -> None:
         super().wait()
         self.ward = None
+
+
+class ArrivalEvent(NannyEvent):
+    """Of a read that does not block: who drops it waits for it, as with PyOpenCL, as nobody else can say when the
+    memory has come."""
+
+    def __del__(self) -> None:
+        command = self.command
+        if command is None or self.ward is None or self.gate is not None or self.failure is not None:
+            return
+        if command.command_execution_status > 0 and not command.queue.is_running_here:
+            with suppress(Exception):  # it has been told to who waited
+                command.wait()
 
 
 class UserEvent(Event):
@@ -265,11 +283,17 @@ def _is_under_way(event: Event) -> bool:
 
 
 def submit(
-    queue: CommandQueue, kind: int, wait_for: Sequence[Event] | None, enqueue: Command, ward: Any = None
+    queue: CommandQueue,
+    kind: int,
+    wait_for: Sequence[Event] | None,
+    enqueue: Command,
+    ward: Any = None,
+    of: type[NannyEvent] = NannyEvent,
 ) -> Event:
-    """Enqueue a command, or hold it back; its event, which keeps a ``ward`` until it has been waited for."""
+    """Enqueue a command, or hold it back; its event, which keeps a ``ward`` until it has been waited for (and is
+    ``of`` such a kind then)."""
     queued = perf_counter_ns() if queue.is_profiling else 0
-    event = Event(queue, kind, None) if ward is None else NannyEvent(queue, kind, None, ward)
+    event = Event(queue, kind, None) if ward is None else of(queue, kind, None, ward)
     if queued:
         event.queued = queued
     if wait_for or not queue.is_usual:

@@ -86,9 +86,13 @@ def enqueue_map_buffer(
     mapped.interface(extents, wanted, order.upper(), strides)
     array, invalidates = buffer.live(), int(flags) == int(getattr(_FLAGS, "WRITE_INVALIDATE_REGION", -1))
 
-    def enqueue() -> None:
-        if not invalidates:
-            buffer.runtime.load(array, int(offset), memory)
+    def enqueue() -> front.Event | None:
+        if invalidates:
+            return None
+        if not is_blocking:
+            return buffer.runtime.fetch(array, int(offset), memory, memory)
+        buffer.runtime.load(array, int(offset), memory)
+        return None
 
     event = submit(queue, _TYPE.MAP_BUFFER, wait_for, enqueue)
     return np.asarray(mapped), complete(event, is_blocking)

@@ -1,4 +1,5 @@
-"""Rectangular copies: between buffers by a kernel, which manycl may divide as any other; with the host at the call."""
+"""Rectangular copies: between buffers by a kernel, which manycl may divide as any other; what the host gives is taken
+at the call, and what it gets without waiting is put in its place when somebody learns that it has come."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from manycl.front import events as front
 from manycl.front.program import Kernel, Program
 from manycl.stand_in.contexts import CommandQueue
 from manycl.stand_in.errors import error, translated
-from manycl.stand_in.events import Event, submit
+from manycl.stand_in.events import ArrivalEvent, Event, NannyEvent, submit
 from manycl.stand_in.host_memory import as_bytes
 from manycl.stand_in.memory import MemoryObjectHolder
 from manycl.stand_in.transfers import WaitFor, buffer_of, complete
@@ -92,17 +93,44 @@ def _enqueue_read_buffer_rect(
     wait_for: WaitFor = None,
     is_blocking: bool = True,
 ) -> Event:
-    buffer, out = buffer_of(mem, "clEnqueueReadBufferRect"), as_bytes(hostbuf, writable=True)
-    source = rectangle(buffer_origin, region, buffer_pitches, buffer.nbytes)
+    out = as_bytes(hostbuf, writable=True)
+    ends = (buffer_origin, buffer_pitches), (host_origin, host_pitches)
+    return read_rectangle(queue, mem, out, region, ends, wait_for, is_blocking, hostbuf)
+
+
+def read_rectangle(
+    queue: CommandQueue,
+    mem: MemoryObjectHolder,
+    out: Bytes,
+    region: Sequence[int],
+    ends: Sequence[tuple[Sequence[int], Sequence[int] | None]],
+    wait_for: WaitFor,
+    is_blocking: bool,
+    ward: Any = None,
+) -> Event:
+    """As ``_enqueue_read_buffer_rect``, with origin and pitches of the buffer's end and of the host's; ``ward`` as of
+    ``transfers.read``."""
+    buffer = buffer_of(mem, "clEnqueueReadBufferRect")
+    (origin, pitches), (host_origin, host_pitches) = ends
+    source = rectangle(origin, region, pitches, buffer.nbytes)
     target = rectangle(host_origin, region, host_pitches, len(out))
-    array = buffer.live()
+    array, runtime = buffer.live(), buffer.runtime
+    here = source._replace(first=0)
 
-    def enqueue() -> None:
-        contents = np.empty(buffer.nbytes, np.uint8)
-        buffer.runtime.load(array, 0, contents)
-        target.of(out)[:] = source.of(contents)
+    def enqueue() -> front.Event | None:
+        contents = np.empty(source.end - source.first, np.uint8)
 
-    return complete(submit(queue, _TYPE.READ_BUFFER_RECT, wait_for, enqueue, hostbuf), is_blocking)
+        def deliver() -> None:
+            target.of(out)[:] = here.of(contents)
+
+        if not is_blocking:
+            return runtime.fetch(array, source.first, contents, out, deliver)
+        runtime.load(array, source.first, contents)
+        deliver()
+        return None
+
+    kind = NannyEvent if is_blocking else ArrivalEvent
+    return complete(submit(queue, _TYPE.READ_BUFFER_RECT, wait_for, enqueue, ward, kind), is_blocking)
 
 
 def _enqueue_write_buffer_rect(

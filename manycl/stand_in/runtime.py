@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +23,7 @@ from manycl.front.queue import Queue
 from manycl.graph.copies import Place
 from manycl.kept import Kept
 from manycl.run.backends.host_bytes import copy_bytes
+from manycl.stand_in.arrivals import Arrivals
 from manycl.stand_in.errors import translated
 from manycl.stand_in.one_device import OneDevice, best, handle_of
 from manycl.stand_in.shared import SharedMemory
@@ -38,6 +40,7 @@ class Runtime:
         self.one = OneDevice(best(self.session.opened))
         self.handles: tuple[Any, ...] = tuple([handle_of(one) for one in self.session.opened])
         self.shared = SharedMemory()
+        self.arrivals = Arrivals()
         self.whole: Counter[tuple[str, int, str]] = Counter()
         self.builds: Kept[tuple[object, ...], tuple[Any, Any, dict[str, Any]]] = Kept(64)
         self._shares = self.session.machine.memories == 1
@@ -57,7 +60,9 @@ class Runtime:
         self.waited()
 
     def waited(self) -> None:
-        """Somebody has waited, and may look at memory that buffers lie on."""
+        """Somebody has waited, and may look at memory that buffers lie on, or that reads have written to."""
+        if self.arrivals.under_way:
+            self.arrivals.look()
         if self.shared.used:
             self.shared.show(self)
 
@@ -75,6 +80,23 @@ class Runtime:
                 self.queue.finish_for(wanted)
             copy_bytes(out, self._part(array, offset, len(out)))
 
+    def fetch(
+        self, array: Array, offset: int, out: Bytes, to: Bytes, deliver: Callable[[], None] | None = None
+    ) -> Event | None:
+        """Bytes of an array, from ``offset`` on, once what was enqueued has run, while the program goes on: what tells
+        of it, or None if it is done. ``deliver`` brings them from ``out`` to the program's memory ``to``, where they
+        are not the same."""
+        with translated("clEnqueueReadBuffer"):
+            wanted = Place(array.buffer, array.offset + offset, len(out))
+            event = self.queue.read_behind(array.owner, wanted, out)
+        if event is not None:
+            self.arrivals.add(event, to, deliver)
+            return event
+        self.load(array, offset, out)
+        if deliver is not None:
+            deliver()
+        return None
+
     def _part(self, array: Array, offset: int, nbytes: int) -> Bytes:
         buffers, key = self.session.buffers, array.buffer.key
         if nbytes == array.buffer.nbytes:
@@ -84,6 +106,8 @@ class Runtime:
     def store(self, array: Array, offset: int, data: Bytes) -> Event | None:
         """Bytes of the host, as they are now, to an array from ``offset`` on: behind what was enqueued with it. None if
         that is done."""
+        if self.arrivals.under_way:
+            self.arrivals.wait_for(data)
         with translated("clEnqueueWriteBuffer"):
             place = Place(array.buffer, array.offset + offset, len(data))
             if not self._shares and self.queue.write_ahead(place, data):

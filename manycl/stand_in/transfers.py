@@ -1,7 +1,7 @@
 """Commands that move bytes: between buffers and the host, between buffers, and patterns.
 
-What is read is read when the command is enqueued, and what the host gives is taken then: programs may do with their
-memory what they like afterwards, also where OpenCL forbids it.
+What the host gives is taken when the command is enqueued: programs may do with their memory what they like afterwards,
+also where OpenCL forbids it. What is read without blocking comes while the program goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any
 
+from manycl.drivers.driver import Bytes
 from manycl.drivers.opencl.real import compiled
 from manycl.errors import LaunchError, ManyclError
 from manycl.front import events as front
@@ -18,7 +19,7 @@ from manycl.front.move_forms import MoveKey
 from manycl.graph.copies import PATTERNS, copy_task, fill_task
 from manycl.stand_in.contexts import CommandQueue
 from manycl.stand_in.errors import error
-from manycl.stand_in.events import Event, are_free, submit
+from manycl.stand_in.events import ArrivalEvent, Event, NannyEvent, are_free, submit
 from manycl.stand_in.host_memory import as_bytes
 from manycl.stand_in.memory import Buffer, MemoryObjectHolder
 
@@ -71,16 +72,36 @@ def _enqueue_read_buffer(
     wait_for: WaitFor = None,
     is_blocking: bool = True,
 ) -> Event:
+    out = as_bytes(hostbuf, writable=True)
+    return read(queue, mem, out, src_offset, wait_for, is_blocking, hostbuf)
+
+
+def read(
+    queue: CommandQueue,
+    mem: MemoryObjectHolder,
+    out: Bytes,
+    src_offset: int,
+    wait_for: WaitFor,
+    is_blocking: bool,
+    ward: Any = None,
+) -> Event:
+    """As ``_enqueue_read_buffer``; whoever drops the event of a read that does not block waits for it if that keeps a
+    ``ward``."""
     routine = "clEnqueueReadBuffer"
-    buffer, out = buffer_of(mem, routine), as_bytes(hostbuf, writable=True)
+    buffer = buffer_of(mem, routine)
     check_bytes(buffer, src_offset, len(out), routine)
     array = buffer.live()
 
-    def enqueue() -> None:
-        if len(out):
-            buffer.runtime.load(array, int(src_offset), out)
+    def enqueue() -> front.Event | None:
+        if not len(out):
+            return None
+        if not is_blocking:
+            return buffer.runtime.fetch(array, int(src_offset), out, out)
+        buffer.runtime.load(array, int(src_offset), out)
+        return None
 
-    return complete(submit(queue, _TYPE.READ_BUFFER, wait_for, enqueue, hostbuf), is_blocking)
+    kind = NannyEvent if is_blocking else ArrivalEvent
+    return complete(submit(queue, _TYPE.READ_BUFFER, wait_for, enqueue, ward, kind), is_blocking)
 
 
 def _enqueue_write_buffer(

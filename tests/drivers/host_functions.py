@@ -177,10 +177,13 @@ class HostDriver:
         return [self._enqueue(queue, run, after)]
 
     def read(self, queue: HostQueue, out: Bytes, source: Bytes, low: int) -> HostEvent:
-        (event,) = self.copy(queue, End(out, low), End(source), [Box(low, len(out))], ())
+        event = self.download(queue, out, source, low)
         self.flush(queue)
         self.wait(event)
         return event
+
+    def download(self, queue: HostQueue, out: Bytes, source: Bytes, low: int) -> HostEvent:
+        return self.copy(queue, End(out, low), End(source), [Box(low, len(out))], ())[0]
 
     def write(self, queue: HostQueue, target: Bytes, data: Bytes, low: int) -> HostEvent:
         return self.copy(queue, End(target), End(data.copy(), low), [Box(low, len(data))], ())[0]

@@ -6,6 +6,7 @@ import gc
 import itertools
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.errors import LaunchError, PolicyError
 from manycl.graph.graph import Graph
+from manycl.graph.signature import Signature
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.plan.policies.auto import Auto
 from manycl.plan.problem import Problem
@@ -468,3 +471,16 @@ def test_with_gpus_what_nobody_knows_goes_to_one_at_once(monkeypatch: pytest.Mon
             for lanes in queue.session.backend.lanes:
                 patch.setattr(lanes, "watched", True)
             assert ways(queue, patch, planned, flown, len(found)) == found
+
+
+def test_what_is_tried_again_without_a_plan_does_not_rest() -> None:
+    """Nothing is known of it then: what it took before has been forgotten."""
+    known = recurring._Known(1, Signature((), (), ()), recurring.THOUGHTS)
+    known.then = weakref.ref(known)
+    for _ in range(recurring.SETTLED):
+        known.flew(SimpleNamespace(device=0, given=[]), 1e-2)
+    for _ in range(recurring.PLANNED_RUNS):
+        known.took(2e-3, 2e-3)
+    ways = [known.way(None) for _ in range(2 * recurring.RETRIED)]
+    assert ways.index(0) == recurring.RETRIED
+    assert not known.rests(DeviceIndex(0))

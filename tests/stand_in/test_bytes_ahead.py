@@ -11,8 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
+from manycl.front.events import Event
 from manycl.run import ahead, recurring
-from manycl.run.flight import FEW_BYTES, SEVERAL
+from manycl.run.exchange import FEW_BYTES
+from manycl.run.flight import SEVERAL
 from manycl.stand_in.runtime import Runtime
 
 SOURCE = """
@@ -21,6 +23,7 @@ __kernel void spin(__global int *x, int turns) { for (int t = 0; t < turns; t++)
 """
 N = 16
 KINDS = ["add", "add", "load", "load", "store", "store", "copy", "get", "set", "finish", "new", "whole"]
+KINDS += ["fetch", "fetch", "arrive"]
 _STEP = st.tuples(st.sampled_from(KINDS), st.integers(0, 2), st.integers(0, 2), st.integers(0, N - 1))
 
 
@@ -60,6 +63,7 @@ def test_programs_see_what_numpy_sees_there(
     source, queue = mc.Program(SOURCE), program.queue
     expected = [np.arange(N, dtype=np.int32) * (i + 1) for i in range(3)]
     arrays = [queue.array(e) for e in expected]
+    coming: list[tuple[np.ndarray, list[int], Event | None]] = []
     for number, (what, one, two, first) in enumerate(steps):
         count = min(N - first, 1 + two)
         if what == "add" and one != two:
@@ -88,8 +92,27 @@ def test_programs_see_what_numpy_sees_there(
             store(program, arrays[one], 0, np.full(first, 3, np.int32))
             store(program, arrays[one], first, np.full(N - first, number, np.int32))
             expected[one] = np.array([3] * first + [number] * (N - first), np.int32)
+        elif what == "fetch":
+            out = np.full(count, -1, np.int32)
+            place = out.view(np.uint8)
+            coming.append(
+                (
+                    out,
+                    expected[one][first : first + count].tolist(),
+                    program.fetch(arrays[one], 4 * first, place, place),
+                )
+            )
+        elif what == "arrive" and coming:
+            out, there, event = coming[number % len(coming)]
+            if event is not None:
+                event.wait()
+            assert out.tolist() == there
         elif what == "finish":
             program.finish()
+            assert all(out.tolist() == there for out, there, _ in coming)
+            coming = []
+    program.finish()
+    assert all(out.tolist() == there for out, there, _ in coming)
     for array, wanted in zip(arrays, expected, strict=True):
         assert (array.get() == wanted).all()
 
@@ -121,6 +144,21 @@ def test_a_loop_that_writes_launches_and_reads_is_few_runs(program: Runtime, cou
     assert queue.result.seconds > 0.0
     if (count, every) == (1, 1):
         assert joined > 2 * SEVERAL
+
+
+def test_a_read_comes_while_the_program_goes_on(program: Runtime) -> None:
+    """Also where what is before it has to be planned; what is enqueued behind it does not change it."""
+    source, queue = mc.Program(SOURCE), program.queue
+    x = queue.zeros(N, np.int32)
+    for number in range(1, 10):
+        source.spin(queue, (1,), None, x, np.int32(1 << 16))
+        source.add(queue, (N,), None, x, queue.array(np.ones(N, np.int32)), np.int32(0))
+        out = np.zeros(N - 1, np.int32)
+        event = program.fetch(x, 4, out.view(np.uint8), out.view(np.uint8))
+        assert event is not None, "it was waited for"
+        source.spin(queue, (1,), None, x, np.int32(4))
+        event.wait()
+        assert set(out) == {number}
 
 
 def test_what_is_kept_of_reads_does_not_grow(program: Runtime) -> None:

@@ -160,9 +160,12 @@ class NativeDriver:
         return (queue.event(self._library.copy(queue.address, packed, len(boxes), waits, count)),)
 
     def read(self, queue: NativeQueue, out: Bytes, source: NativeMemory, low: int) -> NativeEvent:
-        (event,) = self.copy(queue, End(out, low), End(source), (Box(low, len(out)),), ())
+        event = self.download(queue, out, source, low)
         self.wait(event)
         return event
+
+    def download(self, queue: NativeQueue, out: Bytes, source: NativeMemory, low: int) -> NativeEvent:
+        return self.copy(queue, End(out, low), End(source), (Box(low, len(out)),), ())[0]
 
     def write(self, queue: NativeQueue, target: NativeMemory, data: Bytes, low: int) -> NativeEvent:
         return self.copy(queue, End(target), End(data.copy(), low), (Box(low, len(data)),), ())[0]

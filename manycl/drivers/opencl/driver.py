@@ -186,6 +186,12 @@ class OpenCLDriver:
         with translated:
             return read_buffer(queue, source, out, low, None, True)
 
+    def download(self, queue: cl.CommandQueue, out: Bytes, source: cl.Buffer, low: int) -> cl.Event:
+        if not low:  # many bytes may go by pinned memory
+            return self.copy(queue, End(out), End(source), (Box(0, len(out)),), ())[-1]
+        with translated:
+            return read_buffer(queue, source, out, low, None, False)
+
     def write(self, queue: cl.CommandQueue, target: cl.Buffer, data: Bytes, low: int) -> cl.Event:
         with translated:
             return write_buffer(queue, target, data.copy(), low, None, False)

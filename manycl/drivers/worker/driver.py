@@ -152,6 +152,20 @@ class WorkerDriver:
         out[:] = stage[low:end]
         return event
 
+    def download(self, queue: WorkerQueue, out: Bytes, source: WorkerMemory, low: int) -> WorkerEvent:
+        self._link.check()
+        end = low + len(out)
+        stage = self._stage(end)
+
+        def finish() -> None:
+            out[:] = stage[low:end]
+
+        event = WorkerEvent(queue, queue.given + 1, (stage, out), finish)
+        self._written = [(other, by) for other, by in self._written if not by.is_over]
+        self._written.append((out, event))
+        there = (None, self._shared.place(stage), stage.nbytes), (source.number, 0)
+        return self._link.give(event, m.GiveCopy(queue.number, event.number, *there, [Box(low, len(out))[:4]], ()))
+
     def write(self, queue: WorkerQueue, target: WorkerMemory, data: Bytes, low: int) -> WorkerEvent:
         end = low + len(data)
         stage = self._stage(end)
