@@ -17,8 +17,9 @@ the array or line; of integers what share may differ) and why.
 Figures: programs, same (exact: bit for bit), different, failing_both (ended with the same error in both). Of those that
 are the same: second_geomean, second_worst: plain's time over exec's, above 1 is faster, each the least time of the runs
 after a process's first; building the program is part of a run. first_geomean: the first runs, which import PyOpenCL's
-packages, analyse and build. With several devices: two_devices_geomean: second, of those that compute (foreign.json says
-which); plain has one of the devices then.
+packages, analyse and build. processor_geomean, processor_worst: as second, of the seconds that all threads of the
+process took together, which other work on the machine changes less. With several devices: two_devices_geomean: second,
+of those that compute (foreign.json says which); plain has one of the devices then.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ class Row:
     apart: float = 0.0
     first: list[float] = field(default_factory=list)
     second: list[float] = field(default_factory=list)
-    """Plain's seconds, exec's."""
+    processor: list[float] = field(default_factory=list)
+    """Plain's seconds, exec's; ``processor``: of all threads of the process, in the runs after the first."""
 
     @property
     def ratio(self) -> float:
@@ -216,7 +218,10 @@ class Bench:
         judge(row, rounds)
         if all(len(ended.told["seconds"]) > 1 for both in rounds for ended in both):
             row.first = [min(both[i].told["seconds"][0] for both in rounds) for i in (0, 1)]
-            row.second = [min(s for both in rounds for s in both[i].told["seconds"][1:]) for i in (0, 1)]
+            row.second, row.processor = (
+                [min(s for both in rounds for s in both[i].told[what][1:]) for i in (0, 1)]
+                for what in ("seconds", "processor")
+            )
         return row
 
 
@@ -303,6 +308,8 @@ def figures(rows: Sequence[Row], devices: str) -> dict[str, Any]:
         found["first_geomean"] = statistics.geometric_mean([r.first[0] / r.first[1] for r in timed])
         found["second_geomean"] = statistics.geometric_mean([r.ratio for r in timed])
         found["second_worst"] = min(r.ratio for r in timed)
+        used = [r.processor[0] / r.processor[1] for r in timed if r.processor[1]]
+        found["processor_geomean"], found["processor_worst"] = statistics.geometric_mean(used), min(used)
     computing = [r.ratio for r in timed if r.program.computes]
     if computing and devices != "cpu":
         found["two_devices_geomean"] = statistics.geometric_mean(computing)
@@ -318,6 +325,7 @@ def told(row: Row) -> dict[str, Any]:
         "apart": row.apart,
         "first": row.first,
         "second": row.second,
+        "processor": row.processor,
         "ratio": row.ratio if row.second else None,
     }
 
@@ -344,7 +352,8 @@ def main() -> None:
                 continue
             row = bench.row(program)
             rows.append(row)
-            times = f"{row.second[0]:.4f} {row.second[1]:.4f} s, {row.ratio:.2f}" if row.second else ""
+            used = " (processor {:.4f} {:.4f})".format(*row.processor) if row.processor else ""
+            times = f"{row.second[0]:.4f} {row.second[1]:.4f} s, {row.ratio:.2f}{used}" if row.second else ""
             far = f", {row.apart:.1e} apart" if row.apart else ""
             common.progress(f"{program.title}: {row.result}{far} {times} {row.undetermined or ''}")
     common.report(args, figures(rows, args.devices), {"rows": [told(r) for r in rows]})

@@ -130,15 +130,17 @@ def main() -> None:
     told: dict[str, Any] = {
         "reads": reads.noted,
         "seconds": [],
+        "processor": [],
         "status": 0,
         "core": getattr(pyopencl._cl, "__file__", None) or "",
     }
     new = Path(task["told"] + ".new")
     for _ in range(task["runs"]):
         seed()
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.process_time()
         told["status"] = status(run)
         told["seconds"].append(time.perf_counter() - start)
+        told["processor"].append(time.process_time() - used)
         if reads.on:
             np.savez(task["values"], allow_pickle=False, **reads.values)
         reads.on = False
