@@ -47,7 +47,8 @@ GIVEN = 2
 """Packets that a device is given ahead, the running one among them."""
 LATEST = 0.7
 """The weight of the last packet's rate among all that were measured (devices become slower and faster), of a packet of
-SHORTEST seconds; shorter ones, which take as long as it takes to hear of them, count in proportion."""
+SHORTEST seconds; shorter ones, which take as long as it takes to hear of them, count in proportion, and so do those
+that were foreseen to be shorter: what they read may have had to come first."""
 UNLIKE = 1.4
 """Three packets of a device tell what each of them costs beside its groups, if each size is so many times the next …"""
 STRAIGHT = 0.03
@@ -126,7 +127,9 @@ class _Member:
         """A packet of so many groups that was given at a time has ended now."""
         took = now - max(given, self.free)
         if took > self.packet:
-            telling = min(took / SHORTEST, 1.0)
+            telling = min(
+                took / SHORTEST, groups / self.rate / SHORTEST, 1.0
+            )  # of few groups, what they wait for takes
             weight = telling * max(LATEST, 1.0 - self.known)
             self.known += telling
             self.rate = 1.0 / (weight * (took - self.packet) / groups + (1.0 - weight) / self.rate)
