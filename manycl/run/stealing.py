@@ -252,7 +252,7 @@ class Stealing:
                     is_alone = False
                     weight += w.rate
                     ends += w.rate * w.through(now, before)
-        seconds = max(before[-1] / together * MOMENT, SHORTEST)
+        seconds = max(self._in_a_turn(rate) if self._in_turn else before[-1] / together * MOMENT, SHORTEST)
         least, left = member.foreseen / COST, (self._rest + ends) / weight - mine
         if member.packet > member.foreseen:  # that is no reason to be late
             least = max(least, min(member.packet / COST, seconds))
@@ -273,6 +273,13 @@ class Stealing:
         if member.given and before[first + 1] - before[first] > 2 * left * rate:
             return first  # somebody else may run it earlier
         return first + 1
+
+    def _in_a_turn(self, rate: float) -> float:
+        """Seconds of a packet of a device that so many groups a second take, where the launch is on one at a time: who
+        is faster takes all that is left, so those that are bound by then are in nobody's way as long as that lasts."""
+        fastest = max(w.rate for w in self._members.values() if w.is_here)
+        seconds = self._before[-1] / rate * MOMENT
+        return min(seconds, self._rest / fastest / (GIVEN + 1)) if fastest > rate else seconds
 
     def _steal(self, device: DeviceIndex, thief: _Member, now: float) -> DeviceIndex | None:
         """The end of the stock that would end last becomes the stock of a device that has none; who it is from."""
