@@ -14,10 +14,10 @@ after the first, over the same. wait_manycl_us, wait_plain_us: launching one sma
 threads_manycl_s, threads_plain_s: the processor's time of a first small program, from start to end, in all of its
 threads and processes.
 
-What programs leave on disk (compiled kernels, analyses, measurements) is in a folder of this run. A first round, which
-does not count, fills it: a second process on a machine is the case that is told. With --cold every process finds it
-empty. --size: small, for two cores (a run takes some 50 ms at most), medium, or large, for GPUs. --quick: a few of
-them, one try.
+What programs leave on disk (compiled kernels, analyses, measurements, Python's own code) is in a folder of this run. A
+first round, which does not count, fills it: a second process on a machine is the case that is told. With --cold every
+process finds it empty. --size: small, for two cores (a run takes some 50 ms at most), medium, or large, for GPUs.
+--quick: a few of them, one try.
 """
 
 from __future__ import annotations
@@ -76,10 +76,11 @@ class Turns:
 def environment(folder: Path) -> dict[str, str]:
     """The user's own, but what is left on disk is in a folder."""
     places = {"MANYCL_CACHE": "cache", "MANYCL_DATA": "data", "POCL_CACHE_DIR": "pocl", "CUDA_CACHE_PATH": "cuda"}
-    places["XDG_CACHE_HOME"] = "user"
+    places |= {"XDG_CACHE_HOME": "user", "PYTHONPYCACHEPREFIX": "python"}
     for name in places.values():
         (folder / name).mkdir(exist_ok=True)
-    return {**os.environ, **{k: str(folder / name) for k, name in places.items()}, "MANYCL_MODELS": "1"}
+    own = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}  # what is installed is compiled
+    return {**own, **{k: str(folder / name) for k, name in places.items()}, "MANYCL_MODELS": "1"}
 
 
 class Worker:

@@ -18,7 +18,7 @@ from manycl.analysis.summary import Computed, KernelSummary, Loop, Operated, Ori
 
 MOST_ACCESSES = 64
 """Accesses of a kernel that are enclosed: each takes up to ten microseconds."""
-_INTEGERS = ("char", "short", "int", "long", "uchar", "ushort", "uint", "ulong")
+INTEGERS = ("char", "short", "int", "long", "uchar", "ushort", "uint", "ulong")
 _UNKNOWN = -x.INFINITE, x.INFINITE, False
 
 Span = tuple[int, int, bool]
@@ -42,15 +42,16 @@ class Enclosure:
     places: tuple[_Guarded, ...]
     origins: Mapping[str, Origin]
 
-    def keeps(self, values: Mapping[str, Span], sizes: Mapping[int, int]) -> bool:
-        """Whether a launch stays within its buffers as far as anybody can tell without the contents of buffers; False
-        where that takes a closer look. ``values``: :func:`launch_values`; ``sizes``: bytes by argument."""
-        anywhere = _Intervals(self.origins, values)
+    def keeps(self, values: Mapping[str, Span], sizes: Mapping[int, int], certainly: bool = False) -> bool:
+        """Whether a launch stays within its buffers as far as anybody can tell without the contents of buffers
+        (``certainly``: whatever these are); False where that takes a closer look. ``values``: :func:`launch_values`, of
+        one launch, or of many, which have values between these; ``sizes``: bytes by argument."""
+        anywhere = _Intervals(self.origins, values, certainly)
         for place in self.places:
             found = [(offset, sizes[a] - size) for a, offset, size in place.accesses if a in sizes]
             left = [(offset, last) for offset, last in found if not anywhere.within(offset, last)]
             if left:
-                there = _Intervals(self.origins, values)
+                there = _Intervals(self.origins, values, certainly)
                 if there.enters(place) and not all(there.within(*access, place.gaps) for access in left):
                     return False
         return True
@@ -92,7 +93,7 @@ def launch_values(
     """What a launch puts in for a kernel's variables. ``sizes``: the global, the local (None: any), and the offset."""
     values = dict(_id_spans(*sizes))
     for facts, data in zip(kernel.arguments, arguments, strict=True):
-        if isinstance(data, bytes) and facts.lanes == 1 and facts.base in _INTEGERS:
+        if isinstance(data, bytes) and facts.lanes == 1 and facts.base in INTEGERS:
             value = int.from_bytes(data, "little", signed=facts.base[0] != "u")
             values[f"[{facts.index}]"] = value, value, False
     return values
@@ -126,8 +127,9 @@ def _id_spans(
 class _Intervals:
     """Between which bounds expressions lie at a place of a kernel, in one launch."""
 
-    def __init__(self, origins: Mapping[str, Origin], values: Mapping[str, Span]) -> None:
+    def __init__(self, origins: Mapping[str, Origin], values: Mapping[str, Span], certainly: bool) -> None:
         self._origins = origins
+        self._certainly = certainly
         self._known = values  # of variables, and of what conditions narrow
         self._found = dict(values)
 
@@ -167,7 +169,7 @@ class _Intervals:
     def within(self, offset: Expr, last: int, gaps: Sequence[Expr] = ()) -> bool:
         """Whether an offset lies between 0 and ``last``, or contents of buffers decide; ``gaps``: of the place."""
         low, high, data = self.of(offset)
-        if data or 0 <= low <= high <= last:
+        if (data and not self._certainly) or 0 <= low <= high <= last:
             return True
         offset = self._plain(offset)
         factors = dict(_terms(offset))

@@ -18,6 +18,7 @@ from manycl.drivers.driver import DriverError
 from manycl.front.arrays import Array, ArrayView
 from manycl.graph import bounds
 from manycl.graph.graph import Argument, BufferArg, Launch
+from manycl.graph.integers import Integers
 from manycl.graph.known import FLOATS
 from manycl.graph.launch import with_arguments
 from manycl.machine import DeviceIndex
@@ -55,6 +56,7 @@ class LaunchForm:
         "_device",
         "_flight",
         "_flights",
+        "_integers",
         "_kernel",
         "_known",
         "_launch",
@@ -90,6 +92,7 @@ class LaunchForm:
         )
         self._checked = {self._decided(launch.args)}  # numbers with which it does not leave its buffers
         self._checks = 0  # with other numbers
+        self._integers = Integers(launch, [array[1] if array is not None else None for array in self._arrays])
         self._steering: dict[int, Any] | None = None  # numbers that decide how long it takes; None: who knows
         self._trips: TripCount | None = None
         self._measured: tuple[float, float] | None = None  # f, and seconds, the last time, where these are many
@@ -264,19 +267,25 @@ class LaunchForm:
                 else:
                     is_longer = True
         if (decided := self._decided(bound)) not in self._checked:
-            self._checks += 1
-            if self._checks == _SEVERAL and not self._launch.versions:
-                decided = self._narrowed(bound)
-            bounds.check_launch(
-                with_arguments(self._launch, tuple(bound)),
-                {a.key: flight.arrays[a.key].buffer for a in bound if type(a) is BufferArg},
-            )
+            if not self._integers.cover(bound):
+                decided = self._check(flight, bound, decided)
             if len(self._checked) >= _KEPT:
                 self._checked.clear()
             self._checked.add(decided)
         if is_longer and self._measured is not None:
             f, seconds = self._measured
             self._seconds = seconds * self._f(bound) / f
+
+    def _check(self, flight: Flight, bound: Sequence[Argument], decided: tuple[Argument, ...]) -> tuple[Argument, ...]:
+        """Look whether it leaves its buffers with other numbers: LaunchError where it does."""
+        self._checks += 1
+        if self._checks == _SEVERAL and not self._launch.versions:
+            decided = self._narrowed(bound)
+        bounds.check_launch(
+            with_arguments(self._launch, tuple(bound)),
+            {a.key: flight.arrays[a.key].buffer for a in bound if type(a) is BufferArg},
+        )
+        return decided
 
     def _set(self, changed: Iterable[int]) -> None:
         """Set arguments of the kernel."""

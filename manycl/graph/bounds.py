@@ -160,6 +160,25 @@ def _keeps(own: Version, offset: tuple[int, ...] | None, arguments: Sequence[obj
     return False
 
 
+def keep_between(task: Launch, nbytes: Mapping[int, int], spans: Mapping[int, tuple[int, int]]) -> bool:
+    """Whether all launches like one that was checked keep to their buffers whatever these contain: with buffers of so
+    many bytes, by argument, that share no memory, and integers between two, by argument. False where nobody knows."""
+    with suppress(Exception):
+        own = Version(task.program, task.kernel, task.global_size, task.local_size)
+        sizes = own.global_size, own.local_size, task.global_offset
+        found, is_usual = _checked.enclosure(own), not task.annotations and not task.versions
+        if found is None or not is_usual or prod(own.global_size) + sum(task.global_offset or ()) > LARGEST:
+            return False
+        if _checked.private.get((own.program.tree, own.kernel.name)) != _FINE:
+            return False
+        given = [a if isinstance(a, bytes) and i in spans else None for i, a in enumerate(task.args)]
+        values = dict(launch_values(own.kernel, sizes, given))
+        for i, (low, high) in spans.items():
+            values[f"[{own.kernel.arguments[i].index}]"] = low, high, False
+        return found.keeps(values, nbytes, certainly=True)
+    return False
+
+
 def _look(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer], arguments: Sequence[object]) -> _Words:
     """``arguments``: what intervals are asked with; empty where that was done."""
     program, name = own.program, own.kernel.name

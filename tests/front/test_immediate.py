@@ -313,9 +313,11 @@ def test_numbers_are_checked_once(queue: mc.Queue, monkeypatch: pytest.MonkeyPat
     for turn in range(4):
         for at in (1, 2, 3, N - 1):
             PROGRAM.put(queue, *SIZES, a, at, turn)
+    PROGRAM.put(queue, *SIZES, a, 4, 0)  # between these
     assert not asked
-    PROGRAM.put(queue, *SIZES, a, 4, 0)
-    assert asked == [(np.int32(4).tobytes(), np.int32(0).tobytes())]
+    with pytest.raises(LaunchError, match="outside of a buffer"):
+        PROGRAM.put(queue, *SIZES, a, N + 2, 0)
+    assert set(asked) == {(np.int32(N + 2).tobytes(), np.int32(0).tobytes())}
     assert (a.get()[[1, 2, 3, 4, N - 1]] == [3, 3, 3, 0, 3]).all()
 
 

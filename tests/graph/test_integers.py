@@ -1,0 +1,92 @@
+"""Launches that differ in integers: those that are not looked at keep to their buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_bounds import CASES, SOURCE, launched, refused
+
+from manycl.analysis import parse_program
+from manycl.analysis.facts import ProgramFacts
+from manycl.graph.graph import Argument, Launch
+from manycl.graph.integers import Integers
+
+
+@pytest.fixture(scope="module")
+def program() -> ProgramFacts:
+    return parse_program(SOURCE)
+
+
+def first(program: ProgramFacts, kernel: str, size: Any, local: Any, sizes: list[int], *scalars: int) -> Launch:
+    """A launch that was looked at."""
+    graph = launched(program, kernel, size, local, sizes, *scalars)
+    refused(graph)
+    (node,) = graph.nodes
+    assert isinstance(node, Launch)
+    return node
+
+
+def of(launch: Launch, sizes: list[int]) -> Integers:
+    nbytes = [4 * n for n in sizes]
+    return Integers(launch, [*nbytes, *[None] * (len(launch.args) - len(sizes))])
+
+
+def with_scalars(launch: Launch, *scalars: int) -> list[Argument]:
+    count = len(launch.args) - len(scalars)
+    return [*launch.args[:count], *(scalar.to_bytes(4, "little", signed=True) for scalar in scalars)]
+
+
+@pytest.mark.parametrize("kernel", CASES)
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_no_launch_that_leaves_is_covered(program: ProgramFacts, kernel: str, data: st.DataObject) -> None:
+    n, m = 8 * data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
+    size, local = ((n, m), (8, 1)) if kernel == "rows" else ((n,), (8,))
+    facts = program.kernels[kernel].arguments
+    sizes = [data.draw(st.integers(1, 120)), 64][: sum(a.kind == "buffer" for a in facts)]
+    values = st.tuples(*[st.integers(-2, 40) for a in facts if a.kind == "scalar"])
+    begin, *others = data.draw(st.lists(values, min_size=3, max_size=20))
+    launch = first(program, kernel, size, local, sizes, *begin)
+    integers = of(launch, sizes)
+    for scalars in others:
+        if integers.cover(with_scalars(launch, *scalars)):
+            assert all(0 <= place < sizes[0] for place in CASES[kernel](n, m, *scalars))
+
+
+@pytest.mark.parametrize(("kernel", "most"), [("grouped", 984), ("paired", 512)])
+def test_few_of_a_loop_are_looked_at(program: ProgramFacts, kernel: str, most: int) -> None:
+    sizes, size = ([1000], (16,)) if kernel == "grouped" else ([512], (512,))
+    launch = first(program, kernel, size, (8,), sizes, 0)
+    integers = of(launch, sizes)
+    looked = [n for n in range(1, most) if not integers.cover(with_scalars(launch, n))]
+    assert len(looked) < 40
+    assert not any(integers.cover(with_scalars(launch, most + n)) for n in (1, 7, 1 << 20))
+    assert not integers.cover(with_scalars(launch, -1))
+    assert integers.cover(with_scalars(launch, 3))
+
+
+def test_what_contents_decide_is_not_covered(program: ProgramFacts) -> None:
+    launch = first(program, "unknown", (64,), (8,), [64, 64], 0)
+    integers = of(launch, [64, 64])
+    assert not any(integers.cover(with_scalars(launch, 0)) for _ in range(20))
+
+
+def test_what_shares_memory_is_not_covered(program: ProgramFacts) -> None:
+    launch = first(program, "called", (8,), (8,), [64, 64], 0)
+    integers = of(launch, [64, 64])
+    assert [integers.cover(with_scalars(launch, n)) for n in (1, 2, 3)] == [False, True, True]
+    a, _, n = with_scalars(launch, 3)
+    assert not integers.cover([a, a, n])
+
+
+def test_what_else_may_decide_has_to_be_the_same() -> None:
+    program = parse_program("kernel void f(global int *a, int add, int2 by) { a[get_global_id(0) + add] = by.x; }")
+    launch = first(program, "f", (8,), (8,), [64], 0, b"\0" * 8)  # type: ignore[arg-type]
+    integers = of(launch, [64])
+    a, _, by = launch.args
+    assert [integers.cover([a, n.to_bytes(4, "little"), by]) for n in (1, 2)] == [False, True]
+    assert not integers.cover([a, b"\1\0\0\0", b"\1" * 8])
+    assert integers.cover([a, b"\1\0\0\0", by])
