@@ -110,12 +110,11 @@ def cells_of(
         return None
     dimension = steps[0].dimension
     assert dimension is not None
-    division = _division(problem, node, launch, dimension, sizes)
+    launches = launches_of(_division(problem, node, launch, dimension, sizes))
     before = (0, *accumulate(s.groups for s in steps))
 
     def of(first: int, last: int) -> Launch:
-        groups = GroupRange(dimension, before[first], before[last] - before[first])
-        return launches_of(division).range(groups, {})
+        return launches.packet(GroupRange(dimension, before[first], before[last] - before[first]))
 
     return Cells(tuple(t for _, t in ordered), tuple(s.groups for s in steps), tuple(stocks), of)
 

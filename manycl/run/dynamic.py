@@ -89,13 +89,16 @@ class Dynamic(Playback):
                 self.failed = self.failed or report
             if self.failed is not None:
                 return []
-            self._heard.append(report.token)
-            self._moving.discard(report.token)
-            ended = self._end(self._emitter.told_by(report.token))
-            for token in {report.token, *ended}:  # who waits for a node may hear of it by a later one of its queue
-                self._is_heard.add(token)
-                for i in self._hears.pop(token, ()):
-                    self._free(i)
+            token = report.token
+            self._heard.append(token)
+            self._moving.discard(token)
+            ended = self._end(self._emitter.told_by(token))
+            self._is_heard.add(token)
+            self._is_heard.update(ended)
+            if self._hears:  # who waits for a node may hear of it by a later one of its queue
+                for told in {token, *ended}:
+                    for i in self._hears.pop(told, ()):
+                        self._free(i)
             self._add(self._assigner.completed(ended, report.time, self._valid))
         if self.finished:
             leave(self._emitter.leaves(), self.directory)
@@ -105,24 +108,30 @@ class Dynamic(Playback):
         """The nodes that turn out to be complete when one is: with it what its queue was given before, and whatever
         any of these came after."""
         ended: list[int] = []
+        complete, predecessors = self._complete, self.graph.predecessors
         pending = [] if node is None else [node]
         while pending:
             last = pending.pop()
-            if last in self._complete:
+            if last in complete:
                 continue
             command = self._emitter.command(last)
             assert not isinstance(command, Evict)
             line = self._nodes[lane_of(command)]
-            while last not in self._complete:
+            following = -1
+            while following != last:
                 following = line.popleft()
-                self._complete.add(following)
+                complete.add(following)
                 ended.append(following)
-                pending.extend(self.graph.predecessors[following])
-        return sorted(ended)
+                if before := predecessors[following]:
+                    pending += before
+        ended.sort()
+        return ended
 
     def _add(self, assigned: Sequence[Assigned]) -> None:
         """Compile what was decided."""
-        emitter = self._emitter
+        if not assigned:
+            return
+        emitter, decided = self._emitter, self._decided
         steps = [Assignment(a.node, a.device, a.queue, 0.0, a.seconds) for a in assigned]
         if emitter.far:  # in one memory nothing comes before its turn
             emitter.give(
@@ -131,25 +140,44 @@ class Dynamic(Playback):
         first, last = len(emitter.commands), {(a.device, a.queue): a.node for a in assigned}
         for step, a in zip(steps, assigned, strict=True):
             self._emit(step, a, a.watched or last[a.device, a.queue] == a.node)
-            self._decided.update(a.cells or (a.node,))
-            self.issued.append(step._replace(end=0.0))
-        if assigned and len(self._decided) == len(self.graph):
+            if a.cells:
+                decided.update(a.cells)
+            else:
+                decided.add(a.node)
+            self.issued.append(step._replace(end=0.0) if step.end else step)
+        if len(decided) == len(self.graph):
             emitter.finish()
-        for index, command in enumerate(emitter.commands[first:], first):
-            if isinstance(command, (Download, Copy)):
+        for index in range(first, len(emitter.commands)):
+            command = emitter.commands[index]
+            kind = type(command)
+            if kind is Run or kind is HostCall:
+                assert isinstance(command, (Run, HostCall))
+                line = self._nodes.get(lane := lane_of(command))
+                if line is None:
+                    line = self._nodes[lane] = deque()
+                line += nodes_of(command)
+            elif kind is Download or kind is Copy:
+                assert isinstance(command, (Download, Copy))
                 self._moving.add(command.token)
-            elif isinstance(command, (Run, HostCall)):
-                self._nodes.setdefault(lane_of(command), deque()).extend(nodes_of(command))
-            behind = [b for b in emitter.enqueued.get(index, ()) if b in emitter.held]
-            told = [t for t in emitter.heard.get(index, ()) if t not in self._is_heard]
-            for b in behind:
-                self._frees.setdefault(b, []).append(index)
-            for token in told:
-                self._hears.setdefault(token, []).append(index)
-                emitter.watch(token, first)
-            self._waits[index] = len(behind) + len(told)
-            if not self._waits[index]:
+            if index in emitter.held:
+                self._hold(index, first)
+            else:
                 heappush(self._ready, index)
+
+    def _hold(self, index: int, first: int) -> None:
+        """A command waits for others to be given, and to be heard of; it is one of those from ``first`` on that were
+        emitted now."""
+        emitter = self._emitter
+        behind = [b for b in emitter.enqueued.get(index, ()) if b in emitter.held]
+        told = [t for t in emitter.heard.get(index, ()) if t not in self._is_heard]
+        for b in behind:
+            self._frees.setdefault(b, []).append(index)
+        for token in told:
+            self._hears.setdefault(token, []).append(index)
+            emitter.watch(token, first)
+        self._waits[index] = len(behind) + len(told)
+        if not self._waits[index]:
+            heappush(self._ready, index)
 
     def _emit(self, step: Assignment, assigned: Assigned, watched: bool) -> None:
         self._emitter.add(step, watched)
@@ -170,9 +198,12 @@ class Dynamic(Playback):
             heappush(self._ready, index)
 
     def _released(self) -> list[Command]:
+        if not self._ready:
+            return []
         before = len(self._freed)
         out = super()._released()
-        self._emitter.held.difference_update(self._freed[before:])
+        if self._emitter.held:
+            self._emitter.held.difference_update(self._freed[before:])
         return out
 
     def _was_given(self) -> set[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 
 from manycl.graph.graph import HostTask, Launch
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment
 from manycl.run.backend import Lane, Run
 from manycl.run.emit import Emitter
@@ -24,45 +25,92 @@ class PacketEmitter(Emitter):
     def take(self, step: Assignment, cells: tuple[int, ...], task: Launch) -> None:
         """Emit the command of some cells, the last of which is the step's node: it is one launch, and its end is
         reported."""
-        graph, device, lane = self._graph, step.device, (step.device, step.queue)
-        memory, token = self._memory[device], step.node
+        lane, token = (step.device, step.queue), step.node
         after: list[int] = []
         told: set[int | None] = set()
         heard: set[int] = set()
-        for cell in cells:
-            node = graph.nodes[cell]
-            assert not isinstance(node, HostTask)
-            is_due = not self.far or self._is_due(cell, lane)
-            self._bring_all(cell, node, lane, is_due, after, told, heard)
-        waited: set[int] = set()
-        for p in {p for cell in cells for p in graph.predecessors[cell]}:
-            at, by = self._lane[p], self._by.get(p, p)
-            assert at is not None, "a cell is given before what it depends on"
-            if at[0] != device:
-                if by not in told:
-                    heard.add(by)
-            elif at != lane:
-                waited.add(by)
+        if self.far:
+            self._bring_cells(cells, lane, after, told, heard)
+        else:
+            self._find_cells(cells)
+        if before := {p for cell in cells for p in self._graph.predecessors[cell]}:
+            self._comes_behind(before, lane, after, told, heard)
         index = len(self.commands)
-        waits = self._in_queue(index, lane, [*after, *sorted(waited)], heard)
-        self.commands.append(Run(token, device, step.queue, waits, True, cells, task))
+        waits = self._in_queue(index, lane, after, heard)
+        self.commands.append(Run(token, step.device, step.queue, waits, True, cells, task))
         self._newest[lane] = token
+        at, lanes, by = self._at, self._lane, self._by
         for cell in cells:
-            self._at[cell], self._lane[cell], self._by[cell] = index, lane, token
-        for cell in cells:
-            for key in graph.nodes[cell].writes:
-                self._write(key, memory, cell, token)
+            at[cell], lanes[cell], by[cell] = index, lane, token
+        self._make(cells, step.device, token)
         if self.far:
             self._turn[lane] = self._turn.get(lane, 0) + len(cells)
             for cell in cells:
-                self._hand_over(cell, device, graph.nodes[cell].writes)
+                self._hand_over(cell, step.device, self._graph.nodes[cell].writes)
+
+    def _make(self, cells: tuple[int, ...], device: DeviceIndex, token: int) -> None:
+        """What cells write is valid where their command has written it."""
+        nodes, memory = self._graph.nodes, self._memory[device]
+        if self.far or self._together:
+            for cell in cells:
+                for key in nodes[cell].writes:
+                    self._write(key, memory, cell, token)
+            return
+        masks, made, writers = self.masks, self._made, self._writers
+        mine, place, bit = [token], {memory: token}, 1 << memory  # nothing is added to these in one memory
+        for cell in cells:
+            for key in nodes[cell].writes:
+                masks[key], made[key], writers[key] = bit, place, mine
+
+    def _bring_cells(
+        self, cells: tuple[int, ...], lane: Lane, after: list[int], told: set[int | None], heard: set[int]
+    ) -> None:
+        """What cells need comes to their device."""
+        for cell in cells:
+            node = self._graph.nodes[cell]
+            assert not isinstance(node, HostTask)
+            self._bring_all(cell, node, lane, self._is_due(cell, lane), after, told, heard)
+
+    def _find_cells(self, cells: tuple[int, ...]) -> None:
+        """Cells find what they need where it is, in the one memory."""
+        nodes, masks, valid, needs = self._graph.nodes, self.masks, self._valid, self._needs
+        for cell in cells:
+            node = nodes[cell]
+            assert not isinstance(node, HostTask)
+            reads, writes, overwrites = node.reads, node.writes, node.overwrites
+            for key in reads:
+                if key not in masks:
+                    needs[key] = valid.get(key, 0)
+            if writes != overwrites:
+                for key in writes:
+                    if key not in masks and key not in overwrites and key not in reads:
+                        needs[key] = valid.get(key, 0)
+
+    def _comes_behind(
+        self, steps: set[int], lane: Lane, after: list[int], told: set[int | None], heard: set[int]
+    ) -> None:
+        """Of what a command of a queue depends on, the tokens that its device waits for are added to ``after``, those
+        of others to ``heard``, but of which it is ``told``."""
+        device, of = lane[0], self._lane
+        waited: set[int] = set()
+        for p in steps:
+            at = of[p]
+            assert at is not None, "a cell is given before what it depends on"
+            if at == lane:
+                continue
+            by = self._by.get(p, p)
+            if at[0] == device:
+                waited.add(by)
+            elif by not in told:
+                heard.add(by)
+        after += sorted(waited)
 
     def _in_queue(
         self, index: int, lane: Lane, after: Sequence[int], heard: set[int], given: Iterable[int] = ()
     ) -> tuple[int, ...]:
         by = self._by
-        if by:
+        if by and (after or heard):
             after, heard = [by.get(t, t) for t in after], {by.get(t, t) for t in heard}
-        if self._done:
+        if self._done and heard:
             heard = heard - self._done
         return super()._in_queue(index, lane, after, heard, given)

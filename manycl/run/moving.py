@@ -38,11 +38,11 @@ DECIDING = 20e-6
 
 
 class _Moved:
-    """A launch whose shares may move. ``is_ready``: whether all that it depends on has been given to devices;
-    ``lanes``: of those that take part; ``thieves``: devices that have stolen."""
+    """A launch whose shares may move. ``before``: the steps that any of its cells depends on; ``is_ready``: whether all
+    of these have been given to devices; ``lanes``: of those that take part; ``thieves``: devices that have stolen."""
 
-    def __init__(self, node: int, cells: Cells, stealing: Stealing) -> None:
-        self.node, self.cells, self.stealing = node, cells, stealing
+    def __init__(self, node: int, cells: Cells, stealing: Stealing, before: frozenset[int]) -> None:
+        self.node, self.cells, self.stealing, self.before = node, cells, stealing, before
         self.lanes = {stock.device: (stock.device, stock.queue) for stock in cells.stocks}
         self.is_ready = False
         self.thieves: set[DeviceIndex] = set()
@@ -73,8 +73,11 @@ class Following:
         self.decisions: list[DecisionEvent] = []
         self.stolen: list[Packet] = []
         self._ran = Counter[tuple[int, DeviceIndex]]()  # work-groups, by node and device
-        self._seconds = {a.node: a.end - a.start for a in lowered.plan.assignments}
-        self._moved = [_Moved(n, c, self._stealing(n, c)) for n, c in lowered.cells.items()]
+        before = lowered.graph.predecessors
+        self._moved = [
+            _Moved(n, c, self._stealing(n, c), frozenset().union(*[before[step] for step in c.steps]))
+            for n, c in lowered.cells.items()
+        ]
         self._of = {step: moved for moved in self._moved for step in moved.cells.steps}
         self._given = bytearray(len(lowered.graph.nodes))
         for step in done:
@@ -161,11 +164,12 @@ class Following:
             lane = self._lane.pop(node, None)
             if lane is None:
                 continue  # a cell, of which the last of its packet tells
-            if lane[0] != ON_HOST:
-                self._busy[lane[0]] -= 1
-                self._whole[lane[0]] -= node not in self._of
-            if node in self._of:
-                self._of[node].stealing.ended(lane[0], now)
+            moved, device = self._of.get(node), lane[0]
+            if device != ON_HOST:
+                self._busy[device] -= 1
+                self._whole[device] -= moved is None
+            if moved is not None:
+                moved.stealing.ended(device, now)
         return self._go(now)
 
     def _go(self, now: float) -> list[Assigned]:
@@ -177,7 +181,7 @@ class Following:
                 if line and self._advance(lane, line, now, out):
                     waiting = True
         for moved in self._moved:
-            if moved.stealing.left and self._is_open(moved):
+            if moved.stealing.left and (moved.is_ready or self._is_open(moved)):
                 self._steal(moved, now, out)
         return out
 
@@ -196,7 +200,7 @@ class Following:
                 if item.stealing.has_own(lane[0]):
                     if self._whole[lane[0]]:
                         return True  # nobody knows how long it takes, and others may be free before
-                    limit = None if self._is_open(item) else self._ready(item, lane[0])
+                    limit = None if item.is_ready or self._is_open(item) else self._ready(item, lane[0])
                     if not self._take(item, lane, now, limit, out):
                         return limit is not None
                 else:
@@ -216,7 +220,8 @@ class Following:
     def _is_open(self, moved: _Moved) -> bool:
         """Whether all that any cell of a launch depends on has been given."""
         if not moved.is_ready:
-            moved.is_ready = all(self._may_run(step) for step in moved.cells.steps)
+            given = self._given
+            moved.is_ready = all(given[p] for p in moved.before)
         return moved.is_ready
 
     def _ready(self, moved: _Moved, device: DeviceIndex) -> int:
@@ -240,17 +245,17 @@ class Following:
         taken = moved.stealing.take(device, now, limit)
         if taken is None:
             return False
-        cells = moved.cells.steps[taken.first : taken.last]
+        _, first, last, stolen = taken
+        cells = moved.cells.steps[first:last]
         for cell in cells:
             self._given[cell] = 1
         self._lane[cells[-1]] = lane
         self._busy[device] += 1
-        self._ran[moved.node, device] += sum(moved.cells.groups[taken.first : taken.last])
-        if taken.stolen is not None:
+        self._ran[moved.node, device] += sum(moved.cells.groups[first:last])
+        if stolen is not None:
             self.stolen.append(taken)
             moved.thieves.add(device)
-        task = moved.cells.launch(taken.first, taken.last)
-        out.append(Assigned(cells[-1], device, queue, True, 0.0, cells, task))
+        out.append(Assigned(cells[-1], device, queue, True, 0.0, cells, moved.cells.launch(first, last)))
         return True
 
     # devices that leave and come

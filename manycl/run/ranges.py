@@ -6,7 +6,7 @@ How that is done, :class:`~manycl.graph.reduction.Reduction` says; what ranges t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
@@ -56,6 +56,10 @@ class RangeLaunches:
             found = self._ranges.keep(key, self._range(groups, instead, begins))
         return found
 
+    def packet(self, groups: GroupRange) -> Launch:
+        """The same on the launch's own buffers, for somebody who does not ask for these groups again."""
+        return self._range(groups, {}, ())
+
     def _range(
         self,
         groups: GroupRange,
@@ -64,16 +68,18 @@ class RangeLaunches:
     ) -> Launch:
         division = self.division
         sub = division.windowed if begins else division.sub_kernel
-        lows = {key: low for key, _, low in begins}
         behind: tuple[bytes, ...] = ()
-        args = _renamed(division.launch.args, {**instead, **{key: window for key, window, _ in begins}})
+        args = division.launch.args
+        if instead or begins:
+            args = _renamed(args, {**instead, **{key: window for key, window, _ in begins}})
         if begins:  # of a view in a window, the pointer is moved on to where the view begins
+            lows = {key: low for key, _, low in begins}
             behind = tuple(_ulong(lows.get(division.key(i), 0) - division.argument(i).offset) for i in sub.windows)
             args = tuple(
                 BufferArg(a.key) if i in sub.windows and isinstance(a, BufferArg) else a for i, a in enumerate(args)
             )
         program = self._windowed if begins else self._program
-        name = f"{division.launch.name} {groups}"
+        name = _name(division.launch, groups)
         return self._launch(name, program.kernels[division.launch.kernel.name], program, groups, sub, args, behind)
 
     def merge(self, groups: GroupRange, partial: Mapping[BufferKey, BufferKey]) -> Launch:
@@ -100,21 +106,18 @@ class RangeLaunches:
     ) -> Launch:
         division, launch = self.division, self.division.launch
         assert launch.local_size is not None
-        dimensions = range(len(launch.global_size))
-        firsts = [groups.first if d == division.dimension else 0 for d in dimensions]
-        counts = [groups.count if d == division.dimension else division.facts.launch.groups(d) for d in dimensions]
-        begin = launch.global_offset or (0,) * len(dimensions)
+        firsts, counts = [0] * len(launch.global_size), [*self._counts]
+        firsts[division.dimension], counts[division.dimension] = groups.first, groups.count
+        begin = launch.global_offset or (0,) * len(counts)
         size, offset, hidden = sub.arguments(launch.global_size, launch.local_size, begin, firsts, counts)
-        return replace(
-            launch,
-            name=name,
-            program=program,
-            kernel=kernel,
-            global_size=size,
-            local_size=launch.local_size if division.own_groups else None,
-            args=(*args, *hidden, *behind),
-            global_offset=offset if any(offset) else None,
-        )
+        local = launch.local_size if division.own_groups else None
+        return _part(launch, name, program, kernel, size, local, (*args, *hidden, *behind), offset)
+
+    @cached_property
+    def _counts(self) -> tuple[int, ...]:
+        """The work-groups along each dimension."""
+        facts = self.division.facts.launch
+        return tuple(facts.groups(d) for d in range(len(self.division.launch.global_size)))
 
     @cached_property
     def _program(self) -> ProgramFacts:
@@ -157,13 +160,9 @@ class HostRangeLaunches(RangeLaunches):
         local = 1 if launch.local_size is None else launch.local_size[along]
         offset = list(launch.global_offset or (0,) * len(launch.global_size))
         offset[along] += groups.first * local
-        return replace(
-            launch,
-            name=f"{launch.name} {groups}",
-            global_size=(*launch.global_size[:along], groups.count * local, *launch.global_size[along + 1 :]),
-            global_offset=tuple(offset) if any(offset) else None,
-            args=_renamed(launch.args, instead),
-        )
+        size = (*launch.global_size[:along], groups.count * local, *launch.global_size[along + 1 :])
+        args, name = _renamed(launch.args, instead), _name(launch, groups)
+        return _part(launch, name, launch.program, launch.kernel, size, launch.local_size, args, offset)
 
 
 class SourcelessLaunches(HostRangeLaunches):
@@ -177,6 +176,41 @@ class SourcelessLaunches(HostRangeLaunches):
 
     def _named(self, name: str) -> Launch:
         return replace(self.division.launch, name=name, global_size=(1,), local_size=(1,), args=())
+
+
+def _name(launch: Launch, groups: GroupRange) -> str:
+    _, first, count = groups
+    return f"{launch.name} [{first}:{first + count}]"
+
+
+def _part(
+    launch: Launch,
+    name: str,
+    program: ProgramFacts,
+    kernel: KernelFacts,
+    size: tuple[int, ...],
+    local: tuple[int, ...] | None,
+    args: tuple[Argument, ...],
+    offset: Sequence[int],
+) -> Launch:
+    """The launch with all of that instead: as ``dataclasses.replace``, in a fifth of its time."""
+    return Launch(
+        name,
+        program,
+        kernel,
+        size,
+        local,
+        args,
+        launch.reads,
+        launch.writes,
+        tuple(offset) if any(offset) else None,
+        launch.device,
+        launch.rank,
+        launch.annotations,
+        launch.versions,
+        launch.overwrites,
+        launch.partition,
+    )
 
 
 def _renamed(args: tuple[Argument, ...], instead: Mapping[BufferKey, BufferKey]) -> tuple[Argument, ...]:

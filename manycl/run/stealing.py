@@ -85,10 +85,14 @@ class _Member:
     terms: InitVar[Terms]
     rest: tuple[int, int] = (0, 0)
     """The stock: cells from one to before another."""
-    given: deque[tuple[Packet, float]] = field(default_factory=deque)
-    """Packets that have not ended, with when they were given; …"""
+    given: deque[tuple[Packet, float, int]] = field(default_factory=deque)
+    """Packets that have not ended, with when they were given, and their groups; …"""
     bound: int = 0
-    """… all of their groups."""
+    """… all of their groups, …"""
+    until: float = 0.0
+    """… when they will have ended, …"""
+    due: float = math.inf
+    """… and by when the first one should be known to have."""
     rate: float = field(init=False)
     """Groups a second: as foreseen, then as measured."""
     foreseen: float = field(init=False)
@@ -111,39 +115,65 @@ class _Member:
         self.first = terms.first
         self.measured = MeasuredSlices(0)
 
-    def through(self, now: float, before: Sequence[int]) -> float:
-        """When it has ended its packets; ``before[c]``: groups before cell c."""
-        if not self.given:
-            return now
-        (taken, given), rate = self.given[0], self.rate
-        begun = given if given > self.free else self.free
-        first = before[taken.last] - before[taken.first]
-        if (lasted := now - begun) > first / rate + LATE:
-            rate = first / lasted  # it is slower than that
-        until = begun + self.bound / rate
-        return until if until > now else now
+    def give(self, packet: Packet, groups: int, now: float) -> None:
+        """It is to run a packet of so many groups, too."""
+        if not self.given and self.free < now:
+            self.free = now
+        self.has_begun = True
+        self.given.append((packet, now, groups))
+        self.bound += groups
+        self._foresee()
 
-    def ran(self, groups: int, given: float, now: float) -> None:
-        """A packet of so many groups that was given at a time has ended now."""
-        took = now - max(given, self.free)
+    def end(self, now: float) -> Packet:
+        """Its first packet has ended now."""
+        packet, given, groups = self.given.popleft()
+        self.bound -= groups
+        took = now - (given if given > self.free else self.free)
         if took > self.packet:
-            telling = min(
-                took / SHORTEST, groups / self.rate / SHORTEST, 1.0
-            )  # of few groups, what they wait for takes
+            # of few groups, what they wait for takes
+            telling = min(took / SHORTEST, groups / self.rate / SHORTEST, 1.0)
             weight = telling * max(LATEST, 1.0 - self.known)
             self.known += telling
             self.rate = 1.0 / (weight * (took - self.packet) / groups + (1.0 - weight) / self.rate)
         if given <= self.free and len(self.measured.taken) < MEASURED:
             self._measure(groups, took)
         self.free = now
+        self._foresee()
+        return packet
+
+    def lose(self) -> list[Packet]:
+        """It is to run nothing any more: its packets."""
+        lost = [packet for packet, _, _ in self.given]
+        self.given.clear()
+        self.bound = 0
+        self._foresee()
+        return lost
+
+    def _foresee(self) -> None:
+        if not self.given:
+            self.until, self.due = 0.0, math.inf
+            return
+        _, given, first = self.given[0]
+        begun, rate = given if given > self.free else self.free, self.rate
+        self.until, self.due = begun + self.bound / rate, begun + first / rate + LATE
+
+    def through(self, now: float) -> float:
+        """When it will have ended its packets."""
+        until = self.until
+        if now > self.due:  # it is slower than that
+            _, given, first = self.given[0]
+            begun = given if given > self.free else self.free
+            until = begun + self.bound * (now - begun) / first
+        return until if until > now else now
 
     def _measure(self, groups: int, took: float) -> None:
         """A packet took so long: what packets cost, once that is known."""
         taken = self.measured.taken
-        if any(n < UNLIKE * groups and groups < UNLIKE * n for n, _ in taken):
-            return
+        for n, _ in taken:
+            if n < UNLIKE * groups and groups < UNLIKE * n:
+                return
         self.measured.add(groups, took)
-        if (found := self.measured.fit()) is not None:
+        if len(taken) == MEASURED and (found := self.measured.fit()) is not None:
             once, rate = found
             if all(abs(once + n / rate - seconds) <= STRAIGHT * seconds for n, seconds in taken):
                 self.packet = min(max(once - UNHEARD, self.packet), DEAREST)
@@ -229,12 +259,8 @@ class Stealing:
             return None
         member.rest = last, end
         taken = Packet(device, first, last, stolen)
-        if not member.given and member.free < now:
-            member.free = now
-        member.has_begun = True
-        member.given.append((taken, now))
         groups = self._before[last] - self._before[first]
-        member.bound += groups
+        member.give(taken, groups, now)
         self._rest -= groups
         self._left -= last - first
         return taken
@@ -243,7 +269,7 @@ class Stealing:
         """The end of the packet that begins with cell ``first`` of a stock that ends before ``end``; ``first`` itself
         where what the device has bound lasts until others will have run the rest."""
         before, rate, is_alone = self._before, member.rate, True
-        mine = member.through(now, before)
+        mine = member.through(now)
         weight, ends, together = rate, rate * mine, rate
         for w in self._members.values():
             if w is not member and w.is_here:
@@ -251,7 +277,7 @@ class Stealing:
                 if w.has_begun:
                     is_alone = False
                     weight += w.rate
-                    ends += w.rate * w.through(now, before)
+                    ends += w.rate * w.through(now)
         seconds = max(self._in_a_turn(rate) if self._in_turn else before[-1] / together * MOMENT, SHORTEST)
         least, left = member.foreseen / COST, (self._rest + ends) / weight - mine
         if member.packet > member.foreseen:  # that is no reason to be late
@@ -330,18 +356,13 @@ class Stealing:
     def _end(self, member: _Member, now: float) -> float:
         """When a device would be through with its packets and its stock."""
         low, high = member.rest
-        return member.through(now, self._before) + (self._before[high] - self._before[low]) / member.rate
+        return member.through(now) + (self._before[high] - self._before[low]) / member.rate
 
     # events
 
     def ended(self, device: DeviceIndex, now: float) -> Packet:
         """The first of the packets that a device has was heard to be complete."""
-        member = self._members[device]
-        taken, given = member.given.popleft()
-        groups = self._before[taken.last] - self._before[taken.first]
-        member.bound -= groups
-        member.ran(groups, given, now)
-        return taken
+        return self._members[device].end(now)
 
     def leave(self, device: DeviceIndex) -> None:
         """A device is given nothing more. What it was given ends there."""
@@ -357,9 +378,7 @@ class Stealing:
         if member is None:
             return []
         self.leave(device)
-        lost = [taken for taken, _ in member.given]
-        member.given.clear()
-        member.bound = 0
+        lost = member.lose()
         for taken in lost:
             self._opened(taken.first, taken.last)
             self._rest += self._before[taken.last] - self._before[taken.first]
