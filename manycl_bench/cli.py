@@ -36,7 +36,8 @@ examples:
   manycl bench libsplit --devices cpu/2#0,cpu/2#1@4     on real devices
   manycl bench models --output docs/results     writes models.json and models.md
   manycl bench hopping --output docs/results    writes hopping.json, hopping.md and pictures
-  manycl bench hopping --devices native/2#0,opencl/2#1  measured as well, on the processor's halves; or cpu,gpu
+  manycl bench hopping --devices native/2#0,opencl/2#1  measured as well, on the processor's halves; or cpu,gpu;
+                                                several pairs: --devices 'cpu/2#0,cpu/2#1@2;native/2#0,opencl/2#1'
 options beside --quick, --output and --json, which are for all:
   pyschedcl: --devices or --machine, --heads, --queue-betas, --betas, --most-heads, --queues; and, on devices,
     --repeats, --profile and --cold

@@ -68,10 +68,12 @@ def test_two_devices_are_measured_and_results_are_right(
     for found in figures["slice_samples"]:
         assert len(found["logarithms"]) == 3
         assert found["points"] >= 1
+    figures["others"] = [{**figures, "devices": "the same again"}]
     report.write({**report.figures_of_model(), **figures}, tmp_path)
     page = (tmp_path / "hopping.md").read_text()
     assert "## Measured" in page
-    assert f"| {names[-1]} |" in page
+    assert page.count(f"| {names[-1]} | cpu0") == 2  # their devices and times
+    assert "On `the same again`:" in page
     assert (tmp_path / "hopping_measured.svg").stat().st_size > 5_000
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 
 from manycl.drivers.choice import open_devices
@@ -10,6 +11,10 @@ from manycl.errors import ManyclError
 from manycl_bench.cli import Experiment, Figures, Say, show_summary, show_table
 from manycl_bench.hopping import real, report
 from manycl_bench.hopping.model import TABLE_3
+
+
+PAIRS = ";"
+"""Between pairs of devices."""
 
 
 def experiment(args: argparse.Namespace) -> Experiment:
@@ -27,14 +32,26 @@ def experiment(args: argparse.Namespace) -> Experiment:
         settings = replace(settings, repeats=args.repeats)
 
     def run(say: Say) -> Figures:
-        measured = real.run(args.devices, settings, say) if args.devices is not None else {}
-        return {**report.figures_of_model(), **measured}
+        return {**report.figures_of_model(), **_measured(pairs, settings, say)}
 
     def show(figures: Figures) -> None:
         keys = ("name", "by_hand", "loop", "fewer_percent")
         show_table([{k: row[k] for k in keys} for row in figures["lines"]], "lines of code")
         show_table(figures["model"], "speed-ups of migrating, and of going on on both devices")
         show_summary(report.summary(figures), 3)
+        for other in figures.get("others", ()):
+            print(f"\n{other['devices']}")
+            show_summary(other["summary"], 3)
 
-    machine = open_devices(args.devices)[0] if args.devices is not None else None
-    return Experiment(run, report.write, show, lambda: [machine] if machine is not None else [], False, True)
+    pairs = args.devices.split(PAIRS) if args.devices is not None else []
+    machines = [open_devices(devices)[0] for devices in pairs]
+    return Experiment(run, report.write, show, lambda: machines, False, True)
+
+
+def _measured(pairs: Sequence[str], settings: real.Settings, say: Say) -> Figures:
+    """The figures of the first pair of devices; ``others``: those of further ones, after which samples are as well."""
+    if not pairs:
+        return {}
+    first, *others = ({"devices": devices, **real.run(devices, settings, say)} for devices in pairs)
+    samples = [sample for found in (first, *others) for sample in found.pop("slice_samples")]
+    return {**first, "others": others, "slice_samples": samples}

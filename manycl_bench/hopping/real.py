@@ -131,7 +131,7 @@ class _Devices:
         for device in self.machine.indices:
 
             def taken(ranges: int, device: DeviceIndex = device) -> float:
-                return min(self.alone(benchmark, device, 2 * self.settings.repeats, ranges))
+                return min(self.alone(benchmark, device, self.settings.repeats, ranges))
 
             kind = self.machine.devices[device].kind
             found.append(slice_samples.sample(benchmark.name, kind, form.graph, split, taken))

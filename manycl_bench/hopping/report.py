@@ -33,7 +33,7 @@ migrating. Comments, imports, defines and blank lines do not count. The paper's 
 OpenMP.
 """
 MEASURED = """\
-On these devices, each benchmark on the slower and the faster of two, whichever these are for it (Section 7): another
+On these devices (further pairs: below), each benchmark on the slower and the faster of two, whichever these are for it (Section 7): another
 kernel has the fast one for the part of the slow one's time that heads the column. Speed-ups of migrating over the
 better of waiting for the fast device and running whole on the slow one, and in brackets those of going on on both.
 Nobody is told when the fast device will be free: a launch begins on the slow one, packet by packet, and what is left
@@ -159,6 +159,11 @@ def page(figures: dict[str, Any]) -> Iterator[str]:
         yield ""
         yield MEASURED.format(telling=TELLING)
         yield from _measured(figures)
+        for other in figures.get("others", ()):
+            yield f"On `{other['devices']}`:"
+            yield ""
+            yield from table(["", ""], ([f"`{key}`", f"{value:.3f}"] for key, value in other["summary"].items()))
+            yield from _measured(other)
         yield f"![speed-ups of each benchmark by when its fast device became free]({MEASURED_PICTURE})"
 
 
