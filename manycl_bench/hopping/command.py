@@ -12,7 +12,6 @@ from manycl_bench.cli import Experiment, Figures, Say, show_summary, show_table
 from manycl_bench.hopping import real, report
 from manycl_bench.hopping.model import TABLE_3
 
-
 PAIRS = ";"
 """Between pairs of devices."""
 
