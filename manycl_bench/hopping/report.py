@@ -33,15 +33,15 @@ migrating. Comments, imports, defines and blank lines do not count. The paper's 
 OpenMP.
 """
 MEASURED = """\
-On these devices (further pairs: below), each benchmark on the slower and the faster of two, whichever these are for it (Section 7): another
-kernel has the fast one for the part of the slow one's time that heads the column. Speed-ups of migrating over the
-better of waiting for the fast device and running whole on the slow one, and in brackets those of going on on both.
-Nobody is told when the fast device will be free: a launch begins on the slow one, packet by packet, and what is left
-moves while it runs (`Plan.in_turn` and `Plan.movable`). Times are from the call that runs a benchmark until its results
-are in the host's memory, deciding and transfers included; where devices have memories of their own, its inputs are in
-the host's alone when it begins. *reached*: the gain at the best wait, of the largest possible gain (`bound`), where
-that is a speed-up of {telling:g} at least. *never*: by how much a kernel takes longer on the slow device that could
-migrate all the time, and does not, and in how many packets.
+On these devices (further pairs: below), each benchmark on the slower and the faster of two, whichever these are for it
+(Section 7): another kernel has the fast one for the part of the slow one's time that heads the column. Speed-ups of
+migrating over the better of waiting for the fast device and running whole on the slow one, and in brackets those of
+going on on both. Nobody is told when the fast device will be free: a launch begins on the slow one, packet by packet,
+and what is left moves while it runs (`Plan.in_turn` and `Plan.movable`). Times are from the call that runs a benchmark
+until its results are in the host's memory, deciding and transfers included; where devices have memories of their own,
+its inputs are in the host's alone when it begins. *reached*: the gain at the best wait, of the largest possible gain
+(`bound`), where that is a speed-up of {telling:g} at least. *never*: by how much a kernel takes longer on the slow
+device that could migrate all the time, and does not, and in how many packets.
 """
 SAMPLES = "`lines` and `model`; `results`: medians of each benchmark and wait, in seconds"
 SPREAD = "medians of runs in turns; the model and the lines have none"
