@@ -12,7 +12,7 @@ from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import buffer_bytes
 from manycl.model.estimates import Ends, Estimates
 from manycl.model.first_slice import first_slice
-from manycl.model.history import History, identity
+from manycl.model.history import History, identity, kernel_key
 from manycl.model.occupancy import share_of
 from manycl.model.predictor import LaunchRow, Predictor
 from manycl.model.prior import prior
@@ -98,11 +98,13 @@ class ModelEstimates(Estimates):
     def first_slice(self, node: int, device: DeviceIndex) -> float | None:
         """Work-items of the first slices, as the predictors that come with manycl have them."""
         task = self._graph.nodes[node]
-        if self._exact or not isinstance(task, Launch) or self._rows[node].estimates[device].samples:
+        if self._exact or not isinstance(task, Launch):
             return None
-        return first_slice(
-            task, self._chosen(task, node, device), self._machine.devices[device].kind, self._graph.buffers
-        )
+        chosen = self._chosen(task, node, device)  # of one without versions, no model is asked: that takes long
+        known = self._history.on(kernel_key(chosen), self._names[device])
+        if known is not None and known.series:
+            return None
+        return first_slice(task, chosen, self._machine.devices[device].kind, self._graph.buffers)
 
     def fastest(self, launch: Launch, device: DeviceIndex) -> int | None:
         """The same for a launch like one of the graph's; None where there is none."""

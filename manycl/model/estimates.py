@@ -45,8 +45,8 @@ class Estimates(ABC):
         return 0.0
 
     def first_slice(self, node: int, device: DeviceIndex) -> float | None:
-        """Work-items of the first slices of a launch that nobody has measured on a device; None where it was measured,
-        or nothing is known."""
+        """Work-items of the first slices of a launch, of a kernel that nobody has measured on a device; None where
+        somebody has, or nothing is known."""
         return None
 
     def traffic(self, node: int, device: DeviceIndex) -> float:
