@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from manycl.analysis import builtins
 from manycl.analysis.points_to import NONE, SYMBOLIC, VOID, FunctionSummary, Location, Locations, PointsTo
@@ -57,6 +57,24 @@ def summaries(unit: Unit) -> dict[int, FunctionSummary]:
             _Body(unit, function, result).analyse()
         if not recursive or sum(summary.size() for summary in result.values()) == before:
             return result
+
+
+def accesses(
+    unit: Unit, function: Function, known: Mapping[int, FunctionSummary]
+) -> Iterator[tuple[frozenset[Location], frozenset[Location]]]:
+    """Of each statement of a function's body: what memory of its parameters, or any, it reads, and what it writes;
+    where an address is lost, both. ``known``: the summaries of all functions."""
+    body = _Body(unit, function, {**known, function.ref: FunctionSummary()})
+    body.analyse()
+    lost = frozenset[Location](body.summary.escapes)
+    for statement in function.body.children:
+        body.summary = FunctionSummary()
+        body.value(statement)
+        found = body.summary
+        if lost:
+            yield lost | found.reads, lost | found.writes
+        else:
+            yield frozenset(found.reads), frozenset(found.writes)
 
 
 def _callees_first(unit: Unit) -> tuple[list[Function], bool]:

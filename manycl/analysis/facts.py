@@ -47,7 +47,8 @@ class ArgumentFacts:
 class KernelFacts:
     """One kernel: 1-based ``line`` in the user's file; ``dimensions`` the highest NDRange dimension it asks ids of.
 
-    ``sees_groups``: by what it may tell how its work-items are grouped; empty: it does the same however they are."""
+    ``sees_groups``: by what it may tell how its work-items are grouped; empty: it does the same however they are,
+    unless a buffer that it writes is another argument as well, and ``sees_groups_shared`` says by what then."""
 
     name: str
     line: int
@@ -58,6 +59,7 @@ class KernelFacts:
     uses_double: bool = False
     local_bytes: int = 0  # of __local variables declared in the kernel and what it calls
     sees_groups: str = ""
+    sees_groups_shared: str = ""
 
 
 @dataclass(frozen=True, slots=True)

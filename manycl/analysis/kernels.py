@@ -4,9 +4,10 @@ uses."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from manycl.analysis import builtins
+from manycl.analysis.barriers import barriers
 from manycl.analysis.directions import ASSEMBLY, summaries
 from manycl.analysis.facts import SHARED, ArgumentFacts, KernelFacts
 from manycl.analysis.points_to import FunctionSummary, Location
@@ -19,7 +20,7 @@ def kernel_facts(unit: Unit) -> dict[str, KernelFacts]:
     """The facts of every kernel, by name, in the order of the source."""
     known = summaries(unit)
     kernels = [function for function in unit.functions.values() if function.is_kernel]
-    return {kernel.name: _kernel(unit, kernel, known[kernel.ref]) for kernel in kernels}
+    return {kernel.name: _kernel(unit, kernel, known) for kernel in kernels}
 
 
 def shared_variables(unit: Unit) -> tuple[str, ...]:
@@ -31,7 +32,8 @@ def shared_variables(unit: Unit) -> tuple[str, ...]:
     return tuple(f"{path}:{line}: warning: variable {node.name} {SHARED}" for node, path, line in places)
 
 
-def _kernel(unit: Unit, kernel: Function, summary: FunctionSummary) -> KernelFacts:
+def _kernel(unit: Unit, kernel: Function, known: Mapping[int, FunctionSummary]) -> KernelFacts:
+    summary = known[kernel.ref]
     stored = {address for _, address in summary.stores}
     anywhere = _lost(summary.escapes)
     lost_reads = _lost(summary.reads) or anywhere
@@ -43,6 +45,7 @@ def _kernel(unit: Unit, kernel: Function, summary: FunctionSummary) -> KernelFac
     functions = list(_reachable(unit, kernel))
     group = kernel.required_work_group
     asked = max((_dimensions(function) for function in functions), default=1)
+    sees, sees_shared = _sees_groups(unit, kernel, arguments, functions, known)
     if group:
         asked = max(asked, max(d + 1 for d in range(3) if group[d] > 1 or d == 0))
     return KernelFacts(
@@ -54,14 +57,20 @@ def _kernel(unit: Unit, kernel: Function, summary: FunctionSummary) -> KernelFac
         uses_barrier=any(builtins.synchronises(name) for f in functions for name, _ in _calls(unit, f)),
         uses_double=any(_uses_double(unit, function) for function in functions),
         local_bytes=sum(_local_bytes(function) for function in functions),
-        sees_groups=_sees_groups(unit, kernel, arguments, functions),
+        sees_groups=sees,
+        sees_groups_shared=sees_shared,
     )
 
 
 def _sees_groups(
-    unit: Unit, kernel: Function, arguments: Sequence[ArgumentFacts], functions: Sequence[Function]
-) -> str:
-    """By what a kernel may tell how its work-items are grouped; empty: by nothing."""
+    unit: Unit,
+    kernel: Function,
+    arguments: Sequence[ArgumentFacts],
+    functions: Sequence[Function],
+    known: Mapping[int, FunctionSummary],
+) -> tuple[str, str]:
+    """By what a kernel may tell how its work-items are grouped, in any case, and where a buffer that it writes is
+    another argument as well; empty: by nothing."""
     home = unit.place(kernel.start)[0]
 
     def line(offset: int) -> str:
@@ -70,17 +79,25 @@ def _sees_groups(
 
     for argument in arguments:
         if argument.kind == "local":
-            return f"argument {argument.name or argument.index} is local memory"
+            return f"argument {argument.name or argument.index} is local memory", ""
     for function in functions:
         if ASSEMBLY.search(unit.text, function.start, function.end):
-            return f"{line(function.start)} has assembly"
+            return f"{line(function.start)} has assembly", ""
         for node in function.nodes:
             if node.kind == "VAR_DECL" and node.type.address_space == "local":
-                return f"{line(node.start)} has local memory"
+                return f"{line(node.start)} has local memory", ""
+    needless, shared = barriers(unit, kernel, known), ""
+    for function in functions:
+        for node in function.nodes:
             target = _callee(node) if node.kind == "CALL_EXPR" else None
-            if target is not None and target.ref not in unit.declared and builtins.sees_groups(target.name):
-                return f"{line(node.start)} calls {target.name}"
-    return ""
+            if target is None or target.ref in unit.declared or not builtins.sees_groups(target.name):
+                continue
+            words = f"{line(node.start)} calls {target.name}"
+            if function is not kernel or node.start not in needless:
+                return words, ""
+            if needless[node.start]:
+                shared = shared or words
+    return "", shared
 
 
 def _lost(locations: Iterable[Location]) -> str:

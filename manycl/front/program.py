@@ -25,6 +25,7 @@ from manycl.front.versions import (
 from manycl.graph.graph import Argument, BufferKey, Launch, LocalArg, Version
 from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
 from manycl.graph.versions import all_versions, check_same_arguments
+from manycl.graph.work_groups import ungathered
 from manycl.shown import html
 
 if TYPE_CHECKING:
@@ -290,6 +291,9 @@ class Kernel:
             self.annotations,
             self._all_versions(queue, sizes, offset, args, bound) if self._versions else (),
         )
+        if self.facts.sees_groups_shared and all(d.kind == "cpu" for d in queue.session.machine.devices):
+            is_usual = is_usual and local_size is not None  # others like it may have other buffers that are one
+            launch = ungathered(launch)
         event = queue.add(launch, wait_for, arrays)
         flight = queue.enqueued.flight
         if flight is not None and flight.is_open and is_usual and not self._versions:

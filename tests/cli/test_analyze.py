@@ -119,6 +119,7 @@ def test_json(file: str, capsys: pytest.CaptureFixture[str]) -> None:
         "uses_double": False,
         "local_bytes": 64,
         "sees_groups": "argument scratch is local memory",
+        "sees_groups_shared": "",
     }
     assert first == {
         "index": 0,

@@ -15,10 +15,10 @@ from manycl.analysis.service import launched
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.division import divide
-from manycl.graph.graph import BufferArg, HostTask, Launch
+from manycl.graph.graph import BufferArg, BufferKey, HostTask, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import Reduction
-from manycl.graph.work_groups import with_work_groups
+from manycl.graph.work_groups import ungathered, with_work_groups
 from manycl.group_range import GroupRange
 from manycl.plan.split import Slice, Split
 from manycl.plan.splitting import Splits, split_of
@@ -201,7 +201,14 @@ def test_a_merge_that_reads_is_by_difference() -> None:
     ("body", "why"),
     [
         ("x[get_global_id(0)] = get_group_id(0);", "line 2 calls get_group_id"),
-        ("barrier(CLK_GLOBAL_MEM_FENCE); x[get_global_id(0)] = 1;", "line 2 calls barrier"),
+        ("x[get_global_id(0)] = 1; barrier(CLK_GLOBAL_MEM_FENCE); x[1] += 1;", "line 2 calls barrier"),
+        ("float t = x[1]; barrier(CLK_GLOBAL_MEM_FENCE); x[get_global_id(0)] = t;", "line 2 calls barrier"),
+        ("for (int i = 0; i < 2; i++) barrier(CLK_GLOBAL_MEM_FENCE);", "line 2 calls barrier"),
+        ("put(x); barrier(CLK_GLOBAL_MEM_FENCE); put(x + 1);", "line 2 calls barrier"),
+        ("global float *y = *(global float **)x; barrier(CLK_GLOBAL_MEM_FENCE); y[0] = 1;", "line 2 calls barrier"),
+        ("atomic_work_item_fence(0, 0, 0); barrier(CLK_GLOBAL_MEM_FENCE); x[1] = 1;", "line 2 calls barrier"),
+        ("float t, u = twice(&t); barrier(CLK_GLOBAL_MEM_FENCE); x[get_global_id(0)] = t + u;", ""),
+        ("x[get_global_id(0)] = 1; barrier(CLK_GLOBAL_MEM_FENCE);", ""),
         ("local float t; t = 1; x[get_global_id(0)] = t;", "line 2 has local memory"),
         ("x[get_global_id(0)] = helper();", "line 3 of helper.h calls get_num_groups"),
         ("x[get_global_id(0)] = work_group_reduce_add(1);", "line 2 calls work_group_reduce_add"),
@@ -215,6 +222,7 @@ def test_by_what_a_kernel_tells_its_groups(body: str, why: str, tmp_path: Path) 
     says that is included does."""
     (tmp_path / "helper.h").write_text(
         "int local_group(int a) { return a; }\n\nint helper() { return get_num_groups(0); }\n"
+        "float twice(float *p) { *p = 2; return *p + *p; }\nvoid put(global float *p) { *p = 1; }\n"
     )
     other = "kernel void other(global float *x) { x[get_local_id(0)] = 0; }"
     source = f"kernel void k(global float *x) {{ {body} }}\n{other}\n"
@@ -223,6 +231,20 @@ def test_by_what_a_kernel_tells_its_groups(body: str, why: str, tmp_path: Path) 
     assert facts.sees_groups == why
     given = Launch("k", program, facts, (1000,), None, (BufferArg(0),), (), (0,))
     assert (with_work_groups(given).local_size is None) == bool(why)
+
+
+@pytest.mark.parametrize(("args", "is_one"), [((0, 1), False), ((0, 0), True)])
+def test_barriers_between_two_buffers_order_nothing_unless_they_are_one(args: tuple[int, ...], is_one: bool) -> None:
+    program = parse_program(
+        "kernel void k(global float *x, global float *y) {"
+        " float t = y[get_global_id(0) ^ 1]; barrier(CLK_GLOBAL_MEM_FENCE); x[get_global_id(0)] = t; }"
+    )
+    facts = program.kernels["k"]
+    assert (facts.sees_groups, facts.sees_groups_shared) == ("", "line 1 calls barrier")
+    keys = tuple(map(BufferKey, args))
+    given = Launch("k", program, facts, (1000,), None, tuple(map(BufferArg, keys)), keys[1:], keys[:1])
+    assert (with_work_groups(given).local_size is None) == is_one
+    assert (ungathered(given).local_size is None) == is_one
 
 
 def test_local_memory_tells_groups() -> None:

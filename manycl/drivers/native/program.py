@@ -88,7 +88,9 @@ class CompiledKernel:
             try:
                 function = self.program.function(self.name, size, False)
                 self.counted = function.counted
-                self._is_together = function.sized and self.program.facts.kernels[self.name].uses_barrier
+                facts = self.program.facts.kernels[self.name]
+                is_seen = bool(facts.sees_groups or facts.sees_groups_shared)
+                self._is_together = function.sized and facts.uses_barrier and is_seen
                 if function.sized and self.required is None:
                     return
                 self._compile(size, dims, False)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import manycl as mc
+from manycl.trace import KernelEvent
 
 SOURCE = """
 __kernel void apart(__global int *sizes) { sizes[get_global_id(0)] = get_local_size(0); }
@@ -17,6 +18,17 @@ __kernel void reversed(__global int *x) {
   int i = get_global_id(0), n = get_global_size(0), found = x[n - 1 - i];
   barrier(CLK_GLOBAL_MEM_FENCE);
   x[i] = found;
+}
+__kernel void crossed(__global int *x, __global const int *y) {
+  int i = get_global_id(0), n = get_global_size(0), found = y[n - 1 - i];
+  barrier(CLK_GLOBAL_MEM_FENCE);
+  x[i] = found;
+}
+__kernel void counted(__global int *x, int n, __global const int *y) {
+  int found = n + y[get_global_id(0)];
+  for (int i = 0; i < n; i++) found = found * 3 + (int)get_global_id(0);
+  barrier(CLK_GLOBAL_MEM_FENCE);
+  x[get_global_id(0)] = found;
 }
 """
 
@@ -45,3 +57,34 @@ def test_items_that_do_not_wait_are_in_small_groups() -> None:
     x = queue.zeros(1 << 12, np.int32)
     mc.Program(SOURCE).apart(queue, (1 << 12,), None, x)
     assert (x.get() == 64).all()
+
+
+def test_items_that_wait_for_nothing_are_in_groups_of_any_size() -> None:
+    """Also again and again, where the buffers of a kernel are sometimes one: then it is one group."""
+    queue = mc.Queue("native")
+    program, count = mc.Program(SOURCE), 1 << 12
+    x, y, expected = queue.zeros(count, np.int32), queue.array(np.arange(count, dtype=np.int32)), np.arange(count)
+    for _ in range(4):
+        program.crossed(queue, (count,), None, x, y)
+        expected = expected[::-1]
+        assert (x.get() == expected).all()
+        program.crossed(queue, (count,), None, y, y)
+        assert (y.get() == expected).all()
+    run = queue.result
+    assert run.graph.nodes[0].local_size is None
+    program.crossed(queue, (count,), None, x, y)
+    queue.finish()
+    assert queue.result.graph.nodes[0].local_size == (256,)
+
+
+def test_launches_whose_barriers_order_nothing_are_divided() -> None:
+    count, turns = 1 << 14, 200
+    y = np.arange(count, dtype=np.int32)
+    found = turns + y
+    for _ in range(turns):
+        found = found * np.int32(3) + y
+    with mc.Queue("native/2", policy="balance") as queue:
+        x = queue.zeros(count, np.int32)
+        mc.Program(SOURCE).counted(queue, (count,), None, x, np.int32(turns), queue.array(y))
+        assert (x.get() == found).all()
+        assert len({event.device for event in queue.trace.events if isinstance(event, KernelEvent)}) == 2
