@@ -19,6 +19,7 @@ _EPILOG = """\
 examples:
   manycl bench hopping --devices cpu/2#0,cpu/2#1@2 --output mine     measures samples, beside all else
   manycl train mine/hopping.json -o slices.json
+  manycl train cpu/hopping.json gpu/hopping.json -o manycl/model/slices.json     those that come with manycl
 a file of samples is a JSON object with `slice_samples`, a list of
   {"kernel": name, "kind": "cpu" or "gpu", "logarithms": [of its features], "points": of a slice}
 as `manycl bench hopping` writes it; features are Device-Hopping's (Table 1), 3 for CPUs and 2 for GPUs
