@@ -66,8 +66,8 @@ def bounds() -> bool:
 
 
 def deterministic() -> bool:
-    """MANYCL_DETERMINISTIC: 0 lets shares of launches move while they run, so that which device runs what, and with
-    devices that are not alike the last bits of results, depend on time (default: 1, they stay as planned)."""
+    """MANYCL_DETERMINISTIC: 0 lets shares of launches move while they run between devices that are not alike, too, so
+    that the last bits of results depend on time (default: 1, only between devices of one model and driver)."""
     return _one_of("MANYCL_DETERMINISTIC", {"1": True, "0": False}, "1")
 
 

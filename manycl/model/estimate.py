@@ -12,7 +12,7 @@ from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import buffer_bytes
 from manycl.model.estimates import Ends, Estimates
 from manycl.model.first_slice import first_slice
-from manycl.model.history import History, identity, kernel_key
+from manycl.model.history import History, identity, kernel_key, share_key
 from manycl.model.occupancy import share_of
 from manycl.model.predictor import LaunchRow, Predictor
 from manycl.model.prior import prior
@@ -94,6 +94,14 @@ class ModelEstimates(Estimates):
         if self._exact or len({self._names[d] for d in devices}) < 2:
             return 0.0
         return max(self._rows[node].estimates[d].error for d in devices)
+
+    def off(self, node: int, devices: Sequence[DeviceIndex]) -> float:
+        """How far the shares of launches like a node's were from what was planned in the last runs, each time: by what
+        part one of these devices took longer than another (:mod:`manycl.model.imbalance`)."""
+        launch = self._graph.nodes[node]
+        if self._exact or not isinstance(launch, Launch):
+            return 0.0
+        return self._history.imbalances.of(share_key(launch), devices)
 
     def first_slice(self, node: int, device: DeviceIndex) -> float | None:
         """Work-items of the first slices, as the predictors that come with manycl have them."""

@@ -49,6 +49,11 @@ class Estimates(ABC):
         somebody has, or nothing is known."""
         return None
 
+    def off(self, node: int, devices: Sequence[DeviceIndex]) -> float:
+        """How far the shares of launches like a node's were from what was planned in the last runs, each time: by what
+        part one of these devices took longer than another. 0 where that is not known."""
+        return 0.0
+
     def traffic(self, node: int, device: DeviceIndex) -> float:
         """Bytes that a node as a whole reads from and writes to the memory of a device; 0 where nobody knows. Asked
         only of devices that share a memory whose bandwidth is limited (``Machine.host_bandwidth``)."""
@@ -84,6 +89,9 @@ class Wrapped(Estimates):
 
     def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
         return self.known.doubt(node, devices)
+
+    def off(self, node: int, devices: Sequence[DeviceIndex]) -> float:
+        return self.known.off(node, devices)
 
     def first_slice(self, node: int, device: DeviceIndex) -> float | None:
         return self.known.first_slice(node, device)

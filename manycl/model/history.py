@@ -20,6 +20,7 @@ from typing import NamedTuple
 from manycl.analysis.cost import Work
 from manycl.graph.graph import Launch, Version
 from manycl.machine import Device
+from manycl.model.imbalance import Imbalances
 from manycl.model.interpolation import Interpolation, interpolate
 from manycl.model.regression import Regression, Sample, fit
 from manycl.model.work import Estimate, around, product
@@ -70,6 +71,11 @@ def identity(device: Device) -> str:
         return device.name
     units = f"{device.compute_units} unit{'s' if device.compute_units != 1 else ''}"
     return "; ".join([device.kind, device.model, units, device.platform, device.driver])
+
+
+def share_key(launch: Launch) -> tuple[KernelKey, tuple[int, ...]]:
+    """What launches have in common that are divided alike."""
+    return kernel_key(launch), launch.global_size
 
 
 class Series:
@@ -246,6 +252,8 @@ class History:
         self.unable: set[tuple[KernelKey, str]] = set()
         """Versions that another one ran instead of (it does not build, or its work-groups are too large), and the
         device. Not stored: another session tries again."""
+        self.imbalances = Imbalances()
+        """How far shares of divided launches were from what was planned. Not stored: what slows a device down ends."""
 
     def next_run(self) -> None:
         """What is observed from now on belongs to another run."""

@@ -3,7 +3,11 @@
 Shares that were planned from wrong times end at different times: a launch takes longer by about 1.5 times the part by
 which times are off (simulated: 15 % longer where one device's are 10 % off, 44 % where they are 30 %). Moving shares
 avoids nearly all of that. What it costs is known: packets that are decided and enqueued one by one, and a launch that
-is cut into cells before it runs. Devices that are alike are not wrong about one another, so between them shares stay.
+is cut into cells before it runs. Models are not wrong about devices that are alike, so between them shares stay unless
+the last runs were off from what was planned: somebody else slows one of them down.
+
+Which device runs what depends on time where shares move. Devices of one model and driver give the same bits, whichever
+of them runs a work-group; where they are not alike, that must be asked for.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 
 from manycl.graph.graph import Launch
 from manycl.graph.reduction import Reduction
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 
@@ -27,6 +32,9 @@ PACKETS = 16
 """Of a device, one after another, …"""
 DECIDING = 40e-6
 """… seconds of each, beside what the device itself needs to start it."""
+ENQUEUING = 0.25e-3
+"""Seconds of a processor's core that a packet takes from devices that are processors themselves: of the thread that
+decides and enqueues it, and is woken for that (measured with two native devices, on two cores)."""
 CUTTING = 8e-3
 """Seconds of cutting a launch into cells (``run/cells.py``), once for all launches that are the same."""
 MOVING = "moving"
@@ -36,7 +44,7 @@ MOVING = "moving"
 @dataclass(frozen=True, slots=True)
 class MovingVerdict:
     """Of ``launches`` launches of a kernel: whether their shares move, and why. Seconds of all of them: ``gain`` is
-    expected of moving them, ``cost`` what that takes."""
+    expected of moving them, ``cost`` what that takes. ``alike``: bits of results are the same wherever they run."""
 
     kernel: str
     launches: int
@@ -44,12 +52,13 @@ class MovingVerdict:
     reason: str
     gain: float
     cost: float
+    alike: bool
 
 
 def with_moving_shares(problem: Problem, plan: Plan, deterministic: bool = False) -> Plan:
     """The plan with ``movable``, and with the verdicts in its details; as it is where its policy has said which may.
-    ``deterministic``: shares stay where the plan has them, as devices that are not alike may differ in the last bits of
-    results."""
+    ``deterministic``: shares stay where the plan has them on devices that are not alike, which may differ in the last
+    bits of results."""
     if plan.movable:
         return plan
     ranges: dict[int, list[Assignment]] = {}
@@ -81,22 +90,42 @@ def _verdict(
     """Of nodes that run alike; None where there is nothing to decide."""
     task, devices = problem.graph.nodes[nodes[0]], [a.device for a in ranges]
     assert isinstance(task, Launch)
-    longest = max(a.end - a.start for a in ranges)
-    doubt = problem.estimates.doubt(nodes[0], sorted(set(devices)))
-    if longest < SHORTEST or doubt <= 0.0 or len(set(devices)) < 2:
+    longest, places = max(a.end - a.start for a in ranges), sorted(set(devices))
+    if longest < SHORTEST or len(places) < 2:
         return None
-    gain = min(LOST * doubt, AT_MOST) * longest * len(nodes)
-    each = max(problem.machine.devices[d].launch_overhead for d in devices)
-    cost = PACKETS * (DECIDING + each) * len(nodes) + CUTTING
-    reason = next(_obstacles(problem, nodes[0], ranges, deterministic), "")
+    doubt, off = problem.estimates.doubt(nodes[0], places), problem.estimates.off(nodes[0], places)
+    if max(doubt, off) <= 0.0:
+        return None
+    gain = min(LOST * max(doubt, off), AT_MOST) * longest * len(nodes)
+    alike = _are_alike(problem, task, places)
+    reason = next(_obstacles(problem, nodes[0], ranges, deterministic and not alike), "")
+    cost = _cost(problem, places) * len(nodes) + CUTTING
     moves = not reason and gain > cost
-    reason = reason or f"times may be {100 * doubt:.0f} % off"
-    return MovingVerdict(task.kernel.name, len(nodes), moves, reason, gain, cost)
+    was_off = f"one device took {100 * off:.0f} % longer than another in the last runs, by what was planned"
+    reason = reason or (was_off if off > doubt else f"times may be {100 * doubt:.0f} % off")
+    return MovingVerdict(task.kernel.name, len(nodes), moves, reason, gain, cost, alike)
+
+
+def _cost(problem: Problem, places: Sequence[DeviceIndex]) -> float:
+    """Seconds by which a launch takes longer as its shares may move."""
+    devices = [problem.machine.devices[d] for d in places]
+    cost = PACKETS * (DECIDING + max(d.launch_overhead for d in devices))
+    if all(d.kind == "cpu" for d in devices):
+        cost += PACKETS * len(devices) * ENQUEUING / max(1, sum(d.compute_units for d in devices))
+    return cost
+
+
+def _are_alike(problem: Problem, task: Launch, places: Sequence[DeviceIndex]) -> bool:
+    """Whether devices give the same bits: they are of one model and driver, and run the same version."""
+    devices = [problem.machine.devices[d] for d in places]
+    if not all(d.model or d.platform for d in devices) or task.versions:
+        return False
+    return len({(d.kind, d.model, d.platform, d.driver) for d in devices}) == 1
 
 
 def _obstacles(problem: Problem, node: int, ranges: Sequence[Assignment], deterministic: bool) -> Iterator[str]:
     if deterministic:
-        yield "results are to be the same in every run (MANYCL_DETERMINISTIC=0 lets shares move)"
+        yield "devices may differ in last bits, and results are to be the same in every run (MANYCL_DETERMINISTIC=0)"
     if len({a.device for a in ranges}) < len(ranges):
         yield "a device has several shares"
     split = problem.splits.get(node)

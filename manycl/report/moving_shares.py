@@ -12,8 +12,8 @@ from manycl.trace import Trace
 @dataclass(frozen=True, slots=True)
 class MovingShares:
     """Of ``launches`` launches of a kernel: whether their shares could move, why, the seconds that this was to ``gain``
-    and to ``cost``; ``elsewhere``: the part of their work-groups that ran elsewhere than planned (None: they have not
-    run, or could not move)."""
+    and to ``cost``; ``alike``: whether all devices give the same bits; ``elsewhere``: the part of their work-groups
+    that ran elsewhere than planned (None: they have not run, or could not move)."""
 
     kernel: str
     launches: int
@@ -21,6 +21,7 @@ class MovingShares:
     reason: str
     gain: float
     cost: float
+    alike: bool
     elsewhere: float | None = None
 
 
@@ -41,7 +42,11 @@ def _shares(entry: object, stolen: Mapping[object, object]) -> MovingShares | No
     numbers = (shares.gain, shares.cost)
     if not all(type(w) is str for w in (shares.kernel, shares.reason)) or type(shares.launches) is not int:
         return None
-    if type(shares.moves) is not bool or not all(isinstance(n, float | int) for n in numbers):
+    if (
+        type(shares.moves) is not bool
+        or type(shares.alike) is not bool
+        or not all(isinstance(n, float | int) for n in numbers)
+    ):
         return None
     part = stolen.get(shares.kernel) if shares.moves else None
     return replace(shares, elsewhere=float(part)) if isinstance(part, float | int) else shares
@@ -57,5 +62,5 @@ def moving_lines(kernels: Sequence[MovingShares], most: int) -> Iterator[str]:
         yield printable(f"{words}: {k.kernel}{times}: {' '.join(k.reason.split())}, {at_stake}{moved}")
     if len(kernels) > most:
         yield f"... and {len(kernels) - most} more kernels whose shares could move"
-    if any(k.moves for k in kernels):
+    if any(k.moves and not k.alike for k in kernels):
         yield "which device runs what depends on time: last bits may differ (MANYCL_DETERMINISTIC=1 keeps shares)"

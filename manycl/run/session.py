@@ -57,6 +57,7 @@ from manycl.run.playback import Playback
 from manycl.run.played import played
 from manycl.run.result import Result
 from manycl.run.script import Script
+from manycl.run.shares import note_shares
 from manycl.run.simulate import with_ranges
 from manycl.run.steps import Lowered, State, state_of
 from manycl.run.watch import Watch
@@ -510,6 +511,8 @@ class Session:
         record = result.record
         graph, durations = result.samples()
         learn(self.history, graph, self.machine, durations, record.versions if isinstance(record, RunRecord) else {})
+        if isinstance(result, Result):
+            note_shares(self.history.imbalances, result)
         if isinstance(record, RunRecord) and self.machine.memories > 1:
             for device, to_device, nbytes, seconds in record.moved():
                 self._links.observe(self.machine.devices[device], to_device, nbytes, seconds)

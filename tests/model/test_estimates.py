@@ -36,6 +36,9 @@ class Odd(Estimates):
     def doubt(self, node: int, devices: Sequence[int]) -> float:
         return 5.5
 
+    def off(self, node: int, devices: Sequence[int]) -> float:
+        return 9.5
+
     def first_slice(self, node: int, device: int) -> float | None:
         return 10.5
 

@@ -15,11 +15,14 @@ from manycl.errors import RunError
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import DeviceIndex
 from manycl.model.estimates import Wrapped
+from manycl.model.imbalance import RUNS
+from manycl.plan.movable import with_moving_shares
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.backend import Command
 from manycl.run.disturbance import Disturbance, Slowdown
 from manycl.run.foresee import foresee
 from manycl.run.moving import Moving
+from manycl.run.shares import note_shares
 from manycl.trace import KernelEvent
 
 SOURCE = """
@@ -190,6 +193,40 @@ def test_a_plan_is_kept_with_the_shares_as_they_have_become(run: MovingChain) ->
         }
     again = run.queue.session.run(run.graph, kept)
     assert again.script is not None, "it is played without deciding anything"
+
+
+class TimedOtherwise:
+    """A run's record, of which the clocks say something else."""
+
+    def __init__(self, times: Sequence[tuple[int, DeviceIndex, float]]) -> None:
+        self._times = times
+
+    def durations(self) -> Sequence[tuple[int, DeviceIndex, float]]:
+        return self._times
+
+
+def test_shares_of_alike_devices_move_after_runs_that_were_off() -> None:
+    """One device has three quarters, and both were planned to take as long: nobody needs to ask for it."""
+    run = MovingChain("native/2")
+    with run.queue.session as session:
+        whole = run.results(run.plan([()] * len(KERNELS)))
+        ends: list[Sequence[int]] = [[GROUPS // 4, GROUPS], *[()] * 4]
+        plan = run.plan(ends)
+        plan = replace(plan, assignments=tuple(a._replace(end=0.1) for a in plan.assignments))
+        assert with_moving_shares(session.problem(run.graph), plan, deterministic=True) is plan
+        result = session.run(run.graph, plan)
+        ran = zip(result.record.durations(), result.measured(), strict=True)
+        times = [(token, device, 1e-3 * measured.step.groups) for (token, device, _), measured in ran]
+        told = replace(result, record=TimedOtherwise(times))  # type: ignore[arg-type]
+        session.forget()
+        for _ in range(RUNS):
+            note_shares(session.history.imbalances, told)
+        problem = session.problem(run.graph)
+        assert problem.estimates.off(0, problem.machine.indices) == pytest.approx(2.0)  # three times as many groups
+        assert problem.estimates.off(1, problem.machine.indices) == 0.0  # it ran whole
+        found = with_moving_shares(problem, plan, deterministic=True)
+        assert found.movable == (0,)
+        assert run.results(found) == whole
 
 
 class TenthOfASecond(Wrapped):
