@@ -132,21 +132,24 @@ class Dynamic(Playback):
         if not assigned:
             return
         emitter, decided = self._emitter, self._decided
+        first = len(emitter.commands)
         steps = [Assignment(a.node, a.device, a.queue, 0.0, a.seconds) for a in assigned]
         if emitter.far:  # in one memory nothing comes before its turn
             emitter.give(
                 [s._replace(node=n) for s, a in zip(steps, assigned, strict=True) for n in a.cells or (a.node,)]
             )
-        first, last = len(emitter.commands), {(a.device, a.queue): a.node for a in assigned}
+        last = {(a.device, a.queue): a.node for a in assigned}
         for step, a in zip(steps, assigned, strict=True):
-            self._emit(step, a, a.watched or last[a.device, a.queue] == a.node)
             if a.cells:
+                self._emit(step, a, True)
                 decided.update(a.cells)
             else:
+                self._emit(step, a, a.watched or last[a.device, a.queue] == a.node)
                 decided.add(a.node)
             self.issued.append(step._replace(end=0.0) if step.end else step)
         if len(decided) == len(self.graph):
             emitter.finish()
+        ready = self._ready
         for index in range(first, len(emitter.commands)):
             command = emitter.commands[index]
             kind = type(command)
@@ -162,7 +165,7 @@ class Dynamic(Playback):
             if index in emitter.held:
                 self._hold(index, first)
             else:
-                heappush(self._ready, index)
+                heappush(ready, index)
 
     def _hold(self, index: int, first: int) -> None:
         """A command waits for others to be given, and to be heard of; it is one of those from ``first`` on that were

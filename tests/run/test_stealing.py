@@ -120,8 +120,10 @@ def test_every_cell_runs_once(data: Any) -> None:
         elif event == "come":
             state.come(d, Terms(1.0, 1.0), now)
             here.add(d)
-        under_way = sum(t.last - t.first for line in books.given.values() for t in line)
-        assert state.left == len(groups) - under_way - books.ran.total()
+        under_way = [c for line in books.given.values() for t in line for c in range(t.first, t.last)]
+        rest = Counter(range(len(groups))) - books.ran - Counter(under_way)
+        assert state.left == rest.total()
+        assert state._rest == sum(groups[c] for c in rest)
     if not here:
         state.come(device(0), Terms(1.0, 1.0), now)
         here.add(device(0))
