@@ -26,7 +26,8 @@ _ATTRIBUTES = struct.Struct("=IIQiIQQQ")
 _ORDINARY = 0
 """The policy SCHED_OTHER."""
 _NOT_INHERITED = 1
-"""SCHED_FLAG_RESET_ON_FORK: threads and processes that the thread starts have slices of the usual length."""
+"""SCHED_FLAG_RESET_ON_FORK: threads and processes that the thread starts have slices of the usual length. It is there
+to stay: who gives the thread another policy later, without privileges, has to name it (``os.SCHED_RESET_ON_FORK``)."""
 
 _asked = threading.local()
 

@@ -23,7 +23,7 @@ LARGE = 1 << 20  # elements: launches, and copies, that take long enough for pla
 PROGRAM = mc.Program("kernel void inc(global int *x) { x[get_global_id(0)] += 1; }")
 
 
-DEVICES = {"shared": "native/2", "own": "opencl/2", "slowed": "native/2#0,native/2#1@2"}
+DEVICES = {"shared": "native/2", "own": "opencl/2", "slowed": "opencl/2#0,opencl/2#1@2"}
 
 
 @pytest.fixture(scope="module", params=DEVICES)

@@ -120,7 +120,7 @@ def test_an_upload_behind_a_refused_launch_is_done_in_the_next_run(own: mc.Queue
         x.get()
 
 
-@pytest.mark.parametrize("devices", ["cpu/2", "cpu/2@2"])
+@pytest.mark.parametrize("devices", ["cpu/2", "opencl/2@2"])
 @pytest.mark.parametrize("what", [SystemExit, KeyboardInterrupt, MemoryError])
 def test_whatever_a_host_function_raises_ends_the_run(devices: str, what: type[BaseException]) -> None:
     def stop(_: Any) -> None:
