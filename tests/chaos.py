@@ -272,8 +272,8 @@ class ChaosBackend:
     def completed(self) -> Set[int]:
         return self._ended - self._failed
 
-    def begun(self) -> Set[int]:
-        return self._begun
+    def begun(self, failed: Set[int]) -> Set[int]:
+        return self._begun | failed
 
     def has_crashed(self, device: int) -> bool:
         return False

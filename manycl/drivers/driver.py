@@ -58,11 +58,12 @@ class DriverError(DeviceError):
 
 class DeviceLost(DriverError):
     """A device is gone for good: the process that had opened it has ended. What it had not completed will not be done,
-    and what only its memory held is lost; it writes nothing any more. ``device``: its name."""
+    and what only its memory held is lost; it writes nothing any more. ``device``: its name. ``has_begun``: of a
+    command, whether it may have begun."""
 
-    def __init__(self, message: str, device: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, device: str, *, has_begun: bool = True, hint: str = "") -> None:
         super().__init__(message, hint=hint)
-        self.device = device
+        self.device, self.has_begun = device, has_begun
 
 
 class BuildError(DriverError):
@@ -258,6 +259,19 @@ class DirectlyLaunched(Protocol):
 
     def direct(self, source: Path, kept_in: DiskCache) -> Direct:
         """``source``: that code, in C, which is compiled and kept for later processes. Raises DriverError."""
+
+
+@runtime_checkable
+class Countable(Protocol):
+    """A driver whose queues complete commands one after another, and that keeps in memory how far each is, for whoever
+    reads that when the process is gone."""
+
+    def mirror(self, queue: Queue, words: Any) -> None:
+        """From now on ``words[0]`` (64-bit integers; None: nowhere) is the number of the last command of a queue that
+        is complete, before one behind it begins; ``words[1]``: how many of them have failed."""
+
+    def number(self, event: Event) -> int:
+        """Of a command among those of its queue."""
 
 
 class Handle(Protocol):

@@ -80,6 +80,7 @@ class LaunchForm:
         args: Sequence[Any],
         convert: Callable[[int, Any], Argument],
     ) -> None:
+        self._device: DeviceIndex | None
         self._device, self._alignment = device
         self._launch = launch
         self._ranges = launch.global_size, launch.local_size
@@ -119,6 +120,11 @@ class LaunchForm:
         for i, array in enumerate(self._arrays):
             if array is not None:
                 known[i] = _UNKNOWN
+
+    def retire(self) -> None:
+        """Its device may have become another one: whoever has just found it looks at the launch first."""
+        self._device = None
+        self._forget()
 
     @property
     def is_settled(self) -> bool:
@@ -217,7 +223,7 @@ class LaunchForm:
                 if kind is Array and buffer.nbytes == nbytes:
                     allocation = allocations[key]
                 elif value.nbytes == nbytes and not value.offset % self._alignment:
-                    allocation = queue.session.backend.memory.argument(value.argument, self._device)
+                    allocation = queue.session.backend.memory.argument(value.argument, flight.device)
                 else:
                     return False
                 values[i] = allocation

@@ -294,8 +294,10 @@ class RunningQueue(Waits):
         if device is None:
             return None
         if self._changes != self.session.changes:
+            for form in self.forms.values():  # they know kernels of devices that are gone
+                form.retire()
             self.moves.clear()
-            self.forms.clear()  # they know kernels of devices that are gone
+            self.forms.clear()
             self._changes = self.session.changes
         return begun(self.session, device, not self._is_known, self._news)
 

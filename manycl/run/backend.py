@@ -216,8 +216,9 @@ class Backend(Protocol):
     def completed(self) -> Set[int]:
         """The tokens of the commands that have ended well; after ``abort``."""
 
-    def begun(self) -> Set[int]:
-        """The tokens of the commands that may have begun; after ``abort``. (Those that have failed have.)"""
+    def begun(self, failed: Set[int]) -> Set[int]:
+        """The tokens of the commands that may have begun; after ``abort``. Those that have ``failed`` have, unless it
+        is known that they have not."""
 
     def lost(self, device: DeviceIndex) -> str:
         """After a failure: why a device does not work any more; empty where it does."""

@@ -298,7 +298,7 @@ class _Play:
         if failed is None:
             stopped = Stopped(lost=lost)
         else:
-            begun = backend.begun() | {f.token for f in failed}
+            begun = backend.begun({f.token for f in failed})
             stopped = Stopped(backend.completed(), begun, playback.unsound(failed), lost)
         rest = left_of(subject, playback, stopped, Repeatable(subject.problem, subject.lowered))
         note(rest, directory)

@@ -20,9 +20,9 @@ from manycl.run.rest import HeldVersions, Rest, Unrecoverable, rest_of
 
 
 class Stopped(NamedTuple):
-    """How a run was stopped. ``ended``: the tokens of commands that have ended well on devices that are not lost (None:
-    of all that were given); ``begun``: of those that may have begun; ``unsound``: of those of which nothing counts;
-    ``lost``: devices, with what their memories held."""
+    """How a run was stopped. ``ended``: the tokens of commands that have ended well, of those of devices that are lost
+    as far as that is known (None: of all that were given); ``begun``: of those that may have begun; ``unsound``: of
+    those of which nothing counts; ``lost``: devices, with what their memories held."""
 
     ended: Set[int] | None = None
     begun: Set[int] = frozenset()
@@ -45,7 +45,7 @@ def left_of(subject: Subject, playback: Playback, stopped: Stopped, repeatable: 
         if command.token in unsound:
             return False
         is_away = not isinstance(command, HostCall) and command.device in lost
-        return is_known if is_away else command.token in ended
+        return command.token in ended or (is_away and is_known)
 
     gone = {memories[d] for d in lost} - {HOST}
     gone = {m for m in gone if all(i in lost for i, d in machine.numbered() if d.memory == m)}

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.drivers.choice import open_devices
 from manycl.drivers.driver import DeviceLost, DriverError, End, Source
+from manycl.drivers.worker import progress
 from manycl.drivers.worker.driver import WorkerDriver
 from manycl.region import Box
 
@@ -357,3 +358,55 @@ def _is_lost(driver: WorkerDriver) -> bool:
     except DeviceLost:
         return True
     return False
+
+
+def test_what_a_killed_process_has_begun_is_known() -> None:
+    """The first command that it has not completed, of each queue; behind that nothing has begun."""
+    driver = opened()
+    queue, memory = driver.queue(timed=False), driver.allocate(64)
+    short = kernel_of(driver, "add", memory, number(1))
+    endless = kernel_of(driver, "spin", memory, number(ENDLESS, 8))
+    events = [driver.launch(queue, k, (16,), None, None, None) for k in (short, endless, short, short)]
+    driver.flush(queue)
+    driver.wait(events[0])
+    _kill(driver)
+    lost = []
+    for event in events[1:]:
+        with pytest.raises(DeviceLost) as caught:
+            driver.wait(event)
+        lost.append(caught.value.has_begun)
+    assert driver.done(events[0])
+    assert lost == [True, False, False]
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_how_far_a_queue_was_is_read_from_its_words(data: st.DataObject) -> None:
+    """Against the story of a process: commands are given one after another, each noted after it was given, and end in
+    their order; it may stop anywhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "RECENT", 4)
+        words = [0] * progress.WORDS
+        first = data.draw(st.integers(0, 5))  # what the queue's clients before it have given
+        words[0] = first
+        progress.begin(words)
+        given = noted = complete = told = 0
+        for what in data.draw(st.lists(st.sampled_from("gcct"), max_size=40)):
+            if what == "g":
+                if noted < given:
+                    progress.note(words, given, first + given)
+                    noted = given
+                else:
+                    given += 1
+            elif what == "c" and complete < given:
+                complete += 1
+                words[0] = first + complete
+            elif what == "t":
+                told = data.draw(st.integers(told, min(complete, noted)))
+        found = progress.complete(words, told)
+        if found is None:
+            assert noted - told > 4
+        else:
+            assert found in (complete, complete - 1) if complete > noted else found == complete
+        progress.spoil(words)
+        assert progress.complete(words, told) is None

@@ -247,3 +247,24 @@ def test_commands_given_at_once_after_a_device_has_died(death: Death, monkeypatc
             assert (y.get() == n + 1).all()
             assert (x.get() == n).all()
         assert is_flight
+
+
+def test_launches_that_are_known_are_looked_at_anew_on_a_device_that_is_admitted(death: Death) -> None:
+    """It has the number of the one before, and none of its kernels."""
+    with mc.Queue(f"{death.devices}/2#0") as queue:
+        x = queue.zeros(N, np.int32)
+        for _ in range(3):
+            PROGRAM.inc(queue, (N,), (16,), x)
+            queue.finish()
+        old = queue.session.backend.programs.kernel(PROGRAM.inc.program, "inc", queue.session.machine.indices[0])
+        death.of, death.calls = victim(queue, 0), 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            examine(queue.session)
+        death.of = None
+        queue.admit(f"{death.name}.0")
+        before = list(old.held)
+        for _ in range(3):
+            PROGRAM.inc(queue, (N,), (16,), x)
+        assert (x.get() == 6).all()
+        assert all(now is then for now, then in zip(old.held, before, strict=True)), "the kernel of the device before"

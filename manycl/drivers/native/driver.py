@@ -231,6 +231,12 @@ class NativeDriver:
     def clock(self) -> float | None:
         return 0.0  # it is the clock of perf_counter
 
+    def mirror(self, queue: NativeQueue, words: Any) -> None:
+        queue.mirror(words)
+
+    def number(self, event: NativeEvent) -> int:
+        return event[1]
+
     def hold(self, is_held: bool) -> None:
         if self._close.alive and os.getpid() == self._process:
             self._library.hold(self._address, int(is_held))

@@ -131,6 +131,7 @@ class Library:
         self.queue = function("queue", 1, _ADDRESS)
         self.free_queue = function("free_queue", 1, None)
         self.times = function("times", 2, None)
+        self.mirror = function("mirror", 2, None)
         self.launch = function("launch", 5)
         self.copy = function("copy", 5)
         self.fill = function("fill", 7)

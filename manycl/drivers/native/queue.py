@@ -45,7 +45,18 @@ class NativeQueue:
     """``state[COMPLETED]``: how many of its commands are complete; ``state[FAILED]``: how many of them failed;
     ``state[GIVEN]``: how many were given."""
 
-    __slots__ = ("__weakref__", "_calls", "_library", "_tidying", "address", "is_timed", "kept", "state", "times")
+    __slots__ = (
+        "__weakref__",
+        "_calls",
+        "_library",
+        "_mirror",
+        "_tidying",
+        "address",
+        "is_timed",
+        "kept",
+        "state",
+        "times",
+    )
 
     def __init__(self, library: Library, device: int, is_timed: bool) -> None:
         collect(library)
@@ -61,6 +72,7 @@ class NativeQueue:
         self.kept: deque[Any] = deque()
         """What commands use, behind their numbers."""
         self._tidying = threading.Lock()
+        self._mirror: Any = None
         _queues.add(self)
 
     def keep(self, uses: object) -> None:
@@ -75,6 +87,11 @@ class NativeQueue:
         kept.append((given + 1, uses))
         if len(kept) > _TIDY and kept[0][0] <= state[COMPLETED]:
             self.tidy()
+
+    def mirror(self, words: Any) -> None:
+        """As Countable.mirror; ``words``: an array of 64-bit integers."""
+        self._library.mirror(self.address, None if words is None else words.ctypes.data)
+        self._mirror = words
 
     def event(self, number: int) -> NativeEvent:
         """Of the command that was given last, which got a number."""

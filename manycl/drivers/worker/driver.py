@@ -11,9 +11,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from manycl.drivers.driver import Bytes, DeviceLost, DriverError, End, Source
 from manycl.drivers.shared import Arena, shared_memory
 from manycl.drivers.worker import messages as m
+from manycl.drivers.worker import progress
 from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.handles import WorkerEvent, WorkerKernel, WorkerMemory, WorkerProgram, WorkerQueue
 from manycl.drivers.worker.link import Ending, WorkerLink
@@ -105,8 +108,12 @@ class WorkerDriver:
     # commands
 
     def queue(self, timed: bool) -> WorkerQueue:
-        queue = WorkerQueue()
-        self._link.ask(lambda reply: m.AskQueue(reply, queue.number, timed))
+        words = self._stage(8 * progress.WORDS)
+        words[:] = 0
+        place = self._shared.place(words)
+        assert place is not None
+        queue = WorkerQueue(words.view(np.uint64))
+        self._link.ask(lambda reply: m.AskQueue(reply, queue.number, timed, place))
         self._link.add(queue)
         return queue
 
@@ -294,5 +301,5 @@ def _place(end: End) -> m.Place:
 def _again(fault: DriverError) -> DriverError:
     """The same error, to be raised once more."""
     if isinstance(fault, DeviceLost):
-        return DeviceLost(fault.message, fault.device)
+        return DeviceLost(fault.message, fault.device, has_begun=fault.has_begun)
     return type(fault)(fault.message)

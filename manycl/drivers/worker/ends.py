@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from manycl.drivers.driver import Driver, DriverError, Event, Queue
+from manycl.drivers.driver import Countable, Driver, DriverError, Event, Queue
 from manycl.drivers.worker import messages as m
+from manycl.drivers.worker import progress
 from manycl.prompt import be_prompt
 
 
@@ -29,8 +30,8 @@ _FAILURES = 256  # commands that are remembered to have failed
 
 class Ends:
     """Of queue ``number``, whose driver calls it ``queue``. ``news``: that something was told of one of the client's
-    queues. Nobody is told of a command before those that it waits for: what is left to do for these, the client has
-    done then."""
+    queues; ``words``: where it is kept how far this one is. Nobody is told of a command before those that it waits for:
+    what is left to do for these, the client has done then."""
 
     def __init__(
         self,
@@ -40,8 +41,14 @@ class Ends:
         timed: bool,
         send: Callable[[m.Message], None],
         news: threading.Condition,
+        words: Any,
     ) -> None:
         self._news = news
+        self._words = words
+        self._counting = driver if isinstance(driver, Countable) else None
+        if self._counting is not None:
+            self._counting.mirror(queue, words)
+            progress.begin(words)
         self.queue, self.timed = queue, timed
         self._driver, self._number, self._send = driver, number, send
         self._given: SimpleQueue[_GivenCommand | None] = SimpleQueue()
@@ -54,12 +61,15 @@ class Ends:
 
     def given(self, number: int, events: Sequence[Event], waits: Sequence[tuple[Ends, int]]) -> None:
         """A command is under way; it is complete when all events are."""
+        if self._counting is not None:
+            progress.note(self._words, number, self._counting.number(events[-1]))
         self._under_way[number] = events[-1]
         self._last, self._unsent = number, True
         self._given.put(_GivenCommand(number, events, [w for w in waits if w[0] is not self]))
 
     def refused(self, number: int, words: str) -> None:
         """A command has failed at once."""
+        progress.spoil(self._words)
         self._failed[number] = words
         self._last = number
         self._given.put(_GivenCommand(number, words))
@@ -84,6 +94,8 @@ class Ends:
     def close(self) -> None:
         """Nothing more is given."""
         self.flush()
+        if self._counting is not None:
+            self._counting.mirror(self.queue, None)
         self._given.put(None)
 
     def _work(self) -> None:

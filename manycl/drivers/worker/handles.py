@@ -72,12 +72,14 @@ class WorkerKernel(_NumberedThing):
 
 
 class WorkerQueue:
-    """``given``: how many commands it was; ``pending``: those that have not ended. It stays as long as the device."""
+    """``given``: how many commands it was; ``pending``: those that have not ended. ``progress``: words that tell how
+    far it is. It stays as long as the device."""
 
-    __slots__ = ("given", "number", "pending")
+    __slots__ = ("given", "number", "pending", "progress")
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Any = None) -> None:
         self.number = next(_numbers)
+        self.progress = progress
         self.given = 0
         self.pending: deque[WorkerEvent] = deque()
 

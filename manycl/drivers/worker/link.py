@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from manycl.drivers.driver import BuildError, DeviceLost, DriverError
 from manycl.drivers.worker import messages as m
+from manycl.drivers.worker import progress
 from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.handles import WorkerEvent, WorkerQueue
 from manycl.prompt import be_prompt
@@ -172,11 +173,23 @@ class WorkerLink:
             event.end(None if words is None else DriverError(words), None if span is None else (span[0], span[1]))
             queue.pending.popleft()
 
+    def _fault_of(self, event: WorkerEvent, complete: int | None) -> DeviceLost | None:
+        """What became of a command, of a queue of which all are known to be ``complete`` up to one."""
+        assert self._lost is not None
+        if complete is None or (event.number <= complete and event.finish is not None):
+            return self._lost
+        if event.number <= complete:
+            return None
+        return DeviceLost(self._lost.message, self._name, has_begun=event.number == complete + 1)
+
     def _end_all(self) -> None:
         """The process is gone, and writes nowhere any more: nothing that was under way will be done."""
         with self._holding:
             for queue in list(self._queues.values()):
+                known = progress.complete(queue.progress, queue.pending[0].number - 1) if queue.pending else None
                 while queue.pending:
-                    queue.pending.popleft().end(self._lost, None)
+                    event = queue.pending[0]
+                    event.end(self._fault_of(event, known), None)
+                    queue.pending.popleft()
         with self._news:
             self._news.notify_all()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from manycl.errors import DeviceError
 
-VERSION = 1
+VERSION = 2
 """Of the protocol: both ends must have the same."""
 MOST = 1 << 28
 """Bytes that a frame may have."""
@@ -92,9 +92,13 @@ class AskKernel(NamedTuple):
 
 
 class AskQueue(NamedTuple):
+    """``progress``: offset of host memory where it is kept how far the queue is
+    (:mod:`manycl.drivers.worker.progress`)."""
+
     reply: int
     queue: int
     timed: bool
+    progress: int
 
 
 class AskClock(NamedTuple):

@@ -26,6 +26,7 @@ from manycl.drivers.driver import BuildError, Driver, DriverError, End, Source
 from manycl.drivers.shared import mapped
 from manycl.drivers.survey import survey
 from manycl.drivers.worker import messages as m
+from manycl.drivers.worker import progress
 from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.ends import Ends
 from manycl.drivers.worker.warm import Warm
@@ -155,7 +156,8 @@ class Hosted:
 
     def _make_queue(self, asked: m.AskQueue) -> None:
         queue = self._warm.queue(self.driver, asked.timed)
-        self._queues[asked.queue] = Ends(self.driver, queue, asked.queue, asked.timed, self._send, self._news)
+        words = self._host(asked.progress, 8 * progress.WORDS).view(np.uint64)
+        self._queues[asked.queue] = Ends(self.driver, queue, asked.queue, asked.timed, self._send, self._news, words)
 
     def _build(self, asked: m.AskProgram) -> None:
         self._builders.submit(self._built, asked)

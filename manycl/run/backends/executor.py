@@ -216,8 +216,8 @@ class Executor:
     def completed(self) -> Set[int]:
         return self.run.completed()
 
-    def begun(self) -> Set[int]:
-        return self.run.begun()
+    def begun(self, failed: Set[int]) -> Set[int]:
+        return self.run.begun(failed)
 
     def lost(self, device: DeviceIndex) -> str:
         reason = self.lanes[device].probe()

@@ -171,8 +171,8 @@ class SimBackend:
     def completed(self) -> Set[int]:
         return self._done
 
-    def begun(self) -> Set[int]:
-        return self._enqueued.keys()
+    def begun(self, failed: Set[int]) -> Set[int]:
+        return self._enqueued.keys() | failed
 
     def has_crashed(self, device: DeviceIndex) -> bool:
         return False

@@ -4,9 +4,9 @@ run was left (Ctrl-C, twice) and another one has begun, concerns nobody else."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
-from manycl.drivers.driver import DriverError, Event
+from manycl.drivers.driver import DeviceLost, DriverError, Event
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex, Machine
 from manycl.run.backend import Done, Failed
@@ -24,6 +24,7 @@ class Underway:
         self.graph = graph
         self.stopping = False
         self.events: dict[int, Event] = {}
+        self._refused: set[int] = set()  # commands that were not given, as their device was lost
         self.awaited = 0  # reports that are to come
         self.is_left = False  # the user did not wait for its end
         self.host: int | None = None  # the host function that runs
@@ -46,6 +47,8 @@ class Underway:
         """A command failed: nothing more is enqueued, and no later command may report that all before it is
         complete."""
         self.stopping = True
+        if isinstance(error, DeviceLost):
+            self._refused.add(token)
         self.inbox.put(Failed(token, self.now(), str(error), self.number))
 
     def watch(self, device: DeviceIndex, queue: int, tokens: Sequence[int], event: Event) -> None:
@@ -74,13 +77,33 @@ class Underway:
         found = {token for token, _, _ in self.record.hosts}
         for token, event in self.events.items():
             device = devices.get(id(event))
-            if device is not None and not self._lanes[device].is_lost and self._has_succeeded(device, event):
+            if device is not None and self._is_believed(device) and self._has_succeeded(device, event):
                 found.add(token)
         return found
 
-    def begun(self) -> set[int]:
-        """The tokens of the commands that were enqueued, as a whole."""
-        return {*self.events, *(token for token, _, _ in self.record.hosts)}
+    def _is_believed(self, device: DeviceIndex) -> bool:
+        """Whether what its driver says of commands is so: also of a device that is lost, where only its process is."""
+        return not self._lanes[device].is_lost or self._lanes[device].driver.has_own_process
+
+    def begun(self, failed: Set[int]) -> set[int]:
+        """As Backend.begun."""
+        devices = {id(event): device for _, device, _, event in self.record.kernels}
+        devices |= {id(event): moved.device for moved in self.record.transfers for event in moved.events}
+        not_begun = set(self._refused)
+        for token, event in self.events.items():
+            device = devices.get(id(event))
+            if device is not None and self._lanes[device].is_lost and not self._has_begun(device, event):
+                not_begun.add(token)
+        return {*self.events, *(token for token, _, _ in self.record.hosts), *failed} - not_begun
+
+    def _has_begun(self, device: DeviceIndex, event: Event) -> bool:
+        try:
+            self._lanes[device].driver.done(event)
+        except DeviceLost as lost:
+            return lost.has_begun
+        except DriverError:
+            return True
+        return True
 
     def _has_succeeded(self, device: DeviceIndex, event: Event) -> bool:
         try:

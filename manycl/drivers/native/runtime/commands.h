@@ -160,6 +160,10 @@ static void complete(struct command *command, struct call *call) {
     struct device *device = queue->device;
     if (command->failed) note_failure(queue, command->number);
     store(&queue->completed, command->number);
+    if (queue->mirror) {
+        store(&queue->mirror[1], queue->failures);
+        store(&queue->mirror[0], command->number);
+    }
     for (struct edge *edge = command->dependents; edge; edge = edge->next) {
         struct command *waiting = edge->waiting;
         if (!--waiting->unmet) look_at(waiting->queue, waiting->number);

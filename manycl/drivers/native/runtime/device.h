@@ -79,6 +79,7 @@ struct queue {
     struct command **ring; /* the commands that are under way, by the low bits of their numbers */
     u64 mask;
     struct waiter *waiters;
+    u64 *mirror; /* where the first two words are as well (NULL: nowhere) */
     u64 *times; /* where the next commands' times go: 1024 pairs, in turn (NULL: nowhere) */
     u64 *failed;
     u64 failed_room;

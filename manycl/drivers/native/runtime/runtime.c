@@ -131,6 +131,17 @@ EXPORTED void manycl_free_queue(struct queue *queue) {
    multiple of 1024. */
 EXPORTED void manycl_times(struct queue *queue, u64 *times) { queue->times = times; }
 
+/* Where a queue's first two words are kept as well from now on, before any command behind one begins (NULL: nowhere). */
+EXPORTED void manycl_mirror(struct queue *queue, u64 *mirror) {
+    take(&queue->device->lock);
+    if (mirror) {
+        store(&mirror[1], queue->failures);
+        store(&mirror[0], queue->completed);
+    }
+    queue->mirror = mirror;
+    give(&queue->device->lock);
+}
+
 /* The following return the command's number, 0 where there is no memory. What is pointed at may go, but for the shape,
    and the memory of copies and fills. */
 EXPORTED u64 manycl_launch(struct queue *queue, struct shape *shape, const char *values, const struct wait *waits,
