@@ -78,6 +78,22 @@ KEYS = {
         "exp_double_libm_ns",
         "exp_float_same",
     },
+    "losses": {"losses", "right", "clear", "other", "wrong", "hung", "over_oracle_median", "over_oracle_worst"},
+    "serve": {
+        "clients",
+        "own_processes",
+        "client_ms",
+        "descriptors_left",
+        "threads_left",
+        "files_left",
+        "bytes_left",
+        "killed_finished",
+        "killed_clear",
+        "killed_other",
+        "killed_wrong",
+        "killed_hung",
+        "restarts_stale",
+    },
     "adaptive": {"within_oracle_percent", "iterations", "settled", "drift_imbalance_percent", "decide_us"},
     "commands": {"extra_worst_us", "extra_thread_worst_us"},
     "everyday": {
@@ -98,6 +114,8 @@ KEYS = {
 MORE = {
     "commands": ["--only", "launch,copy,fill,launch_and_read,map_unmap", "--rounds", "2", "--devices", "cpu/2#0"],
     "regions": ["--rows", "48"],
+    "losses": ["--losses", "1", "--ms", "20", "--turns", "3", "--only", "enqueued,auto,shared"],
+    "serve": ["--count", "4", "--own", "1", "--rounds", "1"],
     "builtin_functions": ["--function", "exp"],
     "first_guesses": ["--quick", "--only", "five_points,polybench mvt"],
     "native": ["--quick", "--only", "bodies,product_2048,libsplit MVT,polybench gramschmidt"],
@@ -135,6 +153,12 @@ def test_prints_one_json_object(name: str) -> None:
     if name == "hop":  # simulated: the same everywhere
         assert figures["over_oracle_worst_percent"] < 5 < 50 < figures["static_worst_percent"]
         assert 0.0 < figures["stealing_cost_percent"] < 1.5
+    if name == "losses":
+        assert figures["losses"] == figures["right"] + figures["clear"] == 1
+    if name == "serve":
+        assert figures["clients"] == figures["own_processes"] + 3 == 4
+        assert figures["killed_finished"] + figures["killed_clear"] == 3
+        assert figures["folder_left"] == figures["restarts_stale"] == 0
     if name == "adaptive":  # how far it has come, where standard error is no terminal either
         assert "cpu/2 GEMM: " in done.stderr
 

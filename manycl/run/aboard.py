@@ -6,7 +6,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from manycl.drivers.driver import DriverError, End, Event
+from manycl.drivers.driver import DeviceLost, DriverError, End, Event
 from manycl.drivers.driver import Queue as DriverQueue
 from manycl.errors import RunError
 from manycl.graph.copies import Place
@@ -59,8 +59,14 @@ class Aboard(Ahead):
         self.uploads: list[Event] = []
 
     def adopt(self, array: Owner) -> bool:
-        """An array is used from now on; False where there may be no room for it. Raises ResultError for one whose
-        contents a failed run has left unknown."""
+        """An array is used from now on; False where there may be no room for it, or the device is lost. Raises
+        ResultError for one whose contents a failed run has left unknown."""
+        try:
+            return self._adopt(array)
+        except DeviceLost:
+            return False
+
+    def _adopt(self, array: Owner) -> bool:
         buffer, directory, found = array.buffer, self._directory, self.leg.found
         key = buffer.key
         valid = directory.valid.get(key, 0)
@@ -109,6 +115,8 @@ class Aboard(Ahead):
         target = End(memory.on_device(key, self.device))
         try:
             events = lanes.driver.copy(queue, target, memory.upload_source(key, nbytes), boxes, ())
+        except DeviceLost:
+            raise
         except DriverError as error:
             raise RunError(f"{memory.name(key)} cannot be brought to {lanes.device.name}: {error.message}") from None
         run.record.transfers.append(Transferred((key,), self.device, True, events, len(self.given), nbytes))

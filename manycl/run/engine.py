@@ -38,6 +38,9 @@ from manycl.trace import FailureEvent, Trace
 log = logger(__name__)
 
 
+CRASHED = "what ends a device's process is not run again on another one"
+
+
 class RunFailure(RunError):
     """A run that failed; ``result`` and its ``trace`` have what was done before and the failure itself."""
 
@@ -132,6 +135,12 @@ def fitting(script: Script, directory: Directory, play: Callable[[Playback], Res
         script.lowered.close(directory)
 
 
+def resumed(subject: Subject, playback: Playback, backend: Backend, name: str, watch: Watch | None) -> Result:
+    """A run that somebody else has played, and that has failed, goes on without the devices that are lost; it may be
+    the end of it. The rest: as ``execute``."""
+    return _Play(subject, playback, backend, name, (), watch).result(has_failed=True)
+
+
 def _player(
     subject: Subject, policy: StaticPolicy | DynamicPolicy | Plan, plan: Plan | None, directory: Directory
 ) -> Playback:
@@ -172,12 +181,15 @@ class _Play:
         self._stretches: list[RecordedLeg] = []
         self._why = ""  # it does not go on without a device that is lost
 
-    def result(self) -> Result:
+    def result(self, has_failed: bool = False) -> Result:
+        """``has_failed``: it has been played until there."""
         for observer in self._observers:
             observer.begun(self._playback, self._name, 0.0)
         while True:
             try:
-                self._until_it_stops()
+                if not has_failed:
+                    self._until_it_stops()
+                has_failed = False
                 found = self._ended()
             except BaseException as error:
                 self._playback.lose(f"the run was stopped by {type(error).__name__}")
@@ -278,7 +290,7 @@ class _Play:
             return False
         watch.lost |= lost
         if any(backend.has_crashed(d) for d in lost):
-            self._why = "what ends a device's process is not run again on another one"
+            self._why = CRASHED
             return False
         try:
             self._go_on(record, found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from manycl.drivers.driver import DriverError, Event
+from manycl.drivers.driver import DeviceLost, DriverError, Event
 from manycl.drivers.survey import is_forked
 from manycl.errors import RunError
 from manycl.graph import bounds
@@ -19,6 +19,7 @@ from manycl.run.backend import Failed, Run
 from manycl.run.backends.record import RunRecord
 from manycl.run.exchange import Exchange
 from manycl.run.health import examine
+from manycl.run.left_aboard import left_of_leg
 from manycl.run.leg import Leg
 from manycl.run.unplanned import UnplannedRun, launched
 
@@ -119,6 +120,8 @@ class Flight(Exchange):
                 what = f"kernel {task.name}" if isinstance(task, Launch) else f"{task.function} {task.name}"
                 words = f"{what} failed on {lanes.device.name}{sizes}: {error.message}"
                 self._refused()
+                if isinstance(error, DeviceLost) and self._is_carried_on:
+                    return False
                 raise RunError(words, hint=error.hint) from None
             self.given.append((task, None, event))
             self.uploads, self.is_known = [], False
@@ -130,6 +133,11 @@ class Flight(Exchange):
         if self.ahead > self.limit:
             self.pace()
         return True
+
+    @property
+    def _is_carried_on(self) -> bool:
+        """Whether it has been ended, and other devices do what this one does not any more."""
+        return self._over is not None and self._over.error is None and bool(self._session.machine.devices)
 
     def _refused(self) -> None:
         """The device did not take a command: maybe it takes none any more."""
@@ -318,8 +326,13 @@ class Flight(Exchange):
         over.land()
         if found is not None:
             self._take_back()
+            left = "" if self.is_joined else left_of_leg(session, over, run.record.transfers[self.leg.moved :])
+            if not isinstance(left, str):
+                examine(session)
+                over.go_on(left)
+                return
             first = self.leg.first
-            over.fail(Failed(max(found.token - first, 0), found.time - (self.leg.began - run.began), *found[2:]))
+            over.fail(Failed(max(found.token - first, 0), found.time - (self.leg.began - run.began), *found[2:]), left)
             examine(session)
             return
         executor.ended(run)

@@ -33,19 +33,24 @@ class Overwritten:
     """Answers whether a node of the lowered graph writes every byte of a buffer, as far as that was proved when it was
     asked for (``ask``), before time starts: what nobody knows is brought. ``whole``: the graph as it was, with the
     buffers as they are. ``repeated``: the graph runs again and again; else, of buffers with fewer bytes than WORTH, the
-    answer is no."""
+    answer is no. ``questions``: about so many launches isl is asked (None: as many as pay)."""
 
-    def __init__(self, lowered: Lowered, whole: Graph, repeated: bool = False) -> None:
+    def __init__(self, lowered: Lowered, whole: Graph, repeated: bool = False, questions: int | None = None) -> None:
         self._lowered = lowered
         self._buffers = whole.buffers
         self._repeated = repeated
         self._proved: set[tuple[int, BufferKey]] = set()
         self._looked_at: set[object] = set()
-        self._questions = QUESTIONS if repeated else 0
+        self._questions = questions if questions is not None else QUESTIONS if repeated else 0
         self._answers: dict[tuple[int, BufferKey], Region] = {}  # by the identities of launches, and buffers
 
     def __call__(self, node: int, key: BufferKey) -> bool:
         return (node, key) in self._proved
+
+    def find(self, node: int, key: BufferKey) -> bool:
+        """The answer, which is found now."""
+        self.ask([(node, key)])
+        return self(node, key)
 
     def ask(self, wanted: Iterable[tuple[int, BufferKey]]) -> None:
         """Find out about nodes and buffers, or pieces of these; before time starts."""

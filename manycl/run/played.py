@@ -5,10 +5,12 @@ from __future__ import annotations
 from manycl.run.backends.command_buffer import CommandBuffer, play
 from manycl.run.backends.executor import Executor
 from manycl.run.coherence import Directory
-from manycl.run.engine import failure, fitting
+from manycl.run.emit_copies import Subject
+from manycl.run.engine import fitting, resumed
 from manycl.run.playback import Playback
 from manycl.run.result import Result
 from manycl.run.script import Script
+from manycl.run.watch import Watch
 
 AT_ONCE = 1e-3
 """Seconds that what is certain to take as long as the last time may take for the driver's own wait, during which Ctrl-C
@@ -16,10 +18,10 @@ is not heard."""
 
 
 def played(
-    script: Script, executor: Executor, directory: Directory, buffer: CommandBuffer, seconds: float
+    script: Script, executor: Executor, directory: Directory, buffer: CommandBuffer, seconds: float, watch: Watch
 ) -> Result | None:
-    """Play a script; None if buffers are not where it needs them. ``seconds``: what it took the last time. Raises what
-    ``execute`` raises."""
+    """Play a script; None if buffers are not where it needs them. ``seconds``: what it took the last time; ``watch``:
+    who is told of devices that are lost. Raises what ``execute`` raises."""
 
     def play_at_once(playback: Playback) -> Result:
         try:
@@ -29,15 +31,13 @@ def played(
             playback.lose(f"the run was stopped by {type(error).__name__}")
             raise
         graph, machine, plan = script.problem.graph, executor.machine, script.plan
-        result = Result(
-            graph, machine, plan.policy, taken, record, plan=plan, lowered=script.lowered, playback=playback
-        )
         if record.failure is not None:
             _give(playback)
             playback.fail(record.failure)
-            raise failure(playback, record.failure, result)
+            subject = Subject(script.problem, script.lowered, directory.valid)
+            return resumed(subject, playback, executor, plan.policy, watch)
         playback.end()
-        return result
+        return Result(graph, machine, plan.policy, taken, record, plan=plan, lowered=script.lowered, playback=playback)
 
     return fitting(script, directory, play_at_once)
 

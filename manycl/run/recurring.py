@@ -161,7 +161,7 @@ class Recurring:
         processor, and a plan costs little beside what each of them does, unless that is little each time."""
         machine, lanes = self._session.machine, self._session.backend.lanes
         found = next((d for d in machine.indices if lanes[d].watched), None)
-        if found is None and self._quick >= NEW:
+        if found is None and self._quick >= NEW and machine.devices:
             return max(machine.indices, key=lambda d: machine.devices[d].flops)
         return found
 

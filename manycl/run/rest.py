@@ -20,6 +20,13 @@ from manycl.run.backend import Command, Copy, Evict, HostCall, Run, Upload, node
 from manycl.run.coherence import places
 from manycl.run.steps import Lowered
 
+Overwrites = Callable[[int, BufferKey], bool]
+
+
+def nothing_known(step: int, key: BufferKey) -> bool:
+    """Of no step it is known that it writes all of a piece."""
+    return False
+
 
 class Unrecoverable(Exception):
     """A run cannot go on: ``keys`` are of contents that are gone and cannot be made again; ``reason`` in words."""
@@ -123,10 +130,11 @@ class HeldVersions:
         for held in self.held.values():
             held.pop(memory, None)
 
-    def rest(self, repeatable: Callable[[int], bool]) -> Rest:
-        """What is left to do. ``repeatable(step)``: whether it may run on what it has left when it was interrupted.
-        Raises Unrecoverable."""
-        return _Closure(self, repeatable).result()
+    def rest(self, repeatable: Callable[[int], bool], overwrites: Overwrites = nothing_known) -> Rest:
+        """What is left to do. ``repeatable(step)``: whether it may run on what it has left when it was interrupted;
+        ``overwrites(step, key)``: whether it is known to write all of a piece that it does not read. Raises
+        Unrecoverable."""
+        return _Closure(self, repeatable, overwrites).result()
 
 
 def needed(graph: Graph, step: int) -> Set[BufferKey]:
@@ -156,8 +164,8 @@ def _writers(lowered: Lowered) -> dict[BufferKey, list[frozenset[int]]]:
 class _Closure:
     """Steps that run (again), until all that they need is somewhere."""
 
-    def __init__(self, history: HeldVersions, repeatable: Callable[[int], bool]) -> None:
-        self._history, self._repeatable = history, repeatable
+    def __init__(self, history: HeldVersions, repeatable: Callable[[int], bool], overwrites: Overwrites) -> None:
+        self._history, self._repeatable, self._overwrites = history, repeatable, overwrites
         self._graph, self._done = history.graph, history.done
         self._needs = [needed(self._graph, step) for step in range(len(self._graph.nodes))]
         self._touching: dict[BufferKey, list[int]] = {key: [] for key in self._graph.buffers}
@@ -201,10 +209,16 @@ class _Closure:
         if later:  # they would be undone
             return later
         there = groups[number] - self._run if begun else _NOTHING
-        if begun and not there and all(key not in self._needs[s] for s in groups[number]):
+        if begun and not there and all(self._needs_not(s, key) for s in groups[number]):
             self._masks[key] = self._where(key, PieceVersion(number), _NOTHING)  # it is overwritten, wherever it is
             return set()
         return self._somewhere(key, groups, PieceVersion(number, there), groups[number] if begun else _NOTHING)
+
+    def _needs_not(self, step: int, key: BufferKey) -> bool:
+        """Whether a step that writes a piece does not find its contents."""
+        if key not in self._needs[step]:
+            return True
+        return key not in self._graph.nodes[step].reads and self._overwrites(step, key)
 
     def _final(self, key: BufferKey, groups: list[frozenset[int]]) -> set[int]:
         """Nobody touches a piece any more."""
@@ -245,6 +259,7 @@ def rest_of(
     commands: Iterable[tuple[Command, bool]],
     gone: Collection[int],
     repeatable: Callable[[int], bool],
+    overwrites: Overwrites = nothing_known,
 ) -> Rest:
     """What is left of a run that was given some commands, each complete or not, when some memories are gone. Raises
     Unrecoverable."""
@@ -252,4 +267,4 @@ def rest_of(
         history.carry_out(command, is_complete)
     for memory in gone:
         history.lose(memory)
-    return history.rest(repeatable)
+    return history.rest(repeatable, overwrites)

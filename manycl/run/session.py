@@ -44,7 +44,7 @@ from manycl.run.buffers import Buffers
 from manycl.run.building import Builder
 from manycl.run.coherence import Directory
 from manycl.run.device_events import DeviceEvents
-from manycl.run.engine import PLAIN, Setup, again, execute
+from manycl.run.engine import PLAIN, RunFailure, Setup, again, execute
 from manycl.run.foresee import foreseeing, parts_of
 from manycl.run.health import admit, examine
 from manycl.run.joined_record import JoinedRecord
@@ -265,7 +265,7 @@ class Session:
             self.buffers.collect()
             self.use_clocks(learning)
             await_devices(self)
-            watch = Watch(self.device_events, self.machine)
+            watch = self._watch()
             chosen: Any = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
             if isinstance(chosen, Plan):
                 problem, name = replace(self.problem_of(graph, (), {}), repeated=repeated), chosen.policy
@@ -282,6 +282,7 @@ class Session:
             for key in graph.buffers:
                 self.directory.check(key)
             self._used = []
+            result: Result | None
             try:
                 result = execute(
                     problem,
@@ -293,12 +294,24 @@ class Session:
                     observers=(*debugging(self.debug), *observers),
                     watch=watch,
                 )
-            except ManyclError:
-                examine(self)
-                raise
+            except ManyclError as error:
+                if not self._may_begin_again(error):
+                    raise
+                result = None
             finally:
                 self.device_events.done_with(self._used)
                 self.backend.memory.tidy()
+            if result is None:
+                return self.run(
+                    graph,
+                    policy,
+                    queues=queues,
+                    options=options,
+                    observers=observers,
+                    repeated=repeated,
+                    rival=rival,
+                    learning=learning,
+                )
             self._over(result)
             log.info("planned and ran: %r", result)
             return result
@@ -322,7 +335,7 @@ class Session:
                 last.profile = self.backend.profile
                 last.short = None if self.debug else recorded(self.backend, script)
             if last.short is not None:
-                return played(script, self.backend, self.directory, last.short, last.seconds)
+                return played(script, self.backend, self.directory, last.short, last.seconds, self._watch())
             return self._played_by_steps(script, PLAIN if ready else Setup(prepare=self._prepare))
 
         return self._repeated(script, last, learning, play)
@@ -350,13 +363,16 @@ class Session:
             bound = last.short.bound(self.backend.memory, script.lowered.graph, of)
             seconds = last.seconds if bound.steady or scalars == last.scalars else inf
             last.scalars = scalars
-            return played(script, self.backend, self.directory, bound, seconds)
+            return played(script, self.backend, self.directory, bound, seconds, self._watch())
 
         return self._repeated(script, last, False, play)
 
+    def _watch(self) -> Watch:
+        return Watch(self.device_events, self.machine)
+
     def _played_by_steps(self, script: Script, setup: Setup) -> Result | None:
         """A script, command by command."""
-        name, watch = script.plan.policy, Watch(self.device_events, self.machine)
+        name, watch = script.plan.policy, self._watch()
         observers = debugging(self.debug)
         return again(script, self.backend, self.directory, name=name, setup=setup, observers=observers, watch=watch)
 
@@ -379,9 +395,10 @@ class Session:
             self._use(script.queues)
             try:
                 result = play()
-            except ManyclError:
-                examine(self)
-                raise
+            except ManyclError as error:
+                if not self._may_begin_again(error):
+                    raise
+                result = None
             finally:
                 self.device_events.done_with(self._used)
                 self.backend.memory.tidy()
@@ -390,6 +407,12 @@ class Session:
                 self._over(result)
                 log.debug("ran as before: %r", result)
             return result
+
+    def _may_begin_again(self, error: ManyclError) -> bool:
+        """After a failure: whether nothing of the run had begun, and it was for a device that is left out now."""
+        before = self.changes
+        examine(self)
+        return self.changes != before and bool(self.machine.devices) and not isinstance(error, RunFailure)
 
     @property
     def away(self) -> frozenset[DeviceIndex]:

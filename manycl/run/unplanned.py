@@ -56,6 +56,7 @@ class UnplannedRun:
         self.device = flight.device
         self.seconds = 0.0
         self.error: ManyclError | None = None
+        self._rest: Result | None = None  # of what others have done of it
         self.failed = 0
 
     def land(self) -> None:
@@ -94,9 +95,18 @@ class UnplannedRun:
         """What models learn from, as of a result."""
         return self.graph, self.record.durations()
 
+    def go_on(self, left: Batch) -> None:
+        """Its device is lost, and others do what is left of it."""
+        try:
+            self._rest = self._session.run(left.graph())
+        except ManyclError as error:
+            self.error = error
+
     @cached_property
     def result(self) -> Result:
-        """What it would have been as a run of a plan."""
+        """What it would have been as a run of a plan; where its device was lost, the run of what others have done."""
+        if self._rest is not None:
+            return self._rest
 
         def ended(playback: Playback) -> Result:
             playback.end()
@@ -105,8 +115,9 @@ class UnplannedRun:
         with self._session.lock:
             return self._played(self._session.directory.copy(), ended)
 
-    def fail(self, failed: Failed) -> None:
-        """A command has failed: the story is the ``error``, and what may be half written is unknown from now on."""
+    def fail(self, failed: Failed, why: str) -> None:
+        """A command has failed: the story is the ``error``, and what may be half written is unknown from now on.
+        ``why``: no other device goes on."""
 
         def told(playback: Playback) -> ManyclError:
             playback.start(0.0)
@@ -114,7 +125,7 @@ class UnplannedRun:
             if failed.token:  # what came before it in the queue is complete
                 playback.handle(Done(failed.token - 1, failed.time, failed.run))
             playback.fail(failed)
-            return failure(playback, failed, self._result(playback))
+            return failure(playback, failed, self._result(playback), why)
 
         self.failed = failed.token
         self.error = self._played(self._session.directory, told)

@@ -38,7 +38,8 @@ __all__ = ["small_chunks", "validated"]  # fixtures of the module
 
 @st.composite
 def shares(draw: Any, graph: Graph, where: Machine) -> Plan:
-    """Any plan in which devices have one share each of most launches, which may move."""
+    """Any plan in which devices have one share each of most launches, which may move; some are on one device at a
+    time."""
     plan: Plan = draw(plans(graph, where))
     out: list[Assignment] = []
     whole = {a.node: a for a in plan.assignments}
@@ -52,7 +53,9 @@ def shares(draw: Any, graph: Graph, where: Machine) -> Plan:
             queue = draw(st.integers(0, 1))
             out.append(Assignment(n, DeviceIndex(d), queue, 0.0, 0.0, 0, low, high - low))
     assert whole.keys() == {a.node for a in out}
-    return replace(plan, assignments=tuple(out), movable=tuple(sorted({a.node for a in out if a.is_range})))
+    movable = sorted({a.node for a in out if a.is_range})
+    in_turn = [n for n in movable if draw(st.integers(0, 3)) == 0]
+    return replace(plan, assignments=tuple(out), movable=tuple(movable), in_turn=tuple(in_turn))
 
 
 class StolenAnyhow(Stealing):

@@ -199,6 +199,7 @@ def play(executor: Executor, script: Script, buffer: CommandBuffer, at_once: boo
         executor.ended(run)
     else:  # nothing is left running
         result.kernels, result.failure = _kernels(buffer, events), failure
+        run.events.update((node, event) for node, _, _, event in result.kernels)
         executor.abort()
     return seconds, result
 

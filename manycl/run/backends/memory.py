@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import NamedTuple
 
-from manycl.drivers.driver import Allocation, Bytes, Driver, DriverError, End
+from manycl.drivers.driver import Allocation, Bytes, DeviceLost, Driver, DriverError, End
 from manycl.errors import RunError
 from manycl.graph.graph import Argument, Buffer, BufferArg, BufferKey, LocalArg, Owned, owned
 from manycl.machine import HOST, DeviceIndex, Machine
@@ -490,6 +490,8 @@ class Memory:
                 return driver.allocate(capacity)
             part, self._wholes[device, key] = red_zones.on_device(*self._guards[device], nbytes)
             return part
+        except DeviceLost:
+            raise
         except DriverError as error:
             if self._pool:
                 self.trim()
