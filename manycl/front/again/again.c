@@ -282,8 +282,10 @@ static object *launched(struct launching *at) {
     }
     if (!hold(&at->held, call(of_acquire, lock))) return NULL;
     object *event = again(at) == DONE ? event_of(at) : NULL;
-    object *released = call(of_release, lock); /* with an error set or not: it has none of its own */
-    drop(released);
+    object *error[3];
+    PyErr_Fetch(&error[0], &error[1], &error[2]); /* nothing may be called with one */
+    drop(call(of_release, lock));
+    PyErr_Restore(error[0], error[1], error[2]);
     return event;
 }
 

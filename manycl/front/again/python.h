@@ -32,6 +32,8 @@ object *PyDict_GetItemWithError(object *, object *);
 object *PyErr_NoMemory(void);
 object *PyErr_Occurred(void);
 void PyErr_Clear(void);
+void PyErr_Fetch(object **, object **, object **);
+void PyErr_Restore(object *, object *, object *);
 int PyDict_SetItem(object *, object *, object *);
 double PyFloat_AsDouble(object *);
 object *PyFloat_FromDouble(double);
