@@ -27,7 +27,7 @@ from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, HostTas
 from manycl.interrupts import Uninterrupted
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
-from manycl.run.device_events import DeviceComes, DeviceEvents, DeviceLeaves, How
+from manycl.run.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows, How
 from manycl.run.learners import Learners
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
@@ -151,6 +151,13 @@ class Queue(RunningQueue):
     def come(self, device: str) -> None:
         """A device that has left may be used again. Raises DeviceError for one that there is not."""
         self.session.device_events.put(DeviceComes(device))
+
+    def slow(self, device: str, factor: float) -> None:
+        """A device (its name, or that of what it is a part of) takes ``factor`` times as long for kernels as was
+        measured, until something else is said (1: as long): launches are divided accordingly, and what is left of a run
+        that is under way is planned anew where that pays. Returns at once, from any thread. Raises DeviceError for a
+        device that there is not, or a factor that is not positive."""
+        self.session.device_events.put(DeviceSlows(device, factor))
 
     @property
     def _own(self) -> Queue:

@@ -15,6 +15,7 @@ from manycl.report.memory import LimitedDevice, limited, limited_rows
 from manycl.report.missed import MissedPlan, missed_lines, missed_plan
 from manycl.report.moving_shares import MovingShares, moving_lines, moving_shares
 from manycl.report.path import longest_path
+from manycl.report.replanned import Replanned, replanned, replanned_lines
 from manycl.report.undivided import UndividedKernel, undivided, undivided_lines, unforeseen
 from manycl.report.words import between, count, nbytes, percent, printable, rate, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
@@ -78,7 +79,7 @@ class Summary:
     ranges; ``unforeseen``: what failed that the run went on without; ``postponed``: whether kernels may be divided was
     not looked at; ``moving``: kernels of which it was decided whether their shares move while they run; ``compiled``:
     seconds beside the makespan in which devices only compiled kernels; ``missed``: why it took another time than
-    planned."""
+    planned; ``replanned``: when and why what was left of it was planned anew."""
 
     application: str
     policy: str
@@ -101,6 +102,7 @@ class Summary:
     moving: tuple[MovingShares, ...] = ()
     compiled: float = 0.0
     missed: MissedPlan | None = None
+    replanned: tuple[Replanned, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the keys are the fields' names."""
@@ -156,6 +158,7 @@ def summarise(trace: Trace) -> Summary:
         moving=moving_shares(trace),
         compiled=trace.details.get("compiled", 0.0),
         missed=missed_plan(trace),
+        replanned=replanned(trace),
     )
 
 
@@ -193,7 +196,7 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield _cut(printable(f"FAILED: {' '.join(failure.split())}"), 3 * _WIDTH)
     for failed in summary.unforeseen[:_MOST_FAILURES]:
         yield _cut(printable(f"went on without: {' '.join(failed.split())}"), 3 * _WIDTH)
-    for part in (_devices, _links, _memory, _divided, _moving, _undivided, _planned, _missed, _path):
+    for part in (_devices, _links, _memory, _replanned, _divided, _moving, _undivided, _planned, _missed, _path):
         yield from part(summary)
 
 
@@ -232,6 +235,12 @@ def _moving(summary: Summary) -> Iterator[str]:
     if summary.moving:
         yield ""
         yield from (_cut(line, 3 * _WIDTH) for line in moving_lines(summary.moving, _MOST_KERNELS))
+
+
+def _replanned(summary: Summary) -> Iterator[str]:
+    if summary.replanned:
+        yield ""
+        yield from (_cut(line, 3 * _WIDTH) for line in replanned_lines(summary.replanned, _MOST_KERNELS))
 
 
 def _undivided(summary: Summary) -> Iterator[str]:

@@ -11,7 +11,7 @@ each with a key of its own and treated like a buffer; when it has ended, they ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -154,6 +154,10 @@ class Directory:
                 f"the contents are unknown: {self._lost[key]}",
                 hint="write new contents to the array before it is used again",
             )
+
+    def has_lost(self, keys: Iterable[BufferKey]) -> bool:
+        """Whether a failed run, or a device that was lost, has left the contents of one of some buffers unknown."""
+        return bool(self._lost) and any(key in self._lost for key in keys)
 
     def memories(self, key: BufferKey) -> frozenset[int]:
         """The memories where the contents are valid, of the largest part if they are so in parts; empty: undefined."""

@@ -1,4 +1,5 @@
-"""Devices leave and come while a session works with them: what is said about that, by whom ever, from any thread.
+"""Devices leave, come and become slower while a session works with them: what is said about that, by whom ever, from
+any thread.
 
 Events are put into the session's inbox (:class:`DeviceEvents`). Launches that are planned from then on do not use a
 device that has left; a run that is under way hears of it, and reacts as soon as what bounds its reaction allows
@@ -11,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from time import monotonic
 from typing import Literal, get_args
 
@@ -43,7 +45,20 @@ class DeviceComes:
     device: str
 
 
-DeviceEvent = DeviceLeaves | DeviceComes
+@dataclass(frozen=True, slots=True)
+class DeviceSlows:
+    """A device (its name, or that of what it is a part of) takes ``factor`` times as long for kernels as was measured
+    (1: as long; 0.5: half as long), from now on."""
+
+    device: str
+    factor: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.factor < inf:
+            raise DeviceError(f"factor={self.factor!r}", hint="it is a positive number: 2 is half as fast")
+
+
+DeviceEvent = DeviceLeaves | DeviceComes | DeviceSlows
 
 
 class DeviceEvents:
@@ -55,6 +70,9 @@ class DeviceEvents:
         self._happened: list[DeviceEvent] = []  # one device each, which they were news of
         self.away: Mapping[str, DeviceLeaves] = {}
         """The devices that have left, by name, with the event of each; never changed, but replaced."""
+        self.slow: Mapping[str, float] = {}
+        """The devices that do not take as long as was measured, by name, with the factor of each; never changed, but
+        replaced."""
         self._used: dict[str, int] = {}  # how often
         self._listeners: list[Callable[[], None]] = []
 
@@ -74,6 +92,12 @@ class DeviceEvents:
         return tuple(found.device for found in news)
 
     def _news(self, event: DeviceEvent, name: str) -> DeviceEvent | None:
+        if isinstance(event, DeviceSlows):
+            if self.slow.get(name, 1.0) == event.factor:
+                return None
+            slow = {**self.slow, name: event.factor}
+            self.slow = {device: factor for device, factor in slow.items() if factor != 1.0}
+            return DeviceSlows(name, event.factor)
         before = self.away.get(name)
         if isinstance(event, DeviceComes):
             self.away = {device: left for device, left in self.away.items() if device != name}

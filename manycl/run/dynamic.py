@@ -62,6 +62,10 @@ class Dynamic(Playback):
         return self._emitter.script(self.plan(""))
 
     @property
+    def is_fixed(self) -> bool:
+        return False
+
+    @property
     def finished(self) -> bool:
         return len(self._complete) == len(self.graph.nodes) and not self._moving
 
@@ -186,7 +190,7 @@ class Dynamic(Playback):
         self._emitter.add(step, watched)
 
     def react(self, events: Sequence[Changed], now: float) -> list[Command]:
-        for device, comes in events:
+        for device, comes, _ in events:
             if comes:
                 self._assigner.come(device, now)
             else:
@@ -216,7 +220,8 @@ class Dynamic(Playback):
         self.script = self.written()
         super().fail(failure)
         index = self.script.index
-        self._complete = {n for n in self._complete if n in self._done or index[n] < index[failure.token]}
+        last = index[failure.token]
+        self._complete = {n for n in self._complete if n in self._done or index.get(n, last) < last}
 
     def lose(self, reason: str) -> None:
         self.script = self.written()

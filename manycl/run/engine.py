@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import replace
-from typing import NamedTuple, cast
 
 from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import Launch
 from manycl.interrupts import interruptible
 from manycl.logs import logger
 from manycl.plan.plan import ON_HOST, Plan
-from manycl.plan.policy import DynamicPolicy, StaticPolicy
+from manycl.plan.policy import DynamicPolicy, StaticPolicy, is_static, learns
 from manycl.plan.problem import Problem
 from manycl.run.awaited import Awaited
 from manycl.run.backend import Backend, Command, Failed, Record
+from manycl.run.beginning import PLAIN, RestPlanner, Setup, begin
 from manycl.run.coherence import Directory
-from manycl.run.compiler import compiled
-from manycl.run.dynamic import Dynamic
 from manycl.run.emit_copies import Subject
+from manycl.run.epochs import Epochs, Outlook, graph_of, is_whole, not_begun
 from manycl.run.going_on import Stopped, going_on, left_of, named, note
 from manycl.run.joined_record import JoinedRecord, RecordedLeg
-from manycl.run.lower import lower
-from manycl.run.moving import Moving
 from manycl.run.observers import Observer
-from manycl.run.overwritten import Overwritten, brought_to_be_overwritten
-from manycl.run.planning import Lowering, careful, decided
-from manycl.run.playback import Playback
+from manycl.run.planning import careful
+from manycl.run.playback import Changed, Playback
 from manycl.run.rest import Unrecoverable
 from manycl.run.restart import Repeatable
 from manycl.run.result import Result
 from manycl.run.script import Script
-from manycl.run.steps import Lowered
 from manycl.run.watch import Watch
 from manycl.trace import FailureEvent, Trace
+from manycl.unforeseen import told
 
 log = logger(__name__)
 
@@ -53,22 +49,6 @@ class RunFailure(RunError):
         return self.result.trace
 
 
-def _nothing(lowered: Lowered, playback: Playback) -> None:
-    """For back ends that need no preparation."""
-
-
-class Setup(NamedTuple):
-    """What is done between deciding and running: ``lower`` gives the steps of a plan (None: of a policy that decides
-    while the run goes on); ``prepare`` is called when it is known what will run on which devices
-    (``playback.queues``), before time starts."""
-
-    lower: Lowering = lower
-    prepare: Callable[[Lowered, Playback], None] = _nothing
-
-
-PLAIN = Setup()
-
-
 def execute(
     problem: Problem,
     policy: StaticPolicy | DynamicPolicy | Plan,
@@ -83,25 +63,11 @@ def execute(
     """Run a problem's graph to its end on a back end. ``name``: of the policy; ``watch``: who hears of devices that
     leave and come. Raises :class:`RunFailure` when a node fails; whatever happens, nothing is left running."""
     policy = careful(policy)
-    with interruptible:
-        plan, lowered = decided(problem, policy, directory, setup.lower)
-    if plan is not None:
-        log.debug("plan: %r", plan)
-    lowered.open(directory)
-    try:
-        overwritten = Overwritten(lowered, problem.graph, problem.repeated > 0)
-        if problem.machine.memories > 1:
-            with interruptible:
-                where = problem.machine, directory.valid, problem.repeated > 0
-                overwritten.ask(brought_to_be_overwritten(lowered, *where))
-        subject = Subject(problem, lowered, directory.valid, overwritten)
-        playback = _player(subject, policy, plan, directory)
-        setup.prepare(lowered, playback)
-        if not playback.script.fits(directory):  # something made way
-            playback = _player(subject, policy, plan, directory)
-        return _play(subject, playback, backend, name, observers, watch)
-    finally:
-        lowered.close(directory)
+    begun = begin(problem, policy, directory, setup)
+    rest = None
+    if setup.rest is not None and not isinstance(policy, Plan) and is_static(policy) and not learns(policy):
+        rest = RestPlanner(policy, directory, setup)
+    return _Play(*begun, backend, name, observers, watch, rest).closed(directory)
 
 
 def again(
@@ -121,7 +87,7 @@ def again(
         if not script.fits(directory):
             return None
         subject = Subject(script.problem, script.lowered, directory.valid)
-        return _play(subject, playback, backend, name, observers, watch)
+        return _Play(subject, playback, backend, name, observers, watch).result()
 
     return fitting(script, directory, play)
 
@@ -141,45 +107,36 @@ def resumed(subject: Subject, playback: Playback, backend: Backend, name: str, w
     return _Play(subject, playback, backend, name, (), watch).result(has_failed=True)
 
 
-def _player(
-    subject: Subject, policy: StaticPolicy | DynamicPolicy | Plan, plan: Plan | None, directory: Directory
-) -> Playback:
-    """Who plays a plan, or what a policy decides while it goes on."""
-    if plan is None:
-        return Dynamic.of(subject, cast("DynamicPolicy", policy), directory)
-    if subject.lowered.cells:
-        return Moving.following(subject, plan, directory)
-    return Playback(compiled(subject, plan), directory)
-
-
-def _play(
-    subject: Subject | None,
-    playback: Playback,
-    backend: Backend,
-    name: str,
-    observers: Sequence[Observer],
-    watch: Watch | None = None,
-) -> Result:
-    return _Play(subject, playback, backend, name, observers, watch).result()
-
-
 class _Play:
-    """A run, which may be stopped and go on (``subject``: what is played then; None: it ends where something
-    fails)."""
+    """A run, which may be stopped and go on; ``rest``: who plans what is left of it then (None: nobody)."""
 
     def __init__(
         self,
-        subject: Subject | None,
+        subject: Subject,
         playback: Playback,
         backend: Backend,
         name: str,
         observers: Sequence[Observer],
         watch: Watch | None,
+        rest: RestPlanner | None = None,
     ) -> None:
         self._subject, self._playback, self._backend = subject, playback, backend
         self._name, self._observers, self._watch = name, observers, watch
         self._stretches: list[RecordedLeg] = []
         self._why = ""  # it does not go on without a device that is lost
+        self._rest = rest
+        self._epochs = Epochs(subject.problem.graph)
+        self._postponed: tuple[int, ...] = ()  # nodes that are planned when what was begun has run
+        self._changed = ""  # what the run was stopped for
+        self._is_open = True  # the directory, for the present steps
+
+    def closed(self, directory: Directory) -> Result:
+        """The result, and whatever happens the directory knows buffers again, and no steps."""
+        try:
+            return self.result()
+        finally:
+            if self._is_open:
+                self._subject.lowered.close(directory)
 
     def result(self, has_failed: bool = False) -> Result:
         """``has_failed``: it has been played until there."""
@@ -192,13 +149,14 @@ class _Play:
                 has_failed = False
                 found = self._ended()
             except BaseException as error:
-                self._playback.lose(f"the run was stopped by {type(error).__name__}")
+                if self._is_open:
+                    self._playback.lose(f"the run was stopped by {type(error).__name__}")
                 self._backend.abort()
                 raise
             if found is not None:
                 break
         if self._playback.failed is not None:
-            raise failure(self._playback, self._playback.failed, found, self._why)
+            raise failure(self._playback, self._playback.failed, found, self._why, self._epochs.first)
         return found
 
     def _until_it_stops(self) -> None:
@@ -219,8 +177,10 @@ class _Play:
             issue(playback.handle())
         while not playback.finished:
             if watch is not None and (news := watch.news()) and playback.script.lowered.room is None:
-                commands = playback.react(news, backend.now())
-                if commands is None:
+                moves = [event for event in news if not event.factor]
+                commands = playback.react(moves, backend.now()) if moves else []
+                if commands is None or self._is_planned_anew(news):
+                    self._changed = watch.told(news)
                     return
                 issue(commands)
             awaited.check(playback)
@@ -237,6 +197,27 @@ class _Play:
             if watch is not None:
                 watch.look(playback)
 
+    def _is_planned_anew(self, news: Sequence[Changed]) -> bool:
+        """Whether a run that could go on as it is, is stopped for devices that have come, or become slower."""
+        playback, watch = self._playback, self._watch
+        if (
+            self._rest is None
+            or watch is None
+            or not playback.is_fixed
+            or not any(event.comes or event.factor for event in news)
+        ):
+            return False
+        return self._foreseen(lambda outlook: outlook.pays(playback))
+
+    def _foreseen(self, ask: Callable[[Outlook], bool]) -> bool:
+        """Whether planning anew pays; where nobody can tell, it does not."""
+        assert self._watch is not None
+        try:
+            return ask(Outlook(self._subject, self._watch.away, self._watch.slower))
+        except Exception as error:
+            told(error, "finding out whether to plan anew what is left of a run")
+            return False
+
     def _ended(self) -> Result | None:
         """What the run has given; None where it goes on."""
         playback, backend = self._playback, self._backend
@@ -249,6 +230,9 @@ class _Play:
             return None
         if (playback.failed or failed) is not None and self._without(record):
             return None
+        if self._postponed and (playback.failed or failed) is None:
+            self._plan_rest(record)
+            return None
         if record.failed_transfer is not None:
             playback.fail(record.failed_transfer)
         if record.failure is not None and (playback.failed is None or record.failure.token < playback.failed.token):
@@ -257,26 +241,27 @@ class _Play:
             observer.ended(playback, seconds)
         if self._stretches:
             seconds += record.begin - self._stretches[0].record.begin
-            record = JoinedRecord(self._stretches, record)
-        problem, ran = playback.script.problem, playback.ran
-        lost = {problem.machine.devices[d].name: why for d, why in self._watch.lost.items()} if self._watch else {}
+            record = JoinedRecord(self._stretches, record, self._epochs.first)
+        epochs, machine = self._epochs, playback.script.problem.machine
+        lost = {machine.devices[d].name: why for d, why in self._watch.lost.items()} if self._watch else {}
         return Result(
-            graph=problem.graph,
-            machine=problem.machine,
+            graph=epochs.graph,
+            machine=machine,
             policy=self._name,
             seconds=seconds,
             record=record,
             decisions=tuple(playback.decisions),
-            plan=playback.plan(self._name),
-            lowered=ran,
+            plan=epochs.plan or playback.plan(self._name),
+            lowered=epochs.steps(playback.ran),
             playback=playback,
             lost=lost,
+            details=epochs.details,
         )
 
     def _without(self, record: Record) -> bool:
         """Something has failed: whether devices are lost, and the run goes on without them."""
         playback, backend, watch = self._playback, self._backend, self._watch
-        if self._subject is None or watch is None or playback.script.lowered.room is not None:
+        if watch is None or playback.script.lowered.room is not None:
             return False
         found = [f for f in (playback.failed, record.failure, record.failed_transfer) if f is not None]
         where = {playback.where(f.token, -1)[0] for f in found}
@@ -289,6 +274,7 @@ class _Play:
         if not where <= lost.keys() or not left:
             return False
         watch.lost |= lost
+        self._changed = ", ".join(f"{playback.script.problem.machine.devices[d].name} was lost" for d in lost)
         if any(backend.has_crashed(d) for d in lost):
             self._why = CRASHED
             return False
@@ -304,31 +290,64 @@ class _Play:
     def _go_on(self, record: Record, failed: Sequence[Failed] | None) -> None:
         """What is left is decided anew. Raises Unrecoverable."""
         subject, playback, watch, backend = self._subject, self._playback, self._watch, self._backend
-        assert subject is not None
         assert watch is not None
         lost, directory = watch.lost.keys(), playback.directory
+        begun: Set[int] = frozenset()
         if failed is None:
             stopped = Stopped(lost=lost)
         else:
             begun = backend.begun({f.token for f in failed})
             stopped = Stopped(backend.completed(), begun, playback.unsound(failed), lost)
         rest = left_of(subject, playback, stopped, Repeatable(subject.problem, subject.lowered))
+        found = playback.found
         note(rest, directory)
         for key in rest.lost:
             directory.lose(key, "they were only on a device that has failed")
         watch.look()
-        now = going_on(subject, playback, rest, directory, watch.away, lost)
+        postponed: tuple[int, ...] = ()
+        if self._rest is not None and not watch.lost and (self._postponed or playback.is_fixed):
+            postponed = not_begun(subject.lowered, rest.done | {t for t in begun if t < len(playback.graph)})
+            is_known = not directory.has_lost(subject.lowered.graph.buffers)
+            is_possible = bool(postponed) and is_known and is_whole(rest, found, subject.lowered)
+            if not is_possible or not self._foreseen(lambda outlook: outlook.is_worth(postponed)):
+                postponed = ()
+        later = frozenset(t for t in range(len(playback.graph)) if subject.lowered.step(t).node in {*postponed})
+        now = going_on(subject, playback, rest, directory, watch.away, lost, later)
         nodes = range(len(playback.graph.nodes))
-        self._stretches.append(RecordedLeg(record, frozenset(n for n in nodes if n not in rest.done)))
-        self._subject, self._playback = now
+        void = frozenset(n for n in nodes if n not in rest.done)
+        self._subject, self._playback, self._postponed = *now, postponed
+        if postponed and len(rest.done) + len(later) == len(nodes):
+            self._plan_rest(record, void)
+        else:
+            self._stretches.append(RecordedLeg(record, void, self._epochs.first))
+
+    def _plan_rest(self, record: Record, void: Collection[int] = ()) -> None:
+        """All that was begun has run: the rest is planned for the devices that there are now. Raises what planning
+        raises; all that has run counts."""
+        playback, watch, rest = self._playback, self._watch, self._rest
+        assert watch is not None
+        assert rest is not None
+        self._stretches.append(RecordedLeg(record, void, self._epochs.first))
+        nodes, self._postponed = self._postponed, ()
+        self._subject.lowered.close(playback.directory)
+        self._is_open = False
+        watch.look()
+        watch.planned()
+        self._subject, self._playback = rest.begun(
+            graph_of(playback.script.problem.graph, nodes), watch.away, watch.lost.keys()
+        )
+        self._is_open = True
+        seconds = record.begin - self._stretches[0].record.begin + self._backend.now()
+        self._epochs.add(playback.ran, nodes, playback.plan(self._name), self._changed, seconds)
+        log.info("%s: %d nodes that had not begun are planned anew", self._changed, len(nodes))
 
 
-def failure(playback: Playback, failed: Failed, result: Result, why: str = "") -> ManyclError:
+def failure(playback: Playback, failed: Failed, result: Result, why: str = "", first: int = 0) -> ManyclError:
     """Tell the story: which kernel, where, with which sizes, what was done before, and ``why`` no other device goes
-    on."""
+    on. ``first``: how many steps come before those of the playback."""
     graph, machine = playback.graph, result.machine
     assert result.lowered is not None
-    number = result.lowered.step(failed.token).node if failed.token < len(graph) else -1
+    number = result.lowered.step(first + failed.token).node if failed.token < len(graph) else -1
     device, node, what = playback.where(failed.token, number)
     on = machine.devices[device].name if device != ON_HOST else "host"
     sizes = ""

@@ -18,10 +18,11 @@ from manycl.plan.problem import Part as Interval
 from manycl.plan.problem import Problem
 from manycl.region import NOTHING, Region, union
 from manycl.run.backends.sim import NO_HOST_TIMES, NO_TIME, SimBackend
+from manycl.run.beginning import Setup
 from manycl.run.chains import ENQUEUING
 from manycl.run.coherence import Directory, ValidRegion, places
 from manycl.run.disturbance import UNDISTURBED, Disturbance
-from manycl.run.engine import Setup, execute
+from manycl.run.engine import execute
 from manycl.run.limits import limited
 from manycl.run.lower import lower
 from manycl.run.planning import planned

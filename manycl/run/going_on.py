@@ -90,14 +90,16 @@ def going_on(
     directory: Directory,
     away: Collection[DeviceIndex],
     lost: Collection[DeviceIndex],
+    later: Set[int] = frozenset(),
 ) -> tuple[Subject, Playback]:
-    """Who plays what is left, without the devices that are ``away``. (``note`` was called.) Raises Unrecoverable."""
+    """Who plays what is left, without the devices that are ``away``, and but for the steps that are left for ``later``.
+    (``note`` was called.) Raises Unrecoverable."""
     lowered, problem = subject.lowered, replace(subject.problem, away=frozenset(away))
     if lowered.plan is None:
         lowered = changed(lowered, plan=_planned(subject, playback, away))
     assert lowered.plan is not None
     subject = subject._replace(lowered=lowered, problem=problem, valid=directory.valid)
-    following = Following(problem, lowered, directory.valid, rest.done)
+    following = Following(problem, lowered, directory.valid, rest.done | later)
     for device in sorted(away):
         following.leave(device, is_stopped=True)
     if stuck := following.needs(lost):
@@ -106,7 +108,7 @@ def going_on(
     following.queues = tuple(0 if d in lost else n for d, n in enumerate(following.queues))
     followed = playback.plan(playback.script.plan.policy)
     nowhere = frozenset(key for key, mask in rest.valid.items() if not mask)
-    return subject, Moving(subject, followed, following, directory, rest.done, playback.ran, nowhere)
+    return subject, Moving(subject, followed, following, directory, rest.done, playback.ran, nowhere, later)
 
 
 def _planned(subject: Subject, playback: Playback, away: Collection[DeviceIndex]) -> Plan:

@@ -352,7 +352,8 @@ class Following:
 
 class Moving(Dynamic):
     """The player of such a plan. ``before``: the steps as they have run by now, of which some are ``done``;
-    ``nowhere``: pieces that are to be overwritten, and have no contents until then."""
+    ``nowhere``: pieces that are to be overwritten, and have no contents until then; ``later``: steps that it leaves to
+    others, which nothing of what it runs comes after."""
 
     def __init__(
         self,
@@ -363,19 +364,25 @@ class Moving(Dynamic):
         done: Set[int] = frozenset(),
         before: Lowered | None = None,
         nowhere: Set[BufferKey] = frozenset(),
+        later: Set[int] = frozenset(),
     ) -> None:
-        self._nowhere = nowhere
+        self._nowhere, self._later = nowhere, later
         self._followed, self._following = plan, following
         self._before = before or subject.lowered
         self._is_whole = before is None
-        self._packets = PacketEmitter(subject, following.queues, done)
-        super().__init__(subject, following, self._packets, directory, done)
+        self._packets = PacketEmitter(subject, following.queues, done | later)
+        super().__init__(subject, following, self._packets, directory, done | later)
+        self._done = done
 
     @staticmethod
     def following(subject: Subject, plan: Plan, directory: Directory) -> Moving:
         """Who plays a plan, of which some shares may move (``lowered.cells``)."""
         follows = Following(subject.problem, subject.lowered, directory.valid)
         return Moving(subject, plan, follows, directory)
+
+    @property
+    def complete(self) -> int:
+        return super().complete - len(self._later)
 
     @property
     def stolen(self) -> Mapping[str, float]:

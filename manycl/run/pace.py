@@ -8,15 +8,19 @@ from collections import deque
 AHEAD = 1.0
 """Seconds of work that a queue has at most, when it is given more: of queues that kernels of microseconds go through,
 as much as they like."""
-HEARD = AHEAD / 4
-"""Seconds of work after which a queue's progress is heard of: before it is at its limit, and long before it is idle."""
+EXPECTANT = 0.1
+"""The same where a device has left that may come again: what is given by then cannot be shared with it."""
+PARTS = 4
+"""Of what a queue may have: after one of them its progress is heard of, before it is at its limit, and long before it
+is idle."""
 
 
 class Marks:
     """Of one queue of a script: the nodes whose ends will be heard of, so that it is never given more than it should
-    have."""
+    have (``ahead``)."""
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: float = AHEAD) -> None:
+        self._ahead = ahead
         self._given = 0.0
         self._heard = 0.0  # up to the last mark
         self._ended = 0.0  # up to the last mark that nodes come after
@@ -25,14 +29,14 @@ class Marks:
     def give(self, node: int, seconds: float, heard: set[int]) -> bool:
         """The queue is given its next node, which comes after the end of the mark that is added to ``heard``, if it
         has to; whether the node is a mark itself."""
-        if self._given - self._ended > AHEAD:
+        if self._given - self._ended > self._ahead:
             marks = self._marks
-            while self._given - marks[0][0] > AHEAD:
+            while self._given - marks[0][0] > self._ahead:
                 marks.popleft()
             self._ended, latest = marks[0]
             heard.add(latest)
         self._given += seconds
-        if self._given - self._heard < HEARD:
+        if self._given - self._heard < self._ahead / PARTS:
             return False
         self._heard = self._given
         self._marks.append((self._given, node))

@@ -34,10 +34,11 @@ class State(Enum):
 
 
 class Changed(NamedTuple):
-    """A device comes, or leaves."""
+    """A device comes, or leaves; or takes ``factor`` times as long as was measured (0: that has not changed)."""
 
     device: DeviceIndex
     comes: bool
+    factor: float = 0.0
 
 
 class Playback:
@@ -88,6 +89,17 @@ class Playback:
             return valid
         script = self.written()
         return {**valid, **{key: script.needs.get(key, 0) for key in script.leaves}}
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all is decided before it begins."""
+        return True
+
+    @property
+    def to_come(self) -> list[Command]:
+        """The commands of what is decided that were not enqueued yet."""
+        given = self._was_given()
+        return [command for index, command in enumerate(self._commands) if index not in given]
 
     def is_free(self, device: DeviceIndex) -> bool:
         """Whether a device is known to have ended all that it was given."""
@@ -181,11 +193,8 @@ class Playback:
         """Devices have left or come: the commands to enqueue. None: the run is to be stopped, and what is left of it is
         decided anew; here, where a device has left that is still to be given something."""
         gone = {event.device for event in events if not event.comes}
-        given = self._was_given()
-        for index, command in enumerate(self._commands):
-            if not isinstance(command, HostCall) and command.device in gone and index not in given:
-                return None
-        return []
+        has_left = any(not isinstance(c, HostCall) and c.device in gone for c in self.to_come) if gone else False
+        return None if has_left else []
 
     def unsound(self, failures: Sequence[Failed]) -> set[int]:
         """The tokens of commands that have failed, or may have found what others that failed were to leave."""

@@ -15,6 +15,7 @@ from manycl.plan.movable import MOVING
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.run.backend import Record
 from manycl.run.compiling import Phase, moved, phases, united, without
+from manycl.run.joined_record import JoinedRecord
 from manycl.run.planning import POSTPONED, UNDIVIDED, UNFORESEEN
 from manycl.run.playback import Playback
 from manycl.run.script import Script
@@ -62,8 +63,11 @@ class Result:
 
     @property
     def script(self) -> Script | None:
-        """What it has played, to be played again; None where a policy decided while the run went on."""
-        return self.playback.script if self.playback is not None and not self.playback.issued else None
+        """What it has played, to be played again; None where a policy decided while the run went on, or it was stopped
+        on its way."""
+        if self.playback is None or self.playback.issued or isinstance(self.record, JoinedRecord):
+            return None
+        return self.playback.script
 
     def story(self, node: int | str) -> str:
         """Why a node of the graph (its number, or the name that is its own) ran where and when it did, in lines."""
@@ -138,7 +142,10 @@ class Result:
 
     @property
     def settled(self) -> Plan | None:
-        """The plan to keep for runs like this one: shares that could move are as large as they have become."""
+        """The plan to keep for runs like this one: shares that could move are as large as they have become. None
+        where it was stopped on its way."""
+        if isinstance(self.record, JoinedRecord):
+            return None
         return self.playback.settled(self.plan) if self.playback is not None else self.plan
 
     @cached_property

@@ -27,6 +27,7 @@ from manycl.model.history import identity, kernel_key
 from manycl.model.learning import learn
 from manycl.model.measured import on_machine, sharing
 from manycl.model.observed import ObservedLinks
+from manycl.model.slowed import Slowed
 from manycl.model.store import Store
 from manycl.plan.looks import Looks
 from manycl.plan.plan import Plan
@@ -40,11 +41,12 @@ from manycl.run.backends.command_buffer import CommandBuffer, recorded
 from manycl.run.backends.executor import Executor
 from manycl.run.backends.memory import MemoryUse
 from manycl.run.backends.record import RunRecord
+from manycl.run.beginning import PLAIN, Setup
 from manycl.run.buffers import Buffers
 from manycl.run.building import Builder
 from manycl.run.coherence import Directory
 from manycl.run.device_events import DeviceEvents
-from manycl.run.engine import PLAIN, RunFailure, Setup, again, execute
+from manycl.run.engine import RunFailure, again, execute
 from manycl.run.foresee import foreseeing, parts_of
 from manycl.run.health import admit, examine
 from manycl.run.joined_record import JoinedRecord
@@ -290,7 +292,7 @@ class Session:
                     self.backend,
                     self.directory,
                     name=name,
-                    setup=Setup(self._lower, self._prepare),
+                    setup=Setup(self._lower, self._prepare, lambda left: self._left(left, problem)),
                     observers=(*debugging(self.debug), *observers),
                     watch=watch,
                 )
@@ -459,11 +461,13 @@ class Session:
         valid = {k: self.directory.memories(k) for k in graph.buffers} if self.machine.memories > 1 else {}
         estimates = ModelEstimates(graph, self.machine, self.history, self.sharing)
         self.backend.programs.prefer = estimates.fastest
+        slow = self.device_events.slow
+        factors = {i: slow[d.name] for i, d in self.machine.numbered() if d.name in slow}
         return Problem(
             graph=graph,
             machine=self.machine,
             handover=self._links.handover(HANDOVER),
-            estimates=estimates,
+            estimates=Slowed(estimates, factors) if factors else estimates,
             queues=queues,
             valid=valid,
             options=options,
@@ -473,6 +477,10 @@ class Session:
             spills=True,
             away=self.away,
         )
+
+    def _left(self, graph: Graph, problem: Problem) -> Problem:
+        """What a policy is asked for what is left of a problem's graph."""
+        return self.problem_of(graph, problem.queues, problem.options)
 
     def _without_unneeded(self, problem: Problem) -> Problem:
         """Where buffers are that the graph has left behind matters to nobody when it runs again."""
@@ -527,8 +535,10 @@ class Session:
                 told(error, "learning from a run")
 
     def learn_from(self, run: Result | UnplannedRun) -> None:
-        """Later, when something is planned; runs that nobody has learned from for long are forgotten."""
-        self._unlearned.append(run)
+        """Later, when something is planned; runs that nobody has learned from for long are forgotten. Of devices that
+        do not take as long as they do, nothing is learned."""
+        if not self.device_events.slow:
+            self._unlearned.append(run)
 
     def _learn_from(self, result: Result | UnplannedRun) -> None:
         record = result.record

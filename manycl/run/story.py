@@ -12,6 +12,7 @@ from manycl.graph.graph import Graph
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment
 from manycl.run.backend import Copy, Download, Evict, HostCall, Run, Upload
+from manycl.run.epochs import REPLANNED
 from manycl.run.playback import Playback, State
 from manycl.run.script import Script
 from manycl.run.steps import RANGE
@@ -68,6 +69,8 @@ class Stories:
     def __init__(self, result: Result) -> None:
         if result.playback is None:
             raise ManyclError("nothing is known of how this came about: it is the result of no run")
+        if REPLANNED in result.details:
+            raise ManyclError("the run was planned anew on its way", hint="its trace tells what ran where and when")
         self._result = result
         self._playback: Playback = result.playback
         self._script = self._playback.written()

@@ -1,11 +1,11 @@
-"""What a run hears of devices that leave and come."""
+"""What a run hears of devices that leave, come and become slower."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from manycl.machine import DeviceIndex, Machine
-from manycl.run.device_events import DeviceComes, DeviceEvents
+from manycl.run.device_events import DeviceComes, DeviceEvent, DeviceEvents, DeviceSlows
 from manycl.run.playback import Changed, Playback
 
 
@@ -16,6 +16,7 @@ class Watch:
     def __init__(self, events: DeviceEvents, machine: Machine) -> None:
         self._events = events
         self._seen = events.count
+        self._slow = events.slow
         self._index = {d.name: i for i, d in machine.numbered()}
         self._names = [d.name for d in machine.devices]
         self.lost: dict[DeviceIndex, str] = {}
@@ -28,14 +29,39 @@ class Watch:
         if not events:
             return []
         self._seen += len(events)
-        found = [(self._index.get(e.device), isinstance(e, DeviceComes)) for e in events]
-        news = [Changed(d, comes) for d, comes in found if d is not None and d not in self.lost]
-        for device, comes in news:
+        news = [found for e in events if (found := self._changed(e)) is not None and found.device not in self.lost]
+        for device, comes, factor in news:
+            if factor:
+                continue
             (self._leaving.discard if comes else self._leaving.add)(device)
             if comes and device in self._left:
                 self._left.discard(device)
                 self._events.use([self._names[device]])
         return news
+
+    def _changed(self, event: DeviceEvent) -> Changed | None:
+        device = self._index.get(event.device)
+        if device is None:
+            return None
+        return Changed(device, isinstance(event, DeviceComes), event.factor if isinstance(event, DeviceSlows) else 0.0)
+
+    def told(self, news: Collection[Changed]) -> str:
+        """In words."""
+        words = (f"takes {c.factor:.3g} times as long" if c.factor else "came" if c.comes else "left" for c in news)
+        return ", ".join(f"{self._names[c.device]} {said}" for c, said in zip(news, words, strict=True))
+
+    def planned(self) -> None:
+        """A plan knows what devices take."""
+        self._slow = self._events.slow
+
+    @property
+    def slower(self) -> Mapping[DeviceIndex, float]:
+        """By device, how many times as long as the plan knows it takes now; of those of which that has changed."""
+        then, now = self._slow, self._events.slow
+        if then is now:
+            return {}
+        names = [name for name in self._index if then.get(name) != now.get(name)]
+        return {self._index[name]: now.get(name, 1.0) / then.get(name, 1.0) for name in names}
 
     @property
     def away(self) -> frozenset[DeviceIndex]:

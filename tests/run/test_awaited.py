@@ -62,7 +62,7 @@ class _Deaf(Playback):
 
 @pytest.mark.parametrize("kind", [ChaosBackend, SimBackend])
 def test_a_stand_is_an_error_on_every_back_end(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manycl.run.engine.Playback", _Deaf)
+    monkeypatch.setattr("manycl.run.beginning.Playback", _Deaf)
     builder = GraphBuilder()
     a, b, c = (builder.buffer(4, name) for name in "abc")
     builder.add(launch("first", (a,), (b,)))

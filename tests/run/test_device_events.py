@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.errors import DeviceError
 from manycl.plan import policies
-from manycl.run.device_events import DeviceComes, DeviceEvent, DeviceEvents, DeviceLeaves
+from manycl.run.device_events import DeviceComes, DeviceEvent, DeviceEvents, DeviceLeaves, DeviceSlows
 
 N = 1 << 12
 PROGRAM = mc.Program(
@@ -60,6 +60,22 @@ def test_events_of_unknown_devices_and_kinds_are_refused() -> None:
     with pytest.raises(DeviceError, match="drain, now, lost"):
         DeviceLeaves("gpu0", "soon")  # type: ignore[arg-type]
     assert not events.count
+
+
+@given(st.lists(st.one_of(EVENTS, st.builds(DeviceSlows, SAID, st.sampled_from((0.5, 1.0, 3.0)))), max_size=20))
+def test_how_slow_devices_are_is_what_was_said_last(said: list[DeviceEvent]) -> None:
+    events = DeviceEvents(DEVICES)
+    latest = dict.fromkeys(DEVICES, 1.0)
+    for event in said:
+        before, news = dict(latest), events.put(event)
+        if isinstance(event, DeviceSlows):
+            mine = [name for name in DEVICES if name == event.device or (event.device == "cpu0" and name != "gpu0")]
+            latest.update(dict.fromkeys(mine, event.factor))
+            assert set(news) == {name for name in mine if before[name] != event.factor}
+        assert events.slow == {name: factor for name, factor in latest.items() if factor != 1.0}
+    for wrong in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(DeviceError, match="positive number"):
+            DeviceSlows("gpu0", wrong)
 
 
 def test_waiting_for_news_and_for_free_devices() -> None:

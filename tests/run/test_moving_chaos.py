@@ -25,8 +25,9 @@ from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
 from manycl.run.backend import Run
+from manycl.run.beginning import Setup
 from manycl.run.coherence import Directory
-from manycl.run.engine import RunFailure, Setup, execute
+from manycl.run.engine import RunFailure, execute
 from manycl.run.lower import lower
 from manycl.run.moving import Moving
 from manycl.run.stealing import Stealing

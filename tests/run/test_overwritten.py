@@ -39,7 +39,7 @@ class Asked:
         self.about: list[str] = []
         self.late: list[str] = []
         self._started = False
-        launched, region, execute = service.launched, LaunchFacts.region, engine._play
+        launched, region, execute = service.launched, LaunchFacts.region, engine._Play.result
 
         def looked(program: Any, kernel: str, known: Any) -> Any:
             self.late += [kernel] if self._started else []
@@ -58,7 +58,7 @@ class Asked:
 
         patch.setattr(service, "launched", looked)
         patch.setattr(LaunchFacts, "region", asked)
-        patch.setattr(engine, "_play", started)
+        patch.setattr(engine._Play, "result", started)
 
 
 @pytest.fixture

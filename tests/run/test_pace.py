@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import SystemRandom
 
 import pytest
@@ -15,26 +16,28 @@ from manycl.run.backend import Done, Run
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
 from manycl.run.emit_copies import Subject
-from manycl.run.pace import AHEAD
+from manycl.run.pace import AHEAD, EXPECTANT
 from manycl.run.playback import Playback
 from manycl.run.steps import Lowered
 
 
-def state(seconds: list[float], queues: int = 1, own: bool = False) -> Playback:
+def state(seconds: list[float], queues: int = 1, own: bool = False, away: bool = False) -> Playback:
     """Launches that take so long, in turn in some queues of one device."""
     builder = GraphBuilder()
     for n in range(len(seconds)):
         builder.add(launch(f"n{n}", (), (builder.buffer(4),)))
     ranges = tuple(Assignment(n, 0, n % queues, 0.0, s) for n, s in enumerate(seconds))
     problem = Problem(builder.build(), machine([1 if own else HOST]), Unit(), (queues,))
+    if away:
+        problem = replace(problem, away=frozenset({0}))
     plan, lowered = Plan(ranges, "one", ("d0",), sum(seconds)), Lowered(problem.graph)
     return Playback(compiled(Subject(problem, lowered, Directory().valid), plan), Directory())
 
 
-def enqueued(seconds: list[float], queues: int = 1, own: bool = False) -> list[float]:
+def enqueued(seconds: list[float], queues: int = 1, own: bool = False, away: bool = False) -> list[float]:
     """Follow a run of which nothing is reported before all that was enqueued has ended: the most seconds that a queue
     had, when it was given another launch, each time."""
-    run, most, batch = state(seconds, queues, own), list[float](), list[Run]()
+    run, most, batch = state(seconds, queues, own, away), list[float](), list[Run]()
     commands = [c for c in run.start(0.0) if isinstance(c, Run)]
     while not run.finished:
         batch = commands
@@ -55,6 +58,11 @@ def test_a_queue_is_given_a_second_of_work_at_most(queues: int, own: bool) -> No
     for longest in (0.01, 0.3, 2.0):
         seconds = [r.random() * longest for _ in range(200)]
         assert max(enqueued(seconds, queues, own)) <= AHEAD, seconds
+
+
+def test_a_queue_is_given_less_where_a_device_may_come() -> None:
+    seconds = [SystemRandom().random() * EXPECTANT for _ in range(200)]
+    assert 0.0 < max(enqueued(seconds, away=True)) <= EXPECTANT, seconds
 
 
 def test_short_launches_are_enqueued_at_once_and_one_is_reported() -> None:

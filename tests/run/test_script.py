@@ -25,8 +25,9 @@ from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
 from manycl.run.backend import Done, Download, HostCall, Run
+from manycl.run.beginning import Setup
 from manycl.run.coherence import Directory
-from manycl.run.engine import RunFailure, Setup, again, execute
+from manycl.run.engine import RunFailure, again, execute
 from manycl.run.limits import limited
 from manycl.run.lower import lower
 from manycl.run.playback import Playback
@@ -333,7 +334,7 @@ def test_a_prepared_graph_decides_nothing_once_its_plan_is_kept(monkeypatch: pyt
         thought = PLANNED_RUNS + sum(n + 1 + COMPARED for n in SECOND_THOUGHTS[:2])
         for turn in range(thought + 10):
             if turn == thought + 2:  # from here on nothing is decided
-                monkeypatch.setattr("manycl.run.engine.compiled", None)
+                monkeypatch.setattr("manycl.run.beginning.compiled", None)
             a.set(data + turn)
             result = prepared.run()
             assert (c.get() == 4 * (data + turn)).all()

@@ -28,8 +28,9 @@ from manycl.plan.policy import Choice, find
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
+from manycl.run.beginning import Setup
 from manycl.run.coherence import HOST_BIT, Directory, ValidRegion
-from manycl.run.engine import RunFailure, Setup, execute
+from manycl.run.engine import RunFailure, execute
 from manycl.run.limits import limited, stores
 from manycl.run.lower import lower
 from manycl.run.outcome import _Outcome

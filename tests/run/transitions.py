@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manycl.run import engine
+from manycl.run import beginning, engine
 from manycl.run.dynamic import Dynamic
 from manycl.run.moving import Moving
 from manycl.run.playback import Playback
@@ -53,6 +53,7 @@ def validated() -> Iterator[None]:
         patch.setattr(Dynamic, "of", lambda *given: watched(asking(*given)))
         patch.setattr(Moving, "following", lambda *given: watched(following(*given)))
         patch.setattr(engine, "Playback", lambda *given: watched(Playback(*given)))
-        compile_: Callable[..., Script] = engine.compiled
-        patch.setattr(engine, "compiled", lambda *given: verified(compile_(*given)))
+        patch.setattr(beginning, "Playback", lambda *given: watched(Playback(*given)))
+        compile_: Callable[..., Script] = beginning.compiled
+        patch.setattr(beginning, "compiled", lambda *given: verified(compile_(*given)))
         yield
