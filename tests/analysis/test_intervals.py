@@ -133,7 +133,7 @@ def test_every_value_lies_between(
         low = data.draw(st.integers(1, 9) if name == "c" else st.integers(-20, 20))
         spans[name] = low, low + data.draw(st.integers(0, 4)), False
     gap = x.subtract(guard, x.const(data.draw(st.integers(-9, 9))))
-    plain, there = _Intervals(origins, spans), _Intervals(origins, spans)
+    plain, there = _Intervals(origins, spans, False), _Intervals(origins, spans, False)
     entered = there.enters(_Guarded((), (), (gap,), ()))
     low, high, _ = plain.of(e)
     values, guarded = [], []

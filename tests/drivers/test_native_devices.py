@@ -206,7 +206,7 @@ def test_every_compiler_makes_the_runtime(number: int, tmp_path: Path) -> None:
     library.compile_shared(library.compilers()[number], library.RUNTIME, target)
     made = library.Library(str(target))
     cores = (library.ctypes.c_int * 2)(-1, -1)
-    device = made.open(library.ctypes.addressof(cores), 2)
+    device = made.open(library.ctypes.addressof(cores), 2, 0)
     queue, word = made.queue(device), library.ctypes.create_string_buffer(64)
     number = made.fill(queue, library.ctypes.addressof(word), b"ab", 2, 64, None, 0)
     while made.wait(queue, number):

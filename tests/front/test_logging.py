@@ -41,7 +41,7 @@ def test_a_run_tells_what_it_does(caplog: pytest.LogCaptureFixture) -> None:
     assert re.fullmatch(r"opened cpu0\.0 \(.+\), cpu0\.1 \(.+\)", told[0][1])
     assert re.fullmatch(r"planned and ran: <manycl\.Result run by auto, nodes: 1, [0-9.]+ ms>", told[1][1])
     rest = [name for name, _ in said(caplog, logging.DEBUG)]
-    assert {"manycl.analysis.service", "manycl.run.engine", "manycl.run.backends.programs"} <= set(rest)
+    assert {"manycl.analysis.service", "manycl.run.beginning", "manycl.run.backends.programs"} <= set(rest)
     texts = [text for _, text in said(caplog, logging.DEBUG)]
     assert any(re.fullmatch(r"built <source> for cpu0\.[01] in [0-9.]+ ms", text) for text in texts)
     assert any(re.match(r"plan: <manycl\.Plan by auto, nodes: 1 on cpu0\.[01]", text) for text in texts)
@@ -114,7 +114,7 @@ def test_the_page_names_the_loggers_that_there_are() -> None:
     table = page.partition("## Logging")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(manycl\.[\w.]+)`", table))
     using = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for path in (ROOT / "manycl").rglob("*.py")
         if "logger(__name__)" in path.read_text(encoding="utf-8")
     }
