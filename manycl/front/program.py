@@ -296,7 +296,9 @@ class Kernel:
             launch = ungathered(launch)
         event = queue.add(launch, wait_for, arrays)
         flight = queue.enqueued.flight
-        if flight is not None and flight.is_open and is_usual and not self._versions:
+        # what is collected to be prepared, or is planned, has not been looked at yet
+        is_given = flight is not None and flight.is_open and bool(flight.given) and flight.given[-1][0] is launch
+        if is_given and is_usual and not self._versions:
             self._remember(queue, launch, global_size, local_size, args)
         return event
 

@@ -219,7 +219,7 @@ class Play:
 
     def do(self, what: str, i: int, j: int) -> None:
         queue, a, mine = self.queue, self.arrays, self.mine
-        if what in ("call", "prepare") and min(len(mine[i]), len(mine[j])) < N:
+        if what == "call" and min(len(mine[i]), len(mine[j])) < N:
             return  # what is planned is refused when it is to run
         if what == "add":
             PROGRAM.add(queue, *SIZES, a[i], a[j])

@@ -236,3 +236,18 @@ def test_a_component_around_a_block_does_not_reach_into_it(queue: mc.Queue) -> N
     queue.finish()
     assert graph.graph.components == ()
     assert queue.result.graph.components == ((0, 1), (2,))
+
+
+def test_what_is_refused_when_it_runs_is_refused_when_it_is_enqueued_next() -> None:
+    """It was not given to a device, which has a flight under way: nothing says yet that it keeps to its arrays."""
+    with mc.Queue("cpu/2#0") as queue:
+        x, short = queue.zeros(N, np.int32), queue.zeros(N // 2, np.int32)
+        for _ in range(2):
+            inc(queue, x)
+            with queue.prepare() as graph:
+                inc(queue, short)
+            with pytest.raises(LaunchError, match="outside of a buffer"):
+                graph.run()
+            with pytest.raises(LaunchError, match="outside of a buffer"):
+                inc(queue, short)
+        assert (x.get() == 2).all()
