@@ -115,7 +115,7 @@ MORE = {
     "commands": ["--only", "launch,copy,fill,launch_and_read,map_unmap", "--rounds", "2", "--devices", "cpu/2#0"],
     "regions": ["--rows", "48"],
     "losses": ["--losses", "1", "--ms", "20", "--turns", "3", "--only", "enqueued,auto,shared"],
-    "serve": ["--count", "4", "--own", "1", "--rounds", "1"],
+    "serve": ["--count", "4", "--own", "1", "--rounds", "1", "--settle", "4"],
     "builtin_functions": ["--function", "exp"],
     "first_guesses": ["--quick", "--only", "five_points,polybench mvt"],
     "native": ["--quick", "--only", "bodies,product_2048,libsplit MVT,polybench gramschmidt"],
