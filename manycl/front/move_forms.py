@@ -108,11 +108,7 @@ def again(queue: OwnQueue, key: MoveKey, arrays: Sequence[Array]) -> Enqueued | 
     form = queue.moves.get(key)
     if form is None or queue.preparing:
         return None
-    enqueued = queue.enqueued
-    flight = enqueued.flight or enqueued.open_flight(queue)
-    if flight is not None and flight.is_spent:
-        enqueued = queue.renew()
-        flight = enqueued.flight or enqueued.open_flight(queue)
+    enqueued, flight = queue.airborne()
     if flight is None or not form.again(queue, flight, arrays):
         return None
     return Enqueued(queue, enqueued, len(flight.given) - 1)
@@ -121,7 +117,7 @@ def again(queue: OwnQueue, key: MoveKey, arrays: Sequence[Array]) -> Enqueued | 
 def remember(queue: OwnQueue, key: MoveKey, task: CopyTask | FillTask) -> None:
     """A copy or fill that was enqueued: if the device was given it at once, others like it are given with less ado."""
     flight = queue.enqueued.flight
-    if flight is not None and flight.is_open:
+    if flight is not None and flight.was_given(task):
         if len(queue.moves) >= KEPT:
             queue.moves.clear()
         queue.moves[key] = MoveForm(task, flight)

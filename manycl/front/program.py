@@ -296,9 +296,8 @@ class Kernel:
             launch = ungathered(launch)
         event = queue.add(launch, wait_for, arrays)
         flight = queue.enqueued.flight
-        # what is collected to be prepared, or is planned, has not been looked at yet
-        is_given = flight is not None and flight.is_open and bool(flight.given) and flight.given[-1][0] is launch
-        if is_given and is_usual and not self._versions:
+        # (what is collected to be prepared, or is planned, has not been looked at yet)
+        if is_usual and not self._versions and flight is not None and flight.was_given(launch):
             self._remember(queue, launch, global_size, local_size, args)
         return event
 
@@ -310,11 +309,7 @@ class Kernel:
             return None
         if form is None or queue.preparing:
             return None
-        enqueued = queue.enqueued
-        flight = enqueued.flight or enqueued.open_flight(queue)
-        if flight is not None and flight.is_spent:
-            enqueued = queue.renew()
-            flight = enqueued.flight or enqueued.open_flight(queue)
+        enqueued, flight = queue.airborne()
         if flight is None or not form.again(queue, flight, args):
             return None
         index = len(flight.given) - 1

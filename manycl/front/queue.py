@@ -430,7 +430,7 @@ class Queue(RunningQueue):
         sizes = [buffer.nbytes for buffer in {array.buffer.key: array.buffer for array in arrays}.values()]
         able = any(device.holds(sizes) for device in self.session.machine.devices)
         event = self.add(task if able else host_task(task), wait_for, arrays)
-        if able and not wait_for and not self.preparing:
+        if able and not wait_for:
             self._remember_move(self, key, task)
         return event
 

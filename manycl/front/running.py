@@ -165,6 +165,15 @@ class RunningQueue(Waits):
                 self._follow(run, run.seconds)
             return flight.is_quick and self._recurring.goes_on(flight.device)
 
+    def airborne(self) -> tuple[Enqueued, Flight | None]:
+        """What is being enqueued, and its flight, if commands may be given to a device at once."""
+        enqueued = self.enqueued
+        flight = enqueued.flight or enqueued.open_flight(self._own)
+        if flight is not None and flight.is_spent:
+            enqueued = self.renew()
+            flight = enqueued.flight or enqueued.open_flight(self._own)
+        return enqueued, flight
+
     def renew(self) -> Enqueued:
         """What is enqueued from now on, where somebody else has ended a flight of which nothing was under way."""
         with self.lock:

@@ -98,6 +98,10 @@ class Flight(Exchange):
             if self.given and self._over is None:
                 self._flush(self.queue)
 
+    def was_given(self, task: DeviceTask) -> bool:
+        """Whether this is the last command that the device was given, and more may come."""
+        return self.is_open and bool(self.given) and self.given[-1][0] is task
+
     def give(self, task: DeviceTask, arrays: Sequence[Owner], after: Sequence[int] = ()) -> bool:
         """Enqueue a command; False where it has to be planned. Raises ManyclError for one that cannot be: then it was
         not."""

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+import numpy as np
+
 from manycl.drivers.driver import Bytes
 from manycl.errors import ManyclError
 from manycl.front.events import Event
@@ -48,14 +50,8 @@ class Arrivals:
     def wait_for(self, data: Bytes) -> None:
         """Until what some memory is about to be asked for is there. (What goes wrong is told to who waits for it.)"""
         with self._lock:
-            coming = [arrival for arrival in self.under_way if _meet(arrival.memory, data)]
+            coming = [arrival for arrival in self.under_way if np.may_share_memory(arrival.memory, data)]
         for arrival in coming:
             with suppress(ManyclError):
                 arrival.event.wait()
         self.look()
-
-
-def _meet(one: Bytes, other: Bytes) -> bool:
-    """Whether two contiguous arrays have bytes in common."""
-    first, second = (memory.__array_interface__["data"][0] for memory in (one, other))
-    return bool(first < second + other.nbytes and second < first + one.nbytes)

@@ -44,11 +44,12 @@ ALONE = "MANYCL_TEST_ALONE"
 """An environment variable: this process is one that a press may end."""
 
 
-def is_alone(name: str) -> bool:
-    """Whether a test is in a process of its own; else it has been, twice if need be: a press that comes late hits
+def is_alone() -> bool:
+    """Whether the present test is in a process of its own; else it has been, twice if need be: a late press hits
     pytest's own code, and would end the process that runs all other tests."""
     if os.environ.get(ALONE):
         return True
+    name = os.environ["PYTEST_CURRENT_TEST"].partition("::")[2].partition(" ")[0]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::{name}"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")} | {ALONE: "1"}
     for _ in range(2):
@@ -85,7 +86,7 @@ def pressed_until(true: Callable[[], bool], end: Callable[[], None]) -> None:
 
 
 def test_a_run_that_does_not_end_is_left_and_waited_for_by_the_next(capfd: pytest.CaptureFixture[str]) -> None:
-    if not is_alone("test_a_run_that_does_not_end_is_left_and_waited_for_by_the_next"):
+    if not is_alone():
         return
     with mc.Queue("cpu/2#0", policy="in_order") as queue:
         a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
@@ -167,7 +168,7 @@ def test_the_command_line_says_what_it_waits_for_and_how_to_leave(tmp_path: Path
 
 
 def test_what_is_not_to_be_interrupted_hears_of_it_where_it_may() -> None:
-    if not is_alone("test_what_is_not_to_be_interrupted_hears_of_it_where_it_may"):
+    if not is_alone():
         return
     reached: list[str] = []
 
