@@ -11,6 +11,7 @@ from manycl.graph.dependences import Batch
 from manycl.logs import logger
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
+from manycl.run.asking import problem_of
 from manycl.run.backend import Download, Run
 from manycl.run.backends.record import Transferred
 from manycl.run.engine import CRASHED
@@ -42,7 +43,7 @@ def left_of_leg(session: Session, over: UnplannedRun, moved: Sequence[Transferre
     names = tuple([device.name for device in machine.devices])
     nodes = range(len(graph.nodes))
     plan = Plan(tuple([Assignment(n, over.device, 0, 0.0, 0.0) for n in nodes]), "in_order", names, 0.0)
-    problem = session.problem_of(graph, (), {})
+    problem = problem_of(session, graph, (), {})
     try:
         lowered = lower(problem, plan, directory)
         if lowered.graph is not graph:

@@ -8,9 +8,10 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from manycl import flags
 from manycl.drivers.serve.opener import opener
@@ -22,20 +23,18 @@ from manycl.graph.host_version import is_calling
 from manycl.interrupts import Uninterrupted, interruptible
 from manycl.logs import logger
 from manycl.machine import DeviceIndex, Machine
-from manycl.model.estimate import History, ModelEstimates
+from manycl.model.estimate import History
 from manycl.model.history import identity, kernel_key
 from manycl.model.learning import learn
 from manycl.model.measured import on_machine, sharing
 from manycl.model.observed import ObservedLinks
-from manycl.model.slowed import Slowed
 from manycl.model.store import Store
 from manycl.plan.looks import Looks
 from manycl.plan.plan import Plan
-from manycl.plan.policy import Policy, find
-from manycl.plan.present import on_present
-from manycl.plan.problem import HANDOVER, Problem, queue_counts
-from manycl.plan.splitting import Splits
+from manycl.plan.policy import Policy
+from manycl.plan.problem import Problem, queue_counts
 from manycl.run.admission import make_room
+from manycl.run.asking import asked, problem_of
 from manycl.run.availability import watch
 from manycl.run.backends.command_buffer import CommandBuffer, recorded
 from manycl.run.backends.executor import Executor
@@ -47,20 +46,17 @@ from manycl.run.building import Builder
 from manycl.run.coherence import Directory
 from manycl.run.device_events import DeviceEvents
 from manycl.run.engine import RunFailure, again, execute
-from manycl.run.foresee import foreseeing, parts_of
 from manycl.run.health import admit, examine
 from manycl.run.joined_record import JoinedRecord
 from manycl.run.kept_steps import KEPT, KeptSteps
 from manycl.run.leaving import await_devices, leaving
 from manycl.run.looking import BackgroundAnalysis
 from manycl.run.observers import Observer, debugging
-from manycl.run.overwritten import unneeded
 from manycl.run.playback import Playback
 from manycl.run.played import played
 from manycl.run.result import Result
 from manycl.run.script import Script
 from manycl.run.shares import note_shares
-from manycl.run.simulate import with_ranges
 from manycl.run.steps import Lowered, State, state_of
 from manycl.run.watch import Watch
 from manycl.unforeseen import told
@@ -131,7 +127,7 @@ class Session:
         """What is said of devices that leave and come."""
         self.store = Store() if (flags.learning() if remember is None else remember) else None
         self._measurements = self.store.measurements() if self.store is not None else {}
-        self._links = ObservedLinks()
+        self.links = ObservedLinks()
         self.machine = on_machine(self._opened, self._measurements)
         self.sharing = sharing(self.machine, self._measurements)
         self._profile: Profile = profile
@@ -145,9 +141,9 @@ class Session:
         # results that nobody has learned from yet: reading thousands of times out costs more than running again
         self._unlearned: deque[Result | UnplannedRun] = deque(maxlen=UNLEARNED)
         self._steps = KeptSteps(self.backend.memory, self.buffers.discard)
-        self._unneeded: deque[tuple[Graph, frozenset[BufferKey]]] = deque(maxlen=KEPT)
-        self._looks = Looks()
-        self.looking = BackgroundAnalysis(self._looks)
+        self.unneeded: deque[tuple[Graph, frozenset[BufferKey]]] = deque(maxlen=KEPT)
+        self.looks = Looks()
+        self.looking = BackgroundAnalysis(self.looks)
         self._builder = Builder(self.backend.programs)
         self._used: list[str] = []  # the devices of the run
         self.lock = threading.RLock()
@@ -194,7 +190,7 @@ class Session:
                 is_over = self.backend.close()
                 if self.store is not None:
                     self.store.save(self.history)
-                    for subject, values in self._links.values():
+                    for subject, values in self.links.values():
                         self.store.measured(subject, values)
                 for key in (*self.directory.valid, *self.directory.parts) if is_over else ():
                     self.backend.memory.release(key)
@@ -227,7 +223,7 @@ class Session:
     def restrict(self, names: Collection[str]) -> Machine:
         """Only these of the devices that were opened are there from now on; the machine. Plans' steps are forgotten."""
         self._opened = self._all.only(names)
-        self.machine = on_machine(self._opened, self._links.added_to(self._measurements))
+        self.machine = on_machine(self._opened, self.links.added_to(self._measurements))
         self.sharing = sharing(self.machine, self._measurements)
         self.changes += 1
         self._steps.clear()
@@ -242,7 +238,7 @@ class Session:
     ) -> Problem:
         """What a policy is asked for this graph in the session's present state. ``queues`` by device name or kind."""
         self.learn()
-        return self.problem_of(graph, queue_counts(self.machine, queues or {}), options or {})
+        return problem_of(self, graph, queue_counts(self.machine, queues or {}), options or {})
 
     def run(
         self,
@@ -263,60 +259,37 @@ class Session:
         self.check_open()
         bounds.check(graph)
         with self.lock, Uninterrupted():
-            self.land()
-            self.buffers.collect()
-            self.use_clocks(learning)
-            await_devices(self)
-            watch = self._watch()
-            chosen: Any = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
-            if isinstance(chosen, Plan):
-                problem, name = replace(self.problem_of(graph, (), {}), repeated=repeated), chosen.policy
-                chosen = on_present(problem, chosen)
-            else:
-                problem = replace(self.problem(graph, queues, options), repeated=repeated, rival=rival)
-                if repeated and self.machine.memories > 1:
-                    problem = self._without_unneeded(problem)
-                if repeated > 1 and self.machine.memories > 1:  # before it has run, times are guesses
-                    problem = replace(problem, foresee=foreseeing(problem, self.directory))
-                name = policy if isinstance(policy, str) else type(chosen).__name__
-                name = name if policy is not None else flags.policy()
-                chosen = with_ranges(problem, chosen, name)
-            for key in graph.buffers:
-                self.directory.check(key)
-            self._used = []
-            result: Result | None
-            try:
-                result = execute(
-                    problem,
-                    chosen,
-                    self.backend,
-                    self.directory,
-                    name=name,
-                    setup=Setup(self._lower, self._prepare, lambda left: self._left(left, problem)),
-                    observers=(*debugging(self.debug), *observers),
-                    watch=watch,
-                )
-            except ManyclError as error:
-                if not self._may_begin_again(error):
-                    raise
-                result = None
-            finally:
-                self.device_events.done_with(self._used)
-                self.backend.memory.tidy()
-            if result is None:
-                return self.run(
-                    graph,
-                    policy,
-                    queues=queues,
-                    options=options,
-                    observers=observers,
-                    repeated=repeated,
-                    rival=rival,
-                    learning=learning,
-                )
-            self._over(result)
-            log.info("planned and ran: %r", result)
-            return result
+            while True:  # until it has begun on devices that work
+                self.land()
+                self.buffers.collect()
+                self.use_clocks(learning)
+                await_devices(self)
+                watch = self._watch()
+                problem, chosen, name = asked(self, graph, policy, queues, options, repeated, rival)
+                for key in graph.buffers:
+                    self.directory.check(key)
+                self._used = []
+                try:
+                    result = execute(
+                        problem,
+                        chosen,
+                        self.backend,
+                        self.directory,
+                        name=name,
+                        setup=Setup(self._lower, self._prepare, partial(self._left, problem)),
+                        observers=(*debugging(self.debug), *observers),
+                        watch=watch,
+                    )
+                except ManyclError as error:
+                    if not self._may_begin_again(error):
+                        raise
+                    continue
+                finally:
+                    self.device_events.done_with(self._used)
+                    self.backend.memory.tidy()
+                self._over(result)
+                log.info("planned and ran: %r", result)
+                return result
 
     def again(self, script: Script, *, learning: bool = True) -> Result | None:
         """Run what was recorded; None if buffers are not where it needs them (run the graph instead). ``learning``, and
@@ -456,41 +429,9 @@ class Session:
             wanted = "learning" if any(lanes.watched for lanes in self.backend.lanes) else True
         return learning if wanted == "learning" else wanted
 
-    def problem_of(self, graph: Graph, queues: tuple[int, ...], options: Mapping[str, str]) -> Problem:
-        """The same, from what has been learned so far; ``queues``: of each device (none: as they come)."""
-        valid = {k: self.directory.memories(k) for k in graph.buffers} if self.machine.memories > 1 else {}
-        estimates = ModelEstimates(graph, self.machine, self.history, self.sharing)
-        self.backend.programs.prefer = estimates.fastest
-        slow = self.device_events.slow
-        factors = {i: slow[d.name] for i, d in self.machine.numbered() if d.name in slow}
-        return Problem(
-            graph=graph,
-            machine=self.machine,
-            handover=self._links.handover(HANDOVER),
-            estimates=Slowed(estimates, factors) if factors else estimates,
-            queues=queues,
-            valid=valid,
-            options=options,
-            splits=Splits(graph, frozenset(device.kind for device in self.machine.devices)),
-            looks=self._looks,
-            parts=parts_of(self.directory, graph),
-            spills=True,
-            away=self.away,
-        )
-
-    def _left(self, graph: Graph, problem: Problem) -> Problem:
+    def _left(self, problem: Problem, graph: Graph) -> Problem:
         """What a policy is asked for what is left of a problem's graph."""
-        return self.problem_of(graph, problem.queues, problem.options)
-
-    def _without_unneeded(self, problem: Problem) -> Problem:
-        """Where buffers are that the graph has left behind matters to nobody when it runs again."""
-        known = next((keys for graph, keys in self._unneeded if graph is problem.graph), None)
-        if known is None:
-            known = unneeded(problem.graph)
-            self._unneeded.append((problem.graph, known))
-        valid = {key: frozenset() if key in known else places for key, places in problem.valid.items()}
-        parts = {key: found for key, found in problem.parts.items() if key not in known}
-        return replace(problem, valid=valid, parts=parts)
+        return problem_of(self, graph, problem.queues, problem.options)
 
     def _state(self, lowered: Lowered, graph: Graph) -> State:
         return state_of(graph, self.directory) if lowered.state else ()
@@ -548,9 +489,9 @@ class Session:
             note_shares(self.history.imbalances, result)
         if isinstance(record, RunRecord) and self.machine.memories > 1:
             for device, to_device, nbytes, seconds in record.moved():
-                self._links.observe(self.machine.devices[device], to_device, nbytes, seconds)
-            self._links.handed_over(record.handovers())
-            self.machine = on_machine(self._opened, self._links.added_to(self._measurements))
+                self.links.observe(self.machine.devices[device], to_device, nbytes, seconds)
+            self.links.handed_over(record.handovers())
+            self.machine = on_machine(self._opened, self.links.added_to(self._measurements))
 
     def land(self) -> None:
         """Wait for what a queue has given the devices; what goes wrong with it is told to who asks that queue."""

@@ -14,6 +14,7 @@ from manycl.graph.graph import Argument, DeviceTask, Graph, Launch
 from manycl.graph.launch import with_arguments
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
+from manycl.run.asking import problem_of
 from manycl.run.backend import Done, Failed
 from manycl.run.backends.record import RunRecord
 from manycl.run.coherence import Directory
@@ -141,7 +142,7 @@ class UnplannedRun:
             0.0,
             details={UNPLANNED: True},
         )
-        problem = session.problem_of(self.graph, (), {})
+        problem = problem_of(session, self.graph, (), {})
         lowered = lower(problem, plan, directory)
         lowered.open(directory)
         try:

@@ -294,7 +294,7 @@ def test_links_are_learned_where_there_are_any(zero_copy: str, monkeypatch: pyte
         x, graph = up(made, 1 << 16)
         session, seen = made.session, []
         session.learn()
-        monkeypatch.setattr(session._links, "observe", lambda device, *found: seen.append((device.name, *found)))
+        monkeypatch.setattr(session.links, "observe", lambda device, *found: seen.append((device.name, *found)))
         before, after = session.machine, object()
         session.run(graph, InOrder())
         with monkeypatch.context() as patch:
