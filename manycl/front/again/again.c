@@ -36,13 +36,15 @@ static inline void drop(object *found) {
     if (found) Py_DecRef(found);
 }
 
-/* What a function has asked for, given back together. */
+/* What a launch has asked for, given back together: some 60 objects, and 20 for each argument that is another one. */
+enum { MOST_HELD = 128 + 24 * MOST_ARGUMENTS };
 struct held {
     ssize count;
-    object *all[64 + 20 * MOST_ARGUMENTS];
+    object *all[MOST_HELD];
 };
 
 static inline object *hold(struct held *held, object *found) {
+    if (held->count == MOST_HELD) __builtin_trap(); /* rather than write behind it */
     if (found) held->all[held->count++] = found;
     return found;
 }
