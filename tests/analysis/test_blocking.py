@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import natively
 import numpy as np
 import pytest
@@ -126,7 +128,7 @@ def kind_of(kind: str) -> type:
 def test_which_loops_are_cut_into_strips(name: str) -> None:
     unit = load(text(name, "float"), "<source>", None, read_options(()), everything=True)
     found = work_group_function(unit, name, (64, 2, 1)).source
-    assert ("manycl_tile[4]" in found) == (name not in ("in_place", "both_rows"))
+    assert ("struct manycl_tile {" in found) == (name not in ("in_place", "both_rows"))
     assert ("[manycl_z][manycl_x][manycl_y]" in found) == (name == "columns")
 
 
@@ -140,13 +142,44 @@ def test_blocks_are_made_of_tiles_and_there_are_enough(
     tile: tuple[int, int], dimension: int, threads: int, whole: tuple[int, int, int]
 ) -> None:
     items = (tile[1], tile[0]) if dimension else tile
-    tiles = Tiles(items, 100, dimension, threads)
-    block = tiles.block(whole)
-    count = -(-whole[0] // block[0]) * -(-whole[1] // block[1]) * whole[2]
+    tiles = Tiles(items, 100, dimension, 16, threads)
+    block = tiles.block(whole, (1, 1, 1))
     assert block[0] % items[0] == block[1] % items[1] == 0
     assert block[2] == 1
-    assert count >= 8 * threads or block == (*items, 1)
+    assert count(whole, block) >= 8 * threads or block == (*items, 1)
     assert tiles.frame(block) == block[0] // items[0] * (block[1] // items[1]) * 100
+
+
+@given(
+    tile=st.sampled_from([(128, 1), (64, 1), (16, 1), (32, 3)]),
+    dimension=st.integers(0, 1),
+    threads=st.sampled_from([1, 2, 64]),
+    local=st.tuples(*(st.sampled_from([1, 4, 7, 16, 256]) for _ in range(3))),
+    groups=st.tuples(st.integers(1, 5000), st.integers(1, 100), st.integers(1, 3)),
+)
+def test_small_groups_are_run_beside_one_another_as_far_as_all_threads_have_some(
+    tile: tuple[int, int],
+    dimension: int,
+    threads: int,
+    local: tuple[int, int, int],
+    groups: tuple[int, int, int],
+) -> None:
+    items = (tile[1], tile[0]) if dimension else tile
+    tiles = Tiles(items, 0, dimension, 16, threads)
+    whole = (groups[0] * local[0], groups[1] * local[1], groups[2] * local[2])
+    block = tiles.block(whole, local)
+    full = tuple(min(i, w) for i, w in zip((*items, 1), whole, strict=True))
+    along = block[dimension]
+    assert along % items[dimension] == 0 or along == whole[dimension] or count(whole, block) <= 2 * threads
+    assert along >= full[dimension] or (along >= min(16, whole[dimension]) and count(whole, block) <= 2 * threads)
+    assert math.prod(block) <= max(2048, math.prod(items), math.prod(local))
+    assert count(whole, block) >= 8 * threads or all(b <= f for b, f in zip(block, full, strict=True))
+    assert count(whole, block) >= threads or block[dimension] <= 16
+    assert tiles.frame(block) == 0
+
+
+def count(whole: tuple[int, ...], block: tuple[int, ...]) -> int:
+    return math.prod(-(-w // b) for w, b in zip(whole, block, strict=True))
 
 
 @pytest.mark.parametrize("local", [(16, 16), (5, 3), (1, 8), (64, 2)])

@@ -130,7 +130,7 @@ class GroupEntry:
             "OWN": str(MOST_OWN if counted else 0),
             "SIZES": ", ".join(map(str, self.tile)) if self._has_full else "n0, n1, n2",
         }
-        template = _SIZED if self.sized else _BLOCKS if self.put_away else _ANY
+        template = _SIZED if self.sized else _BLOCKS if self.put_away else _TILES + _ANY if self.kept else _ANY
         return _written(_written(template, _BLOCK_ORDERS[self.dimension]), texts)
 
 
@@ -174,6 +174,7 @@ BEHIND}
 _LEAST = """
 static inline __attribute__((always_inline)) ulong @least(ulong a, ulong b) { return a < b ? a : b; }
 """
+_TILES = "\nconst uint manycl_tile[5] = {LX, LY, 0, V, NX};\n"
 _ANY = _LEAST + (
     _HEAD
     + """  const ulong *l = r->local_size;
@@ -213,7 +214,7 @@ the other dimension read alike stays in the cache."""
 _BLOCKS = (
     _LEAST
     + """
-const uint manycl_tile[4] = {LX, LY, sizeof(struct @tile), V};
+const uint manycl_tile[5] = {LX, LY, sizeof(struct @tile), V, NX};
 """
     + _HEAD
     + """  const ulong *l = r->local_size;

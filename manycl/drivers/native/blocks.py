@@ -1,40 +1,66 @@
-"""Blocks of an NDRange: what a thread runs at once of a kernel whose tiles are run strip by strip
-(``analysis/work_group/blocking.py``)."""
+"""Blocks of an NDRange: what a thread runs at once of a kernel to which work-groups are nothing, and which takes
+some of its work-items, a tile, through its loops together."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import NamedTuple
 
 ACROSS, DOWN = 256, 96
-"""Work-items of a block: what its tiles keep, and what they read in a strip, is in the second cache, and what comes
-from farther away is used so many times."""
+"""Work-items of a block whose tiles are run strip by strip (``analysis/work_group/blocking.py``): what its tiles keep,
+and what they read in a strip, is in the second cache, and what comes from farther away is used so many times."""
+_ROWS = 2048
+"""Work-items of a block of other tiles at most, unless a work-group or a tile has more: what rows of a group read alike
+stays in the cache, and a block that takes long does not take much longer than a group."""
 _EACH = 8
 """Blocks for each thread, where there are enough work-items: so that all of them end at about the same time."""
+Size = tuple[int, int, int]
 
 
 class Tiles(NamedTuple):
     """Tiles of so many work-items in dimensions 0 and 1, which a block has some of; ``kept``: bytes that each needs of
-    the frame; ``dimension``: 0 or 1, along which vectors run; ``threads`` run them."""
+    the frame, 0 where they are not run strip by strip; ``dimension``: 0 or 1, along which vectors run, of so many
+    ``lanes``; ``threads`` run them."""
 
     items: tuple[int, int]
     kept: int
     dimension: int
+    lanes: int
     threads: int
 
-    def block(self, global_size: tuple[int, int, int]) -> tuple[int, int, int]:
+    def block(self, global_size: Size, local_size: Size) -> Size:
         """The work-items of a block of an NDRange: smaller ones where there are few, first along vectors."""
         first = self.dimension
-        most = (DOWN, ACROSS) if first else (ACROSS, DOWN)
-        found = [_up(min(most[d], global_size[d]), self.items[d]) for d in (0, 1)]
-        while -(-global_size[0] // found[0]) * -(-global_size[1] // found[1]) * global_size[2] < _EACH * self.threads:
-            larger = [d for d in (first, 1 - first) if found[d] > self.items[d]]
+        found = self._strips(global_size) if self.kept else self._beside(global_size, local_size)
+        least = (*self.items, 1)
+        while _count(global_size, found) < _EACH * self.threads:
+            larger = [d for d in (first, 1 - first, 2) if found[d] > least[d]]
             if not larger:
                 break
-            found[larger[0]] = _up(found[larger[0]] // 2, self.items[larger[0]])
-        return found[0], found[1], 1
+            found[larger[0]] = _up(found[larger[0]] // 2, least[larger[0]])
+        while not self.kept and found[first] > self.lanes and _count(global_size, found) < self.threads:
+            found[first] = _up(found[first] // 2, self.lanes)  # slower than a tile for each item, but on more threads
+        return found[0], found[1], found[2]
 
-    def frame(self, block: tuple[int, int, int]) -> int:
+    def _strips(self, global_size: Size) -> list[int]:
+        most = (DOWN, ACROSS) if self.dimension else (ACROSS, DOWN)
+        return [*(_up(min(most[d], global_size[d]), self.items[d]) for d in (0, 1)), 1]
+
+    def _beside(self, global_size: Size, local_size: Size) -> list[int]:
+        """Work-groups beside one another, as many as make tiles full."""
+        first = self.dimension
+        least = (*self.items, 1)
+        found = [min(_up(local_size[d], least[d]), global_size[d]) for d in range(3)]
+        most = max(_ROWS, math.prod(self.items), math.prod(local_size))
+        while math.prod(found) > most:
+            larger = [d for d in (2, 1 - first) if found[d] > least[d]]
+            if not larger:
+                break
+            found[larger[0]] = _up(found[larger[0]] // 2, least[larger[0]])
+        return found
+
+    def frame(self, block: Size) -> int:
         """Bytes."""
         return block[0] // self.items[0] * (block[1] // self.items[1]) * self.kept
 
@@ -42,10 +68,14 @@ class Tiles(NamedTuple):
 def tiles_of(library: ctypes.CDLL, threads: int) -> Tiles | None:
     """Those of a compiled kernel, if it has any."""
     try:
-        x, y, kept, dimension = (ctypes.c_uint * 4).in_dll(library, "manycl_tile")
+        x, y, kept, dimension, lanes = (ctypes.c_uint * 5).in_dll(library, "manycl_tile")
     except ValueError:
         return None
-    return Tiles((x, y), kept, dimension, threads)
+    return Tiles((x, y), kept, dimension, lanes, threads)
+
+
+def _count(global_size: Size, block: list[int]) -> int:
+    return math.prod(-(-whole // each) for whole, each in zip(global_size, block, strict=True))
 
 
 def _up(items: int, of: int) -> int:

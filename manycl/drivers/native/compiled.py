@@ -27,8 +27,8 @@ class Parameter(NamedTuple):
 
 class NativeEntry(NamedTuple):
     """``address`` of the function; ``frame``: bytes that it needs of one, local arguments not included. ``tiles``:
-    where work-groups are nothing to a kernel, and its function is called for blocks of the NDRange instead: what they
-    are made of."""
+    where work-groups are nothing to a kernel, and work-items go through its loops together: its function is called for
+    blocks of the NDRange instead, which are made of these."""
 
     address: int
     frame: int

@@ -197,7 +197,7 @@ class SetKernel:
         entry = self.kernel.entry((each[0], each[1], each[2]), dims, wide)
         frame, places = entry.frame, []
         if entry.tiles is not None:
-            each = entry.tiles.block((whole[0], whole[1], whole[2]))
+            each = entry.tiles.block((whole[0], whole[1], whole[2]), (each[0], each[1], each[2]))
             frame += entry.tiles.frame((each[0], each[1], each[2]))
         groups = tuple(-(-w // e) for w, e in zip(whole, each, strict=True))
         for index, nbytes in self._local.items():
