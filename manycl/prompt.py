@@ -4,6 +4,10 @@ Where a device's threads have all cores, whoever hears of a command's end and gi
 has had its slice of time: some 3 ms in one of a hundred times, as Linux hands them out. A thread that asks for short
 slices is woken before those with longer ones, and gets no more time for it (EEVDF: I. Stoica and H. Abdel-Wahab,
 "Earliest Eligible Virtual Deadline First", 1995; Linux 6.12 lets threads ask). Older kernels take no notice.
+
+Python's own lock is another thing to wait for: a thread that runs Python without ever waiting gives it up after 5 ms,
+and each time that another one has read a file or taken a lock it waits as long again. While something has to be done
+soon, turns are shorter (:class:`ShortTurns`).
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import struct
+import sys
 import threading
 from functools import cache
 from typing import Any
@@ -29,7 +34,29 @@ _NOT_INHERITED = 1
 """SCHED_FLAG_RESET_ON_FORK: threads and processes that the thread starts have slices of the usual length. It is there
 to stay: who gives the thread another policy later, without privileges, has to name it (``os.SCHED_RESET_ON_FORK``)."""
 
+TURN = 1e-4
+"""Seconds after which a thread gives up Python's lock, where others wait for it and something has to be done soon."""
 _asked = threading.local()
+
+
+class ShortTurns:
+    """Of all of the process's threads, between ``begin`` and ``end``, which may be called again and again. What
+    somebody else says meanwhile about the length of turns (``sys.setswitchinterval``) counts."""
+
+    def __init__(self) -> None:
+        self._before: float | None = None
+
+    def begin(self) -> None:
+        if self._before is None and flags.prompt():
+            before = sys.getswitchinterval()
+            if before > TURN:
+                self._before = before
+                sys.setswitchinterval(TURN)
+
+    def end(self) -> None:
+        before, self._before = self._before, None
+        if before is not None and abs(sys.getswitchinterval() - TURN) < TURN / 2:
+            sys.setswitchinterval(before)
 
 
 def be_prompt() -> None:

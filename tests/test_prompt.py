@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -67,3 +68,40 @@ def test_who_runs_something_is_prompt() -> None:
             (queue.array(np.arange(9, dtype=np.float32)) + 1).get()
 
     assert in_thread(work)[1] == prompt.SLICE
+
+
+@pytest.fixture
+def interval() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_turns_are_short_for_a_while(interval: None) -> None:
+    sys.setswitchinterval(0.004)
+    turns = prompt.ShortTurns()
+    for _ in range(2):
+        turns.begin()
+        assert sys.getswitchinterval() == pytest.approx(prompt.TURN)
+    turns.end()
+    assert sys.getswitchinterval() == pytest.approx(0.004)
+    sys.setswitchinterval(0.003)
+    turns.end()  # of what has not begun again
+    assert sys.getswitchinterval() == pytest.approx(0.003)
+
+
+def test_who_says_how_long_turns_are_is_heeded(interval: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = prompt.ShortTurns()
+    turns.begin()
+    sys.setswitchinterval(0.02)
+    turns.end()
+    assert sys.getswitchinterval() == pytest.approx(0.02)
+    sys.setswitchinterval(prompt.TURN / 4)
+    turns.begin()
+    assert sys.getswitchinterval() == pytest.approx(prompt.TURN / 4), "they are shorter"
+    turns.end()
+    assert sys.getswitchinterval() == pytest.approx(prompt.TURN / 4)
+    sys.setswitchinterval(0.005)
+    monkeypatch.setenv("MANYCL_PROMPT", "0")
+    turns.begin()
+    assert sys.getswitchinterval() == pytest.approx(0.005)

@@ -25,7 +25,7 @@ from manycl import flags
 from manycl.drivers.driver import Holdable
 from manycl.errors import ManyclError
 from manycl.logs import logger
-from manycl.prompt import be_prompt
+from manycl.prompt import ShortTurns, be_prompt
 from manycl.reservations.ear import Ear
 from manycl.reservations.identity import process, under
 from manycl.reservations.records import Reservation, Resources, held_by_others, in_force
@@ -158,8 +158,10 @@ class Availability:
         be_prompt()
         poll = select.poll()
         poll.register(ear, select.POLLIN)
+        turns = ShortTurns()
         while True:
             poll.poll(self._patience())
+            turns.begin()
             try:
                 with self._lock:
                     if ear is not self._ear:
@@ -168,6 +170,9 @@ class Availability:
                     self._look()
             except Exception as error:
                 told(error, "heeding reservations")
+            finally:
+                if not self._waiting:  # nobody waits for this process to leave
+                    turns.end()
 
     def _patience(self) -> float | None:
         """Milliseconds until it looks again, if it hears nothing."""

@@ -48,6 +48,18 @@ while True:
     assert (found == done).all(), (done, found)
     print(done, ",".join(sorted(queue.away)), flush=True)
 """
+TURNS = """
+import sys, time, manycl as mc
+usual = sys.getswitchinterval()
+with mc.Queue(sys.argv[1]) as queue:
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        for _ in range(2000):  # whoever has reserved has gone on: the listener has heard
+            if sys.getswitchinterval() == usual:
+                break
+            time.sleep(0.005)
+        print(sys.getswitchinterval() == usual, flush=True)
+"""
 HOLD = """
 import sys, time, manycl as mc
 with mc.reserve(sys.argv[1], priority=int(sys.argv[2])) as held:
@@ -158,6 +170,18 @@ def test_the_only_device_stands_still_while_it_is_reserved(folder: Path, start: 
             time.sleep(0.2)
             assert len(computing.heard()) <= 1  # what had ended, and was not told yet
         computing.busy()
+
+
+def test_turns_of_threads_are_as_long_as_before(folder: Path, start: Start) -> None:
+    program = start(TURNS, "cpu")
+    assert program.said() == "ready"
+    for _ in range(2):
+        with mc.reserve("cpu"):
+            pass
+        assert program.process.stdin is not None
+        program.process.stdin.write(b"\n")
+        program.process.stdin.flush()
+        assert program.said() == "True"
 
 
 @two_cores
