@@ -178,6 +178,7 @@ class ChaosBackend:
         self._woken = False
         self.undefined: Callable[[int, int], bool] = lambda node, key: False  # before the node
         self.gone: set[int] = set()  # memories
+        self.taking: dict[int, float] = {}  # seconds of each kernel, by device, where that is known
         self.repeatable: Callable[[int], bool] = lambda node: False
 
     def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
@@ -265,6 +266,9 @@ class ChaosBackend:
         if store is not None and store in self._windows:
             return self._inside.setdefault(store, {})
         return self.values[self.machine.devices[device].memory]
+
+    def took(self, token: int, device: int) -> float | None:
+        return self.taking.get(device)
 
     def wake(self) -> None:
         self._woken = True

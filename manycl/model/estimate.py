@@ -95,6 +95,11 @@ class ModelEstimates(Estimates):
             return 0.0
         return max(self._rows[node].estimates[d].error for d in devices)
 
+    def is_measured(self, node: int, device: DeviceIndex) -> bool:
+        """Whether a launch's time on a device rests on measurements of its kernel there; copies and fills go by
+        bandwidth."""
+        return self._exact or self._rows[node].estimates[device].known
+
     def off(self, node: int, devices: Sequence[DeviceIndex]) -> float:
         """How far the shares of launches like a node's were from what was planned in the last runs, each time: by what
         part one of these devices took longer than another (:mod:`manycl.model.imbalance`)."""

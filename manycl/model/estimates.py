@@ -44,6 +44,11 @@ class Estimates(ABC):
         """How far off the ratios of a node's times on some devices are, as a part of them: not at all."""
         return 0.0
 
+    def is_measured(self, node: int, device: DeviceIndex) -> bool:
+        """Whether a node's time on a device rests on measurements, and is no first guess: of times that are given, as
+        nobody knows them better."""
+        return True
+
     def first_slice(self, node: int, device: DeviceIndex) -> float | None:
         """Work-items of the first slices of a launch, of a kernel that nobody has measured on a device; None where
         somebody has, or nothing is known."""
@@ -89,6 +94,9 @@ class Wrapped(Estimates):
 
     def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
         return self.known.doubt(node, devices)
+
+    def is_measured(self, node: int, device: DeviceIndex) -> bool:
+        return self.known.is_measured(node, device)
 
     def off(self, node: int, devices: Sequence[DeviceIndex]) -> float:
         return self.known.off(node, devices)

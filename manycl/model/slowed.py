@@ -1,4 +1,4 @@
-"""Devices that take longer, or less long, than was measured: somebody has said so."""
+"""Devices that take longer, or less long, than was measured: somebody has said so, or a run has found it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 
 from manycl.graph.graph import Launch
 from manycl.graph.reduction import Reduction
-from manycl.machine import DeviceIndex
+from manycl.machine import Device, DeviceIndex
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 
@@ -116,9 +116,13 @@ def _cost(problem: Problem, places: Sequence[DeviceIndex]) -> float:
 
 
 def _are_alike(problem: Problem, task: Launch, places: Sequence[DeviceIndex]) -> bool:
-    """Whether devices give the same bits: they are of one model and driver, and run the same version."""
-    devices = [problem.machine.devices[d] for d in places]
-    if not all(d.model or d.platform for d in devices) or task.versions:
+    """Whether devices give the same bits: they are of a kind, and run the same version."""
+    return not task.versions and are_of_a_kind([problem.machine.devices[d] for d in places])
+
+
+def are_of_a_kind(devices: Sequence[Device]) -> bool:
+    """Whether devices are known to be of one model and driver."""
+    if not all(d.model or d.platform for d in devices):
         return False
     return len({(d.kind, d.model, d.platform, d.driver) for d in devices}) == 1
 

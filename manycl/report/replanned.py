@@ -11,7 +11,8 @@ from manycl.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Replanned:
-    """``nodes`` that had not begun were planned ``seconds`` after the run had, because of what had ``changed``."""
+    """``nodes`` that had not begun were planned ``seconds`` after the run had, because of what had ``changed``; none:
+    what was left of those that had begun has gone where it ends first."""
 
     changed: str
     nodes: int
@@ -38,6 +39,11 @@ def replanned_lines(entries: Sequence[Replanned], most: int) -> Iterator[str]:
     """A line each."""
     for entry in entries[:most]:
         changed = " ".join(entry.changed.split())
-        yield printable(f"planned anew after {seconds(entry.seconds)}: {changed}; {count(entry.nodes, 'node')} left")
+        if entry.nodes:
+            yield printable(
+                f"planned anew after {seconds(entry.seconds)}: {changed}; {count(entry.nodes, 'node')} left"
+            )
+        else:
+            yield printable(f"placed anew after {seconds(entry.seconds)}: {changed}")
     if len(entries) > most:
         yield f"... and {count(len(entries) - most, 'time')} more"

@@ -206,6 +206,10 @@ class Backend(Protocol):
     def now(self) -> float:
         """Seconds since ``begin``."""
 
+    def took(self, token: int, device: DeviceIndex) -> float | None:
+        """Seconds that a launch of the run took on its device, of which it was heard that it is complete; None where
+        nobody knows, as the devices' clocks are off."""
+
     def finish(self) -> Record:
         """Wait until all that was enqueued has ended."""
 

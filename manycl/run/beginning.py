@@ -3,7 +3,7 @@ runs, or where one has stopped: nothing is under way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -12,6 +12,7 @@ from manycl.graph.graph import Graph
 from manycl.interrupts import interruptible
 from manycl.logs import logger
 from manycl.machine import DeviceIndex
+from manycl.model.slowed import Slowed
 from manycl.plan.plan import Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem
@@ -86,11 +87,20 @@ class RestPlanner:
     def __init__(self, policy: StaticPolicy, directory: Directory, setup: Setup) -> None:
         self._policy, self._directory, self._setup = policy, directory, setup
 
-    def begun(self, graph: Graph, away: Collection[DeviceIndex], lost: Collection[DeviceIndex]) -> Begun:
-        """A graph of the nodes that are left, without the devices that are ``away``, some of which are ``lost``. What
-        only devices that have left can run, runs there. Raises what happens where no device can run something."""
+    def begun(
+        self,
+        graph: Graph,
+        away: Collection[DeviceIndex],
+        lost: Collection[DeviceIndex],
+        found: Mapping[DeviceIndex, float],
+    ) -> Begun:
+        """A graph of the nodes that are left, without the devices that are ``away``, some of which are ``lost``; those
+        that were ``found`` to take longer do. What only devices that have left can run, runs there. Raises what happens
+        where no device can run something."""
         assert self._setup.rest is not None
         problem = replace(self._setup.rest(graph), away=frozenset(away))
+        if found:
+            problem = replace(problem, estimates=Slowed(problem.estimates, found))
         try:
             return begin(problem, self._policy, self._directory, self._setup)
         except Exception as error:

@@ -24,7 +24,7 @@ from manycl.run.backend import (
 )
 from manycl.run.coherence import HOST_BIT, places
 from manycl.run.emit_copies import Copies, Subject
-from manycl.run.pace import AHEAD, EXPECTANT, Marks
+from manycl.run.pace import Marks, ahead_of
 from manycl.run.script import Script, linked
 
 LOOK_AHEAD = 16
@@ -265,7 +265,7 @@ class Emitter(Copies):
         ended. Whether the node's own end must be reported."""
         pace = self._pace.get(lane)
         if pace is None:
-            pace = self._pace[lane] = Marks(EXPECTANT if self._problem.away else AHEAD)
+            pace = self._pace[lane] = Marks(ahead_of(self._problem))
         return pace.give(node, seconds, heard)
 
     # transfers

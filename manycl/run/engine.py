@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 
+from manycl import flags
 from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import Launch
 from manycl.interrupts import interruptible
 from manycl.logs import logger
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, is_static, learns
 from manycl.plan.problem import Problem
 from manycl.run.awaited import Awaited
-from manycl.run.backend import Backend, Command, Failed, Record
+from manycl.run.backend import Backend, Command, Failed, Record, Report
 from manycl.run.beginning import PLAIN, RestPlanner, Setup, begin
 from manycl.run.coherence import Directory
 from manycl.run.emit_copies import Subject
 from manycl.run.epochs import Epochs, Outlook, graph_of, is_whole, not_begun
 from manycl.run.going_on import Stopped, going_on, left_of, named, note
 from manycl.run.joined_record import JoinedRecord, RecordedLeg
+from manycl.run.lag import GAIN, Lag
 from manycl.run.observers import Observer
 from manycl.run.planning import careful
 from manycl.run.playback import Changed, Playback
@@ -163,7 +166,7 @@ class _Play:
         """Until all is complete, something has failed, or the run cannot go on like this."""
         playback, backend, observers, watch = self._playback, self._backend, self._observers, self._watch
         run = backend.begin(playback.graph, playback.queues, bool(self._stretches))
-        awaited = Awaited()
+        awaited, lag = Awaited(), self._lag()
 
         def issue(commands: list[Command]) -> None:
             if commands:
@@ -196,27 +199,46 @@ class _Play:
                 observer.advanced(playback, backend.now())
             if watch is not None:
                 watch.look(playback)
+            if lag is not None and self._lags(lag, reports):
+                return
 
     def _is_planned_anew(self, news: Sequence[Changed]) -> bool:
         """Whether a run that could go on as it is, is stopped for devices that have come, or become slower."""
         playback, watch = self._playback, self._watch
-        if (
-            self._rest is None
-            or watch is None
-            or not playback.is_fixed
-            or not any(event.comes or event.factor for event in news)
-        ):
+        if self._rest is None or watch is None or not playback.is_fixed:
             return False
-        return self._foreseen(lambda outlook: outlook.pays(playback))
+        if not any(event.comes or event.factor for event in news):
+            return False
+        return bool(self._foreseen(lambda outlook: outlook.gain(playback), watch.slower))
 
-    def _foreseen(self, ask: Callable[[Outlook], bool]) -> bool:
-        """Whether planning anew pays; where nobody can tell, it does not."""
+    def _lag(self) -> Lag | None:
+        """Who finds out whether devices have become slower, where the rest of the run could be planned anew for it."""
+        if self._rest is None or self._watch is None or not self._playback.is_fixed:
+            return None
+        lag = Lag(self._subject, self._playback, self._backend.took, self._watch.found, flags.deterministic())
+        return lag if lag.is_possible else None
+
+    def _lags(self, lag: Lag, reports: Sequence[Report]) -> bool:
+        """Whether the run is stopped, as a device has become slower, or faster again, and nobody has said so."""
+        playback, watch = self._playback, self._watch
+        if playback.finished or watch is None or not (found := lag.heard(reports)):
+            return False
+        gain = self._foreseen(lambda outlook: outlook.gain(playback), {**watch.slower, **found})
+        if gain < GAIN:
+            lag.refused()
+            return False
+        watch.find(found)
+        self._changed = lag.told(found, gain)
+        return True
+
+    def _foreseen(self, ask: Callable[[Outlook], float], slower: Mapping[DeviceIndex, float]) -> float:
+        """What planning anew is foreseen to gain; where nobody can tell, nothing."""
         assert self._watch is not None
         try:
-            return ask(Outlook(self._subject, self._watch.away, self._watch.slower))
+            return ask(Outlook(self._subject, self._watch.away, slower))
         except Exception as error:
             told(error, "finding out whether to plan anew what is left of a run")
-            return False
+            return 0.0
 
     def _ended(self) -> Result | None:
         """What the run has given; None where it goes on."""
@@ -309,10 +331,10 @@ class _Play:
             postponed = not_begun(subject.lowered, rest.done | {t for t in begun if t < len(playback.graph)})
             is_known = not directory.has_lost(subject.lowered.graph.buffers)
             is_possible = bool(postponed) and is_known and is_whole(rest, found, subject.lowered)
-            if not is_possible or not self._foreseen(lambda outlook: outlook.is_worth(postponed)):
+            if not is_possible or not self._foreseen(lambda outlook: outlook.is_worth(postponed), watch.slower):
                 postponed = ()
         later = frozenset(t for t in range(len(playback.graph)) if subject.lowered.step(t).node in {*postponed})
-        now = going_on(subject, playback, rest, directory, watch.away, lost, later)
+        now = going_on(subject, playback, rest, directory, watch.away, lost, later, watch.slower)
         nodes = range(len(playback.graph.nodes))
         void = frozenset(n for n in nodes if n not in rest.done)
         self._subject, self._playback, self._postponed = *now, postponed
@@ -320,6 +342,12 @@ class _Play:
             self._plan_rest(record, void)
         else:
             self._stretches.append(RecordedLeg(record, void, self._epochs.first))
+            if not postponed and failed is None:
+                self._epochs.tell(self._changed, 0, self._seconds(record))
+
+    def _seconds(self, record: Record) -> float:
+        """Since the run has begun, until now."""
+        return record.begin - self._stretches[0].record.begin + self._backend.now()
 
     def _plan_rest(self, record: Record, void: Collection[int] = ()) -> None:
         """All that was begun has run: the rest is planned for the devices that there are now. Raises what planning
@@ -334,11 +362,10 @@ class _Play:
         watch.look()
         watch.planned()
         self._subject, self._playback = rest.begun(
-            graph_of(playback.script.problem.graph, nodes), watch.away, watch.lost.keys()
+            graph_of(playback.script.problem.graph, nodes), watch.away, watch.lost.keys(), watch.found
         )
         self._is_open = True
-        seconds = record.begin - self._stretches[0].record.begin + self._backend.now()
-        self._epochs.add(playback.ran, nodes, playback.plan(self._name), self._changed, seconds)
+        self._epochs.add(playback.ran, nodes, playback.plan(self._name), self._changed, self._seconds(record))
         log.info("%s: %d nodes that had not begun are planned anew", self._changed, len(nodes))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from manycl.changed import changed
 from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask
 from manycl.machine import DeviceIndex
+from manycl.model.slowed import Slowed
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.plan.tuning import PLANNING
@@ -79,18 +80,16 @@ class Outlook:
     def __init__(
         self, subject: Subject, away: Collection[DeviceIndex], slower: Mapping[DeviceIndex, float] = UNCHANGED
     ) -> None:
-        self._slower = slower
-        self._problem, self._lowered = subject.problem, subject.lowered
+        problem, self._lowered, self._away = subject.problem, subject.lowered, away
+        self._problem = replace(problem, estimates=Slowed(problem.estimates, slower)) if slower else problem
         self._there = [d for d in self._problem.machine.indices if d not in away]
         self._where = Reassignment(self._problem, self._lowered)
 
-    def _seconds(self, step: int, device: DeviceIndex) -> float:
-        return self._where.seconds(step, device) * self._slower.get(device, 1.0)
-
-    def pays(self, playback: Playback) -> bool:
-        """Of a plan that is followed as it is, and devices that come or become slower: whether to stop it, wait for
-        what is under way and plan what is left anew ends sooner, if all devices then share it."""
-        count, seconds = len(self._problem.machine.devices), self._seconds
+    def gain(self, playback: Playback) -> float:
+        """Of a plan that is followed as it is, and devices that come or become slower: the part of the time until its
+        end by which stopping it, waiting for what is under way and planning what is left anew ends sooner, if all
+        devices then share it; 0: it does not."""
+        count, seconds = len(self._problem.machine.devices), self._where.seconds
         given, left = [0.0] * count, dict[int, Run | HostCall]()
         for command, is_complete in playback.given:
             if isinstance(command, Run) and not is_complete:
@@ -103,12 +102,14 @@ class Outlook:
         for device, t in alone.values():
             ends[device] += t
         if total <= LEAST:
-            return False
+            return 0.0
         nodes = set(not_begun(self._lowered, set(range(len(self._lowered.graph))).difference(left)))
         mine = [step for step in alone if self._lowered.step(step).node in nodes]
-        begun = total - sum(alone[step][1] for step in mine)
-        anew = max(given) + begun + self.planning(nodes) + self.shared(mine)
-        return self.can_all_run(nodes) and anew < max(ends)
+        begun, was = [step for step in alone if step not in {*mine}], {step: d for step, (d, _) in alone.items()}
+        # what is under way is waited for: nobody is given anything before
+        until = self._where.until(begun, was, [max(given)] * count, self._away)
+        anew = until + self.planning(nodes) + self.shared(mine)
+        return max(0.0, 1.0 - anew / max(ends)) if self.can_all_run(nodes) else 0.0
 
     def is_worth(self, nodes: Collection[int]) -> bool:
         """Of a run that has stopped, and nodes that nobody has begun: whether they take so long that a plan of their
@@ -127,7 +128,7 @@ class Outlook:
     def _shared(self, step: int) -> float:
         if isinstance(self._lowered.graph.nodes[step], HostTask):
             return 0.0
-        times = [self._seconds(step, d) for d in self._there]
+        times = [self._where.seconds(step, d) for d in self._there]
         rate = sum(1.0 / t if t > 0.0 else inf for t in times if t < inf)
         return 1.0 / rate if rate else inf
 
@@ -167,7 +168,11 @@ class Epochs:
         self.first += len(ran.graph)
         self.plan = self.plan or plan
         self._numbers = [self._numbers[n] for n in nodes]
-        self._told.append({"changed": changed, "nodes": len(nodes), "seconds": seconds})
+        self.tell(changed, len(nodes), seconds)
+
+    def tell(self, changed: str, nodes: int, seconds: float) -> None:
+        """So many nodes were planned anew; of none, what is left of those that had begun goes where it ends first."""
+        self._told.append({"changed": changed, "nodes": nodes, "seconds": seconds})
 
     def steps(self, ran: Lowered) -> Lowered:
         """The steps of all epochs, the last of which has run like this."""

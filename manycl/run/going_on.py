@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
 from manycl.changed import changed
 from manycl.graph.graph import BufferKey, Piece
 from manycl.machine import HOST, DeviceIndex
+from manycl.model.slowed import Slowed
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backend import Command, Copy, Download, Evict, HostCall, Upload
 from manycl.run.coherence import Directory
@@ -17,6 +18,8 @@ from manycl.run.moving import Following, Moving
 from manycl.run.playback import Playback
 from manycl.run.reassign import Reassignment
 from manycl.run.rest import HeldVersions, Rest, Unrecoverable, rest_of
+
+AS_FORESEEN: Mapping[DeviceIndex, float] = {}
 
 
 class Stopped(NamedTuple):
@@ -91,17 +94,22 @@ def going_on(
     away: Collection[DeviceIndex],
     lost: Collection[DeviceIndex],
     later: Set[int] = frozenset(),
+    slower: Mapping[DeviceIndex, float] = AS_FORESEEN,
 ) -> tuple[Subject, Playback]:
     """Who plays what is left, without the devices that are ``away``, and but for the steps that are left for ``later``.
-    (``note`` was called.) Raises Unrecoverable."""
+    ``slower``: how many times as long as was foreseen devices take, where that has changed. (``note`` was called.)
+    Raises Unrecoverable."""
     lowered, problem = subject.lowered, replace(subject.problem, away=frozenset(away))
     if lowered.plan is None:
         lowered = changed(lowered, plan=_planned(subject, playback, away))
     assert lowered.plan is not None
     subject = subject._replace(lowered=lowered, problem=problem, valid=directory.valid)
-    following = Following(problem, lowered, directory.valid, rest.done | later)
+    known = replace(problem, estimates=Slowed(problem.estimates, slower)) if slower else problem
+    following = Following(known, lowered, directory.valid, rest.done | later)
     for device in sorted(away):
         following.leave(device, is_stopped=True)
+    if slower:
+        following.even_out()
     if stuck := following.needs(lost):
         task = lowered.graph.nodes[stuck[0]]
         raise Unrecoverable(task.writes, f"no other device can run {task.name}")

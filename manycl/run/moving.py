@@ -287,6 +287,10 @@ class Following:
         for moved in self._moved:
             if moved.stealing.left and device in self._able(moved):
                 self._join(moved, device, now)
+        self.even_out()
+
+    def even_out(self) -> None:
+        """Whole kernels and shares that stay go elsewhere where all of them would end earlier so."""
         lines = self._lines
         left = sorted(
             (item for lane, line in lines.items() if lane[0] != ON_HOST for item in line if type(item) is int),
@@ -296,12 +300,8 @@ class Following:
         if not left:
             return
         nothing = [0.0] * len(self._memory)
-        found = self._reassignment.chosen(left, was, nothing, self._away)
-        after = list(nothing)
-        for step in left:
-            at = found.get(step, was[step])
-            after[at] += self._reassignment.seconds(step, at)
-        if max(after) + REPLANNED < max(self._load()):
+        if self._reassignment.until(left, was, nothing, self._away) + REPLANNED < max(self._load()):
+            found = self._reassignment.chosen(left, was, nothing, self._away)
             self._place({step: at for step, at in found.items() if at != was[step]})
 
     def _able(self, moved: _Moved) -> list[DeviceIndex]:

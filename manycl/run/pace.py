@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from collections import deque
 
+from manycl.plan.problem import Problem
+
 AHEAD = 1.0
 """Seconds of work that a queue has at most, when it is given more: of queues that kernels of microseconds go through,
 as much as they like."""
 EXPECTANT = 0.1
-"""The same where a device has left that may come again: what is given by then cannot be shared with it."""
+"""The same where what is left may be planned anew, as a device comes or is found to be slower: what is given by then
+stays where it is."""
 PARTS = 4
 """Of what a queue may have: after one of them its progress is heard of, before it is at its limit, and long before it
 is idle."""
+
+
+def ahead_of(problem: Problem) -> float:
+    """Seconds of work that queues have at most in a run of a problem's graph. Of one that will run again and again,
+    scripts are kept, which are followed to their end."""
+    several = len(problem.machine.devices) > 1 and not problem.repeated
+    return EXPECTANT if problem.away or several else AHEAD
 
 
 class Marks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from manycl.graph.graph import HostTask, Launch
 from manycl.machine import DeviceIndex
@@ -59,11 +59,29 @@ class Reassignment:
     ) -> dict[int, DeviceIndex]:
         """A device for each of some steps, in their order: the one that ends it first, if each ends all that it has
         one after another. ``busy``: seconds of what devices have. No entry: there is none."""
-        busy, found = list(busy), {}
+        return {s: d for s, d, _ in self._placed(steps, was, busy, away, is_stopped) if d is not None}
+
+    def until(
+        self, steps: Iterable[int], was: Mapping[int, DeviceIndex], busy: Sequence[float], away: Collection[DeviceIndex]
+    ) -> float:
+        """Seconds until all of them have ended then, and what devices have."""
+        return max([*busy, *(end for _, _, end in self._placed(steps, was, busy, away))])
+
+    def _placed(
+        self,
+        steps: Iterable[int],
+        was: Mapping[int, DeviceIndex],
+        busy: Sequence[float],
+        away: Collection[DeviceIndex],
+        is_stopped: bool = False,
+    ) -> Iterator[tuple[int, DeviceIndex | None, float]]:
+        """Steps with their devices (None: there is none, and it stays) and when they end, each after those of them that
+        it depends on."""
+        busy, ends = list(busy), dict[int, float]()
         for step in steps:
+            ready = max((ends.get(p, 0.0) for p in self._lowered.graph.predecessors[step]), default=0.0)
             places = self.able(step, was[step], away, is_stopped)
-            if places:
-                device = min(places, key=lambda d: (busy[d] + self.seconds(step, d), d))
-                busy[device] += self.seconds(step, device)
-                found[step] = device
-        return found
+            found = [(max(busy[d], ready) + self.seconds(step, d), d) for d in places or [was[step]]]
+            ends[step], device = min(found)
+            busy[device] = ends[step]
+            yield step, device if places else None, ends[step]

@@ -17,6 +17,10 @@ class Watch:
         self._events = events
         self._seen = events.count
         self._slow = events.slow
+        self.found: Mapping[DeviceIndex, float] = {}
+        """By device, how many times as long as is said it takes, as the run itself has found; never changed, but
+        replaced."""
+        self._known: Mapping[DeviceIndex, float] = self.found  # as the plan has it
         self._index = {d.name: i for i, d in machine.numbered()}
         self._names = [d.name for d in machine.devices]
         self.lost: dict[DeviceIndex, str] = {}
@@ -31,7 +35,8 @@ class Watch:
         self._seen += len(events)
         news = [found for e in events if (found := self._changed(e)) is not None and found.device not in self.lost]
         for device, comes, factor in news:
-            if factor:
+            if factor:  # what is said is so
+                self.found = {d: f for d, f in self.found.items() if d != device}
                 continue
             (self._leaving.discard if comes else self._leaving.add)(device)
             if comes and device in self._left:
@@ -50,18 +55,27 @@ class Watch:
         words = (f"takes {c.factor:.3g} times as long" if c.factor else "came" if c.comes else "left" for c in news)
         return ", ".join(f"{self._names[c.device]} {said}" for c, said in zip(news, words, strict=True))
 
+    def find(self, factors: Mapping[DeviceIndex, float]) -> None:
+        """The run has found that devices take so many times as long as the plan knows."""
+        now = self._events.slow
+        total = {d: f * self._total(d, self._slow, self._known) for d, f in factors.items()}
+        self.found = {**self.found, **{d: t / now.get(self._names[d], 1.0) for d, t in total.items()}}
+
     def planned(self) -> None:
         """A plan knows what devices take."""
-        self._slow = self._events.slow
+        self._slow, self._known = self._events.slow, self.found
 
     @property
     def slower(self) -> Mapping[DeviceIndex, float]:
         """By device, how many times as long as the plan knows it takes now; of those of which that has changed."""
-        then, now = self._slow, self._events.slow
-        if then is now:
+        then, now = (self._slow, self._known), (self._events.slow, self.found)
+        if then[0] is now[0] and then[1] is now[1]:
             return {}
-        names = [name for name in self._index if then.get(name) != now.get(name)]
-        return {self._index[name]: now.get(name, 1.0) / then.get(name, 1.0) for name in names}
+        both = ((d, self._total(d, *then), self._total(d, *now)) for d in self._index.values())
+        return {d: after / before for d, before, after in both if after != before}
+
+    def _total(self, device: DeviceIndex, said: Mapping[str, float], found: Mapping[DeviceIndex, float]) -> float:
+        return said.get(self._names[device], 1.0) * found.get(device, 1.0)
 
     @property
     def away(self) -> frozenset[DeviceIndex]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -18,19 +20,20 @@ import manycl as mc
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, Launch
-from manycl.machine import HOST, Device, Machine
+from manycl.machine import HOST, Device, DeviceIndex, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 from manycl.report.summary import summarise
-from manycl.run import epochs
+from manycl.run import epochs, lag
 from manycl.run.backends.sim import SimBackend
+from manycl.run.backends.underway import Underway
 from manycl.run.beginning import Setup
 from manycl.run.coherence import Directory
 from manycl.run.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows
-from manycl.run.disturbance import Disturbance
+from manycl.run.disturbance import UNDISTURBED, Disturbance, Slowdown
 from manycl.run.engine import execute
 from manycl.run.epochs import graph_of, not_begun
 from manycl.run.lower import lower
@@ -92,8 +95,8 @@ class Simulated:
     """A chain of launches on a simulated machine, to the second device of which something happens."""
 
     def __init__(self, seconds: tuple[float, ...], count: int) -> None:
-        self.times, self.foreseen = Times(seconds), Times(seconds)
-        self.machine = Machine(tuple(Device(f"d{n}", "cpu", memory=HOST) for n in range(len(seconds))))
+        self.times, self.truth = Times(seconds), Times(seconds)
+        self.machine = Machine(tuple(Device(f"d{n}", "cpu", memory=HOST, model="m") for n in range(len(seconds))))
         self.graph = chain(count)
         self.events = DeviceEvents(d.name for d in self.machine.devices)
         self.asked: list[int] = []
@@ -107,17 +110,22 @@ class Simulated:
             graph, self.machine, self.times, (1,) * len(self.machine.devices), splits=splits, away=watch.away
         )
 
-    def run(self, happening: tuple[tuple[float, Callable[[], object]], ...] = ()) -> Result:
+    def run(
+        self,
+        happening: tuple[tuple[float, Callable[[], object]], ...] = (),
+        disturbance: Disturbance = UNDISTURBED,
+    ) -> Result:
         problem, watch = self.problem(self.graph), Watch(self.events, self.machine)
         backend: list[SimBackend] = []
 
         def lowering(given: Problem, plan: Plan | None, directory: Directory) -> Lowered:
             lowered = lower(given, plan, directory)
-            truth = HoppingTruth(given, lowered, self.times)  # type: ignore[arg-type]
+            truth = HoppingTruth(given, lowered, self.truth)  # type: ignore[arg-type]
             if backend:
                 backend[0]._estimates = truth
             else:
-                backend.append(SimBackend(self.machine, truth, disturbance=Disturbance(happening=happening)))
+                by = replace(disturbance, happening=happening)
+                backend.append(SimBackend(self.machine, truth, disturbance=by))
                 self.events.listen(backend[0].wake)
             return lowered
 
@@ -168,7 +176,7 @@ def test_a_device_that_is_said_to_be_slower_has_less_of_what_is_left() -> None:
     moment = 0.25 * count * each / 2
 
     def slower() -> None:
-        run.times.seconds = each, factor * each
+        run.times.seconds = run.truth.seconds = each, factor * each
         run.events.put(DeviceSlows("d1", factor))
 
     told = run.run(((moment, slower),))
@@ -177,6 +185,60 @@ def test_a_device_that_is_said_to_be_slower_has_less_of_what_is_left() -> None:
     shared, enqueued = left / (1.0 + 1.0 / factor), 1.1  # what is enqueued is not taken back
     assert 0.999 * (moment + shared) <= told.seconds <= moment + factor * enqueued + shared
     assert told.seconds < moment + 0.8 * (factor * left / 2), "no better than shares that stay"
+
+
+@pytest.mark.parametrize("factor", [2.5, 6.0])
+def test_a_run_finds_by_itself_that_a_device_has_become_slower(factor: float) -> None:
+    """Nobody says so. What is enqueued by then, and three kernels that tell it, are not taken back."""
+    each, count = 0.04, 60
+    run = Simulated((each, each), count)
+    moment = 0.25 * count * each / 2
+    result = run.run(disturbance=Disturbance(slowdowns=(Slowdown(DeviceIndex(1), factor, moment, inf),)))
+    (told,) = result.details[epochs.REPLANNED]
+    assert re.fullmatch(
+        rf"d1 takes {factor:.3g} times as long as foreseen \(3 kernels in a row beyond 2 times, "
+        r"and \d+ % of what is left to gain, at least 20 %\)",
+        told["changed"],
+    )
+    left = count * each - 2 * moment
+    shared = left / (1.0 + 1.0 / factor)
+    reaction = factor * (0.1 + 4 * each / 2)
+    assert 0.999 * (moment + shared) <= result.seconds <= moment + reaction + shared
+    assert result.seconds < moment + 0.8 * factor * left / 2, "no better than shares that stay"
+    assert "d1 takes" in summarise(result.trace).text()
+
+
+def test_a_device_that_is_faster_again_has_more_again() -> None:
+    each, count = 0.04, 120
+    run = Simulated((each, each), count)
+    slow = Slowdown(DeviceIndex(1), 5.0, 0.3, 1.2)
+    result = run.run(disturbance=Disturbance(slowdowns=(slow,)))
+    first, second = result.details[epochs.REPLANNED]
+    assert first["changed"].startswith("d1 takes 5 times")
+    assert second["changed"].startswith("d1 takes 0.2 times")
+    last = [e.groups for e in result.trace.kernels() if e.node == count - 1]
+    assert last == [GROUPS // 2] * 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_and_machines_that_are_slower_as_a_whole_are_no_reason_to_plan_anew(seed: int) -> None:
+    noisy = Simulated((0.04, 0.04), 60).run(disturbance=Disturbance(noise=0.5, seed=seed))
+    assert epochs.REPLANNED not in noisy.details
+    both = tuple(Slowdown(DeviceIndex(d), 4.0, 0.1 * seed, inf) for d in (0, 1))
+    alike = Simulated((0.04, 0.04), 60).run(disturbance=Disturbance(slowdowns=both))
+    assert epochs.REPLANNED not in alike.details
+
+
+def test_guesses_and_devices_that_are_not_alike_are_no_reason_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Disturbance(slowdowns=(Slowdown(DeviceIndex(1), 5.0, 0.0, inf),))
+    guessed = Simulated((0.04, 0.04), 60)
+    guessed.times.is_measured = lambda node, device: False  # type: ignore[method-assign]
+    assert epochs.REPLANNED not in guessed.run(disturbance=slow).details
+    unlike = Simulated((0.04, 0.04), 60)
+    unlike.machine = replace(unlike.machine, devices=(unlike.machine.devices[0], Device("d1", "cpu", memory=HOST)))
+    assert epochs.REPLANNED not in unlike.run(disturbance=slow).details
+    monkeypatch.setenv("MANYCL_DETERMINISTIC", "0")
+    assert epochs.REPLANNED in unlike.run(disturbance=slow).details
 
 
 def test_nothing_is_planned_anew_where_little_is_left() -> None:
@@ -216,6 +278,23 @@ class AsManyAsThereAre:
         return Plan(tuple(out), "all", tuple(d.name for d in problem.machine.devices), 0.0)
 
 
+def enqueue(queue: mc.Queue, x: mc.Array, y: mc.Array, say: list[Callable[[], object]]) -> None:
+    for said in say:
+        for _ in range(3):
+            PROGRAM.change(queue, (N,), (64,), x, 50)
+            PROGRAM.blend(queue, (N,), (64,), x, y)
+            PROGRAM.blend(queue, (N,), (64,), y, x)
+        queue.call(lambda _, said=said: said(), x)
+
+
+def alone(devices: str, data: Any) -> list[bytes]:
+    """What one device gives."""
+    with mc.Queue(devices.partition("/")[0], policy="in_order") as queue:
+        x, y = queue.array(data), queue.zeros(N, np.float32)
+        enqueue(queue, x, y, [lambda: None] * 5)
+        return [x.get().tobytes(), y.get().tobytes()]
+
+
 @pytest.mark.parametrize("zero_copy", ["1", "0"], ids=["zero copy", "copies"])
 @pytest.mark.parametrize("devices", ["native/2", "opencl/2"])
 def test_bits_stay_and_who_comes_takes_part(devices: str, zero_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,18 +304,7 @@ def test_bits_stay_and_who_comes_takes_part(devices: str, zero_copy: str, monkey
     monkeypatch.setattr(epochs.Outlook, "planning", lambda *_: 0.0)
     data = np.arange(N, dtype=np.float32)
 
-    def enqueue(queue: mc.Queue, x: mc.Array, y: mc.Array, say: list[Callable[[], object]]) -> None:
-        for said in say:
-            for _ in range(3):
-                PROGRAM.change(queue, (N,), (64,), x, 50)
-                PROGRAM.blend(queue, (N,), (64,), x, y)
-                PROGRAM.blend(queue, (N,), (64,), y, x)
-            queue.call(lambda _, said=said: said(), x)
-
-    with mc.Queue(devices.partition("/")[0], policy="in_order") as queue:
-        x, y = queue.array(data), queue.zeros(N, np.float32)
-        enqueue(queue, x, y, [lambda: None] * 5)
-        expected = [x.get().tobytes(), y.get().tobytes()]
+    expected = alone(devices, data)
     policy = AsManyAsThereAre(1)
     with mc.Queue(devices, policy=policy) as queue:
         first, second = queue.devices
@@ -260,3 +328,30 @@ def test_bits_stay_and_who_comes_takes_part(devices: str, zero_copy: str, monkey
     assert [t["nodes"] for t in told][:3] == [40, 30, 20]
     assert ran[first] & ran[second]
     assert not ran[first] & set(range(20, 30))
+
+
+def test_bits_stay_where_a_run_takes_a_device_for_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What kernels take on the second device's clock is told falsely, until the rest is planned anew."""
+    monkeypatch.setattr(epochs, "LEAST", 0.0)
+    monkeypatch.setattr(epochs.Outlook, "planning", lambda *_: 0.0)
+    monkeypatch.setattr(lag, "SHORTEST", 0.0)
+    monkeypatch.setattr(lag, "WORK", 0.0)
+    monkeypatch.setattr("manycl.run.engine.GAIN", -1.0)
+    monkeypatch.setattr("manycl.model.estimate.ModelEstimates.is_measured", lambda *_: True)
+    told: list[float] = []
+
+    def took(self: Any, token: int, device: int) -> float | None:
+        told.append(really(self, token, device) or 0.0)
+        return 1e6 if device == 1 else 1e-6
+
+    really = Underway.took
+    monkeypatch.setattr(Underway, "took", took)
+    data, policy = np.arange(N, dtype=np.float32), AsManyAsThereAre(1)
+    with mc.Queue("native/2", policy=policy) as queue:
+        x, y = queue.array(data), queue.zeros(N, np.float32)
+        enqueue(queue, x, y, [lambda: None] * 5)
+        queue.finish()
+        assert [x.get().tobytes(), y.get().tobytes()] == alone("native/2", data)
+        assert f"{queue.devices[1]} takes" in queue.trace.details[epochs.REPLANNED][0]["changed"]
+    assert len(policy.there) > 1
+    assert min(told) > 0.0, "a kernel that took no time"

@@ -31,6 +31,7 @@ from manycl.run.beginning import Setup
 from manycl.run.coherence import Directory
 from manycl.run.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows
 from manycl.run.engine import RunFailure, execute
+from manycl.run.epochs import REPLANNED
 from manycl.run.lower import lower
 from manycl.run.result import Result
 from manycl.run.steps import COMBINE, Lowered
@@ -74,6 +75,18 @@ class Loss:
             else:
                 event = DeviceComes(device) if kind == "comes" else DeviceSlows(device, 100.0)
             out.append((step, lambda event=event: self.put(event)))
+        return out
+
+    def lagging(self, data: Any, backend: ChaosBackend) -> list[tuple[int, Any]]:
+        """Devices become slower, and faster again, and nobody says so."""
+        out: list[tuple[int, Any]] = []
+        for _ in range(data.draw(st.integers(1, 4))):
+            device, seconds = (
+                data.draw(st.integers(0, len(self.where.devices) - 1)),
+                data.draw(st.sampled_from([1.0, 9.0])),
+            )
+            step = data.draw(st.integers(0, 30))
+            out.append((step, lambda d=device, s=seconds: backend.taking.__setitem__(d, s)))
         return out
 
     def put(self, event: Any) -> None:
@@ -242,6 +255,26 @@ def test_policies_that_decide_while_devices_leave_and_come(data: Any, graph: Gra
     loss.run(AmongFree(seed), backend)
 
 
+@settings(max_examples=EXAMPLES)
+@given(data=st.data(), graph=graphs(), where=machines(), seed=st.integers(0, 2**32))
+def test_runs_that_find_slower_devices_by_themselves(data: Any, graph: Graph, where: Machine, seed: int) -> None:
+    loss = Loss(data, graph, where)
+    backend = ChaosBackend(where, seed)
+    backend.taking = {d: data.draw(st.sampled_from([9.0, 1.0])) for d in where.indices}
+    backend._happening = sorted([*loss.lagging(data, backend), *loss.happening(data, 1)], key=lambda h: h[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MANYCL_DETERMINISTIC", "0")
+        patch.setattr("manycl.run.lag.IN_A_ROW", 1)
+        patch.setattr("manycl.run.lag.WORK", 0.0)
+        patch.setattr("manycl.run.engine.GAIN", 0.0)
+        patch.setattr("manycl.run.lag.Lag._others_will_tell", lambda _: False)
+        result = loss.run(way("asked again", data, graph, where, seed), backend)
+    assert not result.lost
+    assert result.playback is not None
+    assert result.playback.complete == len(result.playback.graph)
+    SEEN["lagging"] += any("as foreseen" in t["changed"] for t in result.details.get(REPLANNED, ()))
+
+
 class AmongFree(Anyhow):
     """Any device that is free."""
 
@@ -290,3 +323,4 @@ def test_runs_go_on_without_what_is_lost() -> None:
         assert SEEN["recovered"] > SEEN["failed"] / 20 > 0, SEEN
         print(SEEN)
         assert SEEN["epochs"] > 0
+        assert SEEN["lagging"] > 0

@@ -208,6 +208,9 @@ class Executor:
                 last_words.complete(report.token)
         return reports
 
+    def took(self, token: int, device: DeviceIndex) -> float | None:
+        return self.run.took(token, device) if self.profile else None
+
     def wake(self) -> None:
         run = self._run
         if run is not None:

@@ -131,6 +131,7 @@ class SimBackend:
         self._enqueued: dict[int, int] = {}  # by token: how many commands were enqueued before
         self._component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
         self._shares: dict[tuple[int, tuple[int, ...], tuple[int, ...] | None], float] = {}
+        self._took: dict[int, float] = {}  # seconds of the launches that have ended, by token
         self.record = SimRecord()
         return 0  # nothing is ever left of a run
 
@@ -164,6 +165,9 @@ class SimBackend:
         while (following := self._next()) is not None and self._end(following) <= until:
             self._complete(following)
         self._clock.advance_to(until)
+
+    def took(self, token: int, device: DeviceIndex) -> float | None:
+        return self._took.get(token)
 
     def wake(self) -> None:
         """Nobody waits while time stands still."""
@@ -386,6 +390,7 @@ class SimBackend:
                 )
             )
             self.record.launches.append((command.token, command.device, end - start))
+            self._took[command.token] = end - start
         elif isinstance(command, HostCall):
             events.append(HostEvent(command.token, self._graph.nodes[command.token].name, start, end))
         else:

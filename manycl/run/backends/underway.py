@@ -70,6 +70,17 @@ class Underway:
         for token in tokens:
             self.inbox.put(Done(token, now, self.number))
 
+    def took(self, token: int, device: DeviceIndex) -> float | None:
+        """As Backend.took, of commands that are timed."""
+        event, lanes = self.events.get(token), self._lanes[device]
+        if event is None:
+            return None
+        try:
+            start, end = lanes.driver.times(event)
+        except DriverError:
+            return None
+        return (end - start) * (lanes.device.slowdown if lanes.throttled else 1.0)
+
     def completed(self) -> set[int]:
         """The tokens of the commands that have ended well."""
         devices = {id(event): device for _, device, _, event in self.record.kernels}
