@@ -245,11 +245,12 @@ class Holdable(Protocol):
 
 class Direct(NamedTuple):
     """What compiled code has to know of a driver to launch its kernels: the ``types`` of kernels, queues and
-    allocations, whose attributes it finds by their names, and the address of the function that enqueues."""
+    allocations, by what it calls them, whose slots it reads and writes, and the address of the function that
+    enqueues."""
 
     library: PyDLL
     """The code itself."""
-    types: tuple[type, type, type]
+    types: dict[str, type]
     launch: int
 
 

@@ -6,7 +6,6 @@ once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,6 +14,7 @@ from typing import Any
 from manycl.drivers.driver import Advice, Found, Handle
 from manycl.drivers.kinds import Kind, kinds
 from manycl.errors import DeviceError
+from manycl.forks import Mark
 from manycl.machine import DEVICE_KINDS, HOST, Device
 
 
@@ -123,26 +123,27 @@ def _why_not(found: Found, kept: Sequence[Found]) -> str:
     return ""
 
 
-_process: int | None = None
-"""In which drivers were loaded."""
+_mark: Mark | None = None
+"""Of the process in which drivers were loaded."""
 
 
 def in_use() -> None:
     """Devices are used in this process, of whatever survey."""
-    global _process
-    _process = os.getpid()
+    global _mark
+    if _mark is None or _mark.is_gone:
+        _mark = Mark()
 
 
 def is_forked() -> bool:
     """Whether this process was forked from one that has loaded drivers."""
-    return _process is not None and _process != os.getpid()
+    return _mark is not None and _mark.is_gone
 
 
 def refuse_forked() -> None:
     """Raise DeviceError in such a process: the drivers' threads are not here, and what waits for them waits for
     ever."""
-    if is_forked():
+    if _mark is not None and _mark.is_gone:
         raise DeviceError(
-            f"this process was forked from process {_process}, which uses devices: drivers do not survive that",
+            f"this process was forked from process {_mark.process}, which uses devices: drivers do not survive that",
             hint="start it by multiprocessing.get_context('spawn') or 'forkserver', or fork before devices are used",
         )

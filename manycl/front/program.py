@@ -127,6 +127,8 @@ class Program:
 class Kernel:
     """A kernel: call it with a queue, the NDRange and the arguments."""
 
+    __slots__ = ("__dict__", "__weakref__", "_key")
+
     def __init__(self, program: ProgramFacts, facts: KernelFacts) -> None:
         self.program = program
         self.facts = facts

@@ -55,6 +55,8 @@ class Queue(RunningQueue):
     lies between several calls (``component``, an array that another thread changes) is for the threads to agree upon.
     """
 
+    __slots__ = ("_buffers", "_extents", "_made", "mapped")  # as of RunningQueue
+
     def __init__(
         self,
         devices: str | Sequence[str] | None = None,
@@ -80,6 +82,7 @@ class Queue(RunningQueue):
         self.mapped: set[int] = set()
         self._made: dict[int, list[Array]] = {}  # by threads that want to know
         self._extents: dict[int, Extents] = {}  # by the identities of shapes
+        self._buffers = session.buffers
         self.form = LaunchForm
         self.moved_again, self._remember_move = again, remember
 

@@ -40,6 +40,8 @@ STRETCHES = 64
 class RunningQueue(Waits):
     """Of a queue; ``policy``, ``queues`` and ``options`` are its own."""
 
+    __slots__ = ("enqueued", "forms", "preparing", "session")  # what compiled code reads, too (front/again)
+
     def __init__(
         self,
         session: Session,

@@ -39,6 +39,8 @@ class Aboard(Ahead):
     """``arrays``: by the keys of their buffers, all that the ``leg`` uses; ``uploads``: what the next command has to
     wait for."""
 
+    __slots__ = ("_bit", "_directory", "allocations", "arrays", "leg", "uploads")  # as of Ahead
+
     def __init__(self, session: Session, device: DeviceIndex, run: Underway) -> None:
         executor = session.backend
         super().__init__(device, executor.lanes[device], run)

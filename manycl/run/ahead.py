@@ -32,6 +32,8 @@ class Ahead:
     not known to be complete; beyond ``limit`` somebody has to look (``pace``). ``waited``: how many commands there were
     when all of them were complete."""
 
+    __slots__ = ("__dict__", "ahead", "given", "limit", "queue")  # what compiled code reads and writes, too
+
     def __init__(self, device: DeviceIndex, lanes: Lanes, run: Underway) -> None:
         self.device = device
         self._lanes = lanes

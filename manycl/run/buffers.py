@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 class Buffers:
     """Of one session, by their keys."""
 
+    __slots__ = ("_garbage", "_keys", "_left", "_resting", "_session")
+
     def __init__(self, session: Session) -> None:
         self._session: Session = weakref.proxy(
             session
         )  # whoever drops a session without closing it has its threads back
         self._keys = map(BufferKey, count())
         self._left: list[Owned] = []
+        self._resting = session.backend.memory.resting  # (for compiled code: manycl/front/again)
         self._garbage: list[BufferKey] = []
 
     def new(self, nbytes: int, name: str = "", on_host: bool = False) -> Owned:
@@ -75,13 +78,11 @@ class Buffers:
 
     def _release_garbage(self) -> None:
         directory, memory = self._session.directory, self._session.backend.memory
-        left, forget, rest = self._left, directory.forget, memory.rest
-        while left:
-            whole = left.pop()
-            key = whole[0].key
-            forget(key)
-            if not rest(whole):
-                memory.release(key)
+        if left := self._left[::-1]:
+            del self._left[: len(left)]  # (there may be more by now)
+            directory.forget(*[whole[0].key for whole in left])
+            for whole in memory.rest(left):
+                memory.release(whole[0].key)
         while self._garbage:
             key = self._garbage.pop()
             directory.forget(key)

@@ -40,6 +40,8 @@ class Directory:
     are undefined, or ``parts[key]`` says it part by part (two or more parts, which are all of the buffer).
     """
 
+    __slots__ = ("_keys", "_lost", "parts", "valid")
+
     def __init__(self) -> None:
         self.valid: dict[BufferKey, int] = {}
         self.parts: dict[BufferKey, tuple[ValidRegion, ...]] = {}
@@ -139,13 +141,13 @@ class Directory:
         self.parts.pop(key, None)
         self._lost[key] = reason
 
-    def forget(self, key: BufferKey) -> None:
-        """The buffer is gone."""
-        self.valid.pop(key, None)
-        if self.parts:
-            self.parts.pop(key, None)
-        if self._lost:
-            self._lost.pop(key, None)
+    def forget(self, *keys: BufferKey) -> None:
+        """The buffers are gone."""
+        for known in (self.valid, self.parts, self._lost):
+            if known:
+                pop = known.pop
+                for key in keys:
+                    pop(key, None)
 
     def check(self, key: BufferKey) -> None:
         """Raise :class:`ResultError` if a failed run left the contents unknown."""

@@ -31,6 +31,8 @@ class Exchange(Aboard):
     """Whoever gives the device something holds the ``lock``, while it ``is_open``. ``is_giving``: somebody is about to
     note what was enqueued; ``is_joined``: the leg has been waited for in between, and goes on all the same."""
 
+    __slots__ = ("_over", "is_giving", "is_open", "lock")  # as of Ahead
+
     def __init__(self, session: Session, device: DeviceIndex, run: Underway) -> None:
         super().__init__(session, device, run)
         self._over: UnplannedRun | None = None

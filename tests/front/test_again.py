@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 import threading
@@ -18,7 +19,10 @@ from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.drivers.driver import DriverError
+from manycl.errors import DeviceError, LaunchError
 from manycl.front import again
+from manycl.front.again import places
+from manycl.front.arrays import Array
 from manycl.front.events import Event
 from manycl.front.forms import LaunchForm
 from manycl.front.program import Kernel
@@ -27,6 +31,7 @@ from manycl.run.flight import Flight
 
 N, ARRAYS = 64, 4
 SIZES = (N,), (16,)
+NEW = Array.new
 PROGRAM = mc.Program("""
 kernel void add(global const int *x, global int *y) { y[get_global_id(0)] += x[get_global_id(0)]; }
 kernel void put(global int *x, int at, int value) { if (get_global_id(0) == 0) x[at] = value; }
@@ -93,6 +98,55 @@ def test_what_the_device_does_not_have_is_brought(
         PROGRAM.add(queue, *SIZES, z, y)
         assert by_python == (["add"] if beside == 1 else [])  # Python has it wait for what is brought beside
         assert (y.get() == 35).all()
+
+
+def test_python_has_nothing_to_do_with_arrays_of_a_size_that_was_left_behind(
+    compiled: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_python: list[object] = []
+    monkeypatch.setattr(Array, "new", lambda queue, extents, name: by_python.append(name) or NEW(queue, extents, name))
+    shape = (N,)
+    with mc.Queue("cpu/2#0") as queue:
+        for count in (2, 1, 1):  # the first one after some were left behind has these looked at
+            by_python.clear()
+            x, y = queue.empty(shape, np.int32), queue.empty(shape, np.int32)
+            assert len(by_python) == count
+            assert (y.queue, y.shape, y.dtype, y.argument.key) == (queue, shape, np.int32, y.buffer.key)
+            assert x.buffer.key != y.buffer.key
+            x.fill(3)
+            y.fill(4)
+            assert (y.get() == 4).all()
+            assert (x.get() == 3).all()
+            del x, y
+            queue.finish()
+        assert queue.empty(shape).dtype == np.float32
+        assert queue.empty(shape, np.int32, name="named").name == "named"
+        with pytest.raises(LaunchError):
+            queue.empty((0,), np.int32)
+        with pytest.raises(TypeError):
+            queue.empty()  # type: ignore[call-arg]
+    with pytest.raises(DeviceError):
+        queue.empty(shape, np.int32)
+
+
+class Slotted:
+    __slots__ = ("first", "second")
+
+
+class More(Slotted):
+    __slots__ = ("__dict__", "third")
+    word = 1
+
+
+def test_where_slots_lie_is_found_out() -> None:
+    found = More()
+    found.first, found.second, found.third = 1, 2, 3
+    for name in ("first", "second", "third"):
+        at = places.offset(More, name)
+        assert ctypes.py_object.from_address(id(found) + at).value == getattr(found, name)
+    for name in ("word", "nowhere"):
+        with pytest.raises(DriverError, match="no slot"):
+            places.offset(More, name)
 
 
 def test_what_is_enqueued_in_blocks_of_times_has_times(compiled: None, by_python: list[str]) -> None:
@@ -172,7 +226,7 @@ def test_without_it_all_is_launched_by_python(monkeypatch: pytest.MonkeyPatch, b
     monkeypatch.setattr(again, "_compiled", fails)
     again.uninstall()
     assert not install()
-    assert Kernel.__call__ is again.IN_PYTHON
+    assert (Kernel.__call__, mc.Queue.empty) == again.IN_PYTHON
     with mc.Queue("cpu/2#0") as queue:
         x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
         for _ in range(3):

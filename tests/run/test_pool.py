@@ -156,8 +156,8 @@ class MemoryMachine(RuleBasedStateMachine):
             key = data.draw(st.sampled_from(sorted(self.keys)))
             self.lent.discard(key)
             del self.keys[key]
-            if not self.memory.rest(owned(Buffer(key, self.memory.nbytes(key)))):
-                self.memory.release(key)
+            for whole in self.memory.rest([owned(Buffer(key, self.memory.nbytes(key)))]):
+                self.memory.release(whole.buffer.key)
 
     @rule(runs=st.sampled_from([1, IDLE + 2]))
     def begun(self, runs: int) -> None:
@@ -165,13 +165,13 @@ class MemoryMachine(RuleBasedStateMachine):
             self.memory.tick()
         if runs > IDLE:
             assert not self.memory._pool
-            assert not self.memory._resting
+            assert not self.memory.resting
 
     @rule()
     def trimmed(self) -> None:
         self.memory.trim()
         assert not self.memory._pool
-        assert not self.memory._resting
+        assert not self.memory.resting
 
     @invariant()
     def nobody_sees_anothers(self) -> None:

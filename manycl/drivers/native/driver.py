@@ -248,7 +248,8 @@ class NativeDriver:
     def direct(self, source: Path, kept_in: DiskCache) -> Direct:
         address = ctypes.cast(self._launch, ctypes.c_void_p).value
         assert address is not None
-        return Direct(load(source, kept_in, ctypes.PyDLL), (SetKernel, NativeQueue, NativeMemory), address)
+        types = {"compiled": SetKernel, "commands": NativeQueue, "memory": NativeMemory}
+        return Direct(load(source, kept_in, ctypes.PyDLL), types, address)
 
     def release(self) -> None:
         self._close()

@@ -62,6 +62,28 @@ class LaunchShape(NamedTuple):
 class SetKernel:
     """A kernel, and the values of its arguments as the compiled code finds them."""
 
+    __slots__ = (
+        "_asked",
+        "_at",
+        "_bytes",
+        "_ends",
+        "_extents",
+        "_held",
+        "_last",
+        "_local",
+        "_nbytes",
+        "_pointers",
+        "_unset",
+        "_uses",
+        "_values",
+        "_words",
+        "kernel",
+        "most_items",
+        "shapes",
+        "source",
+        "values",
+    )
+
     def __init__(self, kernel: NativeKernel, source: Source | None = None) -> None:
         self.kernel = kernel
         self.source = source

@@ -22,7 +22,7 @@ from manycl.drivers.native.library import Library
 FORKED = "this process was forked from one that uses the device, whose threads are not here"
 COMPLETED, FAILED, GIVEN = range(3)
 TIMES = 1024  # commands whose times lie in one array, as in runtime/commands.h
-_TIDY = 256  # commands that are given before what complete ones used is dropped; waiting does that, too
+_TIDY = 256  # commands that are given before what complete ones used is dropped, half of it at once; waiting does, too
 
 NativeEvent = tuple["NativeQueue", int, "array[int] | None"]
 """A command: its queue, its number, and where the times of its group of 1024 are."""
@@ -85,7 +85,7 @@ class NativeQueue:
             self.times = array("Q", bytes(16 * TIMES))
             self._library.times(self.address, self.times.buffer_info()[0])
         kept.append((given + 1, uses))
-        if len(kept) > _TIDY and kept[0][0] <= state[COMPLETED]:
+        if len(kept) > _TIDY and kept[_TIDY // 2][0] <= state[COMPLETED]:
             self.tidy()
 
     def mirror(self, words: Any) -> None:

@@ -1,5 +1,6 @@
-"""Launches like one before, on native devices, by compiled code (``again.c``): what Python's interpreter does of a
-launch that :mod:`manycl.front.forms` knows takes 2 us and more, which is longer than many small kernels run.
+"""Launches like one before, on native devices, and arrays for their results, by compiled code (``again.c``,
+``arrays.h``): what Python's interpreter does of a launch that :mod:`manycl.front.forms` knows takes 2 us and more,
+which is longer than many small kernels run.
 
 A program that launches little never has it; whoever enqueues many commands in a row has it loaded beside, and, the
 first time on a machine, compiled. Where that cannot be done (no C compiler, another interpreter than CPython, one
@@ -13,23 +14,63 @@ import threading
 from collections.abc import Sequence
 from ctypes import c_uint64, py_object
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from manycl.disk_cache import DiskCache
 from manycl.drivers.driver import DirectlyLaunched, Driver, DriverError
+from manycl.front.again.places import tell
 from manycl.front.arrays import Array
+from manycl.front.enqueued import Enqueued
 from manycl.front.events import Event
+from manycl.front.forms import LaunchForm
 from manycl.front.program import Kernel
+from manycl.front.queue import Queue
+from manycl.graph.graph import Buffer
 from manycl.logs import logger
+from manycl.run.backends.programs import KernelObject
+from manycl.run.backends.resting import Resting
+from manycl.run.buffers import Buffers
+from manycl.run.coherence import Directory
+from manycl.run.flight import Flight
+from manycl.run.leg import Leg
 
 log = logger(__name__)
 
 _SOURCE = Path(__file__).with_name("again.c")
 _CACHE = DiskCache("native-again", 1 << 20, ("manycl/front/again",))
-IN_PYTHON = Kernel.__call__
+_TYPES = {
+    "array": Array,
+    "buffer": Buffer,
+    "buffers": Buffers,
+    "directory": Directory,
+    "enqueued": Enqueued,
+    "event": Event,
+    "flight": Flight,
+    "form": LaunchForm,
+    "kernel": Kernel,
+    "leg": Leg,
+    "queue": Queue,
+    "resting": Resting,
+    "setter": KernelObject,
+}
+"""By what the code calls them."""
+
+
+class Methods(NamedTuple):
+    """``Kernel.__call__`` and ``Queue.empty``."""
+
+    call: Any
+    empty: Any
+
+    def use(self) -> None:
+        Kernel.__call__ = self.call  # type: ignore[method-assign]
+        Queue.empty = self.empty  # type: ignore[method-assign]
+
+
+IN_PYTHON = Methods(Kernel.__call__, Queue.empty)
 _asked = threading.Event()
-_made: list[Any] = []
-"""What ``Kernel.__call__`` may be, once it is compiled."""
+_made: list[Methods] = []
+"""What they may be, once they are compiled."""
 
 
 def soon(drivers: Sequence[Driver]) -> None:
@@ -46,7 +87,7 @@ def install(drivers: Sequence[Driver]) -> bool:
     try:
         for driver in drivers:
             if isinstance(driver, DirectlyLaunched):
-                Kernel.__call__ = _compiled(driver)  # type: ignore[method-assign]
+                _compiled(driver).use()
                 return True
     except DriverError as error:
         log.debug("kernels are launched by Python alone: %s", error.message)
@@ -55,14 +96,18 @@ def install(drivers: Sequence[Driver]) -> bool:
 
 def uninstall() -> None:
     """Have kernels called by Python alone again."""
-    Kernel.__call__ = IN_PYTHON  # type: ignore[method-assign]
+    IN_PYTHON.use()
 
 
-def _compiled(driver: DirectlyLaunched) -> Any:
+def _compiled(driver: DirectlyLaunched) -> Methods:
     """Raises DriverError."""
     if not _made:
         direct = driver.direct(_SOURCE, _CACHE)
-        make = direct.library.manycl_again
-        make.argtypes, make.restype = [py_object, py_object, c_uint64], py_object
-        _made.append(make((Kernel, Event, Array, *direct.types), IN_PYTHON, direct.launch))
+        library = direct.library
+        tell(library, _TYPES | direct.types)
+        library.manycl_again.argtypes, library.manycl_again.restype = [py_object, c_uint64], py_object
+        library.manycl_empty.argtypes, library.manycl_empty.restype = [py_object, py_object], py_object
+        (usual,) = Queue.empty.__defaults__ or ()
+        call = library.manycl_again(IN_PYTHON.call, direct.launch)
+        _made.append(Methods(call, library.manycl_empty(IN_PYTHON.empty, usual)))
     return _made[0]

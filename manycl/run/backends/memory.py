@@ -7,7 +7,7 @@ decision 4).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import NamedTuple
 
@@ -62,7 +62,7 @@ class Memory:
         # what was evicted in this run, by size: allocating takes long on GPUs
         self._spare: list[dict[int, list[Allocation]]] = [{} for _ in machine.devices]
         self._windows: set[BufferKey] = set()
-        self._resting = Resting()
+        self.resting = Resting()
         self._pool = Pool()
         self._pinning = Pinning()
         self._new_bytes: HostBytes = aligned
@@ -99,24 +99,28 @@ class Memory:
             if other is not None:
                 self._move(other, key)
 
-    def rest(self, whole: Owned) -> bool:
-        """Whether a buffer that no array has any more waits for one of just its size, as it is; else it is to be
-        released. Only when no run is under way."""
-        key = whole.buffer.key
-        host = self._host.get(key)
-        if key not in self._capacities and (host is not None or any(key in held for held in self._buffers)):
-            return False
-        if self._borrowed:
-            self._borrowed.pop(key, None)
-        if host is not None and not self._is_free(key):
-            return False
-        self._resting.give(whole, host is not None)
-        return True
+    def rest(self, wholes: Iterable[Owned]) -> list[Owned]:
+        """Buffers that no array has any more wait for arrays of just their sizes, as they are; told are those that do
+        not, which are to be released. Only when no run is under way."""
+        hosts, capacities, give, others = self._host, self._capacities, self.resting.give, list[Owned]()
+        for whole in wholes:
+            key = whole[0].key
+            host = hosts.get(key)
+            if key not in capacities and (host is not None or any(key in held for held in self._buffers)):
+                others.append(whole)
+                continue
+            if self._borrowed:
+                self._borrowed.pop(key, None)
+            if host is None or self._is_free(key):
+                give(whole, host is not None)
+            else:
+                others.append(whole)
+        return others
 
     def again(self, nbytes: int, name: str, on_host: bool) -> Owned | None:
         """The buffer of just this size that was left behind last, with all its memory, rather with a host copy than
         without, or the other way round. Its contents are undefined."""
-        whole = self._resting.take(nbytes, on_host)
+        whole = self.resting.take(nbytes, on_host)
         if whole is None:
             return None
         buffer = whole[0]
@@ -127,7 +131,7 @@ class Memory:
 
     def _unrest(self) -> None:
         """What waits for arrays of just its size may be had by others."""
-        for whole in self._resting.leave():
+        for whole in self.resting.leave():
             self.release(whole.buffer.key)
 
     def create_window(self, key: BufferKey, nbytes: int, name: str) -> None:
@@ -244,7 +248,7 @@ class Memory:
 
     def allocated(self, device: DeviceIndex) -> dict[BufferKey, int]:
         """Bytes of the buffers that a device holds, by key, less what waits for arrays."""
-        waiting = self._resting.keys()
+        waiting = self.resting.keys()
         # (other threads make and drop arrays meanwhile, which have none of the sizes then)
         held = [(key, self._sizes.get(key)) for key in list(self._buffers[device]) if key not in waiting]
         return {key: nbytes for key, nbytes in held if nbytes is not None}
@@ -365,9 +369,9 @@ class Memory:
 
     def tick(self) -> None:
         """A run begins: what has not been used again for long is freed."""
-        if not self._resting.is_used:
+        if not self.resting.is_used:
             self._unrest()
-        self._resting.is_used = False
+        self.resting.is_used = False
         self._drop(self._pool.tick())
         self.results.tick()
 

@@ -7,6 +7,7 @@ memory, so that nothing has to be done to either; what does not find its like go
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from manycl.graph.graph import BufferKey, Owned
 
@@ -14,8 +15,11 @@ from manycl.graph.graph import BufferKey, Owned
 class Resting:
     """``is_used``: one was taken, since somebody said otherwise. Threads may share it."""
 
+    __slots__ = ("_waiting", "is_used")
+
     def __init__(self) -> None:
-        self._waiting: dict[tuple[int, bool], list[Owned]] = {}
+        # by size: those without a copy on the host, and those with one
+        self._waiting: dict[int, tuple[list[Owned], list[Owned]]] = {}
         self.is_used = False
 
     def __bool__(self) -> bool:
@@ -23,36 +27,38 @@ class Resting:
 
     def give(self, whole: Owned, has_host: bool) -> None:
         """One more, which has a copy on the host or not."""
-        kind = whole.buffer.nbytes, has_host
-        waiting = self._waiting.get(kind)
+        nbytes = whole[0].nbytes
+        waiting = self._waiting.get(nbytes)
         if waiting is None:
-            self._waiting[kind] = [whole]
-        else:
-            waiting.append(whole)
+            waiting = self._waiting[nbytes] = [], []
+        waiting[has_host].append(whole)
 
     def take(self, nbytes: int, on_host: bool) -> Owned | None:
         """The one of so many bytes that was given last, rather one with a copy on the host, or without."""
-        kinds = self._waiting
-        waiting = kinds.get((nbytes, on_host)) or kinds.get((nbytes, not on_host))
-        if not waiting:
+        waiting = self._waiting.get(nbytes)
+        if waiting is None:
             return None
+        found = waiting[on_host] or waiting[not on_host]
         try:
-            found = waiting.pop()
-        except IndexError:  # another thread has it
+            whole = found.pop()
+        except IndexError:  # there is none, or another thread has it
             return None
         self.is_used = True
-        return found
+        return whole
 
     def leave(self) -> Iterator[Owned]:
         """All of them, one after another, which are here no longer."""
         while self._waiting:
             try:
                 _, waiting = self._waiting.popitem()
-                while True:
-                    yield waiting.pop()
-            except (IndexError, KeyError):  # the last one, or another thread has it
-                pass
+            except KeyError:  # another thread has the last ones
+                return
+            for found in waiting:
+                with suppress(IndexError):
+                    while True:
+                        yield found.pop()
 
     def keys(self) -> set[BufferKey]:
         """Of their buffers."""
-        return {whole.buffer.key for waiting in list(self._waiting.values()) for whole in list(waiting)}
+        found = [whole for waiting in list(self._waiting.values()) for some in waiting for whole in list(some)]
+        return {whole.buffer.key for whole in found}

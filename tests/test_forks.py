@@ -1,0 +1,25 @@
+"""Marks of processes."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from manycl import forks
+from manycl.forks import Mark
+
+
+@pytest.mark.parametrize("is_wiped", [True, False])
+def test_a_mark_is_gone_in_a_process_that_is_forked(is_wiped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not is_wiped:
+        monkeypatch.setattr(forks, "_WIPE_ON_FORK", -1)  # as on a system that does not know it
+    mark = Mark()
+    assert (mark._page is not None) == is_wiped
+    assert not mark.is_gone
+    child = os.fork()
+    if not child:
+        os._exit(10 * mark.is_gone + Mark().is_gone)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10
+    assert not mark.is_gone
+    assert mark.process == os.getpid()
