@@ -28,6 +28,7 @@ try:
 except SystemExit:
     pass
 """
+EXEC = "from manycl import cli; cli.main(['exec', '--devices', 'cpu', '--env'])"
 
 
 def loaded(code: str) -> set[str]:
@@ -44,9 +45,13 @@ def loaded(code: str) -> set[str]:
         ("import manycl", RUNS | SHOWS | TESTS | ENGINE | {"numpy", "manycl.front", "manycl.cli"}),
         ("from manycl import *", RUNS | SHOWS | TESTS | ENGINE | {"manycl.cli", "manycl_bench", "manycl.report"}),
         (HELP, RUNS | SHOWS | TESTS | ENGINE | {"numpy", "manycl.front", "manycl.plan"}),
-        ("import manycl; manycl.Queue('cpu').close()", SHOWS | TESTS | READS | {"islpy", "clang", "pcpp", "ortools"}),
+        (EXEC, (RUNS | SHOWS | TESTS | ENGINE | {"numpy", "manycl.front", "manycl.plan"}) - {"platformdirs"}),
+        (
+            "import manycl; manycl.Queue('cpu').close()",
+            SHOWS | TESTS | READS | {"islpy", "clang", "pcpp", "ortools", "manycl.plan.policies.portfolio"},
+        ),
     ],
-    ids=["the package", "all its names", "manycl --help", "a queue"],
+    ids=["the package", "all its names", "manycl --help", "manycl exec", "a queue"],
 )
 def test_only_what_is_needed_is_imported(code: str, never: set[str]) -> None:
     found = loaded(code)

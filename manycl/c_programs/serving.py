@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import sys
+import threading
 from typing import Any, NamedTuple
 
 from manycl.c_programs.signatures import SIGNATURES
@@ -30,6 +32,7 @@ class _Service(NamedTuple):
 def serve(address: int) -> None:
     """Does not return: the interpreter is there as long as the process. ``address``: of the service."""
     service = _service(address)
+    gc.disable()  # what is made now stays: to look through it again and again takes a tenth of the start
     try:
         _begin(service)
     except BaseException as failure:  # the program is told that there is no platform
@@ -40,6 +43,8 @@ def serve(address: int) -> None:
         sys.stderr.flush()
         service.ready(_FAILED)
     else:
+        gc.freeze()
+        gc.enable()
         service.ready(_SERVES)
     service.wait()
     atexit._run_exitfuncs()
@@ -62,7 +67,6 @@ def _begin(service: _Service) -> None:
         from manycl.c_programs import raw
         from manycl.drivers.opencl.icd import prepare
         from manycl.stand_in.environment import take_reports, trust_program
-        from manycl.stand_in.reports import begin
 
         own = ctypes.c_void_p.from_address(service.functions).value
         if ctypes.cast(raw.library().clGetPlatformIDs, ctypes.c_void_p).value == own:
@@ -71,9 +75,17 @@ def _begin(service: _Service) -> None:
             )
         trust_program()
         prepare()
-        raw.function("clGetPlatformIDs")(0, None, None)  # the loader looks for drivers once
-    begin(take_reports())
-    _fill(service)
+        reports = take_reports()
+        look = raw.function("clGetPlatformIDs")
+        looking = threading.Thread(target=look, args=(0, None, None))  # the loader looks for drivers once: ...
+        looking.start()
+        try:
+            from manycl.stand_in.reports import begin
+
+            _fill(service)  # ... meanwhile, Python reads modules (which leave the environment alone)
+        finally:
+            looking.join()
+    begin(reports)
 
 
 def _fill(service: _Service) -> None:

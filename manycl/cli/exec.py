@@ -42,13 +42,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from manycl.device_syntax import parse
-    from manycl.run.learners import Learners
     from manycl.stand_in.environment import become, variables
 
     options.writable({"--gantt": args.gantt, "--trace": args.trace})
     if args.devices is not None:
         parse(args.devices)
     if args.policy is not None:
+        from manycl.run.learners import Learners
+
         Learners().find(args.policy, {})
     found = variables(
         devices=args.devices,

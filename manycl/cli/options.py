@@ -140,11 +140,16 @@ def add_gantt(parser: argparse.ArgumentParser, **repeated: Any) -> None:
 def writable(paths: Mapping[str, str | None]) -> None:
     """Fail before the work, not after it: every file that will be written must lie in a folder that is there, and
     ``--gantt`` and ``--graph`` be of a kind that there is."""
-    from manycl.report import gantt, graph_chart
-
-    check = {"--gantt": gantt.check_suffix, "--graph": graph_chart.check_suffix}
     for option, path in paths.items():
-        if path and option in check:
-            check[option](path)
-        if path and not Path(path).absolute().parent.is_dir():
+        if not path:
+            continue
+        if option == "--gantt":
+            from manycl.report import gantt
+
+            gantt.check_suffix(path)
+        elif option == "--graph":
+            from manycl.report import graph_chart
+
+            graph_chart.check_suffix(path)
+        if not Path(path).absolute().parent.is_dir():
             raise ManyclError(f"{option} {path}: there is no folder {Path(path).absolute().parent}")

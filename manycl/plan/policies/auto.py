@@ -26,12 +26,11 @@ from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.costs import Costs, costs
 from manycl.plan.foreseen import foreseen
-from manycl.plan.insertion import setting
 from manycl.plan.list_scheduling import list_schedule
 from manycl.plan.looks import Looks
 from manycl.plan.options import Option, Options, real
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
-from manycl.plan.policies import balance, mkmd, mkmd_coarse, portfolio, tenths
+from manycl.plan.policies import load, mkmd, mkmd_coarse, tenths
 from manycl.plan.policies.in_order import on_one_device
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
@@ -235,7 +234,7 @@ def _candidates(begin: _Begin, budget: float, foresees: bool) -> Iterator[Candid
         if splits:
             may = replace(whole, splits={**whole.splits, **splits})
             yield Candidate("mkmd", PLANNING.mkmd * cells, lambda: mkmd.Mkmd().plan(may))
-            yield Candidate("balance", PLANNING.balance * cells, lambda: balance.Balance().plan(may))
+            yield Candidate("balance", PLANNING.balance * cells, lambda: _balance(may))
         elif not whole.fixed:
             members = PLANNING.members * cells
             effort = min(PLANNING.effort, int((budget - members - PLANNING.coarse * cells) / PLANNING.placed))
@@ -260,7 +259,18 @@ def _in_parts(problem: Problem, table: Costs, splits: Mapping[int, Split]) -> Pl
     return replace(plan, assignments=ranges)
 
 
+def _balance(problem: Problem) -> Plan:
+    load("balance")  # takes a while, for which programs that divide nothing should not wait
+    from manycl.plan.policies.balance import Balance
+
+    return Balance().plan(problem)
+
+
 def _portfolio(problem: Problem, effort: int) -> Plan:
+    load("portfolio")  # as above
+    from manycl.plan.insertion import setting
+    from manycl.plan.policies import portfolio
+
     given = setting(problem, "portfolio")
     return given.plan("portfolio", portfolio.schedule(given, effort)[0])
 
