@@ -1,8 +1,8 @@
 """What a stranger's program would do, kind of command by kind: the program of `commands.py`, which knows only PyOpenCL.
 
-Prints one JSON object: for each kind the medians, over rounds of many calls each, of microseconds of time and of the
-calling thread's processor time that a call takes. What is not waited for by its kind is waited for between rounds,
-untimed.
+Prints one JSON object: for each kind how many commands a call is, and the microseconds that a call takes: by the
+clock, the median of rounds of many calls each, and the least; and the least of the calling thread's processor time.
+What is not waited for by its kind is waited for between rounds, untimed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ __kernel void tick(__global int *x, int by) { if (get_global_id(0) == 0) x[0] +=
 """
 SIZES = {"4b": 4, "4kb": 4 << 10, "1mb": 1 << 20}
 KNOWN = 1 << 12  # bytes
+COMMANDS = {"launch_and_read": 2, "map_unmap": 2, "write_launch_read": 3}
+"""Of a call, where that is more than one."""
 Once = Callable[[int], Any]
 
 
@@ -131,7 +133,7 @@ class Stranger:
 def main() -> None:
     rounds, wanted = int(sys.argv[1]), [name for name in sys.argv[2].split(",") if name]
     stranger = Stranger()
-    told: dict[str, tuple[float, float]] = {}
+    told: dict[str, tuple[int, float, float, float]] = {}
     for name, (count, once) in stranger.kinds().items():
         if wanted and name not in wanted:
             continue
@@ -146,7 +148,8 @@ def main() -> None:
             if number >= 3:  # before, it is found out what comes again
                 taken.append((begun / count * 1e-3, used / count * 1e-3))
         stranger.queue.finish()
-        told[name] = statistics.median(t[0] for t in taken), statistics.median(t[1] for t in taken)
+        clock, thread = zip(*taken, strict=True)
+        told[name] = COMMANDS.get(name, 1), statistics.median(clock), min(clock), min(thread)
     stranger.kernel.set_args(stranger.one, np.int32(1))
     stranger.check()
     print(json.dumps({"platform": stranger.queue.device.platform.name, "kinds": told}))

@@ -95,7 +95,7 @@ KEYS = {
         "restarts_stale",
     },
     "adaptive": {"within_oracle_percent", "iterations", "settled", "drift_imbalance_percent", "decide_us"},
-    "commands": {"extra_worst_us", "extra_thread_worst_us"},
+    "commands": {"extra_worst_us", "extra_each_worst_us", "extra_median_worst_us", "extra_thread_worst_us"},
     "everyday": {
         "first_worst",
         "ten_worst",

@@ -198,6 +198,16 @@ class Enqueued:
             return error
         return CommandStatus.RUNNING if is_next else CommandStatus.SUBMITTED
 
+    def is_complete(self, node: int) -> bool:
+        """Whether a node is known to have ended well."""
+        flight = self.flight
+        if flight is None or node >= len(flight.given):
+            return self.is_over and self.error is None
+        try:
+            return flight.is_complete(node)
+        except ManyclError:
+            return False
+
     def times(self, node: int) -> tuple[float, float]:
         """When a node began and ended, by ``time.perf_counter``. Raises ResultError where that is not known, and
         what went wrong."""

@@ -57,6 +57,11 @@ class Event:
         return self.enqueued.status(self.node)
 
     @property
+    def is_complete(self) -> bool:
+        """Whether the command is known to have ended well: less to ask than ``status``."""
+        return self.enqueued.is_complete(self.node)
+
+    @property
     def command_execution_status(self) -> int:
         """The same as OpenCL has it: a number, less than 0 where something went wrong."""
         status = self.status
@@ -110,6 +115,10 @@ class MoveEvent(Event):
     def __init__(self, queue: Queue, enqueued: Enqueued, node: int, moved: Any) -> None:
         super().__init__(queue, enqueued, node)
         self.moved = moved
+
+    @property
+    def is_complete(self) -> bool:
+        return self.status == CommandStatus.COMPLETE
 
     def wait(self) -> None:
         status = self.status

@@ -29,6 +29,7 @@ class Buffers:
         self._session: Session = weakref.proxy(
             session
         )  # whoever drops a session without closing it has its threads back
+        self._is_all_on_host = session.machine.memories == 1  # of all devices that were opened
         self._keys = map(BufferKey, count())
         self._left: list[Owned] = []
         self._resting = session.backend.memory.resting  # (for compiled code: manycl/front/again)
@@ -92,7 +93,7 @@ class Buffers:
         """The host's copy, brought up to date: for reading. Undefined contents are whatever is there."""
         session = self._session
         session.check_open()
-        if session.directory.valid.get(key, 0) & HOST_BIT:
+        if self._is_up_to_date(key):
             return session.backend.memory.host(key)
         with session.lock, Uninterrupted():
             session.directory.check(key)
@@ -131,6 +132,8 @@ class Buffers:
         """As :meth:`host`, of some bytes; others are not brought. To be read before anything runs."""
         session = self._session
         session.check_open()
+        if self._is_up_to_date(key):
+            return session.backend.memory.host(key)[low : low + nbytes]
         wanted = Region.span(low, low + nbytes)
         with session.lock, Uninterrupted():
             directory = session.directory
@@ -147,6 +150,13 @@ class Buffers:
                 examine(session)
                 raise
             return memory.host(key)[low : low + nbytes]
+
+    def _is_up_to_date(self, key: BufferKey) -> bool:
+        """Whether the host's copy is: it is the only one there is, or the directory says so."""
+        directory = self._session.directory
+        if directory.valid.get(key, 0) & HOST_BIT:
+            return True
+        return self._is_all_on_host and not directory.has_lost((key,))
 
     def _bring(self, key: BufferKey) -> None:
         directory, fetch = self._session.directory, self._session.backend.fetch
@@ -176,6 +186,8 @@ class Buffers:
         """The host's copy, for writing all of it: every other copy becomes stale."""
         session = self._session
         session.check_open()
+        if self._is_all_on_host and session.backend.is_idle and session.directory.valid.get(key, 0) & HOST_BIT:
+            return session.backend.memory.replace(key)  # nothing is to be noted
         with session.lock, Uninterrupted():
             session.backend.settle()
             data = session.backend.memory.replace(key)

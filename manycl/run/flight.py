@@ -160,7 +160,7 @@ class Flight(Exchange):
         over = self._over
         if over is not None and over.error is not None and index - self.leg.first >= over.failed:
             raise over.error
-        return self._lanes.driver.done(self.given[index][2])
+        return index < self.waited or self._lanes.driver.done(self.given[index][2])
 
     def times_of(self, event: Event) -> tuple[float, float] | None:
         """When a command or copy that is complete began and ended, by ``time.perf_counter``; None where it was not

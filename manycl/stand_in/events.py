@@ -82,7 +82,7 @@ class Event(OpenCLObject):
         """Until the command has ended."""
         self.wait_held()
         command = self.command
-        if command is not None and not (command.node < _LOOKED_AT and command.command_execution_status == 0):
+        if command is not None and not (command.node < _LOOKED_AT and command.is_complete):
             try:
                 command.wait()
             except ManyclError as failure:

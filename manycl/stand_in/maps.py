@@ -1,4 +1,5 @@
-"""Mapped buffers: their contents in memory of the host's, which is taken back when they are unmapped."""
+"""Mapped buffers: where all devices compute in the host's memory, the contents themselves; else a copy of them, which
+is taken back when they are unmapped."""
 
 from __future__ import annotations
 
@@ -19,24 +20,28 @@ from manycl.stand_in.transfers import WaitFor, buffer_of, check_bytes, complete
 
 _TYPE = compiled.command_type
 _FLAGS = compiled.map_flags
-_WRITES = int(_FLAGS.WRITE) | int(getattr(_FLAGS, "WRITE_INVALIDATE_REGION", 0))
+_INVALIDATES = int(getattr(_FLAGS, "WRITE_INVALIDATE_REGION", -1))
+_WRITES = int(_FLAGS.WRITE) | max(_INVALIDATES, 0)
+
+Like = tuple[tuple[int, ...], np.dtype[Any], Any, Any]
 
 
 class MemoryMap:
-    """What keeps a buffer mapped: the base of the array that the program is given."""
+    """What keeps a buffer mapped: the base of the array that the program is given. ``like``: that array's shape, type,
+    order and strides; ``is_written``: its memory is to be taken back."""
 
-    def __init__(self, queue: CommandQueue, buffer: Buffer, offset: int, memory: Bytes, *, is_written: bool) -> None:
+    def __init__(
+        self, queue: CommandQueue, buffer: Buffer, offset: int, memory: Bytes, like: Like, *, is_written: bool
+    ) -> None:
         self._queue = queue
         self._buffer: Buffer | None = buffer
         self._offset = offset
         self._memory = memory
         self._is_written = is_written
         buffer.mapped(1)
-
-    def interface(self, shape: tuple[int, ...], dtype: np.dtype[Any], order: Any, strides: Any) -> None:
-        """What the array is like (NumPy's array interface)."""
-        like: np.ndarray[Any, Any] = np.ndarray(shape, dtype, self._memory, 0, strides, order)
-        self.__array_interface__ = like.__array_interface__
+        shape, dtype, order, strides = like
+        array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, memory, 0, strides, order)
+        self.__array_interface__ = array.__array_interface__
 
     def release(self, queue: CommandQueue | None = None, wait_for: WaitFor = None) -> Event:
         """Unmap it: what was written is in the buffer for what is enqueued from now on."""
@@ -79,12 +84,18 @@ def enqueue_map_buffer(
     check_bytes(buffer, offset, nbytes, routine)
     if order not in ("C", "F", "c", "f"):
         raise error("INVALID_VALUE", "enqueue_map_buffer", "unrecognized order specifier")
+    array, flags = buffer.live(), int(flags)
+    writes, invalidates = bool(flags & _WRITES), flags == _INVALIDATES
+    like = extents, wanted, order.upper(), strides
+    if is_blocking and queue.is_usual and not wait_for and buffer.hostbuf is None:
+        common = buffer.runtime.common(array, int(offset), nbytes, reads=not invalidates, writes=writes)
+        if common is not None:
+            mapped = MemoryMap(queue, buffer, int(offset), common, like, is_written=False)
+            return np.asarray(mapped), complete(submit(queue, _TYPE.MAP_BUFFER, None, lambda: None), True)
     memory = as_bytes(buffer.hostbuf)[offset : offset + nbytes] if buffer.hostbuf is not None else None
     if memory is None or not memory.flags.writeable:
         memory = _aligned(nbytes)
-    mapped = MemoryMap(queue, buffer, int(offset), memory, is_written=bool(int(flags) & _WRITES))
-    mapped.interface(extents, wanted, order.upper(), strides)
-    array, invalidates = buffer.live(), int(flags) == int(getattr(_FLAGS, "WRITE_INVALIDATE_REGION", -1))
+    mapped = MemoryMap(queue, buffer, int(offset), memory, like, is_written=writes)
 
     def enqueue() -> front.Event | None:
         if invalidates:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _FLAGS = compiled.mem_flags
 _INFO = compiled.mem_info
+_KIND, _BUFFER = _INFO.TYPE, compiled.mem_object_type.BUFFER
 _USE, _COPY = int(_FLAGS.USE_HOST_PTR), int(_FLAGS.COPY_HOST_PTR)
 _HOST = _USE | _COPY | int(_FLAGS.ALLOC_HOST_PTR)
 _ACCESS = int(_FLAGS.READ_WRITE), int(_FLAGS.WRITE_ONLY), int(_FLAGS.READ_ONLY)
@@ -167,12 +168,13 @@ class Buffer(MemoryObject):
         """The contents, which a command is about to use. Raises LogicError if it was released."""
         if self.array is None:
             raise error("INVALID_MEM_OBJECT", "clGetMemObjectInfo")
-        self.share()
+        if self.hostbuf is not None or self._whole is not None:
+            self.share()
         return self.array
 
     def share(self) -> None:
         """A command is about to use it: if it lies on the host's memory, it has what that has."""
-        whole = self.whole
+        whole = self._whole or self
         if whole.hostbuf is not None and whole.array is not None:
             self.runtime.shared.use(self.runtime, whole.array, as_bytes(whole.hostbuf)[: whole.nbytes])
 
@@ -191,8 +193,10 @@ class Buffer(MemoryObject):
         self._maps += count
 
     def _information(self, param: int) -> Any:
+        if param == _KIND:  # PyOpenCL's layer asks it at each copy
+            return _BUFFER
         answers = {
-            _INFO.TYPE: compiled.mem_object_type.BUFFER,
+            _KIND: _BUFFER,
             _INFO.FLAGS: self.own_flags,
             _INFO.SIZE: self.nbytes,
             _INFO.MAP_COUNT: self._maps,

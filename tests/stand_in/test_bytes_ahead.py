@@ -11,23 +11,31 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
+from manycl.drivers.opencl.real import compiled
 from manycl.front.events import Event
 from manycl.run import ahead, recurring
 from manycl.run.exchange import FEW_BYTES
 from manycl.run.flight import SEVERAL
+from manycl.stand_in import runtime
+from manycl.stand_in.contexts import CommandQueue, Context
+from manycl.stand_in.maps import enqueue_map_buffer
+from manycl.stand_in.memory import Buffer
+from manycl.stand_in.platforms import Platforms
 from manycl.stand_in.runtime import Runtime
+from manycl.stand_in.transfers import _enqueue_read_buffer
 
 SOURCE = """
 __kernel void add(__global int *x, __global const int *y, int by) { x[get_global_id(0)] += y[get_global_id(0)] + by; }
 __kernel void spin(__global int *x, int turns) { for (int t = 0; t < turns; t++) x[0] = x[0] * 5 + t; }
 """
 N = 16
+_MAP = compiled.map_flags
 KINDS = ["add", "add", "load", "load", "store", "store", "copy", "get", "set", "finish", "new", "whole"]
-KINDS += ["fetch", "fetch", "arrive"]
+KINDS += ["fetch", "fetch", "arrive", "map", "map"]
 _STEP = st.tuples(st.sampled_from(KINDS), st.integers(0, 2), st.integers(0, 2), st.integers(0, N - 1))
 
 
-@pytest.fixture(params=["opencl/2#0", "opencl/2", "native/2#0", "native/2", "shared opencl/2"])
+@pytest.fixture(params=["opencl/2#0", "opencl/2", "native/2#0", "native/2", "shared opencl/2", "shared native/2"])
 def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
     """What runs a program, on devices whose memory is taken to be their own, or is the host's. Where there are several,
     what comes again is soon given to one of them without looking at it."""
@@ -36,21 +44,21 @@ def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(recurring, "SETTLED", 2)
     monkeypatch.setattr(recurring, "WORTH", 1e9)
     monkeypatch.setattr(ahead, "AT_ONCE", 1e9)
-    runtime = Runtime(devices)
-    machine = runtime.session.machine
+    found = Runtime(devices)
+    machine = found.session.machine
     assert machine.memories == (1 if how else 1 + len(machine.devices))
-    yield runtime
-    runtime.queue.close()
+    yield found
+    found.queue.close()
 
 
-def loaded(runtime: Runtime, array: mc.Array, first: int, count: int) -> list[int]:
+def loaded(program: Runtime, array: mc.Array, first: int, count: int) -> list[int]:
     out = np.full(count, -1, np.int32)
-    runtime.load(array, 4 * first, out.view(np.uint8))
+    program.load(array, 4 * first, out.view(np.uint8))
     return list(out)
 
 
-def store(runtime: Runtime, array: mc.Array, first: int, values: np.ndarray) -> None:
-    runtime.store(array, 4 * first, values.view(np.uint8))
+def store(program: Runtime, array: mc.Array, first: int, values: np.ndarray) -> None:
+    program.store(array, 4 * first, values.view(np.uint8))
     values[:] = -7  # taken at the call
 
 
@@ -92,6 +100,15 @@ def test_programs_see_what_numpy_sees_there(
             store(program, arrays[one], 0, np.full(first, 3, np.int32))
             store(program, arrays[one], first, np.full(N - first, number, np.int32))
             expected[one] = np.array([3] * first + [number] * (N - first), np.int32)
+        elif what == "map":
+            place = program.common(arrays[one], 4 * first, 4 * count, reads=True, writes=two == 0)
+            assert (place is None) == (program.session.machine.memories > 1)
+            if place is not None:
+                assert place.view(np.int32).tolist() == expected[one][first : first + count].tolist()
+            if place is not None and two == 0:
+                place.view(np.int32)[:] = number
+                expected[one] = expected[one].copy()
+                expected[one][first : first + count] = number
         elif what == "fetch":
             out = np.full(count, -1, np.int32)
             place = out.view(np.uint8)
@@ -171,6 +188,29 @@ def test_what_is_kept_of_reads_does_not_grow(program: Runtime) -> None:
         assert loaded(program, x, number % N, 1) == [20 + number % N]
         flight = queue.enqueued.flight
         assert flight is None or len(flight.record.transfers) <= SEVERAL + 1
+
+
+@pytest.mark.parametrize("nbytes", [4, 1 << 20])
+def test_a_buffer_is_mapped_in_place(nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its devices compute in the host's memory, as drivers of processors do it: nothing is copied."""
+    monkeypatch.setattr(runtime, "_runtimes", {})
+    platform = Platforms("native/2", None, real_too=False).get_platforms()[0]
+    context = Context(platform.get_devices())
+    queue, buffer = CommandQueue(context), Buffer(context, compiled.mem_flags.READ_WRITE, 1 << 20)
+    places = []
+    for flags in (_MAP.WRITE_INVALIDATE_REGION, _MAP.WRITE, _MAP.READ):
+        array, event = enqueue_map_buffer(queue, buffer, flags, (1 << 20) - nbytes, (nbytes,), np.uint8)
+        assert event.status == 0
+        places.append(array.ctypes.data)
+        if flags != _MAP.READ:
+            array[-1] += 1
+        last = int(array[-1])
+        array.base.release(queue)
+    assert len(set(places)) == 1
+    out = np.zeros(4, np.uint8)
+    _enqueue_read_buffer(queue, buffer, out, (1 << 20) - 4)
+    assert out[-1] == last
+    context.runtime.queue.close()
 
 
 def test_a_command_that_fails_is_told_by_the_read_behind_it(program: Runtime) -> None:
