@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from manycl.graph.access import clash
 from manycl.graph.division import Division, divide
-from manycl.graph.graph import BufferKey, Launch
+from manycl.graph.graph import BufferKey, Graph, Launch, Node
 from manycl.graph.reduction import Reduction
 from manycl.group_range import GroupRange
 from manycl.plan.plan import Plan
@@ -28,7 +29,14 @@ FINEST = 300
 """… but no less than this part of the launch, as long as all of it counts: a part of a percent decides nothing."""
 
 
-def in_cells(plan: Plan) -> Plan:
+TOGETHER = (64, 12, 12)
+"""Work-items in each dimension that a processor's threads run beside each other, or a multiple of that, in vectors and
+in registers (``analysis/work_group``): so many, or a multiple, are a cell, as what is left over takes longer, …"""
+LEAST = 30
+"""… as long as a launch has so many of them."""
+
+
+def in_cells(plan: Plan, graph: Graph) -> Plan:
     """The ranges of launches whose shares may move (``Plan.movable``), cut."""
     movable = frozenset(plan.movable)
     shares: dict[int, list[int]] = {}
@@ -37,12 +45,16 @@ def in_cells(plan: Plan) -> Plan:
             shares.setdefault(a.node, []).append(a.groups)
     least = {node: -(-sum(groups) // FINEST) for node, groups in shares.items()}
     counts = {node: iter(_counts(groups, least[node])) for node, groups in shares.items()}
+    together: dict[int, int] = {}
     out = []
     for a in plan.assignments:
         if a.node not in movable or not a.is_range:
             out.append(a)
             continue
-        sizes = cut(a.groups, next(counts[a.node]), least[a.node])
+        if a.node not in together:
+            assert isinstance(a.dimension, int), "it is a range"
+            together[a.node] = run_together(graph.nodes[a.node], a.dimension, sum(shares[a.node]))
+        sizes = cut(a.groups, next(counts[a.node]), least[a.node], together[a.node])
         each = (a.end - a.start) / a.groups
         for low, high in pairwise((0, *accumulate(sizes))):
             start, end = a.start + each * low, a.start + each * high
@@ -61,8 +73,26 @@ def _counts(shares: Sequence[int], least: int) -> list[int]:
     return counts
 
 
-def cut(groups: int, most: int, least: int) -> list[int]:
-    """So many work-groups in at most ``most`` cells of about ``least`` or more, which become ever smaller."""
+def run_together(node: Node, dimension: int, groups: int) -> int:
+    """How many of so many work-groups along a dimension a cell has, or a multiple."""
+    if not isinstance(node, Launch) or node.local_size is None:
+        return 1
+    items, each = TOGETHER[dimension], node.local_size[dimension]
+    found = items // math.gcd(items, each)
+    while found * LEAST > groups and found > 1:
+        found = found // 2 if found % 2 == 0 else 1
+    return found
+
+
+def cut(groups: int, most: int, least: int, together: int = 1) -> list[int]:
+    """So many work-groups in at most ``most`` cells of about ``least`` or more, which become ever smaller: each a
+    multiple of ``together``, but the last one."""
+    if together > 1:
+        whole, over = divmod(groups, together)
+        if not whole:
+            return [over]
+        *before, last = (together * size for size in cut(whole, most, -(-least // together)))
+        return [*before, last + over]
     sizes: list[int] = []
     rest = groups
     while rest > 0:

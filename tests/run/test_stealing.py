@@ -17,8 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
-from manycl.run.cells import FINEST, MOST, cut
+from manycl.run.cells import FINEST, MOST, cut, run_together
 from manycl.run.stealing import GIVEN, MOMENT, SHORTEST, Packet, Stealing, Terms
 
 GROUPS = 16384
@@ -33,12 +35,35 @@ def device(index: int) -> DeviceIndex:
 # cells
 
 
-@given(st.integers(1, 10**6), st.integers(1, MOST), st.integers(1, 5000))
-def test_a_share_is_cut_into_cells_that_are_all_of_it(groups: int, most: int, least: int) -> None:
-    sizes = cut(groups, most, least)
+@given(st.integers(1, 10**6), st.integers(1, MOST), st.integers(1, 5000), st.sampled_from([1, 1, 2, 3, 64]))
+def test_a_share_is_cut_into_cells_that_are_all_of_it(groups: int, most: int, least: int, together: int) -> None:
+    sizes = cut(groups, most, least, together)
     assert sum(sizes) == groups
     assert 1 <= len(sizes) <= most
     assert min(sizes) >= min(groups, (least + 1) // 2)  # halves of what is just too large
+    assert not any(size % together for size in sizes[:-1])
+
+
+@pytest.mark.parametrize(
+    ("local", "dimension", "groups", "wanted"),
+    [
+        ((64,), 0, 1000, 1),
+        ((16,), 0, 128, 4),
+        ((16,), 0, 100, 2),
+        ((16,), 0, 30, 1),
+        ((48,), 0, 1000, 4),
+        ((64, 4), 1, 128, 3),
+        ((64, 4), 1, 80, 1),
+        ((64, 8), 1, 1000, 3),
+        (None, 0, 1000, 1),
+    ],
+)
+def test_cells_are_multiples_of_what_runs_together(
+    local: tuple[int, ...] | None, dimension: int, groups: int, wanted: int
+) -> None:
+    """Of 64 work-items, or 12 rows, where a launch has 30 times as many."""
+    launch = Launch("k", ProgramFacts("", (), {}), KernelFacts("k", 1, ()), (1 << 20,), local, (), (), ())
+    assert run_together(launch, dimension, groups) == wanted
 
 
 def test_the_last_cells_are_small() -> None:

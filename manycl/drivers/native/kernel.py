@@ -19,6 +19,8 @@ _PAGE = 4096
 _MOST_NARROW = (1 << 31) - 1  # work-items in a dimension, with the offset, whose ids have 31 bits
 _MOSTSHAPES = 64  # of a kernel that are kept
 SHAPE = struct.Struct("@19QI4x")  # struct shape in runtime/device.h, up to where arguments lie
+_COST, _LOCAL = 3 * 8, 10 * 8  # where in it the measured cost is, and the work-items of a group
+_WORD = ctypes.c_uint64.from_address
 _HINT = "choose a smaller work-group, or less local memory"
 
 
@@ -231,7 +233,16 @@ class SetKernel:
         places_of_values = [*self._at, *(8 * word for word in self._extents)]
         count = len(places_of_values)
         data = ctypes.create_string_buffer(SHAPE.size + 8 * max(count, 1))
-        head = entry.address, frame, math.prod(groups), 0, self._nbytes, count, 0
+        cost = self._foreseen(math.prod(each))
+        head = entry.address, frame, math.prod(groups), cost, self._nbytes, count, 0
         SHAPE.pack_into(data, 0, *head, *whole, *each, *(*offset, 0, 0)[:3], *groups, dims)
         struct.pack_into(f"@{count}Q", data, SHAPE.size, *places_of_values)
         return LaunchShape(ctypes.addressof(data), data, tuple(places))
+
+    def _foreseen(self, items: int) -> int:
+        """What a work-group of so many work-items costs, by the newest NDRange of which it was measured; 0: by none."""
+        for shape in reversed(self.shapes.values()):
+            if cost := _WORD(shape.address + _COST).value:
+                local = (ctypes.c_uint64 * 3).from_address(shape.address + _LOCAL)
+                return max(1, cost * items // math.prod(local))
+        return 0

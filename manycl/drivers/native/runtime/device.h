@@ -97,7 +97,7 @@ struct slot {
     struct slot *next;
     struct command *command;
     u64 base, unit, groups; /* unit i is groups base + i * unit on, up to `groups` */
-    u64 least, most;        /* units of a block */
+    u64 least, most, parts; /* units of a block, and the part of what is left that it is at most */
     u32 users;              /* workers in it */
     u32 wanted;             /* sleeping workers that are still to be woken for it */
     u32 is_open;            /* in the device's list: there may be work left */
@@ -119,7 +119,8 @@ struct worker {
     u32 crowded;   /* how often it is still to sleep at once, as its core is in demand */
     u64 until;     /* a host thread in its place turns to other things then (0: it is not in its place) */
     u64 paused;    /* ns that it has not run a block because the device was held */
-    u64 slept;      /* ns of its pauses that were too many: the next one lacks them */
+    u64 owed;       /* ns that it has still to pause, as its device is slower, ... */
+    u64 slept;      /* ... and that it paused too long: the next pause lacks them */
     u32 is_running; /* a block */
 };
 

@@ -11,6 +11,7 @@ enum {
     LAST_SPIN = 50000,      /* ... that the last one of a device does so, whom the next command need not wake */
     LOST = 50000,           /* ns between two looks that tell that something else has had the core: ... */
     CROWDED = 4,            /* ... then a worker sleeps at once, so often: who looks for news is soon kept waiting */
+    LEAST_PAUSE = 300000,   /* ns that a slower device's worker pauses but at a command's end: shorter pauses take a core */
     LEAST_BLOCK = 1000,     /* ns that a block should take, and ... */
     WAKING = 60000,         /* ns that a thread may wake late: a pause ends without sleep */
     MOST_BLOCK = 1000000,   /* ... at most: between blocks workers turn to commands that are ready */
@@ -20,13 +21,14 @@ enum {
 
 static inline u64 span(u64 first, u64 end) { return first | end << 32; }
 
-/* The next units of a share: an eighth of what is left, or a block of the least size. */
+/* The next units of a share: an eighth of what is left, or all where nobody else takes part and it is known how long they
+   take; a block of the least size at least, and of the largest at most. */
 static u64 take_block(struct slot *slot, struct share *share, u64 *first) {
     u64 seen = peek(&share->span);
     for (;;) {
         u64 begin = seen & 0xffffffffu, end = seen >> 32;
         if (begin >= end) return 0;
-        u64 count = least_of(most_of((end - begin) / 8, slot->least), slot->most);
+        u64 count = least_of(most_of((end - begin) / slot->parts, slot->least), slot->most);
         count = least_of(count, end - begin);
         if (__atomic_compare_exchange_n(&share->span, &seen, span(begin + count, end), 1, __ATOMIC_ACQ_REL,
                                         __ATOMIC_RELAXED)) {
@@ -65,9 +67,11 @@ static void begin_block(struct worker *worker) {
     }
 }
 
-/* A block took so many ns: its worker does nothing until a slower processor would have run it. */
-static void slow_down(struct worker *worker, u64 took) {
-    u64 wanted = (u64)((double)took * (double)worker->device->slower / 1024.0), missing = wanted, since = now();
+/* A worker does nothing until a slower processor would have run what it has run. */
+static void slow_down(struct worker *worker) {
+    u64 wanted = worker->owed, missing = wanted, since = now();
+    if (!wanted) return;
+    worker->owed = 0;
     missing -= least_of(missing, worker->slept);
     u64 end = since + missing, early = end - WAKING;
     if (missing > 2 * WAKING) {
@@ -90,7 +94,7 @@ static void run(struct worker *worker, struct command *command, u64 first, u64 e
         failed = command->shape && command->shape->reports && *(u64 *)worker->frame;
     }
     store(&worker->is_running, 0);
-    if (start) slow_down(worker, clock_of(clock) - start);
+    if (start) worker->owed += (u64)((double)(clock_of(clock) - start) * (double)worker->device->slower / 1024.0);
     if (failed) store(&command->failed, 1);
 }
 
@@ -115,6 +119,7 @@ static u64 run_alone(struct worker *worker, struct command *command) {
         u64 left = groups - done, count = groups == 1 ? 1 : done ? left / 3 + 1 : groups / 16 + 1;
         count = least_of(count, left);
         run(worker, command, done, done + count);
+        slow_down(worker);
         done += count;
         t = now();
         command->start += worker->paused - paused; /* it took the rest */
@@ -136,7 +141,7 @@ static struct slot *open_slot(struct device *device, struct command *command, u6
     u64 base = command->groups - left, unit = (left + MOST_UNITS - 1) / MOST_UNITS, units = (left + unit - 1) / unit;
     slot->command = command;
     slot->base = base, slot->unit = unit, slot->groups = command->groups;
-    slot->least = 1, slot->most = units;
+    slot->least = 1, slot->most = units, slot->parts = device->count == 1 && command->cost ? 1 : 8;
     slot->wanted = 0, slot->users = 1, slot->is_open = 1;
     u64 helpers = least_of((u64)device->count, units) - 1;
     if (command->cost) {
@@ -188,8 +193,10 @@ static struct command *take_part(struct worker *worker, struct slot *slot, u32 i
         if (done && (peek(&device->ready) || (worker->until && (now() > worker->until || peek(&device->is_held))))) break;
         u64 count = run_block(worker, slot, &slot->shares[(worker->index + i) % device->count]);
         if (!count) *drained = ++i == device->count;
+        if (worker->owed > LEAST_PAUSE) slow_down(worker);
         done += count;
     }
+    slow_down(worker);
     if (!done) return NULL;
     u64 busy = add(&slot->busy, now() - worker->paused - start);
     if (add(&slot->left, -done)) return NULL;
