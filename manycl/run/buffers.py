@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Buffers:
     """Of one session, by their keys."""
 
-    __slots__ = ("_garbage", "_keys", "_left", "_resting", "_session")
+    __slots__ = ("_garbage", "_is_all_on_host", "_keys", "_left", "_resting", "_session")
 
     def __init__(self, session: Session) -> None:
         self._session: Session = weakref.proxy(
