@@ -56,12 +56,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One direction between two memories. A transfer of n bytes takes ``latency + n / bandwidth`` when alone."""
+    """One direction between two memories. A transfer of n bytes takes ``latency + n / bandwidth`` when alone.
+    ``chunk``: bytes of the parts in which it carries long transfers nearly as fast as in one (0: nobody knows)."""
 
     source: int
     target: int
     bandwidth: float  # bytes per second
     latency: float  # seconds
+    chunk: int = 0
 
 
 def nearest(memories: Collection[int], target: int, peers: Collection[tuple[int, int]]) -> int:

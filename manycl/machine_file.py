@@ -27,7 +27,7 @@ _FLAGS = ("double", "simulator")
 _REQUIRED = ("name", "kind", "memory", "compute_units", "clock", "flops", "bandwidth", "global_memory")
 _DEVICE_KEYS = ("name", "kind", *_WORDS, "memory", *_COUNTS, *_QUANTITIES, *_BYTES, *_FLAGS, "slowdown")
 _HOST_KEYS = ("bandwidth",)
-_LINK_KEYS = ("from", "to", "both_ways", "bandwidth", "latency")
+_LINK_KEYS = ("from", "to", "both_ways", "bandwidth", "latency", "chunk")
 _KIND_VALUES: dict[str, dict[str, Any]] = {  # where a file does not say
     "cpu": {"queues": 1, "launch_overhead": 5e-6},
     "gpu": {"queues": 16, "launch_overhead": 10e-6},
@@ -158,10 +158,11 @@ class _MachineReader:
             raise self.error(where, f"{ends[0]} and {ends[1]} are one memory and need no link")
         bandwidth = self.quantity(table, "bandwidth", where, "B/s")
         latency = self.quantity(table, "latency", where, "s")
+        chunk = self.bytes(table, "chunk", where) if "chunk" in table else 0
         both = self.flag(table, "both_ways", where) if "both_ways" in table else False
         names = _owners(memories)
         self.source(table, f"{names[a]}->{names[b]}", _LINK_KEYS)
-        return [Link(a, b, bandwidth, latency), *([Link(b, a, bandwidth, latency)] if both else [])]
+        return [Link(a, b, bandwidth, latency, chunk), *([Link(b, a, bandwidth, latency, chunk)] if both else [])]
 
     def check_links(self, links: list[Link], memories: Mapping[str, int]) -> None:
         """No link twice; from the host to every memory and back, as whatever has no link goes by the host."""
@@ -318,6 +319,7 @@ def format_machine(machine: Machine) -> str:
         lines += ["", "[[link]]", f"from = {_string(ends[0])}", f"to = {_string(ends[1])}"]
         lines.append(f"bandwidth = {_string(format_quantity(link.bandwidth, 'B/s'))}")
         lines.append(f"latency = {_string(format_quantity(link.latency, 's'))}")
+        lines += [f"chunk = {_string(format_bytes(link.chunk))}"] if link.chunk else []
         lines += _source_lines(machine.notes, f"{ends[0]}->{ends[1]}", "link", _LINK_KEYS)
     text = "\n".join(lines) + "\n"
     if parse_machine(text, machine.name) != machine:

@@ -220,7 +220,7 @@ def _machines(draw: st.DrawFn) -> Machine:
             )
         )
     links = [
-        Link(a, b, draw(_positive), draw(st.just(0.0) | _positive))
+        Link(a, b, draw(_positive), draw(st.just(0.0) | _positive), draw(st.integers(0, 2**30)))
         for a in range(memories)
         for b in range(memories)
         if a != b and (HOST in (a, b) or draw(st.booleans()))

@@ -13,6 +13,7 @@ from manycl import flags
 from manycl.cli.options import add_devices, add_machine, writable
 from manycl.errors import ManyclError
 from manycl.machine import HOST, Device, Machine
+from manycl.model.chunk import CHUNK, chunk_of
 from manycl.reservations.records import in_force
 from manycl.reservations.register import reservations
 from manycl.units import format_quantity, show_bytes
@@ -214,7 +215,12 @@ def _computes_in(machine: Machine, device: Device) -> str:
 def _print_links(machine: Machine) -> None:
     for link in machine.links:
         ends = f"{machine.memory_name(link.source)} -> {machine.memory_name(link.target)}"
-        print(f"link {ends}: {_number(link.bandwidth, 'B/s')}, {_number(link.latency, 's')}")
+        chunk = f", chunks of {show_bytes(link.chunk)}" if link.chunk else ""
+        print(f"link {ends}: {_number(link.bandwidth, 'B/s')}, {_number(link.latency, 's')}{chunk}")
+    own = {d.memory for d in machine.devices} - {HOST}
+    if len(own) > 1:
+        known = chunk_of(machine)
+        print(f"from device to device: in chunks of {show_bytes(known or CHUNK)}{'' if known else ', as nobody knows'}")
 
 
 def _print_sharing(machine: Machine, together: Sharing) -> None:

@@ -2,11 +2,11 @@
 
 Measurements are kept by subject: a device's :func:`~manycl.model.history.identity`, or ``together:`` and the sorted
 identities of devices that transferred at the same time. Names of a device's: ``flops``, ``bandwidth``,
-``launch_overhead`` as in :class:`manycl.machine.Device`; ``up_bandwidth``, ``up_latency``, ``down_bandwidth``,
-``down_latency`` of its links with the host; ``both_ways``: bytes per second in both directions together when both are
-busy. Of devices together: ``up`` and ``down``, bytes per second of all. ``up_observed``, ``up_latency_observed``
-and those of ``down`` are bandwidths and latencies that real runs had (:mod:`manycl.model.observed`); they count where
-nobody has measured.
+``launch_overhead`` as in :class:`manycl.machine.Device`; ``up_bandwidth``, ``up_latency``, ``up_chunk``,
+``down_bandwidth``, ``down_latency``, ``down_chunk`` of its links with the host as in :class:`manycl.machine.Link`;
+``both_ways``: bytes per second in both directions together when both are busy. Of devices together: ``up`` and
+``down``, bytes per second of all. ``up_observed``, ``up_latency_observed``, ``up_chunk_observed`` and those of ``down``
+are what transfers of real runs had (:mod:`manycl.model.observed`); they count where nobody has measured.
 """
 
 from __future__ import annotations
@@ -57,6 +57,10 @@ def on_machine(machine: Machine, measurements: Measurements) -> Machine:
                 way, ends = "down", f"{device.name}->host"
             else:
                 continue
+            found = next((n for n in (f"{way}_chunk", f"{way}_chunk_observed") if known.get(n, 0.0) > 0), "")
+            if found:
+                link = links[i] = replace(link, chunk=int(known[found]))
+                notes[f"{ends}.chunk"] = OBSERVED if found.endswith("observed") else SOURCE
             if known.get(f"{way}_bandwidth", 0.0) > 0:
                 links[i] = replace(
                     link, bandwidth=known[f"{way}_bandwidth"], latency=known.get(f"{way}_latency", link.latency)

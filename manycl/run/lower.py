@@ -21,6 +21,7 @@ from typing import NamedTuple
 from manycl.errors import PolicyError, RunError
 from manycl.graph.graph import Beside, BufferKey, Graph, Node
 from manycl.machine import HOST, DeviceIndex
+from manycl.model.chunk import CHUNK, chunk_of
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.cells import cells_of, in_cells
@@ -32,10 +33,6 @@ from manycl.run.overlap import in_turns, overlapped
 from manycl.run.passes import Pass, contracted
 from manycl.run.room import with_room
 from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Cells, Lowered, Room, Step, state_of
-
-CHUNK = 8 << 20
-"""Bytes of a piece, where data may go from one device's memory to another's: a part of it is on its way up while the
-next comes down."""
 
 
 def lower(
@@ -117,7 +114,9 @@ class _Assembly:
     def result(self) -> Lowered:
         own = {d.memory for d in self.problem.machine.devices} - {HOST}
         using: list[dict[BufferKey, BufferKey]] = []
-        cut = Cut(self.sizes, self.directory, CHUNK if len(own) > 1 else 0)
+        # a part of what goes from device to device is on its way up while the next comes down
+        chunk = chunk_of(self.problem.machine) or CHUNK
+        cut = Cut(self.sizes, self.directory, chunk if len(own) > 1 else 0)
         different = {id(drafts): drafts for drafts in self.drafts}
         every = {id(d.access): d.access for drafts in different.values() for d in drafts}
         for touched in every.values():  # ranges of many launches have them in common

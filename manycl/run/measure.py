@@ -17,6 +17,7 @@ import numpy as np
 from manycl.drivers.choice import OpenDevice
 from manycl.drivers.driver import Allocation, Driver, End, Event, Queue, Source
 from manycl.machine import HOST, Machine
+from manycl.model.chunk import SIZES, smallest
 from manycl.model.history import identity
 from manycl.model.measured import together
 from manycl.model.occupancy import ITEMS_PER_UNIT
@@ -41,7 +42,7 @@ _STREAM = {"cpu": 1 << 26}  # bytes of each array of add, where the device has r
 _LONG_STREAM = 1 << 28  # on other devices
 _SHARE = 16  # of its memory that an array may take at most
 _LARGE, _SMALL = 1 << 26, 1 << 12  # bytes of transfers
-_BEST_OF, _MEDIAN_OF = 5, 30
+_BEST_OF, _MEDIAN_OF, _TURNS = 5, 30, 3
 _LOCAL = 128  # work-items of a work-group
 
 Values = dict[str, float]
@@ -165,18 +166,32 @@ class _Link:
 
     def measure(self) -> Values:
         values: Values = {}
-        for name, start in (("up", self.up), ("down", self.down)):
+        for name, start, chunks in (("up", self.up, self._chunks_up), ("down", self.down, self._chunks_down)):
             _time((self, start))  # the first one may allocate
             latency = statistics.median(_time((self, partial(start, _SMALL))) for _ in range(_MEDIAN_OF))
             whole = min(_time((self, start)) for _ in range(_BEST_OF))
             values[f"{name}_latency"] = latency
             values[f"{name}_bandwidth"] = self.nbytes / max(whole - latency, whole / 2)
+            sizes = [n for n in SIZES if n <= self.nbytes]
+            turns = [{n: _time((self, partial(chunks, n))) for n in sizes} for _ in range(_TURNS)]
+            if sizes:
+                took = {n: min(turn[n] for turn in turns) for n in sizes}
+                values[f"{name}_chunk"] = smallest({n: self.nbytes // n * n / took[n] for n in sizes})
         values["both_ways"] = max(2 * self.nbytes / _time((self, self.up), (self, self.down)) for _ in range(_BEST_OF))
         return values
 
-    def _start(self, queue: int, target: End, source: End, nbytes: int) -> Event:
-        rows = (Box(0, nbytes or self.nbytes),)
-        events = self.driver.copy(self._queues[queue], target, source, rows, ())
+    def _chunks_up(self, size: int) -> Event:
+        """As much as there is in chunks of a size."""
+        return self._start(0, End(self._device[0]), End(self._pins[0][0], 0, is_pinned=True), self.nbytes, size)
+
+    def _chunks_down(self, size: int) -> Event:
+        return self._start(1, End(self._pins[1][0], 0, is_pinned=True), End(self._device[1]), self.nbytes, size)
+
+    def _start(self, queue: int, target: End, source: End, nbytes: int, chunk: int = 0) -> Event:
+        nbytes = nbytes or self.nbytes
+        chunk = chunk or nbytes
+        for offset in range(0, nbytes // chunk * chunk, chunk):
+            events = self.driver.copy(self._queues[queue], target, source, (Box(offset, chunk),), ())
         self.driver.flush(self._queues[queue])
         return events[-1]
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.machine import HOST, Device, Link, Machine
+from manycl.model.chunk import SIZES, chunk_of, smallest
 from manycl.model.history import identity
 from manycl.model.measured import OBSERVED, SOURCE, on_machine, sharing, together
 from manycl.model.observed import FEW, ObservedLinks
@@ -197,3 +198,47 @@ def test_bytes_go_by_a_link_of_their_own_or_by_the_host() -> None:
     assert where.route(0, 3) == ((0, 3),), "all are linked with the host"
     assert where.route(3, 0) == ((3, 0),)
     assert where.route(2, 2) == ()
+
+
+def test_a_chunk_is_the_smallest_that_loses_little_and_takes_no_longer_than_a_reaction() -> None:
+    for bandwidth in (1e8, 3e9, 1e10, 5e10, 1e12):
+        for each in (1e-7, 2e-6, 1e-4):  # seconds that a chunk takes beside its bytes
+            rates = {n: n / (each + n / bandwidth) for n in SIZES}
+            found = smallest(rates)
+            assert found in SIZES
+            lost = 1.0 - rates[found] / max(rates.values())
+            is_bound = 2 * found / max(rates.values()) > 2e-3
+            assert lost <= 0.03 or is_bound
+            assert found == SIZES[0] or is_bound or 1.0 - rates[found // 2] / max(rates.values()) > 0.03
+            assert found == SIZES[0] or found / max(rates.values()) <= 2e-3
+
+
+def test_transfers_of_real_runs_tell_chunks_once() -> None:
+    def observe(seen: ObservedLinks, sizes: tuple[int, ...], each: float) -> None:
+        for nbytes in sizes * 8:
+            seen.observe(GPUS[0], True, nbytes + 4096, each + nbytes / 5e10)
+            seen.observe(GPUS[0], True, nbytes // 64, 1e-5)
+
+    seen = ObservedLinks()
+    observe(seen, (1 << 20, 1 << 22), 2e-6)
+    assert on_machine(MACHINE, seen.added_to({})).link(HOST, 1).chunk == 0, "no large ones to compare with"
+    observe(seen, (1 << 23,), 2e-6)
+    machine = on_machine(MACHINE, seen.added_to({}))
+    assert machine.link(HOST, 1).chunk == 1 << 22
+    assert machine.notes["host->gpu0.chunk"] == OBSERVED
+    assert machine.link(1, HOST).chunk == 0
+    observe(seen, (1 << 20, 1 << 22, 1 << 23), 1e-12)
+    assert on_machine(MACHINE, seen.added_to({})).link(HOST, 1).chunk == 1 << 22, "it is found once"
+    kept = {subject: dict(values) for subject, values in seen.values()}
+    assert ObservedLinks().added_to(kept) == kept
+    assert on_machine(MACHINE, seen.added_to({identity(GPUS[0]): {"up_chunk": 1 << 20}})).link(HOST, 1).chunk == 1 << 20
+
+
+def test_a_machine_goes_by_the_link_that_needs_the_largest_chunks_and_by_the_slowest() -> None:
+    def chunk(*links: tuple[int, int, float, int]) -> int:
+        return chunk_of(replace(MACHINE, links=tuple(Link(a, b, rate, 1e-5, n) for a, b, rate, n in links)))
+
+    assert chunk((0, 1, 1e10, 0), (1, 0, 1e10, 0)) == 0
+    assert chunk((0, 1, 1e10, 1 << 20), (1, 0, 1e10, 1 << 22), (0, 2, 1e10, 0), (1, 2, 1e3, 1 << 26)) == 1 << 22
+    assert chunk((0, 1, 1e10, 1 << 23), (1, 0, 6e8, 1 << 20)) == 1 << 20
+    assert chunk((0, 1, 1e3, 1 << 23)) == SIZES[0]

@@ -9,12 +9,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_state import Unit
 
+from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.access import Access
-from manycl.graph.graph import Buffer, Piece
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Buffer, BufferArg, Launch, Piece
+from manycl.machine import HOST, Device, DeviceIndex, Link, Machine
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.split import Slice, Split
 from manycl.region import NOTHING, Box, Region, partition, union
 from manycl.run.coherence import Directory, ValidRegion
 from manycl.run.cut import Cut, Order, chunks
+from manycl.run.lower import lower
 
 N = 64
 
@@ -145,3 +153,26 @@ def test_a_directory_comes_back_from_pieces_as_it_was(
 
 def bytes_of(region: Region) -> set[int]:
     return {i for low, high in region.intervals for i in range(low, high)}
+
+
+def test_what_goes_from_device_to_device_is_in_chunks_of_the_machines_size() -> None:
+    def pieces(chunk: int) -> list[int]:
+        devices = tuple(Device(f"d{n}", "gpu", memory=n + 1) for n in range(2))
+        ends = ((HOST, 1), (1, HOST), (HOST, 2), (2, HOST))
+        where = Machine(devices, tuple(Link(a, b, 1e12, 1e-6, chunk) for a, b in ends))
+        builder = GraphBuilder()
+        key = builder.buffer(1 << 26)
+        facts = KernelFacts("k", 1, ())
+        args = (BufferArg(key),)
+        builder.add(
+            Launch("k", ProgramFacts("", (), {"k": facts}), facts, (64,), (1,), args, (), (key,), overwrites=(key,))
+        )
+        graph = builder.build()
+        splits = {0: Split(0, 64, slices={key: Slice(1 << 20)})}
+        problem = Problem(graph, where, Unit(), (1, 1), splits=splits)
+        halves = tuple(Assignment(0, DeviceIndex(d), 0, 0.0, 1.0, 0, 32 * d, 32) for d in range(2))
+        lowered = lower(problem, Plan(halves, "halves", ("d0", "d1"), 1.0), Directory())
+        return [b.nbytes for b in lowered.graph.buffers.values()]
+
+    assert pieces(0) == [1 << 23] * 8
+    assert pieces(1 << 21) == [1 << 21] * 32

@@ -125,13 +125,14 @@ class Driver:
             return [queue[-1]]
         way, data = ("up", source) if source.is_pinned else ("down", target)
         assert data.is_pinned
-        assert offset == 0
+        assert 0 <= offset <= offset + nbytes <= len(data.memory)
         assert data.memory[0] == data.memory[-1] == 1
         bandwidth, latency = getattr(self.real, way)
         made.pinned[way].add(data.memory.__array_interface__["data"][0])
         seconds = made.took(latency + nbytes / bandwidth)
         made.log.append((self.device.name, way, nbytes, seconds))
-        queue.append(Event(made.now, made.now + seconds))
+        start = max([made.now, *(event.end for event in queue[-1:])])
+        queue.append(Event(start, start + seconds))
         return [queue[-1]]
 
     def flush(self, queue: Any) -> None:
@@ -184,6 +185,8 @@ def test_measured_is_what_a_device_does(world: World, disturbed: bool) -> None:
             "flops": pytest.approx(2e11),
             "bandwidth": pytest.approx(4e9),
             "launch_overhead": pytest.approx(7e-6, rel=1e-3),
+            "up_chunk": 512 << 10,
+            "down_chunk": MIB,
             "up_latency": pytest.approx(latency_up),
             "up_bandwidth": pytest.approx(nbytes / (up - latency_up)),
             "down_latency": pytest.approx(latency_down),
@@ -196,7 +199,7 @@ def test_measured_is_what_a_device_does(world: World, disturbed: bool) -> None:
     assert world.filled == [(0, nbytes)] * 3, "kernels read what is there"
     counts = Counter(what for _, what, _, _ in world.log)
     assert (counts["add"], counts["nothing"]) == (1 + 5, 1 + 30), "the first one tells nothing: it may allocate"
-    assert counts["up"] == counts["down"] == 1 + 30 + 5 + 5
+    assert counts["up"] == counts["down"] == 1 + 30 + 5 + 5 + 3 * (4 + 2 + 1)
     assert [len(arrays) for arrays in world.pinned.values()] == [1, 1]
     assert not world.pinned["up"] & world.pinned["down"], "both ways at once have arrays of their own"
     last = [seconds for _, what, _, seconds in world.log if what == "multiply_add"][-5:]
