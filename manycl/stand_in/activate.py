@@ -9,6 +9,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from manycl.errors import ManyclError
+from manycl.stand_in.site.manycl_missing import absent, missing
 
 _NAME = "pyopencl"
 _CHARACTERISTICS = "pyopencl.characterize"
@@ -30,6 +31,8 @@ class Finder:
             return _characterised(importlib.machinery.PathFinder.find_spec(name, path))
         if name != _NAME or self._is_manycl():
             return None
+        if what := absent():
+            raise missing(what)
         from manycl.stand_in.install import Settings, install
 
         install(Settings(*self._settings))

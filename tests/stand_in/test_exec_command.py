@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
 
 from manycl.cli import main
+from manycl.stand_in.environment import SITE
 from manycl.trace import Trace
 
 PROGRAM = """
@@ -133,6 +135,48 @@ def test_activated_by_a_call_or_a_notebook() -> None:
     late = "import pyopencl, manycl\ntry:\n    manycl.activate()\nexcept manycl.ManyclError as e:\n    print(e.hint)"
     ended = subprocess.run([sys.executable, "-c", late], capture_output=True, text=True, check=False, timeout=100)
     assert ended.stdout == "activate manycl before that\n", ended.stderr
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python that has nothing."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, with_pip=False)
+    return str(folder / "bin" / "python")
+
+
+@pytest.mark.parametrize("has_manycl", [True, False])
+def test_a_python_without_pyopencl_is_told_in_a_sentence(bare: str, has_manycl: bool, tmp_path: Path) -> None:
+    """What to install, and where; programs that see to it themselves do, and others have no part in it."""
+    environment = {**os.environ, "MANYCL": "1", "PYTHONPATH": str(SITE)}
+    words = [*EXEC, "--", bare] if has_manycl else [bare]
+    sentence = f"manycl: {bare} has no PyOpenCL, which programs need on manycl: {bare} -m pip install manycl\n"
+    ways = {
+        "import pyopencl": (1, sentence),
+        "try: import pyopencl\nexcept ModuleNotFoundError: print('without')": (0, ""),
+        "1 / 0": (1, None),
+    }
+    for number, (text, (code, told)) in enumerate(ways.items()):
+        script = tmp_path / f"{number}.py"
+        script.write_text(text, encoding="utf-8")
+        ended = subprocess.run([*words, str(script)], capture_output=True, text=True, env=environment, check=False)
+        assert ended.returncode == code, ended.stderr
+        assert ended.stderr == told if told is not None else "ZeroDivisionError" in ended.stderr
+        assert ended.stdout == ("without\n" if "without" in text else "")
+
+
+def test_a_python_without_manycl_runs_programs_as_they_are(bare: str, tmp_path: Path) -> None:
+    """It is said, and only where a program uses PyOpenCL."""
+    (tmp_path / "pyopencl.py").write_text("print('its own')", encoding="utf-8")
+    environment = {**os.environ, "MANYCL": "1", "PYTHONPATH": os.pathsep.join([str(SITE), str(tmp_path)])}
+    for text, out, told in (
+        ("import pyopencl", "its own\n", f"manycl: not active: {bare} has no manycl, "),
+        ("print(1)", "1\n", ""),
+    ):
+        ended = subprocess.run([bare, "-c", text], capture_output=True, text=True, env=environment, check=True)
+        assert ended.stdout == out
+        assert ended.stderr.startswith(told)
+        assert ended.stderr.count("\n") == bool(told)
 
 
 def test_what_is_set_for_a_shell(capsys: pytest.CaptureFixture[str]) -> None:

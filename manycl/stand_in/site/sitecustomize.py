@@ -1,8 +1,7 @@
 """Python imports a module of this name when it starts. Here it activates manycl for programs of PyOpenCL; then comes
 the module that this one hides, if there is one."""
 
-from __future__ import annotations
-
+import os
 import sys
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
@@ -20,12 +19,18 @@ def _hidden() -> None:
 
 
 def _begin() -> None:
-    try:
-        from manycl.stand_in.environment import begin
-    except ImportError:
-        print(f"manycl: not active: {sys.executable} has no manycl", file=sys.stderr)
-    else:
-        begin()
+    import manycl_missing  # type: ignore[import-not-found]
+
+    if sys.version_info >= manycl_missing.OLDEST:
+        try:
+            from manycl.stand_in.environment import begin
+        except ImportError:
+            pass
+        else:
+            begin()
+            return
+    if os.environ.get("MANYCL", "0") not in ("", "0"):
+        sys.meta_path.insert(0, manycl_missing.Finder())
 
 
 _begin()
