@@ -49,7 +49,7 @@ def missing(what: str) -> MissingError:
     return MissingError(sentence(what), name="pyopencl")
 
 
-class Finder:
+class WithoutManycl:
     """Where there is no manycl: the program has PyOpenCL as it is, which is said, if there is one."""
 
     def find_spec(

@@ -30,7 +30,7 @@ def _begin() -> None:
             begin()
             return
     if os.environ.get("MANYCL", "0") not in ("", "0"):
-        sys.meta_path.insert(0, manycl_missing.Finder())
+        sys.meta_path.insert(0, manycl_missing.WithoutManycl())
 
 
 _begin()
