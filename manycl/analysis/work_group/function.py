@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from manycl.analysis.rewrite import apply_edits, unused_prefix
 from manycl.analysis.tree import Function, Unit
+from manycl.analysis.work_group.beside import beside
 from manycl.analysis.work_group.blocking import register_tile
 from manycl.analysis.work_group.contexts import Contexts
 from manycl.analysis.work_group.emit import GroupEmitter
@@ -41,8 +43,10 @@ def work_group_function(
         raise KeyError(kernel)
     try:
         unit = inlined(without_needless(unit, kernel), kernel)
-        root = next(f for f in unit.functions.values() if f.is_kernel and f.name == kernel)
-        return _GroupWriter(unit, root, local_size, lanes, wide).function()
+        told = beside(unit, kernel, local_size, lanes)
+        root = next(f for f in told.functions.values() if f.is_kernel and f.name == kernel)
+        found = _GroupWriter(told, root, local_size, lanes, wide).function()
+        return found if told is unit else replace(found, sized=True)
     except NoGroupFunctionError as error:
         return WorkGroupFunction(kernel, "", str(error))
 
