@@ -258,8 +258,9 @@ class Direct(NamedTuple):
 class DirectlyLaunched(Protocol):
     """A driver whose kernels compiled code of ours may launch, in Python's stead."""
 
-    def direct(self, source: Path, kept_in: DiskCache) -> Direct:
-        """``source``: that code, in C, which is compiled and kept for later processes. Raises DriverError."""
+    def direct(self, source: Path, kept_in: DiskCache, compiles: bool = True) -> Direct:
+        """``source``: that code, in C, which is compiled and kept for later processes. Raises DriverError; without
+        ``compiles`` also where nothing was kept."""
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -141,12 +142,29 @@ class More(Slotted):
 def test_where_slots_lie_is_found_out() -> None:
     found = More()
     found.first, found.second, found.third = 1, 2, 3
-    for name in ("first", "second", "third"):
-        at = places.offset(More, name)
+    names = ["third", "first", "second"]
+    for name, at in zip(names, places.offsets(More, names), strict=True):
         assert ctypes.py_object.from_address(id(found) + at).value == getattr(found, name)
     for name in ("word", "nowhere"):
         with pytest.raises(DriverError, match="no slot"):
-            places.offset(More, name)
+            places.offsets(More, ["first", name])
+
+
+def test_what_has_been_compiled_before_is_there_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    again.uninstall()
+    monkeypatch.setenv("MANYCL_CACHE", str(tmp_path))  # nothing is there
+    with mc.Queue("cpu/2#0") as queue:
+        drivers = queue.session.backend.drivers
+        monkeypatch.setattr(again, "_made", [])
+        assert not again.install(drivers, compiles=False)
+        assert Kernel.__call__ is again.IN_PYTHON.call
+        assert again.install(drivers)
+        again.uninstall()
+        monkeypatch.setattr(again, "_made", [])
+        monkeypatch.setattr(again, "_asked", threading.Event())
+        again.soon(drivers)
+        assert Kernel.__call__ is not again.IN_PYTHON.call
+    again.uninstall()
 
 
 def test_what_is_enqueued_in_blocks_of_times_has_times(compiled: None, by_python: list[str]) -> None:
@@ -220,7 +238,7 @@ def test_nothing_keeps_arrays_that_are_gone(compiled: None) -> None:
 
 
 def test_without_it_all_is_launched_by_python(monkeypatch: pytest.MonkeyPatch, by_python: list[str]) -> None:
-    def fails(driver: object) -> None:
+    def fails(driver: object, compiles: bool) -> None:
         raise DriverError("there is no compiler")
 
     monkeypatch.setattr(again, "_compiled", fails)

@@ -245,11 +245,11 @@ class NativeDriver:
     def is_still(self) -> bool:
         return not (self._close.alive and os.getpid() == self._process) or bool(self._library.is_still(self._address))
 
-    def direct(self, source: Path, kept_in: DiskCache) -> Direct:
+    def direct(self, source: Path, kept_in: DiskCache, compiles: bool = True) -> Direct:
         address = ctypes.cast(self._launch, ctypes.c_void_p).value
         assert address is not None
         types = {"compiled": SetKernel, "commands": NativeQueue, "memory": NativeMemory}
-        return Direct(load(source, kept_in, ctypes.PyDLL), types, address)
+        return Direct(load(source, kept_in, ctypes.PyDLL, compiles), types, address)
 
     def release(self) -> None:
         self._close()

@@ -40,15 +40,19 @@ class Compiler(NamedTuple):
         return repr((self, state.st_size, state.st_mtime_ns))
 
 
+@cache
+def _zig() -> str | None:
+    """Where the package ziglang has its compiler, if it is there."""
+    spec = find_spec("ziglang")  # imports nothing
+    return str(Path(spec.origin).with_name("zig")) if spec is not None and spec.origin is not None else None
+
+
 def compilers() -> Sequence[Compiler]:
     """That are here, the one to take first."""
     found = []
-    spec = find_spec("ziglang")  # imports nothing
-    machine = platform.machine()
-    if spec is not None and spec.origin is not None:
-        zig = str(Path(spec.origin).with_name("zig"))
-        if os.access(zig, os.X_OK):
-            found.append(Compiler((zig, "clang", "-target", f"{machine}-linux-gnu"), (zig, "ld.lld")))
+    zig = _zig()
+    if zig is not None and os.access(zig, os.X_OK):
+        found.append(Compiler((zig, "clang", "-target", f"{platform.machine()}-linux-gnu"), (zig, "ld.lld")))
     for name in (flags.clang(), "clang", "cc"):
         path = shutil.which(name) if name else None
         if path is not None:
@@ -78,13 +82,16 @@ def _run(command: list[str]) -> None:
         raise DriverError(f"{command[0]} does not compile {Path(command[-1]).name}: {done.stderr.strip()}")
 
 
-def _compiled(source: Path, kept_in: DiskCache) -> bytes:
+def _compiled(source: Path, kept_in: DiskCache, compiles: bool) -> bytes:
     fault = DriverError("native devices need a C compiler", hint="pip install ziglang")
     for compiler in compilers():
         question = compiler.identity.encode()
         kept = kept_in.get(question)
         if kept is not None:
             return kept
+        if not compiles:
+            fault = DriverError(f"{source.name} has to be compiled")
+            continue
         with tempfile.TemporaryDirectory(prefix="manycl-") as folder:
             target = Path(folder) / "library.so"
             try:
@@ -98,13 +105,14 @@ def _compiled(source: Path, kept_in: DiskCache) -> bytes:
     raise fault
 
 
-def load(source: Path, kept_in: DiskCache, loaded: Callable[[str], Loaded]) -> Loaded:
+def load(source: Path, kept_in: DiskCache, loaded: Callable[[str], Loaded], compiles: bool = True) -> Loaded:
     """What ``loaded`` makes of the path of a file of C as a shared library, which is compiled once, and kept. It is
-    loaded from memory: what is kept on disk is compared with its digest, and may go. Raises DriverError."""
+    loaded from memory: what is kept on disk is compared with its digest, and may go. Raises DriverError; without
+    ``compiles`` also where it has not been compiled yet."""
     handle = os.memfd_create("manycl-native")
     try:
         with open(handle, "wb", closefd=False) as file:
-            file.write(_compiled(source, kept_in))
+            file.write(_compiled(source, kept_in, compiles))
         return loaded(f"/proc/self/fd/{'./' * next(_loads)}{handle}")  # of one name, the loader has one library
     except OSError as error:
         raise DriverError(f"{source.name} cannot be loaded: {error}") from None

@@ -74,20 +74,23 @@ _made: list[Methods] = []
 
 
 def soon(drivers: Sequence[Driver]) -> None:
-    """Kernels are to be called so from soon on: a thread sees to it, once."""
+    """Kernels are to be called so from now on, or, where that has to be compiled, from soon on: a thread sees to it,
+    once. (What is kept is loaded in 2 ms; a thread beside a loop would wait 100 ms for its turns at Python's lock.)"""
     if not _asked.is_set():
         _asked.set()
-        threading.Thread(target=install, args=(drivers,), name="manycl-again", daemon=True).start()
+        if not install(drivers, compiles=False):
+            threading.Thread(target=install, args=(drivers,), name="manycl-again", daemon=True).start()
 
 
-def install(drivers: Sequence[Driver]) -> bool:
-    """Have kernels called so from now on, if one of the devices is one for that, and there is a compiler."""
+def install(drivers: Sequence[Driver], compiles: bool = True) -> bool:
+    """Have kernels called so from now on, if one of the devices is one for that, and there is a compiler; without
+    ``compiles`` if it has been compiled before."""
     if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return False
     try:
         for driver in drivers:
             if isinstance(driver, DirectlyLaunched):
-                _compiled(driver).use()
+                _compiled(driver, compiles).use()
                 return True
     except DriverError as error:
         log.debug("kernels are launched by Python alone: %s", error.message)
@@ -99,10 +102,10 @@ def uninstall() -> None:
     IN_PYTHON.use()
 
 
-def _compiled(driver: DirectlyLaunched) -> Methods:
+def _compiled(driver: DirectlyLaunched, compiles: bool) -> Methods:
     """Raises DriverError."""
     if not _made:
-        direct = driver.direct(_SOURCE, _CACHE)
+        direct = driver.direct(_SOURCE, _CACHE, compiles)
         library = direct.library
         tell(library, _TYPES | direct.types)
         library.manycl_again.argtypes, library.manycl_again.restype = [py_object, c_uint64], py_object

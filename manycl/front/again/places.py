@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 from types import MemberDescriptorType
 from typing import Any
 
@@ -25,8 +26,12 @@ def tell(library: ctypes.PyDLL, types: dict[str, type]) -> None:
         found = types[kind.name.decode()]
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(found))
         kind.found = id(found)
+    slots: dict[str, list[Any]] = {}
     for slot in _entries(library, "manycl_slots", _Slot):
-        slot.at = offset(types[slot.type.decode()], slot.name.decode())
+        slots.setdefault(slot.type.decode(), []).append(slot)
+    for kind, some in slots.items():
+        for slot, at in zip(some, offsets(types[kind], [slot.name.decode() for slot in some]), strict=True):
+            slot.at = at
 
 
 def _entries(library: ctypes.PyDLL, table: str, kind: Any) -> list[Any]:
@@ -37,20 +42,23 @@ def _entries(library: ctypes.PyDLL, table: str, kind: Any) -> list[Any]:
     return found
 
 
-def offset(kind: type, name: str) -> int:
-    """Bytes from the address of an object (``id``) to a slot that its class, or one above it, has. Raises DriverError
-    where that is not so. Python does not tell; so an object is looked at that has something there."""
-    member: Any = getattr(kind, name, None)
-    if not isinstance(member, MemberDescriptorType):
-        raise DriverError(f"{kind.__name__}.{name} is no slot")
+def offsets(kind: type, names: Sequence[str]) -> list[int]:
+    """Bytes from the address of an object (``id``) to slots that its class, or one above it, has. Raises DriverError
+    for what is no slot. Python does not tell; so an object is looked at that has something there, twice."""
     # (what ends objects of the class would look at attributes that this one has not)
     sample: Any = object.__new__(type("Sample", (kind,), {"__slots__": (), "__del__": lambda self: None}))
     words = kind.__basicsize__ // 8
-    places = set(range(words))
-    for marker in (object(), object()):
-        member.__set__(sample, marker)
-        found = struct.unpack(f"@{words}Q", ctypes.string_at(id(sample), 8 * words))
-        places &= {i for i, word in enumerate(found) if word == id(marker)}
-    if len(places) != 1:
-        raise DriverError(f"where {kind.__name__}.{name} is cannot be told")
-    return 8 * places.pop()
+    found: list[set[int]] = [set(range(words)) for _ in names]
+    for _ in range(2):
+        markers = [object() for _ in names]
+        for name, marker in zip(names, markers, strict=True):
+            member: Any = getattr(kind, name, None)
+            if not isinstance(member, MemberDescriptorType):
+                raise DriverError(f"{kind.__name__}.{name} is no slot")
+            member.__set__(sample, marker)
+        seen = struct.unpack(f"@{words}Q", ctypes.string_at(id(sample), 8 * words))
+        for places, marker in zip(found, map(id, markers), strict=True):
+            places &= {i for i, word in enumerate(seen) if word == marker}
+    if any(len(places) != 1 for places in found):
+        raise DriverError(f"where {kind.__name__} has {', '.join(names)} cannot be told")
+    return [8 * places.pop() for places in found]
