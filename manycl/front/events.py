@@ -46,7 +46,8 @@ class Event:
         """Until the command has ended. One that its device has been given already is all that is waited for, unless it
         is the last of them; else all that was collected with it runs. Raises what went wrong with it, or before it."""
         self.queue.refuse_while_preparing()
-        self.queue.wait_for(self.enqueued, self.node)
+        if self.queue.wait_for(self.enqueued, self.node):
+            return
         status = self.status
         if isinstance(status, ManyclError):
             raise status

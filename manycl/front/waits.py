@@ -57,21 +57,23 @@ class Waits:
                 hint="Queue.read and Queue.write enqueue copies that are part of the graph",
             )
 
-    def wait_for(self, enqueued: Enqueued, node: int) -> None:
-        """Until a node has ended, whatever has become of it; raises what went wrong with what had to be run for it."""
+    def wait_for(self, enqueued: Enqueued, node: int) -> bool:
+        """Until a node has ended: whether it is known to have succeeded, else whatever has become of it; raises what
+        went wrong with what had to be run for it."""
         with self.lock:
             if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
-                return
+                return False
         flight = enqueued.flight
         if flight is not None and node < flight.waited:
-            return
+            return False
         if flight is not None and node < len(flight.given) and node <= LONGEST:
             is_last = node == len(enqueued) - 1  # and a flight has to end some time
             if not is_last or (flight.is_short and flight.is_young and not underway):
                 self.session.refuse_host_functions()
                 if flight.wait_for(node):
-                    return
+                    return True
         self._complete(enqueued)
+        return False
 
     def catch_up(self) -> bool:
         """As ``finish``, but where a device has been given little, and is given what comes next, too, this goes on

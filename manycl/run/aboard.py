@@ -130,7 +130,8 @@ class Aboard(Ahead):
 
     def _caught_up(self) -> None:
         super()._caught_up()
-        self._coming.clear()
+        if self._coming:
+            self._coming.clear()
 
     def _flush(self, queue: DriverQueue) -> None:
         """Send what was enqueued. Where that fails, it is under way all the same, and who waits for it is told."""

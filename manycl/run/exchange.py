@@ -155,6 +155,11 @@ class Exchange(Aboard):
         moved = self._run.record.transfers[self._seen :]
         return [event for _, _, event in given] + [transfer.events[-1] for transfer in moved]
 
+    @property
+    def _is_one(self) -> bool:
+        """Whether all that was given since somebody has waited for all is one command, and no copy."""
+        return len(self.given) == self.waited + 1 and self._seen == len(self._run.record.transfers)
+
     def _caught_up(self) -> None:
         super()._caught_up()
         self._seen = len(self._run.record.transfers)

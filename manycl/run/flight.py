@@ -194,11 +194,12 @@ class Flight(Exchange):
 
     def _sees_end(self, last: Event) -> bool:
         """Wait until all is complete; False where something has failed."""
+        driver = self._lanes.driver
         try:
             self._wait_soon(last)
+            if not (driver.done(last) if self._is_one else driver.succeeded(self._ends(self.waited))):
+                return False
         except DriverError:
-            return False
-        if not self._lanes.driver.succeeded(self._ends(self.waited)):
             return False
         self._caught_up()
         return True
