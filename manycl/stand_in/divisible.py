@@ -14,8 +14,8 @@ from manycl.plan.split import Split
 from manycl.plan.splitting import ONE_WORK_GROUP, split_of
 from manycl.plan.tuning import PLANNING
 from manycl.report.divided import RANGE
+from manycl.run.known import WORTH
 from manycl.run.planning import POSTPONED, UNPLANNED
-from manycl.run.recurring import WORTH
 from manycl.trace import KernelEvent
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from manycl.graph.graph import Launch
 from manycl.plan import splitting
 from manycl.plan.looks import Looks
 from manycl.plan.tuning import PLANNING
-from manycl.run import looking, recurring
+from manycl.run import known as known_graphs
+from manycl.run import looking
 from manycl.run.looking import BackgroundAnalysis, Interest
 from manycl.run.trials import RIVAL
 
@@ -82,9 +83,9 @@ def test_a_loop_is_divided_when_it_has_been_looked_at(monkeypatch: pytest.Monkey
     """Whatever is found when, results are right; and what was found is planned with."""
     split: list[bool] = []
     with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
-        took, flew = recurring._Known.took, recurring._Known.flew
-        patch.setattr(recurring._Known, "took", lambda known, seconds, ran: took(known, 0.5, ran and 0.5))
-        patch.setattr(recurring._Known, "flew", lambda known, run, seconds: flew(known, run, 1.0))
+        took, flew = known_graphs.Known.took, known_graphs.Known.flew
+        patch.setattr(known_graphs.Known, "took", lambda known, seconds, ran: took(known, 0.5, ran and 0.5))
+        patch.setattr(known_graphs.Known, "flew", lambda known, run, seconds: flew(known, run, 1.0))
         patch.setattr(looking, "PLANNING", replace(PLANNING, looking=1e9, beside=1e9))
         expected = np.arange(1 << 14, dtype=np.int32)
         for i in range(500):

@@ -23,9 +23,11 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.plan.policies.auto import Auto
 from manycl.plan.problem import Problem
+from manycl.run import known as known_graphs
 from manycl.run import recurring
+from manycl.run.known import RETRIED, VARIED
 from manycl.run.looking import BackgroundAnalysis
-from manycl.run.recurring import KEPT, NEW, RETRIED, Recurring
+from manycl.run.recurring import KEPT, NEW, Recurring
 from manycl.run.trials import PLANNED_RUNS
 from manycl.run.verify_script import verify_script
 
@@ -393,12 +395,12 @@ def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, flown
     """How a loop runs whose runs take so long, planned and given at once: a letter for each run."""
     taken = {"p": planned, "f": flown}
     out = ""
-    took, flew = recurring._Known.took, recurring._Known.flew
+    took, flew = known_graphs.Known.took, known_graphs.Known.flew
     monkeypatch.setattr(
-        recurring._Known, "took", lambda known, seconds, ran: took(known, taken["p"], ran and taken["p"])
+        known_graphs.Known, "took", lambda known, seconds, ran: took(known, taken["p"], ran and taken["p"])
     )
     monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
-    monkeypatch.setattr(recurring._Known, "flew", lambda known, run, seconds: flew(known, run, taken["f"]))
+    monkeypatch.setattr(known_graphs.Known, "flew", lambda known, run, seconds: flew(known, run, taken["f"]))
     for n in range(runs):
         x, y = queue.array(np.full(COUNT, n, np.int32)), queue.zeros(COUNT, np.int32)
         PROGRAM.stencil(queue, (COUNT,), (GROUP,), x, y)
@@ -432,11 +434,48 @@ def test_new_graphs_that_take_little_are_not_planned_each_time(
             assert (x.get() == 2 * n).all()
         assert len(asked) == NEW
         monkeypatch.setattr(recurring, "WORTH", 0.0)
+        monkeypatch.setattr(recurring, "LONG", 0.0)
         for n in range(20, 30):
             x = queue.zeros(COUNT * n, np.int32)
             PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
             assert (x.get() == n).all()
         assert len(asked) == NEW + 9, "until one took longer"
+    monkeypatch.setattr(recurring, "LONG", 1e9)
+    with mc.Queue("cpu/2") as queue:
+        for n in range(1, 12):
+            x = queue.zeros(COUNT * n, np.int32)
+            PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
+            assert (x.get() == n).all()
+        assert len(asked) == 2 * NEW + 9, "a single command may take longer"
+
+
+def test_graphs_that_differ_by_scalars_are_known_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop's counter is new each time: each has its own result, whichever way it goes. One that comes again is known
+    by itself."""
+    source = """
+    kernel void shift(global int *x, int k) { int i = get_global_id(0); if (i > k) x[i] = x[i] + x[k]; }
+    kernel void put(global int *x, int k) { if (get_global_id(0) == 0) x[k] = k; }"""
+    program = mc.Program(source)
+    monkeypatch.setattr(recurring, "NEW", 1 << 20)
+    monkeypatch.setattr(recurring, "WORTH", 0.0)
+    monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
+    for planned, flown, then in ((2.0, 3.0, "p"), (3.0, 2.0, "f")):
+        with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
+            took, flew = known_graphs.Varied.took, known_graphs.Varied.flew
+            patch.setattr(known_graphs.Varied, "took", lambda *a, by=planned, to=took: to(a[0], by, a[2] and by))
+            patch.setattr(known_graphs.Varied, "flew", lambda known, run, _, by=flown, to=flew: to(known, run, by))
+            x, expected, ways = queue.zeros(COUNT, np.int32), np.zeros(COUNT, np.int32), ""
+            for k in [*range(40), 30, 30]:
+                program.put(queue, (COUNT,), (GROUP,), x, k)
+                program.shift(queue, (COUNT,), (GROUP,), x, k)
+                ways += "p" if queue.enqueued.flight is None else "f"
+                queue.finish()
+                expected[k] = k
+                expected[k + 1 :] += expected[k]
+                assert (x.get() == expected).all()
+            assert ways[:VARIED] == VARIED * "p", "each may come again"
+            assert ways[30:40] == 10 * then
+            assert len(queue._recurring._known) == VARIED + 1
 
 
 @pytest.mark.parametrize("zero_copy", ["0", "1"])
@@ -475,12 +514,12 @@ def test_with_gpus_what_nobody_knows_goes_to_one_at_once(monkeypatch: pytest.Mon
 
 def test_what_is_tried_again_without_a_plan_does_not_rest() -> None:
     """Nothing is known of it then: what it took before has been forgotten."""
-    known = recurring._Known(1, Signature((), (), ()), recurring.THOUGHTS)
+    known = known_graphs.Known(1, Signature((), (), ()), known_graphs.THOUGHTS)
     known.then = weakref.ref(known)
-    for _ in range(recurring.SETTLED):
+    for _ in range(known_graphs.SETTLED):
         known.flew(SimpleNamespace(device=0, given=[]), 1e-2)
-    for _ in range(recurring.PLANNED_RUNS):
+    for _ in range(known_graphs.PLANNED_RUNS):
         known.took(2e-3, 2e-3)
-    ways = [known.way(None) for _ in range(2 * recurring.RETRIED)]
-    assert ways.index(0) == recurring.RETRIED
+    ways = [known.way(None) for _ in range(2 * known_graphs.RETRIED)]
+    assert ways.index(0) == known_graphs.RETRIED
     assert not known.rests(DeviceIndex(0))
