@@ -8,11 +8,47 @@ range for each device; which groups they are follows from the estimates.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
+from manycl.graph.graph import Launch
+from manycl.graph.reduction import Reduction
+from manycl.plan.movable import SHORTEST
+from manycl.plan.options import one_of
 from manycl.plan.partition import Slot, place_ranges, water_fill
+from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.policies.mkmd_coarse import Table, earliest, place
+from manycl.plan.problem import Problem
 from manycl.plan.timeline import Timeline
+
+LIVE = one_of("live", "no", "yes")
+"""Whether kernels migrate while they run, when devices really become free."""
+
+
+def on_the_move(problem: Problem, plan: Plan) -> Plan:
+    """The plan, all kernels of which that last long enough, and may be divided, may go from device to device while they
+    run, also those that it has on one: to any that is faster and has nothing else to do."""
+    seconds: dict[int, float] = {}
+    for a in plan.assignments:
+        seconds[a.node] = max(seconds.get(a.node, 0.0), a.end - a.start)
+    moving = {n for n, t in seconds.items() if t >= SHORTEST and _may_move(problem, n)}
+
+    def begun(a: Assignment) -> Assignment:
+        if a.node not in moving or a.dimension is not WHOLE:
+            return a
+        split = problem.splits[a.node]
+        return a._replace(dimension=split.dimension, first=0, groups=split.groups)
+
+    nodes = tuple(sorted(moving))
+    return replace(plan, assignments=tuple(map(begun, plan.assignments)), movable=nodes, in_turn=nodes)
+
+
+def _may_move(problem: Problem, node: int) -> bool:
+    """Whether parts of a node run anywhere, and what they write need not be put together."""
+    task, split = problem.graph.nodes[node], problem.splits.get(node)
+    if not isinstance(task, Launch) or task.versions or split is None or split.groups < 2:
+        return False
+    return problem.machine.memories == 1 or split.merge is Reduction.NONE
 
 
 def place_migrating(timeline: Timeline, table: Table, node: int, *, together: bool = False) -> float:

@@ -168,10 +168,16 @@ class _Assembly:
 
     def _cells(self, of_node: Sequence[Sequence[int]]) -> dict[int, Cells]:
         """Of the launches whose shares may move."""
-        movable = self.plan.movable if self.plan is not None and not self.limits else ()
+        if self.plan is None or self.limits:
+            return {}
+        found: dict[int, Cells] = {}
         sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
-        found = ((n, cells_of(self.problem, n, self.drafts[n], of_node[n], sizes)) for n in movable)
-        return {node: cells for node, cells in found if cells is not None}
+        for node in self.plan.movable:
+            least = 1 if node in self.plan.in_turn else 2  # others may take all over
+            cells = cells_of(self.problem, node, self.drafts[node], of_node[node], sizes, least)
+            if cells is not None:
+                found[node] = cells
+        return found
 
     def _rounds(self, alike: Mapping[int, Sequence[_OnPieces]]) -> Iterator[tuple[int, Sequence[_OnPieces]]]:
         """All steps in an order in which they might run, with their node, those together that run beside each other:

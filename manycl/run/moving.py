@@ -78,6 +78,11 @@ class Following:
             _Moved(n, c, self._stealing(n, c), frozenset().union(*[before[step] for step in c.steps]))
             for n, c in lowered.cells.items()
         ]
+        for one in self._moved:
+            if one.node in self._in_turn:  # any device may take it over, also without a share of its own
+                for device in self._able(one):
+                    if device not in one.lanes and problem.fits(one.node, device):
+                        self._join(one, device, 0.0)
         self._of = {step: moved for moved in self._moved for step in moved.cells.steps}
         self._given = bytearray(len(lowered.graph.nodes))
         for step in done:
@@ -392,19 +397,24 @@ class Moving(Dynamic):
             assert isinstance(launch, Launch)
             name = launch.kernel.name
             total[name] += share.groups
-            elsewhere[name] += max(0, share.ran - share.groups)
+            elsewhere[name] += max(0, share.groups - share.ran)
         return {name: elsewhere[name] / groups for name, groups in total.items()}
 
     def settled(self, plan: Plan | None) -> Plan | None:
         if plan is None or not self._is_whole or self._is_disturbed:
             return None
-        begins, now = Counter[int](), dict[tuple[int, DeviceIndex], tuple[int, int]]()
+        begins, planned, now = Counter[int](), Counter[int](), dict[tuple[int, DeviceIndex], tuple[int, int]]()
         for node, share in self._following.shares():
             now[node, share.device] = begins[node], share.ran
             begins[node] += share.ran
+            planned[node] += share.groups
+        if begins != planned:
+            return None  # devices without a share have taken some
         out: list[Assignment] = []
         for a in plan.assignments:
             first, groups = now.get((a.node, a.device), (a.first, a.groups))
+            if (a.node, a.device) in now:  # which may have been in several ranges, side by side
+                now[a.node, a.device] = first, 0
             if groups or not a.is_range:
                 end = a.start + (a.end - a.start) * (groups / a.groups if a.groups else 1.0)
                 out.append(a._replace(first=first, groups=groups, end=end))

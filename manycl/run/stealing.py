@@ -321,7 +321,11 @@ class Stealing:
         member = self._members[victim]
         low, high = member.rest
         if not member.has_begun:
-            thief.rest, member.rest = self._front(thief, low, high, now)
+            front, rest = self._front(thief, low, high, now)
+            seconds = (self._before[front[1]] - self._before[low]) / own
+            if self._in_turn and self._moving(device, *front) > seconds:
+                return None  # who has all of it planned for himself may begin before that
+            thief.rest, member.rest = front, rest
             return victim
         theirs = member.rate
         start = now + thief.packet

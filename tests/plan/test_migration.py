@@ -133,6 +133,23 @@ def test_it_does_not_know_when_waiting_is_better() -> None:
     assert ends["pns"] == pytest.approx(1.5, rel=1e-3)
 
 
+def test_long_kernels_of_a_live_mig_heft_may_migrate_from_where_they_are_planned() -> None:
+    where = scenario(2.0, 5.0)
+    still = planned("mig_heft", where)
+    seconds = {a.node: a.end - a.start for a in still.assignments}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("manycl.plan.migration.SHORTEST", max(seconds[n] for n in where.splits))
+        live = planned("mig_heft", replace(where, options={"live": "yes"}))
+    longest = [n for n in where.splits if seconds[n] == max(seconds[n] for n in where.splits)]
+    assert live.movable == live.in_turn == tuple(longest)
+    assert longest
+    assert [(a.node, a.device, a.start, a.end) for a in live.assignments] == [
+        (a.node, a.device, a.start, a.end) for a in still.assignments
+    ]
+    for n in longest:
+        assert sum(a.groups for a in live.assignments if a.node == n) == where.splits[n].groups
+
+
 def test_ranges_of_a_live_plan_may_move_and_others_stay() -> None:
     where = scenario(2.0, 0.5)
     still = planned("hop", where)

@@ -137,6 +137,9 @@ def packets_of_a_run(played: list[Moving], data: Any, graph: Graph, where: Machi
             mine = sorted((step for step in ran if step.node == node), key=lambda step: step.first)
             assert [s.first for s in mine] == [sum(s.groups for s in mine[:i]) for i in range(len(mine))]
             assert sum(s.groups for s in mine) == GROUPS
+        if (kept := player.settled(plan)) is not None:  # what it is kept as runs all of each launch
+            for node in lowered.cells:
+                assert sum(a.groups for a in kept.assignments if a.node == node) == GROUPS
 
 
 def test_packets_are_all_of_a_launch(played: list[Moving], stealing: str) -> None:

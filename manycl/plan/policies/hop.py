@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from manycl.plan.migration import place_migrating
+from manycl.plan.migration import LIVE, place_migrating
 from manycl.plan.options import Options, one_of
 from manycl.plan.plan import Plan
 from manycl.plan.policies.mkmd_coarse import Table, as_plan, coarse, look_up
@@ -21,7 +21,6 @@ from manycl.plan.problem import Problem
 from manycl.plan.timeline import Timeline
 
 BOTH = one_of("both", "no", "yes")
-LIVE = one_of("live", "no", "yes")
 
 
 @register("hop")

@@ -2,13 +2,13 @@
 device.
 
 After A. Loesch and M. Platzner, "MigHEFT: DAG-based Scheduling of Migratable Tasks on Heterogeneous Compute Nodes",
-IPDPS Workshops 2020: the schedule that is made before a run, from estimates. Their other half, watching the run and
-moving kernels when it goes otherwise, is not a policy's: a plan's ranges stay where they are.
+IPDPS Workshops 2020: the schedule that is made before a run, from estimates. With ``live=yes`` also their other half:
+kernels that run go on elsewhere where a run turns out otherwise (:func:`manycl.plan.migration.on_the_move`).
 """
 
 from __future__ import annotations
 
-from manycl.plan.migration import place_migrating
+from manycl.plan.migration import LIVE, on_the_move, place_migrating
 from manycl.plan.options import Options
 from manycl.plan.plan import Plan
 from manycl.plan.policies.mkmd_coarse import as_plan, coarse, look_up, priorities, weights
@@ -19,11 +19,13 @@ from manycl.plan.rank import priority_order
 
 @register("mig_heft")
 class MigHeft:
-    """HEFT with migration."""
+    """HEFT with migration; option ``live``."""
 
-    options = Options("mig_heft")
+    options = Options("mig_heft", LIVE)
 
     def plan(self, problem: Problem) -> Plan:
         table = look_up(problem)
         order = priority_order(problem.graph, priorities(problem, weights(table)))
-        return as_plan(problem, coarse(problem, table, order, place_migrating), "mig_heft")
+        plan = as_plan(problem, coarse(problem, table, order, place_migrating), "mig_heft")
+        is_live = self.options.read(problem.options)[LIVE] == "yes"
+        return on_the_move(problem, plan) if is_live else plan
