@@ -3,10 +3,10 @@
 Commands start and end at random (seeded) as far as queues and wait lists allow; reports are held back and shuffled.
 Buffers hold values instead of bytes: a launch's result is a value that depends on the launch and on every buffer it
 touches, so one stale or early read changes the end of the run. A command that finds that what it read has changed
-before it ended was in a race. Ranges of one launch that write elements of the same piece at the same time
-(``Graph.beside`` names these) leave a value that depends on what was there before, and on which of them have written.
-Windows hold values of their own, which are gone when they are evicted. What fails, and what is left of it, is said by
-``Faults``. The clock counts steps.
+before it ended was in a race. A launch that may run beside the one before it does, and counts as complete after it.
+Ranges of one launch that write elements of the same piece at the same time (``Graph.beside`` names these) leave a value
+that depends on what was there before, and on which of them have written. Windows hold values of their own, which are
+gone when they are evicted. What fails, and what is left of it, is said by ``Faults``. The clock counts steps.
 """
 
 from __future__ import annotations
@@ -188,7 +188,8 @@ class ChaosBackend:
         self._graph = graph
         self._queues = queues
         self._lines: dict[tuple[int, int], deque[Queued]] = {}
-        self._active: dict[tuple[int, int], _Active] = {}
+        self._active: dict[tuple[int, int, int], _Active] = {}  # by device, queue and token, in their order
+        self._early: dict[tuple[int, int], list[tuple[Queued, Report | None]]] = {}  # ended before those before them
         self._broken: set[tuple[int, int]] = set()  # queues in which something has failed
         self._silent: set[tuple[int, int]] = set()  # of these, those that are not heard of any more
         self._failed: set[int] = set()  # commands
@@ -240,6 +241,7 @@ class ChaosBackend:
     def _evict(self, command: Evict) -> None:
         device, store = command
         pending = [c for line in self._lines.values() for c in line] + [a.command for a in self._active.values()]
+        pending += [c for early in self._early.values() for c, _ in early]
         for c in pending:
             assert not self._uses(c, device, store), f"{c} still uses what is evicted: {command}"
         del self._stores[device][store]
@@ -338,6 +340,7 @@ class ChaosBackend:
         if not self.faults.drains and self.faults.interrupt is None:
             self._lines.clear()
             self._active.clear()
+            self._early.clear()
         self._drain(self._press)
         return self.record
 
@@ -360,19 +363,38 @@ class ChaosBackend:
         return [
             place
             for place, line in self._lines.items()
-            if line and place not in self._active and all(t in self._ended for t in getattr(line[0], "after", ()))
+            if line
+            and (not self._is_busy(place) or (isinstance(line[0], Run) and line[0].beside))
+            and all(t in self._ended for t in getattr(line[0], "after", ()))
         ]
 
-    def _advance(self, place: tuple[int, int]) -> None:
+    def _is_busy(self, place: tuple[int, int]) -> bool:
+        return any(key[:2] == place for key in self._active)
+
+    def _advance(self, at: tuple[int, int] | tuple[int, int, int]) -> None:
         self._step += 1
-        active = self._active.pop(place, None)
-        if active is None:
+        place = at[:2]
+        if len(at) == 2:
             command = self._lines[place].popleft()
             self._begun.add(command.token)
-            self._active[place] = _Active(command, self._read(command))
+            self._active[*place, command.token] = _Active(command, self._read(command))
             return
+        is_first = next(key for key in self._active if key[:2] == place) == at
+        report = self._end(self._active.pop(at), place)
+        if not is_first:
+            self._early.setdefault(place, []).append(report)
+            return
+        ended = [report]
+        if not self._is_busy(place):
+            ended += self._early.pop(place, [])
+        for command, told in ended:
+            self._ended.add(command.token)
+            if told is not None:
+                self._report(place, told)
+
+    def _end(self, active: _Active, place: tuple[int, int]) -> tuple[Queued, Report | None]:
+        """A command has run: what is reported of it, if anything, once all before it are complete."""
         command = active.command
-        self._ended.add(command.token)
         if self._fails(command, place):
             self._failed.add(command.token)
             self._broken.add(place)
@@ -383,18 +405,18 @@ class ChaosBackend:
             first = self.record.failed_transfer
             if isinstance(command, (Upload, Download, Copy)) and (first is None or first.token > failed.token):
                 self.record.failed_transfer = failed
-            if isinstance(command, HostCall) or command.notify:
-                self._report(place, failed)
-                if not self.faults.goes_on:
-                    # a later command must not report that all before it is complete, nor count on what never ran
-                    self._lines[place].clear()
-                    self._silent.add(place)
-            return
+            if not isinstance(command, HostCall) and not command.notify:
+                return command, None
+            if not self.faults.goes_on:
+                # a later command must not report that all before it is complete, nor count on what never ran
+                self._lines[place].clear()
+                self._silent.add(place)
+            return command, failed
         if not self._failed:  # what ran on rubbish may be in a race with what failed
             assert self._read(command) == active.seen, f"{command} was in a race: what it read changed before it ended"
         self._write(command, active.seen)
-        if isinstance(command, HostCall) or command.notify:
-            self._report(place, Done(command.token, self.now(), self._run))
+        is_told = isinstance(command, HostCall) or command.notify
+        return command, Done(command.token, self.now(), self._run) if is_told else None
 
     def _report(self, place: tuple[int, int], report: Report) -> None:
         (self._paused if place == self.faults.paused else self._held).append(report)

@@ -264,6 +264,24 @@ class DirectlyLaunched(Protocol):
 
 
 @runtime_checkable
+class Overlapping(Protocol):
+    """A driver whose queues may run a command beside the one before it, in the cores that this one has left."""
+
+    def launch_beside(
+        self,
+        queue: Queue,
+        kernel: DeviceKernel,
+        global_size: tuple[int, ...],
+        local_size: tuple[int, ...] | None,
+        offset: tuple[int, ...] | None,
+        after: Sequence[Event] | None,
+    ) -> Event:
+        """As ``launch``; but it need not come after the command that the queue was given before: it may begin when all
+        of that one has begun, and waits for its ``after``, be they of its queue or others. It is complete after all
+        before it, as any command."""
+
+
+@runtime_checkable
 class Countable(Protocol):
     """A driver whose queues complete commands one after another, and that keeps in memory how far each is, for whoever
     reads that when the process is gone."""

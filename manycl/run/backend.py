@@ -38,7 +38,7 @@ TINY = 1 << 14
 
 class Run(NamedTuple):
     """Run node ``token`` on a device; or, as the one launch ``task``, all of the nodes ``cells``, of which the last is
-    ``token``."""
+    ``token``. ``beside``: it need not come after the command that its queue has been given before."""
 
     token: int
     device: DeviceIndex
@@ -47,6 +47,7 @@ class Run(NamedTuple):
     notify: bool
     cells: tuple[int, ...] = ()
     task: Launch | None = None
+    beside: bool = False
 
 
 class Upload(NamedTuple):

@@ -35,9 +35,9 @@ class PacketEmitter(Emitter):
             self._find_cells(cells)
         if before := {p for cell in cells for p in self._graph.predecessors[cell]}:
             self._comes_behind(before, lane, after, told, heard)
-        index = len(self.commands)
+        index, beside = len(self.commands), self._goes_on(lane, cells)
         waits = self._in_queue(index, lane, after, heard)
-        self.commands.append(Run(token, step.device, step.queue, waits, True, cells, task))
+        self.commands.append(Run(token, step.device, step.queue, waits, True, cells, task, beside))
         self._newest[lane] = token
         at, lanes, by = self._at, self._lane, self._by
         for cell in cells:
@@ -47,6 +47,15 @@ class PacketEmitter(Emitter):
             self._turn[lane] = self._turn.get(lane, 0) + len(cells)
             for cell in cells:
                 self._hand_over(cell, step.device, self._graph.nodes[cell].writes)
+
+    def _goes_on(self, lane: Lane, cells: tuple[int, ...]) -> bool:
+        """Whether the last command of a queue runs other cells of the same launch. They need not wait for one another;
+        all that they are to come after in the queue came before the first of them."""
+        last = self._last.get(lane)
+        before = self.commands[last] if last is not None else None
+        if not isinstance(before, Run) or not before.cells:
+            return False
+        return self._lowered.step(before.cells[0]).node == self._lowered.step(cells[0]).node
 
     def _make(self, cells: tuple[int, ...], device: DeviceIndex, token: int) -> None:
         """What cells write is valid where their command has written it."""

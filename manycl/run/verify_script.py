@@ -3,7 +3,8 @@ that the graph says, nobody touches what another one is writing, and nothing is 
 
 What certainly comes before what follows from the commands and their edges alone: a queue runs its kernels in the order
 in which it was given them (transfers that are staged overtake each other), a command starts after what it waits for on
-its device, and is given after what it must have heard of. Of each two commands that touch the same bytes in the same
+its device, and is given after what it must have heard of; one that may run beside the one before it in its queue comes
+after what that one does. Of each two commands that touch the same bytes in the same
 memory, one of them writing, one must come before the other. Then the order of the script is as good as any, and in that
 order each command must find the last version of what it reads. Scripts of runs in little memory, whose commands work on
 windows, are judged by the chaos back end alone.
@@ -70,9 +71,12 @@ class _Judge:
             for b in needed:
                 mine |= given[b] | 1 << b
             given.append(mine)
-            before = {*heard[i], *self._waited(i, mine), *self._queued(i, mine)}
+            queued = list(self._queued(i, mine))
             complete = 0
-            for b in before:
+            if isinstance(command, Run) and command.beside and queued:
+                complete = self._before[queued.pop()]  # it begins when that has begun, maybe while it runs
+                queued.clear()
+            for b in {*heard[i], *self._waited(i, mine), *queued}:
                 complete |= self._before[b] | 1 << b
             self._before.append(complete)
 

@@ -147,7 +147,7 @@ def test_fills_of_many_pieces(driver: NativeDriver, nbytes: int, length: int) ->
 
 def enqueue_randomly(driver: NativeDriver, seed: int, commands: int) -> Callable[[], None]:
     """Commands on four buffers in three queues, of which each waits for those that it must come after, and for others;
-    the result is compared with that of one after another."""
+    some launches may run beside the command before them. The result is compared with that of one after another."""
     choose = random.Random(seed)
     sizes = [choose.choice((1, 5, 64, 3000)) for _ in range(3)] + [40_000]
     arrays = [np.arange(n, dtype=np.uint32) + i for i, n in enumerate(sizes)]
@@ -156,6 +156,7 @@ def enqueue_randomly(driver: NativeDriver, seed: int, commands: int) -> Callable
     queues = [driver.queue(timed=True) for _ in range(3)]
     events: list[list[Any]] = [[] for _ in sizes]  # since the last command that wrote to each
     everything: list[Any] = []
+    beside = set[Any]()
     crossed, added = kernel(driver, "crossed"), kernel(driver, "add")
     for _ in range(commands):
         to, of = choose.sample(range(len(sizes)), 2)
@@ -164,15 +165,17 @@ def enqueue_randomly(driver: NativeDriver, seed: int, commands: int) -> Callable
         queue, n = choose.choice(queues), sizes[to]
         after = events[to] + events[of][:1] + choose.sample(everything, min(len(everything), choose.randrange(3)))
         kind, by = choose.randrange(8), choose.randrange(1000)
+        is_beside = kind < 6 and choose.random() < 0.3
+        launch = driver.launch_beside if is_beside else driver.launch
         if kind < 4:
             crossed.set(0, memories[to])
             crossed.set(1, memories[of])
-            event = driver.launch(queue, crossed, (n,), (1,), None, after or None)
+            event = launch(queue, crossed, (n,), (1,), None, after or None)
             wanted[to] = wanted[to] * np.uint32(3) + wanted[of][:n]
         elif kind < 6:
             added.set(0, memories[to])
             added.set(1, uint(by))
-            event = driver.launch(queue, added, (n,), (1,), None, after or None)
+            event = launch(queue, added, (n,), (1,), None, after or None)
             wanted[to] += np.uint32(by)
         elif kind < 7:
             event = driver.copy(queue, End(memories[to]), End(memories[of]), (Box(0, 4 * n),), after)[-1]
@@ -184,6 +187,8 @@ def enqueue_randomly(driver: NativeDriver, seed: int, commands: int) -> Callable
             events[of].append(event)
         events[to] = [event]
         everything.append(event)
+        if is_beside:
+            beside.add(event[:2])
 
     def check() -> None:
         for event in everything[:: choose.randint(1, 50)]:
@@ -195,12 +200,17 @@ def enqueue_randomly(driver: NativeDriver, seed: int, commands: int) -> Callable
             driver.wait((queue, queue.state[GIVEN], None))
         assert all((a == w).all() for a, w in zip(arrays, wanted, strict=True))
         assert driver.succeeded(everything)
-        spans: dict[int, list[tuple[float, float]]] = {}
+        spans: dict[int, list[tuple[float, float, bool]]] = {}
         for event in everything:
-            spans.setdefault(id(event[0]), []).append(driver.times(event))
+            spans.setdefault(id(event[0]), []).append((*driver.times(event), event[:2] in beside))
         for found in spans.values():
-            assert all(start < end for start, end in found)
-            assert all(a[1] <= b[0] + 2e-9 for a, b in itertools.pairwise(found))
+            assert all(start < end for start, end, _ in found)
+            ends = itertools.accumulate((end for _, end, _ in found), max)
+            assert all(
+                is_beside or last <= start + 2e-9 for last, (start, _, is_beside) in zip(ends, found[1:], strict=False)
+            )
+            begins = [start for start, _, _ in found]
+            assert begins == sorted(begins)
 
     return check
 
@@ -314,6 +324,27 @@ def test_a_thread_that_waits_computes_as_the_devices_own_do(open_driver: Open) -
     assert len(floats) == 1
     assert all(flushed == now for flushed, now in states)
     assert states[0][0] not in floats
+
+
+def test_a_launch_runs_beside_the_one_before_it(open_driver: Open) -> None:
+    """When all of that has begun; and is complete after it."""
+    driver = open_driver(2)
+    queue, other, counts = driver.queue(timed=True), driver.queue(timed=True), np.zeros(1000, np.uint32)
+    flag, once = Flag(driver, queue), kernel(driver, "once", shared(driver, counts), 0)
+    second = driver.launch_beside(queue, once, (1000,), (1,), None, None)
+    third = driver.launch_beside(queue, once, (1000,), (1,), None, [second])
+    while counts.min() < 1:
+        time.sleep(1e-3)
+    behind = driver.launch(other, once, (1000,), (1,), None, [second])
+    last = driver.launch(queue, once, (1000,), (1,), None, None)
+    time.sleep(0.02)
+    assert (counts == 1).all(), "what waits for it waits for what is before it"
+    assert not any(driver.done(event) for event in (flag.event, second, third, behind, last))
+    flag.let_go()
+    driver.wait(last)
+    driver.wait(behind)
+    assert (counts == 4).all()
+    assert driver.times(second)[1] < driver.times(flag.event)[1] <= driver.times(third)[0] + 2e-9
 
 
 def test_a_signal_is_heard_while_the_main_thread_waits(open_driver: Open) -> None:

@@ -150,6 +150,8 @@ def test_packets_are_all_of_a_launch(played: list[Moving], stealing: str) -> Non
     takes = [c for player in played for c in player.written().commands if isinstance(c, Run) and c.cells]
     assert len(takes) > 20
     assert any(len(c.cells) > 1 for c in takes)
+    assert any(c.beside for c in takes)
+    assert not all(c.beside for c in takes)
     assert stealing != "anyhow" or any(player._following.stolen for player in played)
 
 

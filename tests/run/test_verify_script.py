@@ -18,7 +18,7 @@ from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run.backend import Download, HostCall, Upload
+from manycl.run.backend import Download, HostCall, Run, Upload
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
 from manycl.run.emit_copies import Subject
@@ -53,6 +53,18 @@ def test_a_script_that_waits_for_less_is_wrong() -> None:
     for broken in found:
         with pytest.raises(ScriptError):
             verify_script(broken)
+
+
+def test_a_launch_that_runs_beside_what_it_reads_is_wrong() -> None:
+    """In a queue, where its order alone has one come after the other."""
+    graph, _ = handed_on()
+    script = script_of(graph, [0, 0, ON_HOST], defined(graph))
+    verify_script(script)
+    first, second = (i for i, c in enumerate(script.commands) if isinstance(c, Run))
+    beside = [c._replace(beside=i == second) if isinstance(c, Run) else c for i, c in enumerate(script.commands)]
+    assert first < second
+    with pytest.raises(ScriptError):
+        verify_script(replace(script, commands=tuple(beside)))
 
 
 def test_a_script_without_a_transfer_is_wrong() -> None:

@@ -24,6 +24,8 @@ from manycl.machine import HOST, Device
 from manycl.region import Box
 
 _ONE_BOX, _ONE_WAIT = struct.Struct("@5Q"), struct.Struct("@2Q")
+_BESIDE = 1 << 63
+"""Beside the number of waits: as in runtime/runtime.c."""
 _ORDERED = platform.machine() in ("x86_64", "AMD64")
 """Whether the processor reads memory in order; else what tells of an end is asked for by a call, which sees to it."""
 
@@ -122,6 +124,25 @@ class NativeDriver:
         waits, count = _waits(after) if after else (None, 0)
         number = self._launch(queue.address, shape.address, kernel.values, waits, count)
         return (queue, number, queue.times) if number else queue.event(number)
+
+    def launch_beside(
+        self,
+        queue: NativeQueue,
+        kernel: Any,
+        global_size: tuple[int, ...],
+        local_size: tuple[int, ...] | None,
+        offset: tuple[int, ...] | None,
+        after: Sequence[NativeEvent] | None,
+    ) -> NativeEvent:
+        if type(kernel) is FunctionKernel:
+            return self.launch(queue, kernel, global_size, local_size, offset, after)
+        try:
+            shape = kernel.shape(global_size, local_size, offset)
+        except NotNativeError as reason:
+            return self._launch_elsewhere(queue, kernel, (global_size, local_size, offset), after, reason)
+        queue.keep(kernel.uses())
+        waits, count = _waits(after) if after else (None, 0)
+        return queue.event(self._launch(queue.address, shape.address, kernel.values, waits, count | _BESIDE))
 
     def _launch_elsewhere(
         self, queue: NativeQueue, kernel: SetKernel, ndrange: Any, after: Any, reason: NotNativeError

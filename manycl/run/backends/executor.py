@@ -341,7 +341,7 @@ class Executor:
         if not isinstance(task, Launch):
             return self._give_within(run, task, command, uploads)
         launch, lanes = task, self.lanes[command.device]
-        node, device, queue, after, _, _, _ = command
+        node, device, queue, after, *_ = command
         chosen: Launch | Version = launch
         if launch.versions:
             chosen = run.record.versions[node] = self.programs.version(launch, device)
@@ -358,7 +358,7 @@ class Executor:
         if kind not in kernel.launched:
             kernel.launched.add(kind)
             run.record.first[node] = asked
-        event = lanes.latest[queue] = lanes.launch(
+        event = lanes.latest[queue] = (lanes.launch_beside if command.beside else lanes.launch)(
             lanes.queues[queue],
             kernel.kernel,
             chosen.global_size,

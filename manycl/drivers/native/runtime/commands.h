@@ -81,11 +81,20 @@ static struct command *pop_ready(struct device *device) {
     return command;
 }
 
-/* It is the turn of a command of a queue, if it waits for nothing; with the lock. */
+/* It may be the turn of a command of a queue, if it waits for nothing; with the lock. */
 static void look_at(struct queue *queue, u64 number) {
-    if (queue->completed + 1 != number || number > queue->given) return;
+    if (number <= queue->completed || number > queue->given) return;
     struct command *command = *place(queue, number);
-    if (!command->unmet) push_ready(queue->device, command);
+    if (number != queue->completed + 1 && !(command->is_beside && number <= queue->reached + 1)) return;
+    if (command->unmet || command->is_shown) return;
+    command->is_shown = 1;
+    push_ready(queue->device, command);
+}
+
+/* A command that is not complete has no blocks left to be taken; with the lock. */
+static void reach(const struct command *command) {
+    command->queue->reached = command->number;
+    look_at(command->queue, command->number + 1);
 }
 
 /* Room for one more command in the ring; with the lock. */
@@ -123,7 +132,7 @@ static u64 enqueue(struct command *command, const struct wait *waits, u64 count,
     if (queue->times) command->times = queue->times + 2 * ((number - 1) % TIMES);
     for (u64 i = 0; i < count; i++) {
         struct queue *other = waits[i].queue;
-        if (other == queue || other->completed >= waits[i].number) continue;
+        if ((other == queue && !command->is_beside) || other->completed >= waits[i].number) continue;
         struct command *before = *place(other, waits[i].number);
         edges[i] = (struct edge){before->dependents, command};
         before->dependents = &edges[i];
@@ -154,8 +163,8 @@ static void note_failure(struct queue *queue, u64 number) {
     store(&queue->failures, queue->failures + 1);
 }
 
-/* A command has ended; with the lock, which a queue is freed with, so nobody frees it meanwhile. */
-static void complete(struct command *command, struct call *call) {
+/* A command is complete, and so are all before it. */
+static void finish(struct command *command, struct call *call) {
     struct queue *queue = command->queue;
     struct device *device = queue->device;
     if (command->failed) note_failure(queue, command->number);
@@ -185,6 +194,14 @@ static void complete(struct command *command, struct call *call) {
     }
     device->pending--;
     give_back(command);
+}
+
+/* A command has ended; with the lock, which a queue is freed with, so nobody frees it meanwhile. */
+static void complete(struct command *command, struct call *call) {
+    struct queue *queue = command->queue;
+    command->is_over = 1;
+    while (queue->completed < queue->given && (*place(queue, queue->completed + 1))->is_over)
+        finish(*place(queue, queue->completed + 1), call);
 }
 
 #endif

@@ -1,7 +1,8 @@
 /* The runtime of a device that is a set of the processor's threads.
 
    A device has workers, each a thread pinned to a core, and queues. A queue's commands run in their order; what a command
-   waits for is earlier in its own queue, or said. A command whose turn has come is ready; the worker that takes it runs
+   waits for is earlier in its own queue, or said. One that may run beside the command before it begins when that one has
+   no blocks left to be taken, and counts as complete after it. A command whose turn has come is ready; the worker that takes it runs
    it alone if that takes a few microseconds, else it opens a slot, in which all workers may take part: each has a share
    of the work-groups that stays the same from launch to launch (its caches, its NUMA node), takes blocks from it, large
    ones first, and when it is empty takes blocks from others' shares. Whoever does the last block completes the command.
@@ -62,6 +63,9 @@ struct command {
     u64 groups, frame, cost;
     u64 nbytes;  /* of this structure and what follows it: edges, args, values */
     u32 failed;
+    u32 is_beside; /* it may run beside the command before it */
+    u32 is_shown;  /* it has been ready */
+    u32 is_over;   /* it has run, and is complete when all before it are */
 };
 
 /* A host thread that waits for a command of a queue. */
@@ -79,6 +83,7 @@ struct queue {
     struct command **ring; /* the commands that are under way, by the low bits of their numbers */
     u64 mask;
     struct waiter *waiters;
+    u64 reached; /* the last command that had no blocks left to be taken, if that is not complete */
     u64 *mirror; /* where the first two words are as well (NULL: nowhere) */
     u64 *times; /* where the next commands' times go: 1024 pairs, in turn (NULL: nowhere) */
     u64 *failed;

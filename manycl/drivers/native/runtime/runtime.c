@@ -142,13 +142,19 @@ EXPORTED void manycl_mirror(struct queue *queue, u64 *mirror) {
     give(&queue->device->lock);
 }
 
+enum { COUNT_BITS = 63 };
+
 /* The following return the command's number, 0 where there is no memory. What is pointed at may go, but for the shape,
-   and the memory of copies and fills. */
+   and the memory of copies and fills. A launch whose `count` has the bit behind COUNT_BITS set may run beside the command
+   before it: it waits for what it is said to, and begins nothing before that one has no blocks left to be taken. */
 EXPORTED u64 manycl_launch(struct queue *queue, struct shape *shape, const char *values, const struct wait *waits,
                            u64 count) {
+    u32 is_beside = (u32)(count >> COUNT_BITS);
+    count &= ((u64)1 << COUNT_BITS) - 1;
     u64 pointers = (shape->nargs * sizeof(void *) + count * sizeof(struct edge) + sizeof(struct command) + 127) & ~127ul;
     struct command *command = new_command(queue, pointers - sizeof *command + shape->nbytes);
     if (!command) return 0;
+    command->is_beside = is_beside;
     const void **args = (const void **)(command + 1);
     char *copied = (char *)command + pointers;
     memcpy(copied, values, shape->nbytes);

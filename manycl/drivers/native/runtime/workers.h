@@ -215,6 +215,7 @@ static void leave(struct device *device, struct slot *slot, u32 drained) {
         while (*at != slot) before = *at, at = &before->next;
         *at = slot->next;
         if (device->last_open == slot) device->last_open = before;
+        reach(slot->command);
     }
     if (!slot->is_open && !slot->users) {
         slot->next = device->idle;
@@ -253,6 +254,7 @@ static struct work choose(struct worker *worker, struct call *call) {
     worker->was_ready = work.command != NULL;
     if (work.command) {
         struct command *command = work.command;
+        if (command->groups == 1) reach(command);
         if (device->first && !device->spinning) call_one(device, call);
         command->start = now();
         if (command->shape) command->cost = peek(&command->shape->cost);
