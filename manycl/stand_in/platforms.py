@@ -26,10 +26,17 @@ class Platform(OpenCLObject):
 
     def __init__(self, devices: str | None, policy: str | None, real: Any = None) -> None:
         self._real = real
+        self._kept: dict[int, Any] = {}  # answers: they stay the same
         specs = [devices] if real is None else _names_of(real)
         self._devices = tuple([Device(self, spec, policy) for spec in specs])
 
     def get_info(self, param: int) -> Any:
+        answer = self._kept.get(param)
+        if answer is None:
+            answer = self._kept[param] = self._asked(param)
+        return answer
+
+    def _asked(self, param: int) -> Any:
         source = self._real if self._real is not None else self._devices[0].runtime.one.device.platform
         answer = source.get_info(param)
         if self._real is not None:
@@ -51,6 +58,7 @@ class Device(OpenCLObject):
     def __init__(self, platform: Platform, spec: str | None, policy: str | None) -> None:
         self._platform = platform
         self._chosen = spec, policy
+        self._kept: dict[int, Any] = {}  # answers that stay the same
 
     @cached_property
     def runtime(self) -> Runtime:
@@ -66,6 +74,14 @@ class Device(OpenCLObject):
             return self._platform
         if param == _D.NAME:
             return f"{_NAME}: {', '.join(self.runtime.queue.devices)}"
+        answer = self._kept.get(param)
+        if answer is None:
+            answer = self._asked(param)
+            if param != _D.AVAILABLE:
+                self._kept[param] = answer
+        return answer.copy() if isinstance(answer, list) else answer
+
+    def _asked(self, param: int) -> Any:
         if param in _OWN:
             return _OWN[param]
         answer = self.model.get_info(param)
