@@ -84,7 +84,8 @@ class Kernel(OpenCLObject):
             return self.owner.reason
         if not self.apart:
             return "its work-groups do not divide the global size, or are larger than some device takes"
-        names = ", ".join(self.facts.arguments[i].name or f"#{i}" for i in sorted(self.apart))
+        named = [(self.facts.arguments[i].name or f"#{i}", self.given[i]) for i in sorted(self.apart)]
+        names = ", ".join(f"{name} ({_kind_of(value)})" for name, value in named)
         return f"only the real device takes what is given for {names}"
 
     @property
@@ -300,6 +301,13 @@ class Kernel(OpenCLObject):
 
     def get_sub_group_info(self, device: Device, param: int, input_value: Any = None) -> Any:
         return self.real.get_sub_group_info(device.model, param, input_value)
+
+
+def _kind_of(value: Any) -> str:
+    """What is given for an argument, in a word."""
+    if type(value) is ref:
+        value = value()
+    return "NULL" if value is None else type(value).__name__
 
 
 def compiled_group_info(kernel: Any, param: int, device: Any) -> Any:

@@ -74,7 +74,7 @@ def test_a_program_and_its_reports(script: Path, tmp_path: Path) -> None:
     told = ended.stderr
     assert "divided: twice" in told
     assert "not divided: mixed" in told
-    assert "on one device alone: maybe x1, line 3: only the real device takes what is given for in" in told
+    assert "on one device alone: maybe x1, line 3: only the real device takes what is given for in (NULL)" in told
 
 
 def test_children_and_modules(tmp_path: Path) -> None:
