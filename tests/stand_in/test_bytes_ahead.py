@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.drivers.opencl.real import compiled
 from manycl.front.events import Event
-from manycl.run import ahead, recurring
+from manycl.run import ahead, known, recurring
 from manycl.run.exchange import FEW_BYTES
 from manycl.run.flight import SEVERAL
 from manycl.stand_in import runtime
@@ -41,8 +41,9 @@ def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     what comes again is soon given to one of them without looking at it."""
     *how, devices = request.param.split()
     monkeypatch.setenv("MANYCL_ZERO_COPY", "1" if how else "0")
-    monkeypatch.setattr(recurring, "SETTLED", 2)
-    monkeypatch.setattr(recurring, "WORTH", 1e9)
+    monkeypatch.setattr(known, "SETTLED", 2)
+    for module in (known, recurring):
+        monkeypatch.setattr(module, "WORTH", 1e9)
     monkeypatch.setattr(ahead, "AT_ONCE", 1e9)
     found = Runtime(devices)
     machine = found.session.machine
