@@ -8,8 +8,9 @@ Above 1, native devices are faster: hand_cut_least, the least of the four agains
 same clang; over_intel_geomean, over_pocl_geomean, over_pocl_least: of all kernels against these runtimes with plain
 PyOpenCL. All of these are on one core; ``_all``: on all cores. blas_share: a naive product of 2048 x 2048, against
 NumPy's, both on all cores. wrong: kernels whose results differ from NumPy's; failed: those that gave none. compile_ms,
-cached_ms: a kernel, from its source until it has run once, compiled anew and found in the cache, the medians.
-enqueue_us, range_us: as ``native_runtime.py`` says. corpus_share, with --corpus: the kernels of the tests' corpus that
+cached_ms: a program, from its source until all of its kernels may be launched, compiled anew and found in the cache, by
+a process that has built another one: on the clock, the medians. enqueue_us, little_us, range_us: as
+``native_runtime.py`` says. corpus_share, with --corpus: the kernels of the tests' corpus that
 are compiled natively. --quick: small sizes, for tests. Runtimes that are not installed have no figures.
 """
 
@@ -136,10 +137,10 @@ def summary(rows: Rows, cores: int) -> dict[str, Any]:
                 out |= {f"over_{way}_least{suffix}": found[least], f"over_{way}_least_kernel{suffix}": least}
     if blas := [value for name, value in speedups(rows, "numpy", cores).items() if name.startswith(BLAS)]:
         out["blas_share"] = blas[0]
-    for key, on in (("compile_ms", 1), ("cached_ms", cores)):
-        found_ms = [r["first_ms"] for (_, _, way, n), r in rows.items() if way == "native" and n == on and "cpu_s" in r]
+    for key, on in (("compile_ms", 1), *([("cached_ms", cores)] if cores > 1 else ())):
+        found_ms = {a: r["build_ms"] for (a, _, _, n), r in rows.items() if n == on and "build_ms" in r}
         if found_ms:
-            out[key] = statistics.median(found_ms)
+            out[key] = statistics.median(found_ms.values())
     out["wrong"] = sorted({f"{a}, {k}: {way}" for (a, k, way, _), row in rows.items() if row.get("wrong")})
     out["failed"] = sorted({f"{a}, {k}: {way}" for (a, k, way, _), row in rows.items() if "failed" in row})
     return out
@@ -151,7 +152,11 @@ def runtime(repeats: int) -> dict[str, float]:
         for _ in range(3):
             bench.chain()
         enqueue = min(bench.chain()[0] for _ in range(repeats))
-        return {"enqueue_us": 1e6 * enqueue, "range_us": 1e6 * min(bench.ranges() for _ in range(repeats))}
+        return {
+            "enqueue_us": 1e6 * enqueue,
+            "little_us": 1e6 * min(bench.one(1, 0.0, 500) for _ in range(repeats)),
+            "range_us": 1e6 * min(bench.ranges() for _ in range(repeats)),
+        }
 
 
 def corpus() -> dict[str, Any]:

@@ -51,6 +51,7 @@ KEYS = {
         "compile_ms",
         "cached_ms",
         "enqueue_us",
+        "little_us",
         "range_us",
     },
     "first_guesses": {
