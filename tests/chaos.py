@@ -74,6 +74,7 @@ class Faults:
     device, the step from which on everything on it fails. ``goes_on``: a queue in which something has failed goes on
     with what comes behind it, as some drivers do. ``paused``: a queue whose reports come after all others.
     ``interrupt``: the step in which Ctrl-C is pressed, also while the run is being stopped (``again``: once more then).
+    ``exact``: how far queues were that have died is known: what is behind the one command that each had begun has not.
     ``late``: reports of interrupted runs come in later ones. ``drains``: what is under way when a run is stopped still
     runs to its end; else it never happens.
     """
@@ -86,6 +87,7 @@ class Faults:
     again: bool = False
     late: bool = False
     drains: bool = False
+    exact: bool = False
 
 
 class Interrupted(NamedTuple):
@@ -180,12 +182,13 @@ class ChaosBackend:
         self.gone: set[int] = set()  # memories
         self.taking: dict[int, float] = {}  # seconds of each kernel, by device, where that is known
         self.repeatable: Callable[[int], bool] = lambda node: False
+        self.judged: Callable[[Graph], Graph] = lambda graph: graph  # with what its nodes are known to overwrite
 
     def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
         self.settle()
         self._run += 1
         self._is_over = False
-        self._graph = graph
+        self._graph = graph = self.judged(graph)
         self._queues = queues
         self._lines: dict[tuple[int, int], deque[Queued]] = {}
         self._active: dict[tuple[int, int, int], _Active] = {}  # by device, queue and token, in their order
@@ -196,6 +199,8 @@ class ChaosBackend:
         self._enqueued: set[int] = set()
         self._ended: set[int] = set()
         self._begun: set[int] = set()
+        self._places: dict[int, tuple[int, int]] = {}  # of commands
+        self._undo: dict[tuple[int, int], tuple[Run, dict[int, Value]]] = {}
         self._windows = graph.windows
         self._inside: dict[int, dict[int, Value]] = {}  # by window
         self._stores: dict[int, dict[int, int]] = {}  # by device: bytes by store
@@ -227,6 +232,7 @@ class ChaosBackend:
             place = lane_of(command)
             assert self._enqueued.issuperset(getattr(command, "after", ())), f"{command} waits for what is to come"
             self._enqueued.add(command.token)
+            self._places[command.token] = place
             if place not in self._silent:
                 self._lines.setdefault(place, deque()).append(command)
 
@@ -279,7 +285,14 @@ class ChaosBackend:
         return self._ended - self._failed
 
     def begun(self, failed: Set[int]) -> Set[int]:
-        return self._begun | failed
+        begun = set(self._begun if self.faults.exact else self._begun | failed)
+        for place, (command, values) in self._undo.items():
+            mine = {t for t in begun - (self._ended - self._failed) if self._places.get(t) == place}
+            if self._has_died(place) and mine == {command.token}:
+                self._memory_of(command).update(values)
+                begun.remove(command.token)
+        self._undo.clear()
+        return begun
 
     def has_crashed(self, device: int) -> bool:
         return False
@@ -376,11 +389,20 @@ class ChaosBackend:
         place = at[:2]
         if len(at) == 2:
             command = self._lines[place].popleft()
+            if self.faults.exact and (
+                self._has_died(place) or not self._failed.isdisjoint(getattr(command, "after", ()))
+            ):
+                self._ends_in_turn(place, self._ends_badly(command, place), not self._is_busy(place))
+                return
             self._begun.add(command.token)
+            self._copy_beside(command, place)
             self._active[*place, command.token] = _Active(command, self._read(command))
             return
         is_first = next(key for key in self._active if key[:2] == place) == at
-        report = self._end(self._active.pop(at), place)
+        self._ends_in_turn(place, self._end(self._active.pop(at), place), is_first)
+
+    def _ends_in_turn(self, place: tuple[int, int], report: tuple[Queued, Report | None], is_first: bool) -> None:
+        """A command of a queue is over; those before it are as well, if it ``is_first``."""
         if not is_first:
             self._early.setdefault(place, []).append(report)
             return
@@ -396,27 +418,40 @@ class ChaosBackend:
         """A command has run: what is reported of it, if anything, once all before it are complete."""
         command = active.command
         if self._fails(command, place):
-            self._failed.add(command.token)
-            self._broken.add(place)
             self._spoil(command)
-            failed = Failed(command.token, self.now(), "made to fail", self._run)
-            if isinstance(command, Run) and (self.record.failure is None or self.record.failure.token > failed.token):
-                self.record.failure = failed
-            first = self.record.failed_transfer
-            if isinstance(command, (Upload, Download, Copy)) and (first is None or first.token > failed.token):
-                self.record.failed_transfer = failed
-            if not isinstance(command, HostCall) and not command.notify:
-                return command, None
-            if not self.faults.goes_on:
-                # a later command must not report that all before it is complete, nor count on what never ran
-                self._lines[place].clear()
-                self._silent.add(place)
-            return command, failed
+            return self._ends_badly(command, place)
         if not self._failed:  # what ran on rubbish may be in a race with what failed
             assert self._read(command) == active.seen, f"{command} was in a race: what it read changed before it ended"
         self._write(command, active.seen)
         is_told = isinstance(command, HostCall) or command.notify
         return command, Done(command.token, self.now(), self._run) if is_told else None
+
+    def _ends_badly(self, command: Queued, place: tuple[int, int]) -> tuple[Queued, Report | None]:
+        """A command has failed: likewise."""
+        self._failed.add(command.token)
+        self._broken.add(place)
+        failed = Failed(command.token, self.now(), "made to fail", self._run)
+        if isinstance(command, Run) and (self.record.failure is None or self.record.failure.token > failed.token):
+            self.record.failure = failed
+        first = self.record.failed_transfer
+        if isinstance(command, (Upload, Download, Copy)) and (first is None or first.token > failed.token):
+            self.record.failed_transfer = failed
+        if not isinstance(command, HostCall) and not command.notify:
+            return command, None
+        if not self.faults.goes_on:
+            # a later command must not report that all before it is complete, nor count on what never ran
+            self._lines[place].clear()
+            self._silent.add(place)
+        return command, failed
+
+    def _has_died(self, place: tuple[int, int]) -> bool:
+        return self._step >= self.faults.dies.get(place[0], inf)
+
+    def _copy_beside(self, command: Queued, place: tuple[int, int]) -> None:
+        """There is one undo copy for each queue."""
+        if isinstance(command, Run) and command.undo:
+            held = self._memory_of(command)
+            self._undo[place] = command, {key: held.get(key) for key in command.undo}
 
     def _report(self, place: tuple[int, int], report: Report) -> None:
         (self._paused if place == self.faults.paused else self._held).append(report)
@@ -426,7 +461,7 @@ class ChaosBackend:
         tokens = nodes_of(command) if isinstance(command, (Run, HostCall)) else (command.token,)
         if not self._fail.isdisjoint(tokens) or not self.faults.fail.isdisjoint(tokens):
             return True
-        if place[0] in self.faults.dies and self._step >= self.faults.dies[place[0]]:
+        if self._has_died(place):
             return True
         if place in self._broken and not self.faults.goes_on:
             return True

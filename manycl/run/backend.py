@@ -38,7 +38,9 @@ TINY = 1 << 14
 
 class Run(NamedTuple):
     """Run node ``token`` on a device; or, as the one launch ``task``, all of the nodes ``cells``, of which the last is
-    ``token``. ``beside``: it need not come after the command that its queue has been given before."""
+    ``token``. ``beside``: it need not come after the command that its queue has been given before. ``undo``: buffers
+    whose contents are copied beside before, in the same queue, so that they can be put back if the device is lost
+    meanwhile (``Backend.begun``): it comes after what the queue has been given before."""
 
     token: int
     device: DeviceIndex
@@ -48,6 +50,7 @@ class Run(NamedTuple):
     cells: tuple[int, ...] = ()
     task: Launch | None = None
     beside: bool = False
+    undo: tuple[BufferKey, ...] = ()
 
 
 class Upload(NamedTuple):
@@ -223,7 +226,8 @@ class Backend(Protocol):
 
     def begun(self, failed: Set[int]) -> Set[int]:
         """The tokens of the commands that may have begun; after ``abort``. Those that have ``failed`` have, unless it
-        is known that they have not."""
+        is known that they have not. What had begun and did not end, and whose ``undo`` copies tell what was there, is
+        undone, and has not begun."""
 
     def lost(self, device: DeviceIndex) -> str:
         """After a failure: why a device does not work any more; empty where it does."""

@@ -20,6 +20,7 @@ from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
 from manycl.run.dynamic import Dynamic
 from manycl.run.emit_copies import Subject
+from manycl.run.keeping import keeping
 from manycl.run.lower import lower
 from manycl.run.moving import Moving
 from manycl.run.overwritten import Overwritten, brought_to_be_overwritten
@@ -39,11 +40,13 @@ class Setup(NamedTuple):
     """What is done between deciding and running: ``lower`` gives the steps of a plan (None: of a policy that decides
     while the run goes on); ``prepare`` is called when it is known what will run on which devices
     (``playback.queues``), before time starts. ``rest``: the problem of a graph of the nodes that are left, where the
-    rest of a run may be planned anew (None: it may not)."""
+    rest of a run may be planned anew (None: it may not). ``mortal``: devices that may be lost, for which something is
+    kept."""
 
     lower: Lowering = lower
     prepare: Callable[[Lowered, Playback], None] = _nothing
     rest: Callable[[Graph], Problem] | None = None
+    mortal: Collection[DeviceIndex] = ()
 
 
 PLAIN = Setup()
@@ -70,7 +73,8 @@ def begin(problem: Problem, policy: Policy, directory: Directory, setup: Setup) 
             with interruptible:
                 where = problem.machine, directory.valid, problem.repeated > 0
                 overwritten.ask(brought_to_be_overwritten(lowered, *where))
-        subject = Subject(problem, lowered, directory.valid, overwritten)
+        kept = keeping(problem, lowered, plan, setup.mortal)
+        subject = Subject(problem, lowered, directory.valid, overwritten, kept)
         playback = _player(subject, policy, plan, directory)
         setup.prepare(lowered, playback)
         if not playback.script.fits(directory):  # something made way

@@ -24,6 +24,7 @@ from manycl.run.backend import (
 )
 from manycl.run.coherence import HOST_BIT, places
 from manycl.run.emit_copies import Copies, Subject
+from manycl.run.emit_kept import Keeper
 from manycl.run.pace import Marks, ahead_of
 from manycl.run.script import Script, linked
 
@@ -53,6 +54,7 @@ class Emitter(Copies):
         self._lines: dict[Lane, list[int]] = {}  # the nodes of each queue, in their order
         self._turn: dict[Lane, int] = {}  # how many of them are emitted
         self._pace: dict[Lane, Marks] = {}
+        self._keeper = Keeper(self, subject)
 
     # what comes before all else
 
@@ -136,6 +138,7 @@ class Emitter(Copies):
                 for following in self._lines[lane][turn : turn + LOOK_AHEAD]:
                     self._look_ahead(following, lane)
             self._bring_all(node, task, lane, is_due, after, told, heard)
+            self._keeper.before(task, device, after, heard)
         else:  # in one memory nothing comes by a transfer
             masks, valid, needs = self.masks, self._valid, self._needs
             for key in task.reads:
@@ -150,6 +153,7 @@ class Emitter(Copies):
         if self.far:
             self._turn[lane] = self._turn.get(lane, 0) + 1
             self._hand_over(node, device, task.writes)
+            self._keeper.wrote((node,), lane)
 
     def _bring_all(
         self,
@@ -210,7 +214,8 @@ class Emitter(Copies):
         if seconds > 0.0:
             notify |= self._paced(lane, node, seconds, heard)
         waits = self._in_queue(index, lane, after, heard, behind)
-        self.commands.append(Run(node, device, step.queue, waits, notify))
+        undo = self._keeper.undo((node,), device)
+        self.commands.append(Run(node, device, step.queue, waits, notify, undo=undo))
         self._at[node] = index
         self._lane[node] = lane
         self._newest[lane] = node
@@ -246,6 +251,7 @@ class Emitter(Copies):
                 heard.add(token)
         # all of them are heard of themselves: a function is not called on what a kernel that failed has left
         heard.update(self._graph.predecessors[node])
+        self._keeper.before(task, ON_HOST, [], heard)
         index = len(self.commands)
         self._in_queue(index, lane, (), heard)  # what functions do beside arrays is done in their order
         self.commands.append(HostCall(node))
@@ -369,6 +375,11 @@ class Emitter(Copies):
 
     def finish(self) -> None:
         """All steps are emitted."""
+        self._keeper.finish()
+
+    def keep(self, key: BufferKey, memory: int, device: DeviceIndex, queue: int) -> int:
+        """A buffer that a device has goes to the host as well, behind what writes it; the token."""
+        return self._bring_down(key, memory, device, queue)
 
     def leaves(self) -> Mapping[BufferKey, int]:
         """Where buffers are valid afterwards."""

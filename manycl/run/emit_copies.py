@@ -10,6 +10,7 @@ from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.problem import Problem
 from manycl.run.backend import Command, Download, Lane, TransferQueue, Upload
+from manycl.run.keeping import NOTHING_KEPT, Keeping
 from manycl.run.steps import Lowered
 
 """A device and one of its queues."""
@@ -23,12 +24,13 @@ def nothing_overwritten(node: int, key: BufferKey) -> bool:
 class Subject(NamedTuple):
     """What is compiled: the steps of a problem's graph, and where their buffers are valid before them (masks of
     memories). ``overwritten(step, key)``: whether a step writes all of a buffer, which ``Launch.overwrites`` need not
-    say."""
+    say. ``keeping``: what is kept in case a device is lost."""
 
     problem: Problem
     lowered: Lowered
     valid: Mapping[BufferKey, int]
     overwritten: Callable[[int, BufferKey], bool] = nothing_overwritten
+    keeping: Keeping = NOTHING_KEPT
 
 
 class Copies:

@@ -31,13 +31,17 @@ class PacketEmitter(Emitter):
         heard: set[int] = set()
         if self.far:
             self._bring_cells(cells, lane, after, told, heard)
+            for cell in cells:
+                self._keeper.before(self._graph.nodes[cell], step.device, after, heard)
         else:
             self._find_cells(cells)
         if before := {p for cell in cells for p in self._graph.predecessors[cell]}:
             self._comes_behind(before, lane, after, told, heard)
         index, beside = len(self.commands), self._goes_on(lane, cells)
         waits = self._in_queue(index, lane, after, heard)
-        self.commands.append(Run(token, step.device, step.queue, waits, True, cells, task, beside))
+        undo = self._keeper.undo(cells, step.device)
+        beside = beside and not undo
+        self.commands.append(Run(token, step.device, step.queue, waits, True, cells, task, beside, undo))
         self._newest[lane] = token
         at, lanes, by = self._at, self._lane, self._by
         for cell in cells:
@@ -47,6 +51,7 @@ class PacketEmitter(Emitter):
             self._turn[lane] = self._turn.get(lane, 0) + len(cells)
             for cell in cells:
                 self._hand_over(cell, step.device, self._graph.nodes[cell].writes)
+            self._keeper.wrote(cells, lane)
 
     def _goes_on(self, lane: Lane, cells: tuple[int, ...]) -> bool:
         """Whether the last command of a queue runs other cells of the same launch. They need not wait for one another;

@@ -24,6 +24,7 @@ from manycl.run.going_on import Stopped, going_on, left_of, named, note
 from manycl.run.joined_record import JoinedRecord, RecordedLeg
 from manycl.run.lag import GAIN, Lag
 from manycl.run.observers import Observer
+from manycl.run.overwritten import Overwritten
 from manycl.run.planning import careful
 from manycl.run.playback import Changed, Playback
 from manycl.run.rest import Unrecoverable
@@ -320,7 +321,9 @@ class _Play:
         else:
             begun = backend.begun({f.token for f in failed})
             stopped = Stopped(backend.completed(), begun, playback.unsound(failed), lost)
-        rest = left_of(subject, playback, stopped, Repeatable(subject.problem, subject.lowered))
+        overwritten = Overwritten(subject.lowered, subject.problem.graph, repeated=True, questions=0)
+        repeatable = Repeatable(subject.problem, subject.lowered)
+        rest = left_of(subject, playback, stopped, repeatable, overwritten.find)
         found = playback.found
         note(rest, directory)
         for key in rest.lost:

@@ -17,7 +17,7 @@ from manycl.run.emit_copies import Subject
 from manycl.run.moving import Following, Moving
 from manycl.run.playback import Playback
 from manycl.run.reassign import Reassignment
-from manycl.run.rest import HeldVersions, Rest, Unrecoverable, rest_of
+from manycl.run.rest import HeldVersions, Overwrites, Rest, Unrecoverable, rest_of
 
 AS_FORESEEN: Mapping[DeviceIndex, float] = {}
 
@@ -33,8 +33,10 @@ class Stopped(NamedTuple):
     lost: Collection[DeviceIndex] = ()
 
 
-def left_of(subject: Subject, playback: Playback, stopped: Stopped, repeatable: Callable[[int], bool]) -> Rest:
-    """What is left of a run. Raises Unrecoverable."""
+def left_of(
+    subject: Subject, playback: Playback, stopped: Stopped, repeatable: Callable[[int], bool], overwrites: Overwrites
+) -> Rest:
+    """What is left of a run; the rest: as HeldVersions.rest. Raises Unrecoverable."""
     ended, begun, unsound, lost = stopped
     machine = subject.problem.machine
     memories = [d.memory for d in machine.devices]
@@ -58,7 +60,7 @@ def left_of(subject: Subject, playback: Playback, stopped: Stopped, repeatable: 
         begun = begun | _beginning([command for command, _ in given], begun | unsound)
         given = [g for g in given if g[1] or isinstance(g[0], Evict) or g[0].token in begun]
     commands = ((command, is_complete(command, is_known)) for command, is_known in given)
-    return rest_of(history, commands, gone, repeatable)
+    return rest_of(history, commands, gone, repeatable, overwrites)
 
 
 def _beginning(given: Sequence[Command], begun: Set[int]) -> set[int]:

@@ -219,6 +219,7 @@ class Session:
             self.land()
             self.buffers.collect()
             self.backend.memory.trim()
+            self.backend.undo.trim()
 
     def restrict(self, names: Collection[str]) -> Machine:
         """Only these of the devices that were opened are there from now on; the machine. Plans' steps are forgotten."""
@@ -276,7 +277,7 @@ class Session:
                         self.backend,
                         self.directory,
                         name=name,
-                        setup=Setup(self._lower, self._prepare, partial(self._left, problem)),
+                        setup=Setup(self._lower, self._prepare, partial(self._left, problem), self._mortal),
                         observers=(*debugging(self.debug), *observers),
                         watch=watch,
                     )
@@ -432,6 +433,14 @@ class Session:
     def _left(self, problem: Problem, graph: Graph) -> Problem:
         """What a policy is asked for what is left of a problem's graph."""
         return problem_of(self, graph, problem.queues, problem.options)
+
+    @property
+    def _mortal(self) -> frozenset[DeviceIndex]:
+        """The devices whose processes may end without this one; not where there is none that would go on."""
+        lanes = self.backend.lanes
+        return (
+            frozenset(d for d in self.machine.indices if lanes[d].driver.has_own_process) if len(lanes) > 1 else NOBODY
+        )
 
     def _state(self, lowered: Lowered, graph: Graph) -> State:
         return state_of(graph, self.directory) if lowered.state else ()

@@ -17,7 +17,7 @@ import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.errors import RunError
 from manycl.machine import DeviceIndex
-from manycl.run import recurring
+from manycl.run import keeping, recurring
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not work any more:RuntimeWarning")
 
@@ -111,6 +111,32 @@ def test_what_cannot_be_made_again_is_named(queue: mc.Queue, monkeypatch: pytest
     os.kill(driver.pid, signal.SIGKILL)
     with pytest.raises(RunError, match="cannot go on without: yonder"):
         queue.finish()
+
+
+def test_what_was_changed_in_place_is_put_back(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed while it changes what nobody can make again: there is a copy of that, beside or on the host."""
+    monkeypatch.setattr(keeping, "KEEPING", 1e6)  # whatever it is foreseen to take
+    y, n, turns = queue.array(X, name="yonder"), LONG, 4
+    with queue.prepare() as graph:
+        PROGRAM.change(queue, (N,), (64,), y, n)
+    for _ in range(turns):  # how long it takes is known then
+        graph.run()
+    used = [d for d in range(2) if any(q.given for q in driver_of(queue, d)._link._queues.values())]
+    driver, stopped = driver_of(queue, used[-1]), threading.Event()
+
+    def kill() -> None:
+        words = [q.progress for q in driver._link._queues.values()]
+        before = [int(w[2]) for w in words]
+        when(lambda: [int(w[2]) for w in words] != before or stopped.is_set())
+        time.sleep(0.01)
+        os.kill(driver.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    graph.run()
+    stopped.set()
+    killer.join()
+    assert (y.get() == reckoned(X, (turns + 1) * n)).all()
 
 
 @pytest.mark.parametrize("is_busy", [True, False], ids=["busy", "idle"])

@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,11 +28,13 @@ from manycl.plan.policy import Choice
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
+from manycl.run import emit_kept, keeping
 from manycl.run.beginning import Setup
 from manycl.run.coherence import Directory
 from manycl.run.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows
 from manycl.run.engine import RunFailure, execute
 from manycl.run.epochs import REPLANNED
+from manycl.run.keeping import Checkpoints, undo_bytes
 from manycl.run.lower import lower
 from manycl.run.result import Result
 from manycl.run.steps import COMBINE, Lowered
@@ -43,6 +46,41 @@ EXAMPLES = int(os.environ.get("MANYCL_TEST_INTERLEAVINGS", "60"))
 """Of each of the seven tests; 2500 are more than ten thousand in all."""
 REPEATABLE = {"map", "stencil", "reversed", "columns", "maybe", "scatter", "part"}
 """Kernels that may run on what they have left: read off their text by hand."""
+OVERWRITES = {
+    **dict.fromkeys(["map", "reversed", "columns"], Region.span(0, NBYTES)),
+    "stencil": Region.span(4, NBYTES - 4),
+    "part": Region.span(0, 4 * (ITEMS // 2 + 1)),
+}
+"""The bytes of their last argument that kernels write, and do not read: likewise."""
+
+
+class KeptAnyhow(Checkpoints):
+    """Any step is undone that can be, and anything goes to the host after any step."""
+
+    chance = random.Random(1)
+
+    def wrote(self, costs: Mapping[int, float], seconds: float) -> list[int]:
+        self._alone.update(costs)
+        return self.last()
+
+    def last(self) -> list[int]:
+        found = [key for key in self._alone if self.chance.random() < 0.5]
+        for key in found:
+            del self._alone[key]
+        return found
+
+    @classmethod
+    def undone(cls, problem: Problem, lowered: Lowered, *given: Any) -> frozenset[int]:
+        can = [n for n in range(len(lowered.graph)) if undo_bytes(lowered, n) and n not in lowered.graph.beside]
+        return frozenset(n for n in can if cls.chance.random() < 0.8)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept_anyhow() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keeping, "_undone", KeptAnyhow.undone)
+        patch.setattr(emit_kept, "Checkpoints", KeptAnyhow)
+        yield
 
 
 class Loss:
@@ -55,6 +93,8 @@ class Loss:
         self.directory, self.values = Directory(), Values(graph, where.memories)
         self.events = DeviceEvents(d.name for d in where.devices)
         self.made: list[Lowered] = []
+        self.mortal: frozenset[int] = frozenset()
+        KeptAnyhow.chance.seed(1)
         for key in graph.buffers:
             if defined or data.draw(st.integers(0, 3)):
                 home = data.draw(st.integers(0, where.memories - 1))
@@ -98,6 +138,16 @@ class Loss:
             for piece, rows in lowered.cut.get(key, {key: Region.span(0, NBYTES)}).items():
                 yield piece, key, rows
 
+    def judged(self, graph: Graph) -> Graph:
+        """The steps of the present epoch, with what is overwritten although nothing but the kernels' text says so."""
+        lowered, nodes = self.made[-1], list(graph.nodes)
+        rows = {piece: rows for piece, _, rows in self.pieces(lowered)}
+        for token, task in enumerate(nodes):
+            if isinstance(task, Launch) and not lowered.step(token).role and task.kernel.name in OVERWRITES:
+                sure = OVERWRITES[task.kernel.name]
+                nodes[token] = replace(task, overwrites=tuple(k for k in task.writes if not rows[k] - sure))
+        return replace(graph, nodes=tuple(nodes))
+
     def repeatable(self, token: int) -> bool:
         lowered = self.made[-1]
         task, step = lowered.graph.nodes[token], lowered.step(token)
@@ -128,14 +178,15 @@ class Loss:
             self.left = left
             return Problem(left, self.where, Unit(), queues, splits=Splits(left))
 
-        backend.repeatable, backend.undefined = self.repeatable, self.undefined
+        backend.repeatable, backend.undefined, backend.judged = self.repeatable, self.undefined, self.judged
         has_failed = True
         self.events.listen(backend.wake)
         watch = Watch(self.events, self.where)
         queues = tuple(2 for _ in self.where.devices)
         problem = Problem(self.graph, self.where, Unit(), queues, splits=Splits(self.graph), away=watch.away)
         try:
-            result = execute(problem, plan, backend, self.directory, setup=Setup(lowering, rest=rest), watch=watch)
+            setup = Setup(lowering, rest=rest, mortal=self.mortal)
+            result = execute(problem, plan, backend, self.directory, setup=setup, watch=watch)
             has_failed = False
             return result
         except RunFailure:  # devices that do not work are left out then, with what they have
@@ -173,10 +224,11 @@ class Loss:
         for p, k, rows in self.pieces(lowered):
             self.values.put(-1, k, rows, alone[p])
         self.versions.append({k: list(self.values.held[-1, k]) for k in self.graph.buffers})
+        graph = self.judged(lowered.graph)
         for step in steps:
-            inputs = seen_by(lowered.graph, step, alone)
-            for key in lowered.graph.nodes[step].writes:
-                alone[key] = left_by(lowered.graph, step, key, inputs, alone.get(key))
+            inputs = seen_by(graph, step, alone)
+            for key in graph.nodes[step].writes:
+                alone[key] = left_by(graph, step, key, inputs, alone.get(key))
             for p, k, rows in self.pieces(lowered):
                 if p in lowered.graph.nodes[step].writes:
                     self.values.put(-1, k, rows, alone[p])
@@ -301,7 +353,10 @@ def test_devices_that_are_lost_change_no_result_or_the_run_says_what_is_lost(
         dies={d: data.draw(st.integers(0, 40)) for d in dying},
         drains=data.draw(st.booleans()),
         goes_on=data.draw(st.booleans()),
+        exact=data.draw(st.booleans()),
     )
+    if data.draw(st.booleans()):
+        loss.mortal = frozenset(range(count))
     happening = loss.happening(data, data.draw(st.integers(0, 2)))
     backend = ChaosBackend(where, seed, faults=faults, happening=happening)
     plan = way(kind, data, graph, where, seed)

@@ -80,12 +80,12 @@ class CommandBuffer:
 
 
 def recorded(executor: Executor, script: Script, for_others: bool = False) -> CommandBuffer | None:
-    """Of a script's commands, in the queues that the executor uses now, or None if they are not launches only. It holds
-    as long as the memory's version and the queues stay the same. ``for_others``: it is to be bound to graphs with other
-    scalars, which are therefore all set."""
+    """Of a script's commands, in the queues that the executor uses now, or None if they are not launches only, or some
+    have undo copies. It holds as long as the memory's version and the queues stay the same. ``for_others``: it is to be
+    bound to graphs with other scalars, which are therefore all set."""
     if script.waits or executor.memory.guarded:
         return None
-    if not all(isinstance(c, Run) and not executor.lanes[c.device].throttled for c in script.commands):
+    if not all(isinstance(c, Run) and not c.undo and not executor.lanes[c.device].throttled for c in script.commands):
         return None
     entries: list[tuple[Any, ...]] = []
     places: list[tuple[int, DeviceIndex, int]] = []

@@ -47,6 +47,7 @@ from manycl.run.backends.record import RunRecord
 from manycl.run.backends.responsive import responsive
 from manycl.run.backends.sequences import Sequences
 from manycl.run.backends.underway import Underway
+from manycl.run.backends.undo import Undo
 from manycl.run.backends.word import Word
 
 KEPT_GRAPHS = 8  # whose transfers are known from the last time
@@ -66,6 +67,7 @@ class Executor:
         self.memory = Memory(machine, self.drivers, flags.debug() >= 5)
         self.programs = Programs(machine, self.drivers)
         self.sequences = Sequences(self.memory, self.programs)
+        self.undo = Undo(self.memory)
         self._runs = 0
         self._run: Underway | None = None  # the last
         self._is_over = True  # and nothing of it is left
@@ -220,7 +222,8 @@ class Executor:
         return self.run.completed()
 
     def begun(self, failed: Set[int]) -> Set[int]:
-        return self.run.begun(failed)
+        begun = self.run.begun(failed)
+        return begun - {token for token, copy in self.run.undone(begun) if self.undo.put_back(copy)}
 
     def lost(self, device: DeviceIndex) -> str:
         reason = self.lanes[device].probe()
@@ -322,6 +325,8 @@ class Executor:
         if lanes.throttled:
             lanes.submit(0, lambda: self._run_slowly(run, lanes, command))
             return
+        if command.undo:
+            run.undo(command.token, self.undo.copied(run.graph, command, lanes, _events(run, command.after)))
         event = self._enqueue(run, command)
         if command.notify:
             run.watch(command.device, command.queue, [command.token], event)

@@ -4,7 +4,7 @@ run was left (Ctrl-C, twice) and another one has begun, concerns nobody else."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 
 from manycl.drivers.driver import DeviceLost, DriverError, Event
 from manycl.graph.graph import Graph
@@ -13,6 +13,7 @@ from manycl.run.backend import Done, Failed
 from manycl.run.backends.inbox import Inbox
 from manycl.run.backends.lanes import Lanes
 from manycl.run.backends.record import RunRecord
+from manycl.run.backends.undo import UndoCopy
 
 
 class Underway:
@@ -25,6 +26,7 @@ class Underway:
         self.stopping = False
         self.events: dict[int, Event] = {}
         self._refused: set[int] = set()  # commands that were not given, as their device was lost
+        self._undo: dict[int, UndoCopy] = {}  # of what commands may change
         self.awaited = 0  # reports that are to come
         self.is_left = False  # the user did not wait for its end
         self.host: int | None = None  # the host function that runs
@@ -106,6 +108,24 @@ class Underway:
             if device is not None and self._lanes[device].is_lost and not self._has_begun(device, event):
                 not_begun.add(token)
         return {*self.events, *(token for token, _, _ in self.record.hosts), *failed} - not_begun
+
+    def undo(self, token: int, copy: UndoCopy | None) -> None:
+        """What a command may change is copied before it."""
+        if copy is not None:
+            self._undo[token] = copy
+
+    def undone(self, begun: Set[int]) -> Iterator[tuple[int, UndoCopy]]:
+        """Of the commands that may have ``begun`` and did not end, those that can be undone: of devices that are lost
+        with their processes, and in whose queues no other one may have begun and did not end."""
+        pending: dict[tuple[int, int], list[int]] = {}
+        for token, device, queue, event in self.record.kernels if self._undo else ():
+            lanes = self._lanes[device]
+            is_known = lanes.is_lost and lanes.driver.has_own_process
+            if token in begun and is_known and not self._has_succeeded(device, event):
+                pending.setdefault((device, queue), []).append(token)
+        for tokens in pending.values():
+            if len(tokens) == 1 and tokens[0] in self._undo:
+                yield tokens[0], self._undo[tokens[0]]
 
     def _has_begun(self, device: DeviceIndex, event: Event) -> bool:
         try:

@@ -1,0 +1,83 @@
+"""Who emits what a run keeps because a device may be lost (:mod:`manycl.run.keeping`). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from manycl.graph.graph import BufferKey, DeviceTask, HostTask
+from manycl.machine import HOST, DeviceIndex
+from manycl.run.backend import Lane, TransferQueue
+from manycl.run.coherence import HOST_BIT
+from manycl.run.keeping import COMMAND, Checkpoints
+
+if TYPE_CHECKING:
+    from manycl.run.emit import Emitter
+    from manycl.run.emit_copies import Subject
+
+
+class Keeper:
+    """Of an emitter."""
+
+    def __init__(self, emitter: Emitter, subject: Subject) -> None:
+        memories = [d.memory for d in subject.problem.machine.devices]
+        self._emitter, self._keeping = emitter, subject.keeping
+        self._graph, self._transfer = subject.lowered.graph, subject.problem.estimates.transfer
+        self._here = {d for d in subject.keeping.mortal if memories[d] == HOST}
+        self._memory = memories
+        # (of a memory that several devices have, one of them may be lost without it)
+        self._checkpoints = {
+            d: Checkpoints() for d in subject.keeping.mortal - self._here if memories.count(memories[d]) == 1
+        }
+        self._skipped = (
+            frozenset(subject.lowered.own) | self._graph.written_together if self._checkpoints else frozenset()
+        )
+        self._read: dict[BufferKey, tuple[DeviceIndex, int]] = {}  # by copies to the host that nobody waits for
+
+    def undo(self, steps: Collection[int], device: DeviceIndex) -> tuple[BufferKey, ...]:
+        """What is copied before some steps that run as one command."""
+        if device not in self._here or not self._keeping.undone.issuperset(steps):
+            return ()
+        return tuple(dict.fromkeys(key for step in steps for key in self._graph.nodes[step].writes))
+
+    def before(self, task: DeviceTask | HostTask, device: DeviceIndex, after: list[int], heard: set[int]) -> None:
+        """What a step writes comes after what still copies it to the host: ``after`` on its device, else ``heard``."""
+        if not self._read:
+            return
+        for key in task.writes:
+            found = self._read.pop(key, None)
+            if found is not None and found[0] == device:
+                after.append(found[1])
+            elif found is not None:
+                heard.add(found[1])
+
+    def wrote(self, steps: Collection[int], lane: Lane) -> None:
+        """Steps were given to a queue, with all that takes their results to others: what else goes to the host."""
+        if not self._checkpoints:
+            return
+        device, masks, buffers = lane[0], self._emitter.masks, self._graph.buffers
+        written = dict.fromkeys(key for step in steps for key in self._graph.nodes[step].writes)
+        for checkpoints in self._checkpoints.values():
+            for key in written:
+                checkpoints.gone(key)
+        mine = self._checkpoints.get(device)
+        if mine is None:
+            return
+        memory = self._memory[device]
+        costs = {
+            key: COMMAND + self._transfer(buffers[key].nbytes, memory, HOST)
+            for key in written
+            if key not in self._skipped and not masks[key] & HOST_BIT
+        }
+        self._copy(device, mine.wrote(costs, self._keeping.foreseen(steps)))
+
+    def finish(self) -> None:
+        """All steps were given."""
+        for device, checkpoints in self._checkpoints.items():
+            self._copy(device, checkpoints.last())
+
+    def _copy(self, device: DeviceIndex, keys: Collection[BufferKey]) -> None:
+        memory, masks = self._memory[device], self._emitter.masks
+        for key in keys:
+            if masks[key] >> memory & 1 and not masks[key] & HOST_BIT:
+                self._read[key] = device, self._emitter.keep(key, memory, device, TransferQueue.EARLY)

@@ -1,0 +1,124 @@
+"""What runs keep in case a device is lost: how much of it, and that scripts with it are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_divided_chaos import launch
+
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Graph
+from manycl.machine import Device, DeviceIndex, Link, Machine
+from manycl.model.estimates import Estimates
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.backend import Download, Run
+from manycl.run.compiler import compiled
+from manycl.run.emit_copies import Subject
+from manycl.run.keeping import COMMAND, KEEPING, Checkpoints, keeping
+from manycl.run.script import Script
+from manycl.run.steps import Lowered
+from manycl.run.verify_script import verify_script
+
+BANDWIDTH = 1e9
+NBYTES = 1 << 20
+MOVING = 1e-3
+FIRST = DeviceIndex(0)
+
+
+class Moving(Estimates):
+    def launch(self, node: int, device: int) -> float:
+        return 0.0
+
+    def transfer(self, nbytes: int, source: int, target: int) -> float:
+        return MOVING if source != target else 0.0
+
+
+def graph_of(names: list[str]) -> Graph:
+    """Kernels on two buffers: ``change`` on one of them in place, ``map`` from one to the other."""
+    builder = GraphBuilder()
+    keys = [builder.buffer(NBYTES, name) for name in "ab"]
+    for name in names:
+        builder.add(launch(name, keys))
+    return builder.build()
+
+
+def script_of(names: list[str], seconds: list[float], memory: int, others: int = 0) -> tuple[Script, Lowered]:
+    """All of it on the first of two devices, which may be lost; but ``others`` of its launches on the second."""
+    links = tuple(Link(a, b, BANDWIDTH, 0.0) for a, b in ((0, 1), (1, 0))) if memory else ()
+    where = Machine((Device("d0", "cpu", memory=memory, bandwidth=BANDWIDTH), Device("d1", "cpu", memory=0)), links)
+    graph = graph_of(names)
+    where_to = [DeviceIndex(int(n % 3 == 2 and n // 3 < others)) for n in range(len(names))]
+    steps = tuple(Assignment(n, d, 0, 0.0, s) for n, (s, d) in enumerate(zip(seconds, where_to, strict=True)))
+    plan = Plan(steps, "", ("d0", "d1"), 0.0)
+    problem = Problem(graph, where, Moving(), (1, 1))
+    lowered = Lowered(graph, plan)
+    kept = keeping(problem, lowered, plan, {FIRST})
+    valid = dict.fromkeys(graph.buffers, 1 << memory)
+    return compiled(Subject(problem, lowered, valid, keeping=kept), plan), lowered
+
+
+def undone(script: Script) -> list[int]:
+    return [c.token for c in script.commands if isinstance(c, Run) and c.undo]
+
+
+def test_steps_that_change_in_place_are_undone_where_that_costs_little() -> None:
+    copying = COMMAND + 2 * NBYTES / BANDWIDTH
+    names = ["change", "map", "change", "change"]
+    long, short = 1.1 * copying / KEEPING, copying
+    script, _ = script_of(names, [short, short, long, long], memory=0)
+    verify_script(script)
+    assert undone(script) == [2, 3], "map changes nothing in place, and two copies are all that is paid for"
+    assert not undone(script_of(names, [short] * 4, memory=0)[0])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["change", "map"]), st.floats(0.0, 1.0)), min_size=1, max_size=12))
+def test_undo_copies_take_their_part_of_the_work_at_most(of: Any) -> None:
+    names, seconds = [n for n, _ in of], [s for _, s in of]
+    script, _ = script_of(names, seconds, memory=0)
+    found = undone(script)
+    copying = COMMAND + 2 * NBYTES / BANDWIDTH
+    assert len(found) * copying <= KEEPING * sum(seconds) * (1 + 1e-9)
+    left = [s for n, s in enumerate(seconds) if names[n] == "change" and n not in found]
+    assert all(seconds[n] >= max(left, default=0.0) for n in found), "what takes longest is undone first"
+    fits = (len(found) + 1) * copying <= KEEPING * sum(seconds) * (1 - 1e-9)
+    assert not (fits and any(left)), "there was room for more"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["change", "map"]), st.floats(0.0, 1.0)), min_size=1, max_size=12),
+    st.integers(0, 4),
+)
+def test_scripts_with_checkpoints_are_right(of: Any, others: int) -> None:
+    script, _ = script_of([n for n, _ in of], [s for _, s in of], memory=1, others=others)
+    verify_script(script)
+    if not others:
+        copies = [c for c in script.commands if isinstance(c, Download)]
+        assert len(copies) * (MOVING + COMMAND) <= 2 * KEEPING * sum(s for _, s in of) * (1 + 1e-9)
+
+
+def test_what_a_device_alone_has_is_on_the_host_when_a_long_run_ends() -> None:
+    script, lowered = script_of(["change"] * 4, [1.0] * 4, memory=1)
+    assert len([c for c in script.commands if isinstance(c, Download)]) == 4
+    assert all(script.leaves[key] == 0b11 for key in lowered.graph.nodes[0].writes)
+    short, _ = script_of(["change"] * 4, [1e-4] * 4, memory=1)
+    assert not [c for c in short.commands if isinstance(c, Download)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(1e-6, 1.0), st.floats(0.0, 1.0)), max_size=30))
+def test_checkpoints_bring_all_that_is_missing_when_it_is_paid_for(of: list[tuple[int, float, float]]) -> None:
+    checkpoints, missing, paid, earned = Checkpoints(), dict[int, float](), 0.0, 0.0
+    for key, cost, seconds in of:
+        missing[key] = cost
+        earned += KEEPING * seconds
+        found = checkpoints.wrote({key: cost}, seconds)
+        assert set(found) in (set(), set(missing))
+        assert bool(found) == (paid + sum(missing.values()) <= earned) or paid + sum(missing.values()) == pytest.approx(
+            earned
+        )
+        if found:
+            paid += sum(missing.values())
+            missing.clear()
