@@ -2,10 +2,10 @@
 
 free_ms: from the request until nothing of the other process runs on the device any more and the block of mc.reserve
 begins, which the requesting process measures; the most of the medians for launches of about 1, 20 and 200 ms (each of
-them, and the worst of all requests: free_1_ms, …, worst_ms). Requests come at random times. The other process has the
-device that is asked for (--devices), and nothing else; its results are compared. alone_us: to reserve a device that
-nobody uses, and give it back. listening_us: what the first session of a process spends on reservations: its socket, its
-thread, and a look at what is reserved.
+them, and the worst of all requests: free_1_ms, …, worst_ms). Requests come at random times, and not before the other
+process, which had given the device back, is at work again. It has the device that is asked for (--devices), and nothing
+else; its results are compared. alone_us: to reserve a device that nobody uses, and give it back. listening_us: what the
+first session of a process spends on reservations: its socket, its thread, and a look at what is reserved.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import common
 from manycl.front.reserve import reserve
 
 LENGTHS = (1, 20, 200)  # ms
+AT_WORK = 0.05
+"""Seconds after which a process is at work again, which has to allocate a GPU's memory anew: some 10 ms."""
 COMPUTE = """
 import sys, time
 import numpy as np
@@ -65,7 +67,7 @@ print("right", flush=True)
 
 def times_of(devices: str, length: int, repeats: int) -> list[float]:
     """Seconds until a device is free, launches taking about so many ms."""
-    lasts = repeats * (0.05 + 4e-3 * length) + 1.0
+    lasts = repeats * (AT_WORK + 0.05 + 4e-3 * length) + 1.0
     words = [sys.executable, "-W", "ignore", "-c", COMPUTE, devices, str(length), str(lasts)]
     chance = random.Random(length)
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
@@ -73,7 +75,7 @@ def times_of(devices: str, length: int, repeats: int) -> list[float]:
         assert other.stdout.readline() == "ready\n"
         found = []
         for _ in range(repeats):
-            time.sleep(0.01 + chance.random() * 2e-3 * length)
+            time.sleep(AT_WORK + chance.random() * 2e-3 * length)
             device = reserve(devices)
             begin = time.perf_counter()
             with device:
