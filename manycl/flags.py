@@ -71,6 +71,13 @@ def deterministic() -> bool:
     return _one_of("MANYCL_DETERMINISTIC", {"1": True, "0": False}, "1")
 
 
+def merging() -> str:
+    """MANYCL_MERGING: when what parts of a divided launch have written goes to the host's memory: ``each`` as it has
+    ended, ``last`` when somebody needs it (default: ``automatic``)."""
+    words = {word: word for word in ("automatic", "each", "last")}
+    return _one_of("MANYCL_MERGING", words, "automatic")
+
+
 def prompt() -> bool:
     """MANYCL_PROMPT: 0 leaves the time slices of threads that enqueue and wait as they are (default: 1, they ask the
     system for short ones, so that they run soon when they are woken)."""
@@ -175,6 +182,7 @@ _READ = (
     zero_copy,
     bounds,
     deterministic,
+    merging,
     prompt,
     device_memory,
     learning,

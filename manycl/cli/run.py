@@ -28,6 +28,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_policy(parser)
     serve = "use the devices of `manycl serve`, which are warm (docs/serve.md)"
     parser.add_argument("--serve", action="store_true", default=None, help=serve)
+    merging = "when what parts of a divided kernel write goes to the host: as each has ended, or when it is needed"
+    parser.add_argument("--merging", choices=("automatic", "each", "last"), help=f"{merging} (docs/splitting.md)")
     parser.add_argument("--check", action="store_true", help="compare the results with the reference and one device")
     parser.add_argument("--repeat", metavar="N", type=int, default=1, help="run N times, report each (default 1)")
     options.add_gantt(parser, action="append", default=[])
@@ -54,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     application = options.application(args)
     _check_targets(args, application)
     told = None if args.story is None else _node(application.graph, args.story)
-    with Runner(application, args.devices, serve=args.serve) as runner:
+    with Runner(application, args.devices, serve=args.serve, merging=args.merging) as runner:
         seconds = []
         for turn in range(args.repeat):
             if turn:

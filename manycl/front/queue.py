@@ -25,6 +25,7 @@ from manycl.front.running import RunningQueue
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
 from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, HostTask, Node
 from manycl.interrupts import Uninterrupted
+from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
 from manycl.run.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows, How
@@ -49,6 +50,8 @@ class Queue(RunningQueue):
     kernel times in traces for less overhead per kernel and transfer (GPUs); ``"learning"`` does so only for
     repetitions that nobody learns from any more, as is done by default where there are GPUs: with ``True``, traces of
     these have all kernels, too. ``serve``: the devices are those of ``manycl serve`` (default: if MANYCL_SERVE is 1).
+    ``merging``: when what parts of a divided launch write goes to the host, ``"each"`` as it has ended or ``"last"``,
+    when somebody needs it (default: MANYCL_MERGING, else by itself; docs/splitting.md).
 
     Several threads may use one queue, as they may one of OpenCL's: each of their calls is one step, so a thread's own
     launches stay in its order, and a thread that asks for a result waits for a run that another one has begun. What
@@ -67,6 +70,7 @@ class Queue(RunningQueue):
         session: Session | None = None,
         profile: Profile = None,
         serve: bool | None = None,
+        merging: Merging | None = None,
     ) -> None:
         learners, settings = Learners(), {k: str(v) for k, v in (options or {}).items()}
         learners.find(policy, settings)  # what there is not is told here, before devices are opened
@@ -74,7 +78,9 @@ class Queue(RunningQueue):
         if session is None:
             with Uninterrupted(), _uncollected():  # it imports drivers
                 from manycl.run.session import Session
-            session = Session(devices, profile=profile, serve=serve)
+            session = Session(devices, profile=profile, serve=serve, merging=merging)
+        elif merging is not None and merging != session.merging:
+            raise DeviceError(f"merging={merging!r}", hint=f"the session that is given has {session.merging!r}")
         super().__init__(session, policy, learners, dict(queues or {}), settings)
         with Uninterrupted():
             from manycl.front.forms import LaunchForm

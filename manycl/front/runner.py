@@ -15,6 +15,7 @@ from manycl.front.draft_versions import functions
 from manycl.front.host_arrays import AnyArray, as_bytes
 from manycl.front.iterations import Iterations
 from manycl.graph.graph import BufferKey
+from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policies.in_order import InOrder
 from manycl.plan.policy import Policy, learns
@@ -45,10 +46,11 @@ class Runner:
         *,
         profile: bool = True,
         serve: bool | None = None,
+        merging: Merging | None = None,
     ) -> None:
         self.application = application
         _check_room(application)
-        self.session = Session(devices, profile=profile, serve=serve)
+        self.session = Session(devices, profile=profile, serve=serve, merging=merging)
         try:
             self._load()
         except BaseException:

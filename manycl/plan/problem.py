@@ -15,6 +15,7 @@ from manycl.machine import HOST, Device, DeviceIndex, Machine, hops
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.plan.looks import Looks
+from manycl.plan.merging import Merging
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.split import Split
 from manycl.region import NOTHING
@@ -63,6 +64,8 @@ class Problem:
 
     ``looks``: what a session has found out of how launches may be split; None: nothing.
 
+    ``merging``: when what parts of launches write goes to the host's memory.
+
     ``away``: devices that have left and are not to be used; their memories still have what they had. Where that is all
     of them, it is none.
     """
@@ -84,6 +87,7 @@ class Problem:
     foresee: Callable[[Plan], Plan] | None = None
     looks: Looks | None = None
     away: frozenset[DeviceIndex] = frozenset()
+    merging: Merging = "automatic"
 
     def initial(self, key: BufferKey) -> tuple[Part, ...]:
         """Where the contents of a buffer are at the start, part by part (none: they are undefined)."""

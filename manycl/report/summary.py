@@ -12,6 +12,7 @@ from manycl.report.divided import DividedKernel, PlannedKernel, divided, divided
 from manycl.report.divided import spans as node_spans
 from manycl.report.intervals import quotient, union_length
 from manycl.report.memory import LimitedDevice, limited, limited_rows
+from manycl.report.merging import Merged, merged, merged_lines
 from manycl.report.missed import MissedPlan, missed_lines, missed_plan
 from manycl.report.moving_shares import MovingShares, moving_lines, moving_shares
 from manycl.report.path import longest_path
@@ -79,7 +80,8 @@ class Summary:
     ranges; ``unforeseen``: what failed that the run went on without; ``postponed``: whether kernels may be divided was
     not looked at; ``moving``: kernels of which it was decided whether their shares move while they run; ``compiled``:
     seconds beside the makespan in which devices only compiled kernels; ``missed``: why it took another time than
-    planned; ``replanned``: when and why what was left of it was planned anew."""
+    planned; ``replanned``: when and why what was left of it was planned anew;
+    ``merged``: when what parts of launches wrote went to the host."""
 
     application: str
     policy: str
@@ -103,6 +105,7 @@ class Summary:
     compiled: float = 0.0
     missed: MissedPlan | None = None
     replanned: tuple[Replanned, ...] = ()
+    merged: Merged | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the keys are the fields' names."""
@@ -159,6 +162,7 @@ def summarise(trace: Trace) -> Summary:
         compiled=trace.details.get("compiled", 0.0),
         missed=missed_plan(trace),
         replanned=replanned(trace),
+        merged=merged(trace),
     )
 
 
@@ -196,7 +200,19 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield _cut(printable(f"FAILED: {' '.join(failure.split())}"), 3 * _WIDTH)
     for failed in summary.unforeseen[:_MOST_FAILURES]:
         yield _cut(printable(f"went on without: {' '.join(failed.split())}"), 3 * _WIDTH)
-    for part in (_devices, _links, _memory, _replanned, _divided, _moving, _undivided, _planned, _missed, _path):
+    for part in (
+        _devices,
+        _links,
+        _memory,
+        _replanned,
+        _divided,
+        _merged,
+        _moving,
+        _undivided,
+        _planned,
+        _missed,
+        _path,
+    ):
         yield from part(summary)
 
 
@@ -235,6 +251,11 @@ def _moving(summary: Summary) -> Iterator[str]:
     if summary.moving:
         yield ""
         yield from (_cut(line, 3 * _WIDTH) for line in moving_lines(summary.moving, _MOST_KERNELS))
+
+
+def _merged(summary: Summary) -> Iterator[str]:
+    if summary.merged is not None:
+        yield from merged_lines(summary.merged)
 
 
 def _replanned(summary: Summary) -> Iterator[str]:

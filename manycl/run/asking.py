@@ -78,6 +78,7 @@ def problem_of(session: Session, graph: Graph, queues: tuple[int, ...], options:
         parts=parts_of(directory, graph),
         spills=True,
         away=session.away,
+        merging=session.merging,
     )
 
 

@@ -25,6 +25,7 @@ from manycl.run.backend import (
 from manycl.run.coherence import HOST_BIT, places
 from manycl.run.emit_copies import Copies, Subject
 from manycl.run.emit_kept import Keeper
+from manycl.run.merged_early import MergedEarly
 from manycl.run.pace import Marks, ahead_of
 from manycl.run.script import Script, linked
 
@@ -55,6 +56,7 @@ class Emitter(Copies):
         self._turn: dict[Lane, int] = {}  # how many of them are emitted
         self._pace: dict[Lane, Marks] = {}
         self._keeper = Keeper(self, subject)
+        self._early, self._sent = MergedEarly(subject.problem, subject.lowered), (0, 0)
 
     # what comes before all else
 
@@ -153,6 +155,7 @@ class Emitter(Copies):
         if self.far:
             self._turn[lane] = self._turn.get(lane, 0) + 1
             self._hand_over(node, device, task.writes)
+            self._send_home(node, device)
             self._keeper.wrote((node,), lane)
 
     def _bring_all(
@@ -366,6 +369,15 @@ class Emitter(Copies):
                     if isinstance(by, TransferQueue):  # else it takes its turn
                         self._upload(key, lane, is_due, by, source)
 
+    def _send_home(self, step: int, device: DeviceIndex) -> None:
+        """What a part of a launch has written goes to the host as soon as it has ended, if it is to."""
+        if self._memory[device] == HOST:
+            return
+        for key in self._early.keys(step):
+            if not self.masks[key] & HOST_BIT:
+                self._download(key, TransferQueue.EARLY)
+                self._sent = self._sent[0] + 1, self._sent[1] + self._graph.buffers[key].nbytes
+
     # the whole
 
     @property
@@ -423,4 +435,5 @@ class Emitter(Copies):
             needs=self._needs,
             leaves=self.leaves(),
             held=self.begun,
+            sent=self._sent,
         )

@@ -51,6 +51,8 @@ class PacketEmitter(Emitter):
             self._turn[lane] = self._turn.get(lane, 0) + len(cells)
             for cell in cells:
                 self._hand_over(cell, step.device, self._graph.nodes[cell].writes)
+            for cell in cells:
+                self._send_home(cell, step.device)
             self._keeper.wrote(cells, lane)
 
     def _goes_on(self, lane: Lane, cells: tuple[int, ...]) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from manycl.graph.graph import BufferKey, Graph, Launch, Piece
 from manycl.graph.versions import run_as
 from manycl.machine import DeviceIndex, Machine
+from manycl.plan.merging import SENT
 from manycl.plan.movable import MOVING
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.run.backend import Record
@@ -138,7 +139,15 @@ class Result:
         known = self.plan.details if self.plan is not None else {}
         told = {name: known[name] for name in (UNFORESEEN, UNDIVIDED, POSTPONED, MOVING) if name in known}
         stolen = self.playback.stolen if self.playback is not None else {}
-        return told | ({"stolen": stolen} if stolen else {})
+        return told | ({"stolen": stolen} if stolen else {}) | self._merged()
+
+    def _merged(self) -> dict[str, Any]:
+        """When what parts of launches wrote has gone to the host's memory."""
+        if self.playback is None or not self.lowered or not any(s.role == RANGE for s in self.lowered.steps):
+            return {}
+        script = self.playback.written()
+        asked, (parts, nbytes) = script.problem.merging, script.sent
+        return {SENT: {"asked": asked, "parts": parts, "nbytes": nbytes}} if parts or asked != "automatic" else {}
 
     @property
     def settled(self) -> Plan | None:

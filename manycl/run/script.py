@@ -32,6 +32,8 @@ class Script:
     ``hears``: by token that is reported, the commands that wait for that. ``needs``: by buffer whose contents it finds,
     the mask of the memories where they must be valid; ``leaves``: the masks afterwards, of buffers that it writes or
     copies. ``held``: by device whose memory is short, the stores that are there when it begins.
+    ``sent``: how many pieces, and their bytes, go to the host as soon as they are written, and nobody in the run needs
+    them there.
     """
 
     problem: Problem
@@ -46,6 +48,7 @@ class Script:
     needs: Mapping[BufferKey, int]
     leaves: Mapping[BufferKey, int]
     held: Mapping[DeviceIndex, frozenset[BufferKey]]
+    sent: tuple[int, int] = (0, 0)
 
     def fits(self, directory: Directory) -> bool:
         """Whether buffers are where it needs them (while the directory is open for the steps)."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from manycl import flags
 from manycl.drivers.serve.opener import opener
@@ -30,6 +30,7 @@ from manycl.model.measured import on_machine, sharing
 from manycl.model.observed import ObservedLinks
 from manycl.model.store import Store
 from manycl.plan.looks import Looks
+from manycl.plan.merging import MERGING, Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
 from manycl.plan.problem import Problem, queue_counts
@@ -104,6 +105,8 @@ class Session:
 
     ``serve``: the devices are those of ``manycl serve``, opened by its processes (None: if MANYCL_SERVE is 1).
 
+    ``merging``: when what parts of launches write goes to the host's memory (None: MANYCL_MERGING, else by itself).
+
     Not for several threads at once: a lock lets one run in at a time.
     """
 
@@ -114,10 +117,14 @@ class Session:
         profile: Profile = None,
         remember: bool | None = None,
         serve: bool | None = None,
+        merging: Merging | None = None,
     ) -> None:
+        if merging not in (None, *MERGING):
+            raise DeviceError(f"merging={merging!r}", hint=f"it is None or one of {', '.join(MERGING)}")
         if profile not in (True, False, "learning", None):
             raise DeviceError(f"profile={profile!r}", hint='it is True, False, "learning" or None')
         flags.check()
+        self.merging: Merging = merging or cast("Merging", flags.merging())
         self.debug = flags.debug()
         self._all, self.opened = opener(serve)(devices if devices is not None else flags.devices())
         self._opened = self._all  # less what is left out

@@ -25,6 +25,7 @@ VALUES = {
     "MANYCL_MODELS": (flags.learning, {"0": False, "1": True, "": True}),
     "MANYCL_ZERO_COPY": (flags.zero_copy, {"0": False, "1": True, "": True}),
     "MANYCL_DETERMINISTIC": (flags.deterministic, {"1": True, "0": False, "": True}),
+    "MANYCL_MERGING": (flags.merging, {"each": "each", "last": "last", "": "automatic"}),
     "MANYCL_PROMPT": (flags.prompt, {"1": True, "0": False, "": True}),
     "MANYCL_RESERVED": (flags.heeds_reservations, {"ignore": False, "leave": True, "": True}),
     "MANYCL_BOUNDS": (flags.bounds, {"off": False, "on": True, "": True}),

@@ -23,6 +23,7 @@ from transitions import validated
 from manycl.errors import ResultError
 from manycl.graph.graph import CopyTask, FillTask, Graph, HostTask, Launch
 from manycl.machine import Machine
+from manycl.plan.merging import MERGING
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice
 from manycl.plan.problem import Problem
@@ -176,14 +177,15 @@ class Loss:
             own = {id(task) for task in left.nodes}
             self.reckon(backend, {n for n, task in enumerate(self.left.nodes) if id(task) not in own})
             self.left = left
-            return Problem(left, self.where, Unit(), queues, splits=Splits(left))
+            return Problem(left, self.where, Unit(), queues, splits=Splits(left), merging=merging)
 
         backend.repeatable, backend.undefined, backend.judged = self.repeatable, self.undefined, self.judged
         has_failed = True
         self.events.listen(backend.wake)
         watch = Watch(self.events, self.where)
         queues = tuple(2 for _ in self.where.devices)
-        problem = Problem(self.graph, self.where, Unit(), queues, splits=Splits(self.graph), away=watch.away)
+        merging, splits = MERGING[len(self.graph) % 3], Splits(self.graph)
+        problem = Problem(self.graph, self.where, Unit(), queues, splits=splits, away=watch.away, merging=merging)
         try:
             setup = Setup(lowering, rest=rest, mortal=self.mortal)
             result = execute(problem, plan, backend, self.directory, setup=setup, watch=watch)

@@ -20,6 +20,7 @@ from transitions import validated
 from manycl.errors import ResultError
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import DeviceIndex, Machine
+from manycl.plan.merging import MERGING
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
@@ -126,7 +127,8 @@ def packets_of_a_run(played: list[Moving], data: Any, graph: Graph, where: Machi
     for key in graph.buffers:
         directory.define(key, data.draw(st.integers(0, where.memories - 1)))
     plan = data.draw(shares(graph, where))
-    problem = Problem(graph, where, unit(seed), tuple(2 for _ in where.devices), splits=Splits(graph))
+    queues, merging = tuple(2 for _ in where.devices), MERGING[seed % 3]
+    problem = Problem(graph, where, unit(seed), queues, splits=Splits(graph), merging=merging)
     before = len(played)
     result = execute(problem, plan, ChaosBackend(where, seed), directory)
     for player in played[before:]:
@@ -171,7 +173,8 @@ def test_what_a_failed_packet_leaves_is_unknown(data: Any, graph: Graph, where: 
         return lowered
 
     backend = ChaosBackend(where, seed)
-    problem = Problem(graph, where, unit(seed), tuple(2 for _ in where.devices), splits=Splits(graph))
+    queues, merging = tuple(2 for _ in where.devices), MERGING[seed % 3]
+    problem = Problem(graph, where, unit(seed), queues, splits=Splits(graph), merging=merging)
     with pytest.raises(RunFailure, match=rf"node {victim}\)"):
         execute(problem, plan, backend, directory, setup=Setup(lowering))
     directory.validate(where.memories)
