@@ -6,12 +6,13 @@ from collections import ChainMap, deque
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from heapq import heappush
+from itertools import chain
 
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import DynamicPolicy
 from manycl.run.assign import Ask, Assigned, Assigner
-from manycl.run.backend import Command, Copy, Download, Evict, Failed, HostCall, Lane, Report, Run, lane_of, nodes_of
+from manycl.run.backend import Command, Copy, Download, Evict, Failed, HostCall, Lane, Report, Run, lane_of
 from manycl.run.coherence import Directory
 from manycl.run.compiler import emitting
 from manycl.run.emit import Emitter
@@ -38,7 +39,9 @@ class Dynamic(Playback):
         self._commands = self._emitter.commands
         self._frees: dict[int, list[int]] = {}
         self._hears: dict[int, list[int]] = {}
-        self._nodes: dict[Lane, deque[int]] = {}  # of queues, that are not complete
+        self._nodes: dict[Lane, deque[int]] = {}  # of queues, that are not complete; of packets the token, …
+        self._cells: dict[int, tuple[int, ...]] = {}  # … by which these are their nodes, …
+        self._after_nothing: dict[int, deque[int]] = {}  # … and the queues of those that come after nothing
         self._complete: set[int] = set(done)
         self._is_heard: set[int] = set(done)
         self._moving: set[int] = set()  # transfers that will be reported
@@ -110,9 +113,13 @@ class Dynamic(Playback):
 
     def _end(self, node: int | None) -> list[int]:
         """The nodes that turn out to be complete when one is: with it what its queue was given before, and whatever
-        any of these came after."""
+        any of these came after; of packets, their tokens."""
+        complete, predecessors, packets = self._complete, self.graph.predecessors, self._cells
+        line = None if node is None else self._after_nothing.pop(node, None)
+        if node is not None and line and line[0] == node:  # as nearly always
+            complete.update(packets.pop(line.popleft()))
+            return [node]
         ended: list[int] = []
-        complete, predecessors = self._complete, self.graph.predecessors
         pending = [] if node is None else [node]
         while pending:
             last = pending.pop()
@@ -120,15 +127,21 @@ class Dynamic(Playback):
                 continue
             command = self._emitter.command(last)
             assert not isinstance(command, Evict)
-            line = self._nodes[lane_of(command)]
+            last, line = command.token, self._nodes[lane_of(command)]
             following = -1
             while following != last:
                 following = line.popleft()
-                complete.add(following)
                 ended.append(following)
+                if following in packets:
+                    cells = packets.pop(following)
+                    complete.update(cells)
+                    pending += chain.from_iterable([predecessors[cell] for cell in cells])
+                    continue
+                complete.add(following)
                 if before := predecessors[following]:
                     pending += before
-        ended.sort()
+        if len(ended) > 1:
+            ended.sort()
         return ended
 
     def _add(self, assigned: Sequence[Assigned]) -> None:
@@ -159,10 +172,7 @@ class Dynamic(Playback):
             kind = type(command)
             if kind is Run or kind is HostCall:
                 assert isinstance(command, (Run, HostCall))
-                line = self._nodes.get(lane := lane_of(command))
-                if line is None:
-                    line = self._nodes[lane] = deque()
-                line += nodes_of(command)
+                self._enqueue(command.token, lane_of(command), command.cells if isinstance(command, Run) else ())
             elif kind is Download or kind is Copy:
                 assert isinstance(command, (Download, Copy))
                 self._moving.add(command.token)
@@ -170,6 +180,17 @@ class Dynamic(Playback):
                 self._hold(index, first)
             else:
                 heappush(ready, index)
+
+    def _enqueue(self, token: int, lane: Lane, cells: tuple[int, ...], after_nothing: bool = False) -> None:
+        """A queue will be given a node, or a packet; which may come ``after_nothing``, but what its queue was given."""
+        line = self._nodes.get(lane)
+        if line is None:
+            line = self._nodes[lane] = deque()
+        line.append(token)
+        if cells:
+            self._cells[token] = cells
+            if after_nothing:
+                self._after_nothing[token] = line
 
     def _hold(self, index: int, first: int) -> None:
         """A command waits for others to be given, and to be heard of; it is one of those from ``first`` on that were

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence, Set
 
 from manycl.graph.graph import HostTask, Launch
 from manycl.machine import DeviceIndex
-from manycl.plan.plan import ON_HOST, Assignment
-from manycl.run.backend import Lane, Run
+from manycl.plan.plan import ON_HOST
+from manycl.run.backend import Evict, Lane, Run
 from manycl.run.emit import Emitter
 from manycl.run.emit_copies import Subject
+from manycl.run.steps import CellBytes, Cells
 
 
 class PacketEmitter(Emitter):
@@ -20,49 +21,74 @@ class PacketEmitter(Emitter):
         self._done = done
         for step in done:  # it has run before, and is known to be complete
             self._lane[step] = (ON_HOST, 0)
-        self._by: dict[int, int] = {}  # the tokens of cells' commands
+        self._is_cut = False  # there are packets
+        # of a queue, the index of its last packet, and the first cell of its launch: if nothing comes between, the
+        # next one need not come after it, and all that it is to come after came before
+        self._latest: dict[Lane, tuple[int, int]] = {}
+        self._is_near = not (self.far or self._together or done)
+        self._known: set[int] = set()  # launches, by the first of their cells, of which it is known what all cells do
 
-    def take(self, step: Assignment, cells: tuple[int, ...], task: Launch) -> None:
-        """Emit the command of some cells, the last of which is the step's node: it is one launch, and its end is
-        reported."""
-        lane, token = (step.device, step.queue), step.node
-        after: list[int] = []
-        told: set[int | None] = set()
-        heard: set[int] = set()
-        if self.far:
-            self._bring_cells(cells, lane, after, told, heard)
-            for cell in cells:
-                self._keeper.before(self._graph.nodes[cell], step.device, after, heard)
+    def take(self, token: int, lane: Lane, cells: tuple[int, ...], task: Launch, launch: Cells) -> int:
+        """Emit the command of some cells of a launch, the last of which is the token: it is one launch, and its end is
+        reported. Which of the commands it is."""
+        touched = launch.bytes(self._graph)
+        device, near = lane[0], self._is_near and self._know(launch.steps[0], touched, self._memory[lane[0]])
+        beside = self._latest.get(lane) == (self._last.get(lane), launch.steps[0])
+        if near and not touched.before:  # it only comes behind what its queue was given
+            index, last = len(self.commands), self._last.get(lane)
+            waits: tuple[int, ...] = ()
+            self._last[lane] = index
+            if last in self.held and last is not None:
+                self._hold(index, {last}, set())
         else:
-            self._find_cells(cells)
-        if before := {p for cell in cells for p in self._graph.predecessors[cell]}:
-            self._comes_behind(before, lane, after, told, heard)
-        index, beside = len(self.commands), self._goes_on(lane, cells)
-        waits = self._in_queue(index, lane, after, heard)
-        undo = self._keeper.undo(cells, step.device)
-        beside = beside and not undo
-        self.commands.append(Run(token, step.device, step.queue, waits, True, cells, task, beside, undo))
-        self._newest[lane] = token
-        at, lanes, by = self._at, self._lane, self._by
+            after: list[int] = []
+            told: set[int | None] = set()
+            heard: set[int] = set()
+            if self.far:
+                self._bring_cells(cells, lane, after, told, heard)
+                for cell in cells:
+                    self._keeper.before(self._graph.nodes[cell], device, after, heard)
+            elif not near:
+                self._find_cells(cells)
+            if before := {p for cell in cells for p in self._graph.predecessors[cell]}:
+                self._comes_behind(before, lane, after, told, heard)
+            index = len(self.commands)
+            waits = self._in_queue(index, lane, after, heard)
+        undo = self._keeper.undo(cells, device)
+        self.commands.append(Run(token, device, lane[1], waits, True, cells, task, beside and not undo, undo))
+        self._newest[lane], self._latest[lane] = token, (index, launch.steps[0])
+        self._at.update(dict.fromkeys(cells, index))
+        self._is_cut = True
+        lanes = self._lane
         for cell in cells:
-            at[cell], lanes[cell], by[cell] = index, lane, token
-        self._make(cells, step.device, token)
+            lanes[cell] = lane
+        if not near:
+            self._make(cells, device, token)
         if self.far:
             self._turn[lane] = self._turn.get(lane, 0) + len(cells)
             for cell in cells:
-                self._hand_over(cell, step.device, self._graph.nodes[cell].writes)
+                self._hand_over(cell, device, self._graph.nodes[cell].writes)
             for cell in cells:
-                self._send_home(cell, step.device)
+                self._send_home(cell, device)
             self._keeper.wrote(cells, lane)
+        return index
 
-    def _goes_on(self, lane: Lane, cells: tuple[int, ...]) -> bool:
-        """Whether the last command of a queue runs other cells of the same launch. They need not wait for one another;
-        all that they are to come after in the queue came before the first of them."""
-        last = self._last.get(lane)
-        before = self.commands[last] if last is not None else None
-        if not isinstance(before, Run) or not before.cells:
+    def _know(self, first: int, touched: CellBytes, memory: int) -> bool:
+        """In the one memory, once all that any cell of a launch comes after is emitted: what its cells find is there by
+        now, and what they write will be, as what is emitted from now on comes behind those of them that it has to do
+        with. Whether that is so; ``first``: the first of the cells."""
+        if first in self._known:
+            return True
+        lanes = self._lane
+        if any(lanes[p] is None for p in touched.before):
             return False
-        return self._lowered.step(before.cells[0]).node == self._lowered.step(cells[0]).node
+        self._known.add(first)
+        masks, valid, needs = self.masks, self._valid, self._needs
+        for key in touched.finds:
+            if key not in masks:
+                needs[key] = valid.get(key, 0)
+        masks.update(dict.fromkeys(touched.writes, 1 << memory))
+        return True
 
     def _make(self, cells: tuple[int, ...], device: DeviceIndex, token: int) -> None:
         """What cells write is valid where their command has written it."""
@@ -114,19 +140,27 @@ class PacketEmitter(Emitter):
             assert at is not None, "a cell is given before what it depends on"
             if at == lane:
                 continue
-            by = self._by.get(p, p)
+            by = self._by(p)
             if at[0] == device:
                 waited.add(by)
             elif by not in told:
                 heard.add(by)
         after += sorted(waited)
 
+    def _by(self, token: int) -> int:
+        """The token of the command that runs a node, or moves what it says."""
+        at = self._at.get(token)
+        if at is None:
+            return token  # it has run before
+        command = self.commands[at]
+        assert not isinstance(command, Evict)
+        return command.token
+
     def _in_queue(
         self, index: int, lane: Lane, after: Sequence[int], heard: set[int], given: Iterable[int] = ()
     ) -> tuple[int, ...]:
-        by = self._by
-        if by and (after or heard):
-            after, heard = [by.get(t, t) for t in after], {by.get(t, t) for t in heard}
+        if self._is_cut and (after or heard):
+            after, heard = [self._by(t) for t in after], {self._by(t) for t in heard}
         if self._done and heard:
             heard = heard - self._done
         return super()._in_queue(index, lane, after, heard, given)

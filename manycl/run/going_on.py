@@ -14,7 +14,8 @@ from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backend import Command, Copy, Download, Evict, HostCall, Upload
 from manycl.run.coherence import Directory
 from manycl.run.emit_copies import Subject
-from manycl.run.moving import Following, Moving
+from manycl.run.following import Following
+from manycl.run.moving import Moving
 from manycl.run.playback import Playback
 from manycl.run.reassign import Reassignment
 from manycl.run.rest import HeldVersions, Overwrites, Rest, Unrecoverable, rest_of

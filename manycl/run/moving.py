@@ -1,358 +1,24 @@
-"""A run of a plan in which shares of launches move from device to device while they run. Pure.
-
-What is no share that may move is given in the plan's order, as soon as all that it depends on is: each queue has a line
-of it. A share is taken packet by packet (:mod:`manycl.run.stealing`), between what its queue has before and behind it,
-and not before its device is through with that.
-A device that has nothing to do, as its lines have come to an end, or wait for what others have not begun, steals.
-"""
+"""A run of a plan in which shares of launches move from device to device while they run. Pure."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from typing import NamedTuple
+from heapq import heappush
 
 from manycl.changed import changed
-from manycl.graph.graph import BufferKey, HostTask, Launch
+from manycl.graph.graph import BufferKey, Launch
 from manycl.machine import DeviceIndex
-from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.plan.problem import Problem
+from manycl.plan.plan import Assignment, Plan
 from manycl.run.assign import Assigned
-from manycl.run.backend import Lane, Run
-from manycl.run.coherence import Directory, places
+from manycl.run.backend import Run
+from manycl.run.coherence import Directory
 from manycl.run.dynamic import Dynamic
 from manycl.run.emit_copies import Subject
 from manycl.run.emit_packets import PacketEmitter
-from manycl.run.reassign import Reassignment
-from manycl.run.stealing import Packet, Stealing, Terms, nothing_moves
-from manycl.run.steps import Cells, Lowered, Stock
-from manycl.run.stocks import stocks_left
-from manycl.trace import DecisionEvent
-
-REPLANNED = 2e-3
-"""Seconds that have to be gained where a device comes, or what is planned stays as it is."""
-DECIDING = 20e-6
-"""Seconds that the engine takes to decide and enqueue a packet."""
-
-
-class _Moved:
-    """A launch whose shares may move. ``before``: the steps that any of its cells depends on; ``is_ready``: whether all
-    of these have been given to devices; ``lanes``: of those that take part; ``thieves``: devices that have stolen."""
-
-    def __init__(self, node: int, cells: Cells, stealing: Stealing, before: frozenset[int]) -> None:
-        self.node, self.cells, self.stealing, self.before = node, cells, stealing, before
-        self.lanes = {stock.device: (stock.device, stock.queue) for stock in cells.stocks}
-        self.is_ready = False
-        self.thieves: set[DeviceIndex] = set()
-
-
-class Share(NamedTuple):
-    """The work-groups of a launch that a device was to run, and those that it has run."""
-
-    device: DeviceIndex
-    groups: int
-    ran: int
-
-
-class Following:
-    """Who follows a plan whose shares may move: an assigner. ``stolen``: the first packets of what devices took from
-    other ones' shares."""
-
-    def __init__(
-        self, problem: Problem, lowered: Lowered, valid: Mapping[BufferKey, int], done: Set[int] = frozenset()
-    ) -> None:
-        assert lowered.plan is not None
-        self._problem, self._graph, self._valid, self._done = problem, lowered.graph, valid, done
-        self._in_turn = frozenset(lowered.plan.in_turn)
-        self._reassignment = Reassignment(problem, lowered)
-        self._away: set[DeviceIndex] = set()
-        self._seconds = {a.node: a.end - a.start for a in lowered.plan.assignments}
-        self._memory = [d.memory for d in problem.machine.devices]
-        self.decisions: list[DecisionEvent] = []
-        self.stolen: list[Packet] = []
-        self._ran = Counter[tuple[int, DeviceIndex]]()  # work-groups, by node and device
-        before = lowered.graph.predecessors
-        self._moved = [
-            _Moved(n, c, self._stealing(n, c), frozenset().union(*[before[step] for step in c.steps]))
-            for n, c in lowered.cells.items()
-        ]
-        for one in self._moved:
-            if one.node in self._in_turn:  # any device may take it over, also without a share of its own
-                for device in self._able(one):
-                    if device not in one.lanes and problem.fits(one.node, device):
-                        self._join(one, device, 0.0)
-        self._of = {step: moved for moved in self._moved for step in moved.cells.steps}
-        self._given = bytearray(len(lowered.graph.nodes))
-        for step in done:
-            self._given[step] = 1
-        self._position = {a.node: n for n, a in enumerate(lowered.plan.assignments)}
-        self._busy = [0] * len(self._memory)  # steps that a device was given and that are not known to be complete
-        self._whole = [0] * len(self._memory)  # those of them that are no packets
-        self._lane: dict[int, Lane] = {}  # of steps that are given
-        self._lines: dict[Lane, deque[int | _Moved]] = {}
-        used = [0] * len(self._memory)
-        for a in lowered.plan.assignments:
-            line = self._lines.setdefault((a.device, a.queue), deque())
-            moved = self._of.get(a.node)
-            if a.node in done:
-                pass
-            elif moved is None:
-                line.append(a.node)
-            elif not line or line[-1] is not moved:
-                line.append(moved)
-            if a.device != ON_HOST:
-                used[a.device] = max(used[a.device], a.queue + 1)
-        self.queues = tuple(max(1, count) for count in used)  # of those, too, that come, or steal
-
-    def shares(self) -> Iterator[tuple[int, Share]]:
-        """Of each launch (node), its shares in the order of their work-groups."""
-        for moved in self._moved:
-            for device, _, first, last in moved.cells.stocks:
-                planned = sum(moved.cells.groups[first:last])
-                yield moved.node, Share(device, planned, self._ran[moved.node, device])
-
-    def _stealing(self, node: int, cells: Cells) -> Stealing:
-        problem, total = self._problem, sum(cells.groups)
-        each = {stock.device: self._planned_group(cells, stock) for stock in cells.stocks}
-        terms = {d: self._terms(node, d, total, seconds) for d, seconds in each.items()}
-
-        def moving(device: DeviceIndex, first: int, last: int) -> float:
-            return self._moving(cells.steps[first:last], device)
-
-        stocks, others = stocks_left(cells, self._done)
-        ran = sum(1 for step in cells.steps if step in self._done)
-        cost = moving if problem.machine.memories > 1 else nothing_moves
-        in_turn = node in self._in_turn
-        return Stealing(cells.groups, stocks, terms, cost, others=others, ran=ran, in_turn=in_turn)
-
-    def _planned_group(self, cells: Cells, stock: Stock) -> float:
-        """Seconds of a work-group, as the plan has them for a device's share (0: it has none)."""
-        seconds = sum(self._seconds[step] for step in cells.steps[stock.first : stock.last])
-        return seconds / sum(cells.groups[stock.first : stock.last])
-
-    def _terms(self, node: int, device: DeviceIndex, total: int, each: float = 0.0) -> Terms:
-        """What is foreseen of a device for a launch of so many work-groups; ``each``: seconds of one, if known."""
-        overhead = self._problem.machine.devices[device].launch_overhead
-        if not each:  # asking the models anew takes longer than all else that is done before a run
-            each = (self._problem.range_seconds(node, device, total) - overhead) / total
-        return Terms(max(each, 1e-9 / total), overhead + DECIDING, self._first(node, device, total))
-
-    def _first(self, node: int, device: DeviceIndex, total: int) -> float:
-        """Work-groups of the first packets of a device, at most."""
-        launch = self._problem.graph.nodes[node]
-        items = self._problem.estimates.first_slice(node, device)
-        if items is None or not isinstance(launch, Launch):
-            return math.inf
-        return items * total / math.prod(launch.global_size)
-
-    def _moving(self, steps: tuple[int, ...], device: DeviceIndex) -> float:
-        """Seconds in which what some cells read comes to a device."""
-        memory, missing = self._memory[device], dict[int, int]()
-        nodes, buffers = self._graph.nodes, self._graph.buffers
-        for key in {key for step in steps for key in nodes[step].reads}:
-            mask = self._valid.get(key, 0)
-            if mask and not mask >> memory & 1:
-                source = min(places(mask))
-                missing[source] = missing.get(source, 0) + buffers[key].nbytes
-        return sum(self._problem.estimates.transfer(nbytes, source, memory) for source, nbytes in missing.items())
-
-    # the assigner
-
-    def start(self, now: float) -> list[Assigned]:
-        return self._go(now)
-
-    def completed(self, nodes: list[int], now: float, valid: Mapping[BufferKey, int]) -> list[Assigned]:
-        self._valid = valid
-        for node in nodes:
-            lane = self._lane.pop(node, None)
-            if lane is None:
-                continue  # a cell, of which the last of its packet tells
-            moved, device = self._of.get(node), lane[0]
-            if device != ON_HOST:
-                self._busy[device] -= 1
-                self._whole[device] -= moved is None
-            if moved is not None:
-                moved.stealing.ended(device, now)
-        return self._go(now)
-
-    def _go(self, now: float) -> list[Assigned]:
-        out: list[Assigned] = []
-        waiting, before = True, -1
-        while waiting and len(out) > before:  # what one line is given may be what another one waits for
-            waiting, before = False, len(out)
-            for lane, line in self._lines.items():
-                if line and self._advance(lane, line, now, out):
-                    waiting = True
-        for moved in self._moved:
-            if moved.stealing.left and (moved.is_ready or self._is_open(moved)):
-                self._steal(moved, now, out)
-        return out
-
-    def _steal(self, moved: _Moved, now: float, out: list[Assigned]) -> None:
-        """Devices that have nothing to do take packets of a launch, and go on with what they have stolen of it."""
-        for device, queue in moved.lanes.values():
-            if not self._busy[device] or (device in moved.thieves and moved.stealing.has_own(device)):
-                while self._take(moved, (device, queue), now, None, out):
-                    pass
-
-    def _advance(self, lane: Lane, line: deque[int | _Moved], now: float, out: list[Assigned]) -> bool:
-        """Give a queue what may be given; whether it waits for what is not given yet."""
-        while line:
-            item = line[0]
-            if isinstance(item, _Moved):
-                if item.stealing.has_own(lane[0]):
-                    if self._whole[lane[0]]:
-                        return True  # nobody knows how long it takes, and others may be free before
-                    limit = None if item.is_ready or self._is_open(item) else self._ready(item, lane[0])
-                    if not self._take(item, lane, now, limit, out):
-                        return limit is not None
-                else:
-                    line.popleft()
-            elif self._may_run(item):
-                line.popleft()
-                self._give(item, lane, out)
-            else:
-                return True
-        return False
-
-    def _may_run(self, step: int) -> bool:
-        """Whether all that a step depends on has been given."""
-        given = self._given
-        return all(given[p] for p in self._graph.predecessors[step])
-
-    def _is_open(self, moved: _Moved) -> bool:
-        """Whether all that any cell of a launch depends on has been given."""
-        if not moved.is_ready:
-            given = self._given
-            moved.is_ready = all(given[p] for p in moved.before)
-        return moved.is_ready
-
-    def _ready(self, moved: _Moved, device: DeviceIndex) -> int:
-        """The first cell of a device's stock that cannot be given yet, or the stock's end."""
-        first, last = moved.stealing.stock(device)
-        steps = moved.cells.steps
-        return next((c for c in range(first, last) if not self._may_run(steps[c])), last)
-
-    def _give(self, step: int, lane: Lane, out: list[Assigned]) -> None:
-        self._given[step] = 1
-        self._lane[step] = lane
-        if lane[0] != ON_HOST:
-            self._busy[lane[0]] += 1
-            self._whole[lane[0]] += 1
-        is_host = isinstance(self._graph.nodes[step], HostTask)
-        out.append(Assigned(step, lane[0], lane[1], is_host, self._seconds[step]))
-
-    def _take(self, moved: _Moved, lane: Lane, now: float, limit: int | None, out: list[Assigned]) -> bool:
-        """Give a device a packet, of its own cells before ``limit`` or of anybody's; whether there was one."""
-        device, queue = lane
-        taken = moved.stealing.take(device, now, limit)
-        if taken is None:
-            return False
-        _, first, last, stolen = taken
-        cells = moved.cells.steps[first:last]
-        for cell in cells:
-            self._given[cell] = 1
-        self._lane[cells[-1]] = lane
-        self._busy[device] += 1
-        self._ran[moved.node, device] += sum(moved.cells.groups[first:last])
-        if stolen is not None:
-            self.stolen.append(taken)
-            moved.thieves.add(device)
-        out.append(Assigned(cells[-1], device, queue, True, 0.0, cells, moved.cells.launch(first, last)))
-        return True
-
-    # devices that leave and come
-
-    def leave(self, device: DeviceIndex, is_stopped: bool = False) -> None:
-        """A device is given nothing more that another one can run. ``is_stopped``: nothing is under way."""
-        self._away.add(device)
-        for moved in self._moved:
-            if moved.stealing.left and self._others(moved):
-                moved.stealing.leave(device)
-        left = sorted(
-            (item for lane, line in self._lines.items() if lane[0] in self._away for item in line if type(item) is int),
-            key=self._position.__getitem__,
-        )
-        was = {item: lane[0] for lane, line in self._lines.items() for item in line if type(item) is int}
-        self._place(self._reassignment.chosen(left, was, self._load(), self._away, is_stopped))
-
-    def needs(self, devices: Collection[DeviceIndex]) -> list[int]:
-        """The steps that only these devices can run."""
-        found = [i for lane, line in self._lines.items() if lane[0] in devices for i in line if type(i) is int]
-        for moved in self._moved:
-            if moved.stealing.left and not self._able(moved):
-                found += moved.cells.steps
-        return found
-
-    def come(self, device: DeviceIndex, now: float) -> None:
-        """A device takes part from now on: in launches whose shares may move, and in what would end earlier."""
-        self._away.discard(device)
-        for moved in self._moved:
-            if moved.stealing.left and device in self._able(moved):
-                self._join(moved, device, now)
-        self.even_out()
-
-    def even_out(self) -> None:
-        """Whole kernels and shares that stay go elsewhere where all of them would end earlier so."""
-        lines = self._lines
-        left = sorted(
-            (item for lane, line in lines.items() if lane[0] != ON_HOST for item in line if type(item) is int),
-            key=self._position.__getitem__,
-        )
-        was = {item: lane[0] for lane, line in lines.items() for item in line if type(item) is int}
-        if not left:
-            return
-        nothing = [0.0] * len(self._memory)
-        if self._reassignment.until(left, was, nothing, self._away) + REPLANNED < max(self._load()):
-            found = self._reassignment.chosen(left, was, nothing, self._away)
-            self._place({step: at for step, at in found.items() if at != was[step]})
-
-    def _able(self, moved: _Moved) -> list[DeviceIndex]:
-        step = moved.cells.steps[0]
-        return self._reassignment.able(step, moved.cells.stocks[0].device, self._away)
-
-    def _others(self, moved: _Moved) -> bool:
-        """Whether there is a device that takes cells which another one leaves; if need be, all that can are asked."""
-        able = self._able(moved)
-        for device in able:
-            if device not in moved.lanes:
-                self._join(moved, device, 0.0)
-        return bool(able)
-
-    def _join(self, moved: _Moved, device: DeviceIndex, now: float) -> None:
-        terms = self._terms(moved.node, device, sum(moved.cells.groups))
-        moved.stealing.come(device, terms, now)
-        moved.lanes.setdefault(device, (device, 0))
-
-    def _load(self) -> list[float]:
-        """Seconds of the steps that devices have in their lines."""
-        busy = [0.0] * len(self._memory)
-        for (device, _), line in self._lines.items():
-            if device != ON_HOST:
-                busy[device] += sum(self._reassignment.seconds(i, device) for i in line if type(i) is int)
-        return busy
-
-    def _place(self, chosen: Mapping[int, DeviceIndex]) -> None:
-        """Steps go to the first queues of other devices, in the plan's order."""
-        for lane, line in self._lines.items():
-            if any(type(item) is int and chosen.get(item, lane[0]) != lane[0] for item in line):
-                self._lines[lane] = deque(i for i in line if type(i) is not int or chosen.get(i, lane[0]) == lane[0])
-        there = {item for line in self._lines.values() for item in line if type(item) is int}
-        for step, device in chosen.items():
-            if step not in there:
-                lane = device, 0
-                items = [*self._lines.get(lane, ()), step]
-                self._lines[lane] = deque(sorted(items, key=lambda item: self._turn(item, device)))
-
-    def _turn(self, item: int | _Moved, device: DeviceIndex) -> int:
-        """The place of an item in the plan's order."""
-        if isinstance(item, int):
-            return self._position[item]
-        cells = item.cells
-        first = next((s.first for s in cells.stocks if s.device == device), 0)
-        return self._position[cells.steps[first]]
+from manycl.run.following import Following
+from manycl.run.steps import Lowered
 
 
 class Moving(Dynamic):
@@ -420,9 +86,29 @@ class Moving(Dynamic):
                 out.append(a._replace(first=first, groups=groups, end=end))
         return replace(plan, assignments=tuple(out), movable=(), in_turn=())
 
+    def _add(self, assigned: Sequence[Assigned]) -> None:
+        packets = self._packets
+        if packets.far or any(a.task is None for a in assigned):
+            super()._add(assigned)
+            return
+        for a in assigned:  # nothing has to come for these
+            assert a.task is not None
+            lane, launch = (a.device, a.queue), self._following.launch_of(a.node)
+            index = packets.take(a.node, lane, a.cells, a.task, launch)
+            self._decided.update(a.cells)
+            self.issued.append(Assignment(a.node, a.device, a.queue, 0.0, 0.0))
+            self._enqueue(a.node, lane, a.cells, not launch.bytes(self.graph).before)
+            if index in packets.held:
+                self._hold(index, index)
+            else:
+                heappush(self._ready, index)
+        if len(self._decided) == len(self.graph):
+            packets.finish()
+
     def _emit(self, step: Assignment, assigned: Assigned, watched: bool) -> None:
         if assigned.task is not None:
-            self._packets.take(step, assigned.cells, assigned.task)
+            lane, launch = (assigned.device, assigned.queue), self._following.launch_of(assigned.node)
+            self._packets.take(step.node, lane, assigned.cells, assigned.task, launch)
         else:
             super()._emit(step, assigned, watched)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from manycl.analysis import service
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -35,6 +35,19 @@ def launches_of(division: Division) -> RangeLaunches:
     return _known.get(division) or _known.keep(division, made(division))
 
 
+class _Place(NamedTuple):
+    """What ranges of a launch have in common: their kernel and work-groups; of the dimension that is divided, the
+    work-items of a group (``each``) and of all; all sizes, and where they begin."""
+
+    program: ProgramFacts
+    kernel: KernelFacts
+    local: tuple[int, ...] | None
+    each: int
+    whole: int
+    size: tuple[int, ...]
+    begin: tuple[int, ...]
+
+
 class RangeLaunches:
     """See :func:`launches_of`. Several threads may share one."""
 
@@ -58,7 +71,28 @@ class RangeLaunches:
 
     def packet(self, groups: GroupRange) -> Launch:
         """The same on the launch's own buffers, for somebody who does not ask for these groups again."""
-        return self._range(groups, {}, ())
+        place, launch = self._place, self.division.launch
+        if place is None:
+            return self._range(groups, {}, ())
+        program, kernel, local, each, whole, size, begin = place
+        along, first, count = groups
+        low = first * each
+        items, offset = min(count * each, whole - low), begin[along] + low
+        if len(size) > 1:
+            sizes = (*size[:along], items, *size[along + 1 :])
+            offsets = (*begin[:along], offset, *begin[along + 1 :])
+        else:
+            sizes, offsets = (items,), (offset,)
+        return _part(launch, _name(launch, groups), program, kernel, sizes, local, launch.args, offsets)
+
+    @cached_property
+    def _place(self) -> _Place | None:
+        """Of a launch whose ranges are told by the NDRange alone which they are."""
+        division, launch, local = self.division, self.division.launch, self.division.launch.local_size
+        if local is None or division.sub_kernel.hidden:
+            return None
+        kernel = self._program.kernels[launch.kernel.name]
+        return _place(division, self._program, kernel, local if division.own_groups else None, local)
 
     def _range(
         self,
@@ -149,6 +183,12 @@ class RangeLaunches:
 class HostRangeLaunches(RangeLaunches):
     """Of what is told its work-items by the NDRange: functions of Python."""
 
+    @cached_property
+    def _place(self) -> _Place | None:
+        launch = self.division.launch
+        local = launch.local_size or (1,) * len(launch.global_size)
+        return _place(self.division, launch.program, launch.kernel, launch.local_size, local)
+
     def _range(
         self,
         groups: GroupRange,
@@ -176,6 +216,15 @@ class SourcelessLaunches(HostRangeLaunches):
 
     def _named(self, name: str) -> Launch:
         return replace(self.division.launch, name=name, global_size=(1,), local_size=(1,), args=())
+
+
+def _place(
+    division: Division, program: ProgramFacts, kernel: KernelFacts, told: tuple[int, ...] | None, local: tuple[int, ...]
+) -> _Place:
+    """``told``: the work-groups that a range is launched with."""
+    launch, along = division.launch, division.dimension
+    begin = launch.global_offset or (0,) * len(launch.global_size)
+    return _Place(program, kernel, told, local[along], launch.global_size[along], launch.global_size, begin)
 
 
 def _name(launch: Launch, groups: GroupRange) -> str:

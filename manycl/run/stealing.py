@@ -226,6 +226,14 @@ class Stealing:
         member = self._members.get(device)
         return member is not None and member.is_here and member.rest[0] < member.rest[1]
 
+    def groups(self, first: int, last: int) -> int:
+        """The work-groups of the cells from one to before another."""
+        return self._before[last] - self._before[first]
+
+    def has_enough(self, device: DeviceIndex) -> bool:
+        """Whether a device is given no packet before one of those that it has has ended."""
+        return len(self._members[device].given) >= GIVEN
+
     # packets
 
     def stock(self, device: DeviceIndex) -> tuple[int, int]:

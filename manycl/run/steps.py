@@ -72,6 +72,15 @@ class Stock(NamedTuple):
     last: int
 
 
+class CellBytes(NamedTuple):
+    """Of all cells of a launch: the pieces that any of them finds as they are (``finds``) and that any writes, and the
+    steps that any comes after."""
+
+    finds: tuple[BufferKey, ...]
+    writes: tuple[BufferKey, ...]
+    before: frozenset[int]
+
+
 @dataclass(frozen=True)
 class Cells:
     """A launch whose shares may move: the step of each cell (``steps``), in the order of work-groups, and its
@@ -82,6 +91,39 @@ class Cells:
     groups: tuple[int, ...]
     stocks: tuple[Stock, ...]
     launch: Callable[[int, int], Launch]
+    _bytes: list[CellBytes] = field(default_factory=list, compare=False, repr=False)
+
+    def each(self, stock: Stock, seconds: Mapping[int, float]) -> float:
+        """Of the seconds of a stock's cells, by step, those of a work-group."""
+        cells = slice(stock.first, stock.last)
+        return sum(seconds[step] for step in self.steps[cells]) / sum(self.groups[cells])
+
+    def bytes(self, graph: Graph) -> CellBytes:
+        """In the graph of steps that the cells are of; found out once."""
+        if not self._bytes:
+            tasks = [graph.nodes[step] for step in self.steps]
+            kept = (key for t in tasks for key in t.writes if key not in t.overwrites)
+            self._bytes.append(
+                CellBytes(
+                    tuple(dict.fromkeys([*(key for t in tasks for key in t.reads), *kept])),
+                    tuple(dict.fromkeys(key for t in tasks for key in t.writes)),
+                    frozenset().union(*[graph.predecessors[step] for step in self.steps]),
+                )
+            )
+        return self._bytes[0]
+
+
+class Course(NamedTuple):
+    """What a plan of steps says: of each step, its ``seconds`` and its place in the plan's order; the launch that moves
+    which a step is a cell of (``launch``: a node of the graph that was lowered), and seconds of a work-group of these
+    by device that has a share (``each``); and the ``lines`` of queues (device and number): in their order steps, and
+    such launches, as -1 less their nodes."""
+
+    seconds: Mapping[int, float]
+    position: Mapping[int, int]
+    launch: Mapping[int, int]
+    lines: Mapping[tuple[DeviceIndex, int], tuple[int, ...]]
+    each: Mapping[int, Mapping[DeviceIndex, float]]
 
 
 @dataclass(frozen=True)
@@ -104,6 +146,26 @@ class Lowered:
     cells: Mapping[int, Cells] = field(default_factory=dict)
     joined: dict[tuple[int, ...], tuple[ValidRegion, ...]] = field(default_factory=dict, compare=False)
     """What ``Directory.close`` found when this ran before."""
+    _course: list[Course] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def course(self) -> Course:
+        """Of the plan, found out once."""
+        if not self._course:
+            assert self.plan is not None
+            given = self.plan.assignments
+            launch = {step: node for node, cells in self.cells.items() for step in cells.steps}
+            lines: dict[tuple[DeviceIndex, int], list[int]] = {}
+            for a in given:
+                line = lines.setdefault((a.device, a.queue), [])
+                item = -1 - launch[a.node] if a.node in launch else a.node
+                if not line or line[-1] != item:
+                    line.append(item)
+            seconds, position = {a.node: a.end - a.start for a in given}, {a.node: n for n, a in enumerate(given)}
+            each = {n: {s.device: c.each(s, seconds) for s in c.stocks} for n, c in self.cells.items()}
+            of = {lane: tuple(line) for lane, line in lines.items()}
+            self._course.append(Course(seconds, position, launch, of, each))
+        return self._course[0]
 
     def step(self, token: int) -> Step:
         return self.steps[token] if self.steps else Step(token)

@@ -19,6 +19,7 @@ from manycl.graph.graph import BufferArg, Launch, Version
 from manycl.kept import Kept
 from manycl.region import Region
 from manycl.run.passes import _DENSE, shape_of
+from manycl.run.ranges import launches_of
 
 PROGRAM = parse_program("""
 uint far(uint d);
@@ -151,3 +152,25 @@ def test_divisions_of_one_launch_on_other_buffers_are_the_same(one: int, other: 
         found.append((division, division.access(groups)[key]))
     assert found[0][1] == found[1][1]
     assert found[0][0].facts is found[1][0].facts
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        launch("plain", 70, 16, global_offset=(3,)),
+        launch("group", 64, 16),
+        launch("apart", 64, 16, 16),
+    ],
+)
+def test_a_packet_is_the_launch_of_its_range(task: Launch) -> None:
+    """Also where it is made from what all ranges have in common."""
+    launches = launches_of(divide(task, 0, {0: 1 << 12}))
+    count = launches.division.facts.launch.groups(0)
+    for first, groups in ((0, 1), (0, count), (1, count - 1), (count - 1, 1)):
+        made, asked = (
+            launches.packet(launches.division.range(first, groups)),
+            launches.range(launches.division.range(first, groups), {}),
+        )
+        assert made is not asked
+        for name in Launch.__slots__:
+            assert getattr(made, name) == getattr(asked, name), name

@@ -83,7 +83,7 @@ def stealing(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "anyhow":
             StolenAnyhow._random.seed(1)
-            patch.setattr("manycl.run.moving.Stealing", StolenAnyhow)
+            patch.setattr("manycl.run.following.Stealing", StolenAnyhow)
         yield request.param
 
 
