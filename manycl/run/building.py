@@ -48,6 +48,8 @@ class Builder:
         are built now. (Whole launches take another version.)"""
         if not lowered.steps or lowered.plan is None:
             return
+        if not any(isinstance(task, Launch) and task.versions for task in graph.nodes):
+            return
         found: set[tuple[int, DeviceIndex]] = set()
         for a in lowered.plan.assignments:
             step, own = lowered.step(a.node), lowered.graph.nodes[a.node]

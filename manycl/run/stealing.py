@@ -131,8 +131,11 @@ class _Member:
         took = now - (given if given > self.free else self.free)
         if took > self.packet:
             # of few groups, what they wait for takes
-            telling = min(took / SHORTEST, groups / self.rate / SHORTEST, 1.0)
-            weight = telling * max(LATEST, 1.0 - self.known)
+            foreseen, unknown = groups / self.rate, 1.0 - self.known
+            telling = (took if took < foreseen else foreseen) / SHORTEST
+            if telling > 1.0:
+                telling = 1.0
+            weight = telling * (unknown if unknown > LATEST else LATEST)
             self.known += telling
             self.rate = 1.0 / (weight * (took - self.packet) / groups + (1.0 - weight) / self.rate)
         if given <= self.free and len(self.measured.taken) < MEASURED:
@@ -277,23 +280,30 @@ class Stealing:
         """The end of the packet that begins with cell ``first`` of a stock that ends before ``end``; ``first`` itself
         where what the device has bound lasts until others will have run the rest."""
         before, rate, is_alone = self._before, member.rate, True
-        mine = member.through(now)
+        mine, foreseen = member.through(now), member.foreseen
         weight, ends, together = rate, rate * mine, rate
         for w in self._members.values():
             if w is not member and w.is_here:
-                together += w.rate
+                theirs = w.rate
+                together += theirs
                 if w.has_begun:
                     is_alone = False
-                    weight += w.rate
-                    ends += w.rate * w.through(now)
-        seconds = max(self._in_a_turn(rate) if self._in_turn else before[-1] / together * MOMENT, SHORTEST)
-        least, left = member.foreseen / COST, (self._rest + ends) / weight - mine
-        if member.packet > member.foreseen:  # that is no reason to be late
+                    weight += theirs
+                    ends += theirs * w.through(now)
+        seconds = self._in_a_turn(rate) if self._in_turn else before[-1] / together * MOMENT
+        if seconds < SHORTEST:
+            seconds = SHORTEST
+        least, left = foreseen / COST, (self._rest + ends) / weight - mine
+        if member.packet > foreseen:  # that is no reason to be late
             least = max(least, min(member.packet / COST, seconds))
         if not is_alone and not self._in_turn:  # so that all end together
             if member.given and left < NEEDED * least:
                 return first
-            seconds = left if left < LAST * member.foreseen / COST else min(left * PART, seconds)
+            part = left * PART
+            if left < LAST * foreseen / COST:
+                seconds = left
+            elif part < seconds:
+                seconds = part
         if seconds < least <= left / LAST:
             seconds = least
         groups = seconds * rate
