@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from manycl.disk_cache import DiskCache
+from manycl.drivers.addresses import address_of
 from manycl.drivers.driver import Bytes, Direct, DriverError, End, Source
 from manycl.drivers.native.calls import FunctionKernel, PythonCalls
 from manycl.drivers.native.compiled import Compile, NativeProgram
 from manycl.drivers.native.elsewhere import Elsewhere, NotNativeError
-from manycl.drivers.native.kernel import NativeMemory, SetKernel, address_of, new_bytes
+from manycl.drivers.native.kernel import NativeMemory, SetKernel, new_bytes
 from manycl.drivers.native.library import Library, library, load
 from manycl.drivers.native.queue import COMPLETED, FAILED, FORKED, GIVEN, TIMES, NativeEvent, NativeQueue, settle
 from manycl.machine import HOST, Device

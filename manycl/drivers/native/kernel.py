@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manycl.analysis.work_group.group_function import MOST_OWN
+from manycl.drivers.addresses import address_of
 from manycl.drivers.driver import Bytes, DriverError, Source
 from manycl.drivers.native.compiled import ALIGNMENT, NativeKernel
 from manycl.graph.graph import LocalArg
@@ -33,11 +34,6 @@ class NativeMemory:
         self.address, self.nbytes = address, nbytes
         self.kept = kept
         """What has the memory: an array, or the whole; None once it is freed."""
-
-
-def address_of(data: Bytes) -> int:
-    address: int = data.__array_interface__["data"][0]
-    return address
 
 
 def new_bytes(nbytes: int) -> tuple[Bytes, int]:

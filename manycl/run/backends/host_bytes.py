@@ -10,6 +10,7 @@ from os import cpu_count
 
 import numpy as np
 
+from manycl.drivers.addresses import address_of
 from manycl.drivers.driver import Bytes
 from manycl.drivers.shared import shared_memory
 
@@ -49,7 +50,7 @@ def _parts(count: int) -> list[slice]:
 def aligned(nbytes: int) -> Bytes:
     """Uninitialised host memory that starts on a page."""
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
+    start = -address_of(raw) % ALIGNMENT
     return raw[start : start + nbytes]
 
 

@@ -82,6 +82,7 @@ class Memory:
 
     def _use(self, machine: Machine, drivers: Sequence[Driver]) -> None:
         self._machine, self._drivers = machine, drivers
+        self._roomy = min([host_memory(), *(device.global_memory for device in machine.devices)]) // _ROOMY
         own = [driver for driver in drivers if driver.device.memory != HOST]
         self._guards = [(driver, driver.queue(timed=False)) for driver in drivers] if self.guarded else []
         if any(driver.has_own_process for driver in drivers):  # from now on: such a device may come again
@@ -131,8 +132,9 @@ class Memory:
 
     def _unrest(self) -> None:
         """What waits for arrays of just its size may be had by others."""
-        for whole in self.resting.leave():
-            self.release(whole.buffer.key)
+        if self.resting:
+            for whole in self.resting.leave():
+                self.release(whole.buffer.key)
 
     def create_window(self, key: BufferKey, nbytes: int, name: str) -> None:
         """A part of a buffer, on a device, for as long as a run takes."""
@@ -410,15 +412,15 @@ class Memory:
         self._unrest()
         nbytes = self._sizes[key]
         capacity = size_class(nbytes)
-        least = min([host_memory(), *(device.global_memory for device in self._machine.devices)])
-        if self._pool.used + capacity > least // _ROOMY:
+        if self._pool.used + capacity > self._roomy:
             capacity = nbytes
         other = self._pool.take(nbytes) if capacity >= _MOVED else None
         if other is not None:
             self._move(other, key)
         else:
             self._capacities[key] = capacity
-            self._drop(self._pool.allocated(capacity))
+            if superfluous := self._pool.allocated(capacity):
+                self._drop(superfluous)
 
     def _move(self, source: BufferKey, target: BufferKey) -> None:
         """The memory that waits becomes that of a buffer, which has none and needs as much capacity."""

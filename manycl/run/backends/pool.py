@@ -89,7 +89,7 @@ class Pool:
         """The program has got other memory; what is to be freed for it."""
         with self._lock:
             self.used += capacity
-            return self._oldest(lambda: self.used + self.waiting > self.most)
+            return self._oldest(lambda: self.used + self.waiting > self.most) if self._kept else []
 
     def smaller(self, nbytes: int) -> None:
         """A buffer has got less than was said."""
