@@ -151,9 +151,7 @@ class Following:
     def completed(self, nodes: list[int], now: float, valid: Mapping[BufferKey, int]) -> list[Assigned]:
         self._valid = valid
         for node in nodes:
-            lane = self._lane.pop(node, None)
-            if lane is None:
-                continue  # a cell, of which the last of its packet tells
+            lane = self._lane.pop(node)  # a packet has the token of its last cell
             moved, device = self._moved.get(self._launch.get(node, -1)), lane[0]
             if device != ON_HOST:
                 self._busy[device] -= 1
