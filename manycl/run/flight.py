@@ -160,6 +160,8 @@ class Flight(Exchange):
         over = self._over
         if over is not None and over.error is not None and index - self.leg.first >= over.failed:
             raise over.error
+        if over is not None and over.went_on:
+            return True
         return index < self.waited or self._lanes.driver.done(self.given[index][2])
 
     def times_of(self, event: Event) -> tuple[float, float] | None:

@@ -103,6 +103,11 @@ class UnplannedRun:
         except ManyclError as error:
             self.error = error
 
+    @property
+    def went_on(self) -> bool:
+        """Whether its device is lost, and others have done what was left of it."""
+        return self._rest is not None
+
     @cached_property
     def result(self) -> Result:
         """What it would have been as a run of a plan; where its device was lost, the run of what others have done."""

@@ -86,6 +86,8 @@ class Event(OpenCLObject):
             try:
                 command.wait()
             except ManyclError as failure:
+                if self.queue is not None:
+                    self.queue.runtime.arrivals.was_told(command)
                 raise told(failure, "clWaitForEvents") from failure
         if self.queue is not None:
             self.queue.runtime.waited()

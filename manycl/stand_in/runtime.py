@@ -56,13 +56,23 @@ class Runtime:
     def finish(self) -> None:
         """Until all that was enqueued has ended."""
         with translated("clFinish"):
-            self.queue.catch_up()
+            try:
+                self.queue.catch_up()
+            except ManyclError:  # which tells of reads, too
+                self.arrivals.look()
+                self.arrivals.lost.clear()
+                raise
         self.waited()
 
     def waited(self) -> None:
-        """Somebody has waited, and may look at memory that buffers lie on, or that reads have written to."""
-        if self.arrivals.under_way:
-            self.arrivals.look()
+        """Somebody has waited, and may look at memory that buffers lie on, or that reads have written to. Raises what
+        went wrong with these."""
+        arrivals = self.arrivals
+        if arrivals.under_way:
+            arrivals.look()
+        if arrivals.lost:
+            with translated("clWaitForEvents"):
+                arrivals.tell()
         if self.shared.used:
             self.shared.show(self)
 
