@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
+from manycl import flags
+
 # The drivers read these when they are loaded, so they are set before any test module is imported. pytest-xdist's
 # workers inherit them from the controller, and share its folder.
 _FOLDER: Path | None = None
@@ -30,10 +32,21 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         "PYOPENCL_NO_CACHE": "1",
         "MANYCL_DATA": str(_FOLDER / "data"),  # never the user's own
         "MANYCL_MODELS": "0",  # no test learns from another
-        "MANYCL_CACHE": "0",  # every analysis is made
+        "MANYCL_CACHE": str(_FOLDER / "cache"),  # what processes that tests start have compiled, and found out
         "XDG_RUNTIME_DIR": str(_FOLDER / "runtime"),  # no process of other tests, or of the user's, is seen
         "OCLGRIND_NUM_THREADS": "1",  # work-groups one after another: the same run every time
     }
+
+_CACHE = os.environ["MANYCL_CACHE"]
+
+
+def _cache() -> str:
+    """In the tests' own processes every analysis is made, but for tests that have a cache folder of their own."""
+    given = _cache_of_the_environment()
+    return "0" if given == _CACHE else given
+
+
+_cache_of_the_environment, flags.cache = flags.cache, _cache
 
 LONGEST = (
     "analysis/test_work_group.py",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from manycl import disk_cache
 from manycl.analysis import parse_program, service
 from manycl.disk_cache import DiskCache, _stamp
 from manycl.graph.graph import BufferArg, Launch
@@ -51,6 +52,13 @@ def unasked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "_programs", type(service._programs)())
     monkeypatch.setattr(service, "_texts", type(service._texts)())
+
+
+def test_tests_find_nothing_that_others_have_found_out_but_their_processes_do() -> None:
+    assert disk_cache.cache_folder() is None
+    code = "from manycl import disk_cache; print(disk_cache.cache_folder())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == os.environ["MANYCL_CACHE"]
 
 
 def test_what_was_kept_is_found(folder: Path) -> None:
