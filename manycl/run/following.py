@@ -75,7 +75,8 @@ class Following:
             n: _Moved(n, c, self._stealing(n, c), c.bytes(lowered.graph).before) for n, c in lowered.cells.items()
         }
         for one in self._moved.values():
-            if one.node in self._in_turn:  # any device may take it over, also without a share of its own
+            # any device may take it over, also without a share of its own; asking which can takes the models a while
+            if one.node in self._in_turn and len(one.lanes) < len(self._memory):
                 for device in self._able(one):
                     if device not in one.lanes and problem.fits(one.node, device):
                         self._join(one, device, 0.0)
