@@ -288,12 +288,14 @@ class _Play:
             return False
         found = [f for f in (playback.failed, record.failure, record.failed_transfer) if f is not None]
         where = {playback.where(f.token, -1)[0] for f in found}
-        used = [d for d in playback.script.problem.machine.indices if playback.queues[d] and d not in watch.lost]
         if ON_HOST in where:
             return False
+        # (of a device that runs nothing, what its memory has may be needed)
+        devices = playback.script.problem.machine.indices
+        used = [d for d in devices if (playback.queues[d] or d in where) and d not in watch.lost]
         with interruptible:
             lost = {d: reason for d in used if (reason := backend.lost(d))}
-        left = set(playback.script.problem.machine.indices) - lost.keys() - watch.away
+        left = set(devices) - lost.keys() - watch.away
         if not where <= lost.keys() or not left:
             return False
         watch.lost |= lost
