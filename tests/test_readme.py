@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,10 +27,18 @@ QUICK_START = re.findall(r"\.venv/bin/manycl ([^&\n]*)", next(body for kind, bod
 WRITTEN = next(line for line in COMMANDS if line.startswith("manycl examples "))
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the README's own command writes."""
+    place = tmp_path_factory.mktemp("written")
+    run([sys.executable, "-m", "manycl", *WRITTEN.split()[1:]], place)
+    return place
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A place to work in that has what the README's commands name, as its own command writes it."""
-    run([sys.executable, "-m", "manycl", *WRITTEN.split()[1:]], tmp_path)
+def folder(tmp_path: Path, written: Path) -> Path:
+    """A place to work in that has what the README's commands name."""
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 

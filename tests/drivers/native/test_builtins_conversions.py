@@ -102,12 +102,14 @@ def reals(values: np.ndarray, to: str, mode: str) -> np.ndarray:
 
 
 @functools.cache
-def text(of: str, to: str) -> str:
+def text(of: str) -> str:
+    """All conversions of a type: compilers begin only so often."""
     lines = []
-    for sat in ("",) if to in REAL else ("", "_sat"):
-        for mode in MODES:
-            lines.append(entry(f"c{sat}{mode}", f"convert_{to}{sat}{mode}(a)", to, [of]))
-    lines += [entry(f"w{w}", f"convert_{to}{w}_rte(a)", to, [of], w) for w in WIDTHS]
+    for to in TYPES:
+        for sat in ("",) if to in REAL else ("", "_sat"):
+            for mode in MODES:
+                lines.append(entry(f"to_{to}{sat}{mode}", f"convert_{to}{sat}{mode}(a)", to, [of]))
+        lines += [entry(f"to_{to}_w{w}", f"convert_{to}{w}_rte(a)", to, [of], w) for w in WIDTHS]
     return "\n".join(lines)
 
 
@@ -117,7 +119,7 @@ def test_every_way(of: str, to: str) -> None:
     values = samples(of)
     for mode in MODES:
         if to in REAL:
-            got = run(text(of, to), f"c{mode}", to, [values])
+            got = run(text(of), f"to_{to}{mode}", to, [values])
             wanted = reals(values, to, mode)
             wrong = [
                 (v, g, w) for v, g, w in zip(values, got, wanted, strict=True) if not same(np.array([g]), np.array([w]))
@@ -125,7 +127,7 @@ def test_every_way(of: str, to: str) -> None:
             assert not wrong, (mode, wrong[:3])
             continue
         for sat in ("", "_sat"):
-            got = run(text(of, to), f"c{sat}{mode}", to, [values]).tolist()
+            got = run(text(of), f"to_{to}{sat}{mode}", to, [values]).tolist()
             exact = integers(values, to, mode, bool(sat))
             wrong = [(v, g, w) for v, g, w in zip(values, got, exact, strict=True) if w is not None and g != w]
             assert not wrong, (mode, sat, wrong[:3])
@@ -139,19 +141,20 @@ def test_vectors_are_converted_by_element(of: str, to: str) -> None:
         info = np.iinfo(TYPES[to])
         values = values[np.isfinite(values) & (values >= float(info.min) / 2) & (values <= float(info.max) / 2)]
         values = values[: len(values) // 48 * 48]
-    scalar = run(text(of, to), "c_rte", to, [values])
+    scalar = run(text(of), f"to_{to}_rte", to, [values])
     for width in WIDTHS:
-        assert same(run(text(of, to), f"w{width}", to, [values], width), scalar), width
+        assert same(run(text(of), f"to_{to}_w{width}", to, [values], width), scalar), width
 
 
 @pytest.mark.parametrize("of", TYPES)
 def test_the_same_bits(of: str) -> None:
     size = np.dtype(TYPES[of]).itemsize
-    for to in (k for k, t in TYPES.items() if np.dtype(t).itemsize == size):
-        for width in (1, *WIDTHS):
-            call = f"as_{to}{width if width > 1 else ''}(a)"
-            values = samples(of)[:480]
-            assert same(run(entry("same", call, to, [of], width), "same", to, [values], width), values.view(TYPES[to]))
+    kinds = [k for k, t in TYPES.items() if np.dtype(t).itemsize == size]
+    calls = {(to, w): f"as_{to}{w if w > 1 else ''}" for to in kinds for w in (1, *WIDTHS)}
+    source = "\n".join(entry(f"to_{call}", f"{call}(a)", to, [of], width) for (to, width), call in calls.items())
+    values = samples(of)[:480]
+    for (to, width), call in calls.items():
+        assert same(run(source, f"to_{call}", to, [values], width), values.view(TYPES[to])), call
 
 
 def test_bits_of_other_widths() -> None:
