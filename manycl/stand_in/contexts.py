@@ -142,10 +142,9 @@ class CommandQueue(OpenCLObject):
         return [event for event, held in self._held if kind in _WAITING or held in _WAITING]
 
     def hold(self, event: Event, kind: int) -> None:
+        """(As ``released``, with the lock of all that is held back.)"""
         self._held.append((event, kind))
         self._look()
-        if event.gate is None:  # it was released meanwhile
-            self.released(event)
 
     def released(self, event: Event) -> None:
         self._held = [held for held in self._held if held[0] is not event]

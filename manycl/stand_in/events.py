@@ -301,9 +301,10 @@ def submit(
     if wait_for or not queue.is_usual:
         queue.check_use()
         after = checked(wait_for)
-        if hold(event, (*after, *queue.held_before(kind)), enqueue):
-            queue.hold(event, kind)
-            return event
+        with _gates:  # of the queue's list, too: events are set by other threads
+            if hold(event, (*after, *queue.held_before(kind)), enqueue):
+                queue.hold(event, kind)
+                return event
         for other in after:
             if other.failure is not None:
                 event.failure, event.failed = _behind(other.failure, other.failed), _code(None)
