@@ -109,7 +109,7 @@ def going_on(
     subject = subject._replace(lowered=lowered, problem=problem, valid=directory.valid)
     known = replace(problem, estimates=Slowed(problem.estimates, slower)) if slower else problem
     following = Following(known, lowered, directory.valid, rest.done | later)
-    for device in sorted(away):
+    for device in (*sorted(lost), *sorted({*away} - {*lost})):  # (what a lost one was to run, one that leaves may run)
         following.leave(device, is_stopped=True)
     if slower:
         following.even_out()
