@@ -102,7 +102,10 @@ def _compiled(source: Path, kept_in: DiskCache, compiles: bool) -> bytes:
             made = target.read_bytes()
         kept_in.keep(question, made)
         return made
-    raise fault
+    try:
+        raise fault
+    finally:
+        del fault  # or it keeps its frame, and the arguments of all who have called, until garbage is collected
 
 
 def load(source: Path, kept_in: DiskCache, loaded: Callable[[str], Loaded], compiles: bool = True) -> Loaded:
