@@ -65,9 +65,9 @@ class Following:
         self._in_turn = frozenset(lowered.plan.in_turn)
         self._reassignment = Reassignment(problem, lowered)
         self._away: set[DeviceIndex] = set()
-        course = lowered.course
-        self._seconds, self._position, self._launch = course.seconds, course.position, course.launch
-        self._each = course.each
+        timetable = lowered.timetable
+        self._seconds, self._position, self._launch = timetable.seconds, timetable.position, timetable.launch
+        self._each = timetable.each
         self._memory = [d.memory for d in problem.machine.devices]
         self.decisions: list[DecisionEvent] = []
         self.stolen: list[Packet] = []
@@ -88,7 +88,7 @@ class Following:
         self._lane: dict[int, Lane] = {}  # of steps that are given
         self._lines: dict[Lane, deque[int | _Moved]] = {}
         used = [0] * len(self._memory)
-        for lane, line in course.lines.items():
+        for lane, line in timetable.lines.items():
             self._lines[lane] = deque(self._moved[-1 - item] if item < 0 else item for item in line if item not in done)
             if lane[0] != ON_HOST:
                 used[lane[0]] = max(used[lane[0]], lane[1] + 1)

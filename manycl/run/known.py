@@ -44,14 +44,14 @@ RETRIED, RARELY = 32, 4096
 was seen of it may have been a disturbance, and devices and links may change."""
 
 
-class Known:
+class KnownGraph:
     """One of them. ``thoughts``: as of trials; nothing is tried where there is nothing to choose."""
 
     def __init__(self, nodes: int, of: Signature, thoughts: Sequence[int]) -> None:
         self.nodes = nodes
         self.graph: Graph | None = None  # its edges, once they were needed
         self.signature = of
-        self.then: weakref.ref[Known] | None = None  # what came next
+        self.then: weakref.ref[KnownGraph] | None = None  # what came next
         self.stays = False  # whether no device can be given all of it
         self._device: DeviceIndex | None = None  # that can be given it
         self._given: list[DeviceTask] = []  # in its last flight
@@ -195,7 +195,7 @@ class Known:
             self._script, self._keys = script, keys
 
 
-class Varied(Known):
+class Varied(KnownGraph):
     """Graphs that differ by their scalars, which decide what is touched, as a loop's counter does. The first ones are
     known each by itself; then those that have not been seen before are known together: planned anew each time, or
     given to a device without a plan, whichever takes less."""

@@ -35,7 +35,7 @@ def launches_of(division: Division) -> RangeLaunches:
     return _known.get(division) or _known.keep(division, made(division))
 
 
-class _Place(NamedTuple):
+class _Common(NamedTuple):
     """What ranges of a launch have in common: their kernel and work-groups; of the dimension that is divided, the
     work-items of a group (``each``) and of all; all sizes, and where they begin."""
 
@@ -86,7 +86,7 @@ class RangeLaunches:
         return _part(launch, _name(launch, groups), program, kernel, sizes, local, launch.args, offsets)
 
     @cached_property
-    def _place(self) -> _Place | None:
+    def _place(self) -> _Common | None:
         """Of a launch whose ranges are told by the NDRange alone which they are."""
         division, launch, local = self.division, self.division.launch, self.division.launch.local_size
         if local is None or division.sub_kernel.hidden:
@@ -184,7 +184,7 @@ class HostRangeLaunches(RangeLaunches):
     """Of what is told its work-items by the NDRange: functions of Python."""
 
     @cached_property
-    def _place(self) -> _Place | None:
+    def _place(self) -> _Common | None:
         launch = self.division.launch
         local = launch.local_size or (1,) * len(launch.global_size)
         return _place(self.division, launch.program, launch.kernel, launch.local_size, local)
@@ -220,11 +220,11 @@ class SourcelessLaunches(HostRangeLaunches):
 
 def _place(
     division: Division, program: ProgramFacts, kernel: KernelFacts, told: tuple[int, ...] | None, local: tuple[int, ...]
-) -> _Place:
+) -> _Common:
     """``told``: the work-groups that a range is launched with."""
     launch, along = division.launch, division.dimension
     begin = launch.global_offset or (0,) * len(launch.global_size)
-    return _Place(program, kernel, told, local[along], launch.global_size[along], launch.global_size, begin)
+    return _Common(program, kernel, told, local[along], launch.global_size[along], launch.global_size, begin)
 
 
 def _name(launch: Launch, groups: GroupRange) -> str:

@@ -27,7 +27,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan import policies
 from manycl.plan.policy import find, is_static, learns
 from manycl.plan.problem import queue_counts
-from manycl.run.known import LONG, THOUGHTS, WORTH, Known, Varied
+from manycl.run.known import LONG, THOUGHTS, WORTH, KnownGraph, Varied
 from manycl.run.result import Result
 from manycl.run.session import Session
 from manycl.run.unplanned import UnplannedRun
@@ -45,13 +45,13 @@ class Recurring:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: OrderedDict[Hashable, Known] = OrderedDict()
+        self._known: OrderedDict[Hashable, KnownGraph] = OrderedDict()
         self._varied: OrderedDict[Hashable, Varied] = OrderedDict()
         self._nodes = 0
         self._changes = session.changes
         self._static: dict[str, bool] = {}
-        self._last: Known | None = None
-        self._expected: Known | None = None
+        self._last: KnownGraph | None = None
+        self._expected: KnownGraph | None = None
         self._quick = 0  # graphs in a row that were new and took little
         self._foreseen: tuple[DeviceIndex | None] | None = None  # what was expected ahead of time
         self._ran: float | None = None  # seconds of the last run, planning apart, if it was planned anew
@@ -173,12 +173,12 @@ class Recurring:
             self._look(known, seconds, lambda: run.batch)
         self._follow(known)
 
-    def _note(self, known: Known, seconds: float) -> None:
+    def _note(self, known: KnownGraph, seconds: float) -> None:
         """A graph that may be new has taken so long. A plan of one command says no more than which device has it."""
         if known.is_new:
             self._quick = self._quick + 1 if seconds < (LONG if known.nodes == 1 else WORTH) else 0
 
-    def _look(self, known: Known, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:
+    def _look(self, known: KnownGraph, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:
         """Take note of what a graph takes, and of what has been found out beside it."""
         session = self._session
         if known.nodes > NODES or not known.thinks:
@@ -193,7 +193,7 @@ class Recurring:
             self._expected.stays = True
         self._follow(None)
 
-    def _follow(self, known: Known | None) -> None:
+    def _follow(self, known: KnownGraph | None) -> None:
         if self._last is not None:
             self._last.then = weakref.ref(known) if known is not None else None
         self._last = known
@@ -214,7 +214,7 @@ class Recurring:
         policy: str,
         queues: Mapping[str, int] | None,
         options: Mapping[str, str] | None,
-    ) -> Known:
+    ) -> KnownGraph:
         machine = self._session.machine
         settings = tuple((queues or {}).items()), tuple((options or {}).items())
         alone = queue_counts(machine, queues or {}) == (1,)
@@ -226,7 +226,7 @@ class Recurring:
             varied = self._of_kind(kind, len(batch.nodes), found) if scalars else None
             if varied is not None and varied.is_first(scalars):
                 return varied
-            return self._keep((kind, scalars), Known(len(batch.nodes), found, () if alone else THOUGHTS))
+            return self._keep((kind, scalars), KnownGraph(len(batch.nodes), found, () if alone else THOUGHTS))
         self._known.move_to_end((kind, scalars))
         return known
 
@@ -249,7 +249,7 @@ class Recurring:
             found = self._static[policy] = is_own and is_static(made) and not learns(made)
         return found
 
-    def _keep(self, key: Hashable, known: Known) -> Known:
+    def _keep(self, key: Hashable, known: KnownGraph) -> KnownGraph:
         self._known[key] = known
         self._nodes += known.nodes
         while len(self._known) > KEPT or self._nodes > NODES:

@@ -113,7 +113,7 @@ class Cells:
         return self._bytes[0]
 
 
-class Course(NamedTuple):
+class Timetable(NamedTuple):
     """What a plan of steps says: of each step, its ``seconds`` and its place in the plan's order; the launch that moves
     which a step is a cell of (``launch``: a node of the graph that was lowered), and seconds of a work-group of these
     by device that has a share (``each``); and the ``lines`` of queues (device and number): in their order steps, and
@@ -146,12 +146,12 @@ class Lowered:
     cells: Mapping[int, Cells] = field(default_factory=dict)
     joined: dict[tuple[int, ...], tuple[ValidRegion, ...]] = field(default_factory=dict, compare=False)
     """What ``Directory.close`` found when this ran before."""
-    _course: list[Course] = field(default_factory=list, compare=False, repr=False)
+    _timetable: list[Timetable] = field(default_factory=list, compare=False, repr=False)
 
     @property
-    def course(self) -> Course:
+    def timetable(self) -> Timetable:
         """Of the plan, found out once."""
-        if not self._course:
+        if not self._timetable:
             assert self.plan is not None
             given = self.plan.assignments
             launch = {step: node for node, cells in self.cells.items() for step in cells.steps}
@@ -164,8 +164,8 @@ class Lowered:
             seconds, position = {a.node: a.end - a.start for a in given}, {a.node: n for n, a in enumerate(given)}
             each = {n: {s.device: c.each(s, seconds) for s in c.stocks} for n, c in self.cells.items()}
             of = {lane: tuple(line) for lane, line in lines.items()}
-            self._course.append(Course(seconds, position, launch, of, each))
-        return self._course[0]
+            self._timetable.append(Timetable(seconds, position, launch, of, each))
+        return self._timetable[0]
 
     def step(self, token: int) -> Step:
         return self.steps[token] if self.steps else Step(token)
