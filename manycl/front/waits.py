@@ -80,7 +80,7 @@ class Waits:
         being one run: whether all that was given is waited for, and nothing has been noted of it. For who does not
         look at runs."""
         flight = self._light()
-        if flight is not None and flight.wait_for(len(flight.given) - 1):
+        if flight is not None and flight.wait_for_all():
             flight.is_joined = True
             return True
         self.finish()

@@ -3,6 +3,7 @@ the program sees what NumPy sees."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,9 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
+from manycl.drivers.driver import Holdable
 from manycl.drivers.opencl.real import compiled
 from manycl.front.events import Event
 from manycl.run import ahead, known, recurring
+from manycl.run.aboard import BESIDE
 from manycl.run.exchange import FEW_BYTES
 from manycl.run.flight import SEVERAL
 from manycl.stand_in import runtime
@@ -177,6 +180,36 @@ def test_a_read_comes_while_the_program_goes_on(program: Runtime) -> None:
         source.spin(queue, (1,), None, x, np.int32(4))
         event.wait()
         assert set(out) == {number}
+
+
+@pytest.mark.parametrize("count", [N, BESIDE])
+@pytest.mark.parametrize("zero_copy", ["0", "1"])
+def test_the_end_is_waited_for_with_reads_behind_it(
+    monkeypatch: pytest.MonkeyPatch, zero_copy: str, count: int
+) -> None:
+    """Also where all commands have been waited for before, and only a read, or a write and a read, came since."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
+    monkeypatch.setattr(ahead, "AT_ONCE", 1e9)
+    program = Runtime("native/2#0")
+    source, queue, device = mc.Program(SOURCE), program.queue, program.session.backend.lanes[0].driver
+    assert isinstance(device, Holdable)
+    x, y = queue.zeros(BESIDE, np.int32), queue.zeros(BESIDE, np.int32)
+    for number in range(1, 13):
+        source.add(queue, (BESIDE,), None, x, y, np.int32(1))
+        program.finish()
+        device.hold(True)
+        if zero_copy == "0":
+            store(program, x, 4, np.full(1, number, np.int32))
+        out = np.zeros(count, np.int32)
+        event = program.fetch(x, 0, out.view(np.uint8), out.view(np.uint8)) if number > 6 or zero_copy == "1" else None
+        ends = threading.Thread(target=program.finish)
+        ends.start()
+        ends.join(0.1 if event is not None else 0.0)
+        assert event is None or ends.is_alive(), "nobody has waited for the read"
+        device.hold(False)
+        ends.join()
+        assert event is None or set(out) <= {number}
+    queue.close()
 
 
 def test_what_is_kept_of_reads_does_not_grow(program: Runtime) -> None:
