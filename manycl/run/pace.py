@@ -12,7 +12,8 @@ AHEAD = 1.0
 as much as they like."""
 EXPECTANT = 0.1
 """The same where what is left may be planned anew, as a device comes or is found to be slower: what is given by then
-stays where it is."""
+stays where it is. Of kernels that take longer a queue has one behind the one that runs, or it would stand idle between
+them until the end of each is heard of."""
 PARTS = 4
 """Of what a queue may have: after one of them its progress is heard of, before it is at its limit, and long before it
 is idle."""
@@ -27,10 +28,10 @@ def ahead_of(problem: Problem) -> float:
 
 class Marks:
     """Of one queue of a script: the nodes whose ends will be heard of, so that it is never given more than it should
-    have (``ahead``)."""
+    have: ``ahead``; or what it was given since the last of these nodes, up to ``AHEAD``, where that is more."""
 
     def __init__(self, ahead: float = AHEAD) -> None:
-        self._ahead = ahead
+        self._ahead = self._most = ahead  # always, and at present
         self._given = 0.0
         self._heard = 0.0  # up to the last mark
         self._ended = 0.0  # up to the last mark that nodes come after
@@ -39,14 +40,16 @@ class Marks:
     def give(self, node: int, seconds: float, heard: set[int]) -> bool:
         """The queue is given its next node, which comes after the end of the mark that is added to ``heard``, if it
         has to; whether the node is a mark itself."""
-        if self._given - self._ended > self._ahead:
+        if self._given - self._ended > self._most:
             marks = self._marks
-            while self._given - marks[0][0] > self._ahead:
+            while self._given - marks[0][0] > self._most:
                 marks.popleft()
             self._ended, latest = marks[0]
             heard.add(latest)
         self._given += seconds
-        if self._given - self._heard < self._ahead / PARTS:
+        behind = self._given - self._heard  # what the queue still has, when the mark before is heard of
+        self._most = behind if self._ahead < behind <= AHEAD else self._ahead
+        if behind < self._ahead / PARTS:
             return False
         self._heard = self._given
         self._marks.append((self._given, node))

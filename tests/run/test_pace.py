@@ -16,7 +16,7 @@ from manycl.run.backend import Done, Run
 from manycl.run.coherence import Directory
 from manycl.run.compiler import compiled
 from manycl.run.emit_copies import Subject
-from manycl.run.pace import AHEAD, EXPECTANT
+from manycl.run.pace import AHEAD, EXPECTANT, PARTS
 from manycl.run.playback import Playback
 from manycl.run.steps import Lowered
 
@@ -62,7 +62,29 @@ def test_a_queue_is_given_a_second_of_work_at_most(queues: int, own: bool) -> No
 
 def test_a_queue_is_given_less_where_a_device_may_come() -> None:
     seconds = [SystemRandom().random() * EXPECTANT for _ in range(200)]
-    assert 0.0 < max(enqueued(seconds, away=True)) <= EXPECTANT, seconds
+    assert 0.0 < max(enqueued(seconds, away=True)) <= EXPECTANT * (1 + 1 / PARTS), seconds
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_queue_has_a_launch_behind_the_one_that_runs(away: bool) -> None:
+    """Or it would be idle until the end of the one that runs is heard of; also of launches that take longer than what
+    queues are given ahead, and of unlike ones."""
+    r = SystemRandom()
+    for longest in (0.02, 0.2, AHEAD * (1 - 1 / PARTS)):
+        seconds = [r.choice([0.1, 1.0]) * r.random() * longest for _ in range(200)]
+        run = state(seconds, away=away)
+        given = [c for c in run.start(0.0) if isinstance(c, Run)]
+        for ending in range(len(seconds)):
+            assert len(given) >= min(ending + 2, len(seconds)), (ending, seconds)
+            if given[ending].notify:
+                given += [c for c in run.handle(Done(given[ending].token, 0.0)) if isinstance(c, Run)]
+        assert run.finished
+
+
+def test_of_long_launches_a_queue_has_one_behind_the_one_that_runs_and_no_more() -> None:
+    for seconds in (EXPECTANT, 0.3, AHEAD):
+        assert len(state([seconds] * 9, away=True).start(0.0)) == 2
+    assert len(state([1.5 * AHEAD] * 9, away=True).start(0.0)) == 1
 
 
 def test_short_launches_are_enqueued_at_once_and_one_is_reported() -> None:
