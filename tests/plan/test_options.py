@@ -71,6 +71,7 @@ WRONG = {
     "clustering": {"queues": "many"},
     "cpop": {"contention": "maybe"},
     "hop": {"both": "perhaps"},
+    "mig_heft": {"live": "often"},
     "optimal": {"workers": "-1"},
     "peft": {"contention": "1"},
     "portfolio": {"effort": "some"},

@@ -24,8 +24,8 @@ class MigHeft:
     options = Options("mig_heft", LIVE)
 
     def plan(self, problem: Problem) -> Plan:
+        is_live = self.options.read(problem.options)[LIVE] == "yes"
         table = look_up(problem)
         order = priority_order(problem.graph, priorities(problem, weights(table)))
         plan = as_plan(problem, coarse(problem, table, order, place_migrating), "mig_heft")
-        is_live = self.options.read(problem.options)[LIVE] == "yes"
         return on_the_move(problem, plan) if is_live else plan
