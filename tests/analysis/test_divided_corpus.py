@@ -21,6 +21,7 @@ from manycl.analysis import parse_program
 from manycl.errors import RunError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Argument, BufferArg, Graph, Launch, LocalArg
+from manycl.machine import Machine
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.run.engine import RunFailure
 from manycl.run.session import Session
@@ -95,6 +96,12 @@ def load(session: Session, case: Case, ndrange: CaseLaunch) -> Loaded:
     return Loaded(session, builder.build(), keys)
 
 
+def use(session: Session, machine: Machine) -> None:
+    """From now on, the devices are as a machine says, with what they hold."""
+    session.machine = machine
+    session.backend.memory.rearrange(machine, session.backend.drivers, machine.indices)
+
+
 def divided(loaded: Loaded, dimension: int, groups: int, devices: int, chance: random.Random) -> list[Assignment]:
     count = min(groups, chance.randint(2, devices + 1))
     cuts = [0, *sorted(chance.sample(range(1, groups), count - 1)), groups]
@@ -146,7 +153,7 @@ def test_ranges_with_little_memory(
         for key in loaded.keys.values():
             for device in plenty.devices:
                 session.buffers.evict(key, device.memory)
-        session.machine = session.backend.memory._machine = replace(plenty, devices=devices)
+        use(session, replace(plenty, devices=devices))
         chance = random.Random(f"{case.name} {share}")
         split = divided(loaded, wanted[0], ndrange.groups[wanted[0]], 2, chance)
         try:
@@ -160,6 +167,6 @@ def test_ranges_with_little_memory(
         except RunError:
             continue  # it needs more at once
         finally:
-            session.machine = session.backend.memory._machine = plenty
+            use(session, plenty)
     for key in loaded.keys.values():
         session.buffers.discard(key)

@@ -70,9 +70,8 @@ def shrink(queue: mc.Queue, nbytes: int) -> None:
     session.trim()
     devices = tuple(replace(d, global_memory=nbytes, max_allocation=nbytes) for d in session.machine.devices)
     session._opened = replace(session._opened, devices=devices)  # what learning begins with
-    session.machine = session.backend.machine = session.backend.memory._machine = replace(
-        session.machine, devices=devices
-    )
+    session.machine = session.backend.machine = machine = replace(session.machine, devices=devices)
+    session.backend.memory.rearrange(machine, session.backend.drivers, machine.indices)
 
 
 def cut_by_memory(result: Result) -> bool:
