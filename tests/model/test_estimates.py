@@ -36,6 +36,9 @@ class Odd(Estimates):
     def doubt(self, node: int, devices: Sequence[int]) -> float:
         return 5.5
 
+    def is_measured(self, node: int, device: int) -> bool:
+        return False
+
     def off(self, node: int, devices: Sequence[int]) -> float:
         return 9.5
 
