@@ -316,7 +316,7 @@ class Session:
                 last.profile = last.short = None
             elif last.profile != self.backend.profile:
                 last.profile = self.backend.profile
-                last.short = None if self.debug else recorded(self.backend, script)
+                last.short = self._recorded(script)
             if last.short is not None:
                 return played(script, self.backend, self.directory, last.short, last.seconds, self._watch())
             return self._played_by_steps(script, PLAIN if ready else Setup(prepare=self._prepare))
@@ -338,7 +338,7 @@ class Session:
                     return None
             if last.profile != self.backend.profile:
                 last.profile, last.keys = self.backend.profile, keys
-                found = None if self.debug else recorded(self.backend, script, for_others=True)
+                found = self._recorded(script, for_others=True)
                 last.short = found.unbound() if found is not None else None
             if last.short is None:
                 return self._played_by_steps(script, PLAIN)
@@ -349,6 +349,18 @@ class Session:
             return played(script, self.backend, self.directory, bound, seconds, self._watch())
 
         return self._repeated(script, last, False, play)
+
+    def _recorded(self, script: Script, for_others: bool = False) -> CommandBuffer | None:
+        """The shortest way to enqueue a script, if there is one and nobody debugs. Raises what its commands would."""
+        if self.debug:
+            return None
+        try:
+            return recorded(self.backend, script, for_others)
+        except ManyclError:
+            raise
+        except Exception as error:  # it is enqueued command by command
+            told(error, "finding the shortest way to enqueue a run")
+            return None
 
     def _watch(self) -> Watch:
         return Watch(self.device_events, self.machine)

@@ -27,8 +27,10 @@ from manycl.run import buffers as buffers_module
 from manycl.run import session as session_module
 from manycl.run.admission import make_room
 from manycl.run.coherence import ValidRegion
-from manycl.run.session import UNLEARNED, Session
+from manycl.run.script import Script
+from manycl.run.session import UNLEARNED, LastTime, Session
 from manycl.run.steps import Lowered
+from manycl.unforeseen import UnforeseenWarning
 
 UP = "kernel void up(global int *x) { x[get_global_id(0)] += 1; }"
 
@@ -349,3 +351,48 @@ def test_what_is_discarded_is_freed_on_the_device_before_the_next_run(queue: Que
         session.trim()
         assert key not in session.backend.memory._sizes
     free.assert_called_once_with(buffer)
+
+
+def in_two_queues(queue: Queue) -> tuple[Any, Script]:
+    """Two arrays, and a script that adds one to each in a queue of its own, both timed; it has run three times."""
+    arrays = [queue.array(np.zeros(64, np.int32)) for _ in range(2)]
+    with queue.prepare() as prepared:
+        for x in arrays:
+            Program(UP).up(queue, (64,), (8,), x)
+    plan = Plan((Assignment(0, 0, 0, 0.0, 0.0), Assignment(1, 0, 1, 0.0, 0.0)), "given", queue.devices, 0.0)
+    results = [queue.session.run(prepared.graph, plan) for _ in range(3)]
+    script = results[-1].script
+    assert script is not None
+    assert script.queues[0] == 2
+    return arrays, script
+
+
+def test_a_repetition_that_is_not_timed_has_as_many_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "1")
+    with Queue("cpu", profile="learning", queues={"cpu": 2}) as made:
+        session, (arrays, script) = made.session, in_two_queues(made)
+        last, keys = LastTime(), tuple([x.buffer.key for x in arrays])
+        with mock.patch.object(session_module, "played", wraps=session_module.played) as shortest:
+            found = session.on_others(script, last, keys, ())
+        assert shortest.call_count == 1
+        assert found is not None
+        assert {lane for _, _, lane, _ in found.record.kernels} == {0, 1}
+        assert not session.backend.profile
+        assert all((x.get() == 4).all() for x in arrays)
+
+
+def test_a_repetition_whose_recording_fails_runs_by_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: Any) -> Any:
+        raise IndexError("at random")
+
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "1")
+    monkeypatch.setattr(session_module, "recorded", fails)
+    with Queue("cpu", queues={"cpu": 2}) as made:
+        session, (arrays, script) = made.session, in_two_queues(made)
+        assert session.again(script) is not None
+        keys = tuple([x.buffer.key for x in arrays])
+        for repeat in (lambda: session.again(script), lambda: session.on_others(script, LastTime(), keys, ())):
+            with pytest.warns(UnforeseenWarning, match="finding the shortest way to enqueue a run failed"):
+                assert repeat() is not None
+        assert session.again(script) is not None, "nobody asks again"
+        assert all((x.get() == 7).all() for x in arrays)

@@ -82,11 +82,13 @@ class CommandBuffer:
 def recorded(executor: Executor, script: Script, for_others: bool = False) -> CommandBuffer | None:
     """Of a script's commands, in the queues that the executor uses now, or None if they are not launches only, or some
     have undo copies. It holds as long as the memory's version and the queues stay the same. ``for_others``: it is to be
-    bound to graphs with other scalars, which are therefore all set."""
+    bound to graphs with other scalars, which are therefore all set. Makes the queues that are missing."""
     if script.waits or executor.memory.guarded:
         return None
     if not all(isinstance(c, Run) and not c.undo and not executor.lanes[c.device].throttled for c in script.commands):
         return None
+    for lanes, count in zip(executor.lanes, script.queues, strict=True):
+        lanes.need_queues(count)  # the runs before may have had timed ones
     entries: list[tuple[Any, ...]] = []
     places: list[tuple[int, DeviceIndex, int]] = []
     buffers: list[tuple[BufferArg | None, ...]] = []
