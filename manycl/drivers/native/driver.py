@@ -114,6 +114,7 @@ class NativeDriver:
         local_size: tuple[int, ...] | None,
         offset: tuple[int, ...] | None,
         after: Sequence[NativeEvent] | None,
+        how: int = 0,
     ) -> NativeEvent:
         if type(kernel) is FunctionKernel:
             return self._call(queue, kernel.job(global_size, offset), kernel.uses(), after)
@@ -123,27 +124,13 @@ class NativeDriver:
             return self._launch_elsewhere(queue, kernel, (global_size, local_size, offset), after, reason)
         queue.keep(kernel.uses())
         waits, count = _waits(after) if after else (None, 0)
-        number = self._launch(queue.address, shape.address, kernel.values, waits, count)
+        number = self._launch(queue.address, shape.address, kernel.values, waits, count | how)
         return (queue, number, queue.times) if number else queue.event(number)
 
     def launch_beside(
-        self,
-        queue: NativeQueue,
-        kernel: Any,
-        global_size: tuple[int, ...],
-        local_size: tuple[int, ...] | None,
-        offset: tuple[int, ...] | None,
-        after: Sequence[NativeEvent] | None,
+        self, queue: NativeQueue, kernel: Any, global_size: tuple[int, ...], local_size: Any, offset: Any, after: Any
     ) -> NativeEvent:
-        if type(kernel) is FunctionKernel:
-            return self.launch(queue, kernel, global_size, local_size, offset, after)
-        try:
-            shape = kernel.shape(global_size, local_size, offset)
-        except NotNativeError as reason:
-            return self._launch_elsewhere(queue, kernel, (global_size, local_size, offset), after, reason)
-        queue.keep(kernel.uses())
-        waits, count = _waits(after) if after else (None, 0)
-        return queue.event(self._launch(queue.address, shape.address, kernel.values, waits, count | _BESIDE))
+        return self.launch(queue, kernel, global_size, local_size, offset, after, _BESIDE)
 
     def _launch_elsewhere(
         self, queue: NativeQueue, kernel: SetKernel, ndrange: Any, after: Any, reason: NotNativeError
