@@ -60,11 +60,7 @@ def _undone(
     problem: Problem, lowered: Lowered, steps: Sequence[Assignment], mortal: frozenset[DeviceIndex]
 ) -> frozenset[int]:
     """The steps for which an undo copy is made: those that take longest for what it costs, of each device."""
-    graph, devices, found = (
-        lowered.graph,
-        problem.machine.devices,
-        set[int](),
-    )  # (who writes together is not undone alone)
+    graph, devices, found = lowered.graph, problem.machine.devices, set[int]()
     for device in sorted(mortal):
         if devices[device].memory != HOST:
             continue
@@ -73,7 +69,7 @@ def _undone(
         costs: list[tuple[float, float, int]] = []
         for a in mine:
             nbytes = undo_bytes(lowered, a.node)
-            if nbytes and a.end > a.start and a.node not in graph.beside:
+            if nbytes and a.end > a.start and a.node not in graph.beside:  # who writes together is not undone alone
                 cost = COMMAND + 2.0 * nbytes / devices[device].bandwidth
                 costs.append((cost / (a.end - a.start), cost, a.node))
         for _, cost, step in sorted(costs):

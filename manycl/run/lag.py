@@ -19,7 +19,7 @@ from statistics import median
 from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
 from manycl.plan.movable import are_of_a_kind
-from manycl.run.backend import Done, Report, Run
+from manycl.run.backend import Done, Lane, Report, Run
 from manycl.run.emit_copies import Subject
 from manycl.run.playback import Playback
 from manycl.run.reassign import Reassignment
@@ -74,7 +74,7 @@ class Lag:
         self._where = Reassignment(subject.problem, subject.lowered)
         self._last: dict[DeviceIndex, _Last] = {}
         self._foreseen: dict[tuple[int, DeviceIndex, int], float] = {}
-        self._looked_at: dict[int, int] = {}  # how many of the commands of a line, by its identity
+        self._looked_at: dict[Lane, int] = {}  # how many of the commands of a queue
         self._heard, self._asks, self._patience = 0, 0, IN_A_ROW
 
     @property
@@ -98,7 +98,7 @@ class Lag:
                 at = script.index[report.token]
                 command = script.commands[at]
                 if isinstance(command, Run) and self._playback.queues[command.device] == 1:
-                    self._hear(script.lines[command.device, command.queue], at)
+                    self._hear((command.device, command.queue), at)
         if self._heard == before or self._heard < self._asks or not any(map(self._lags, self._last)):
             return {}
         return {} if self._others_will_tell() else {d: median(last.ratios) for d, last in self._last.items()}
@@ -121,17 +121,18 @@ class Lag:
             return False
         return min(last.ratios) > TIMES or (self._before.get(device, 1.0) > 1.0 and max(last.ratios) < 1.0 / TIMES)
 
-    def _hear(self, line: Sequence[int], at: int) -> None:
-        """The kernel with place ``at`` has ended, and so have those before it in its queue's ``line``."""
-        commands, until = self._playback.script.commands, bisect_right(line, at)
-        for place in line[self._looked_at.get(id(line), 0) : until]:
+    def _hear(self, lane: Lane, at: int) -> None:
+        """The kernel with place ``at`` has ended, and so have those before it in its queue."""
+        commands, line = self._playback.script.commands, self._playback.script.lines[lane]
+        first, until = self._looked_at.get(lane, 0), bisect_right(line, at)
+        for place in line[first:until]:
             command = commands[place]
             assert isinstance(command, Run), "others are in lines of their own"
             device, foreseen = command.device, self._seconds(command.token, command.device)
             if foreseen >= SHORTEST and (took := self._took(command.token, device)) is not None:
                 self._heard += 1
                 self._last.setdefault(device, _Last()).add(took / foreseen, foreseen)
-        self._looked_at[id(line)] = max(until, self._looked_at.get(id(line), 0))
+        self._looked_at[lane] = max(first, until)
 
     def _seconds(self, step: int, device: DeviceIndex) -> float:
         """Foreseen of a step; 0 where that is a first guess."""

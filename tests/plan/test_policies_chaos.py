@@ -7,7 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from chaos import ChaosBackend, left_by, touched
+from chaos import ChaosBackend
+from chaos_values import left_by, touched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import Table, launch, machine, problems

@@ -18,7 +18,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from chaos import ChaosBackend, Faults, left_by, touched
+from chaos import ChaosBackend, Faults
+from chaos_values import left_by, touched
 from test_state import Anyhow, Unit, expected, launch, machine
 
 from manycl.errors import ManyclError, ResultError

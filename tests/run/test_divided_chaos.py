@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from chaos import ChaosBackend, left_by, seen_by
+from chaos import ChaosBackend
+from chaos_values import left_by, seen_by
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_state import Unit, machines, unit

@@ -12,7 +12,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from chaos import ChaosBackend, Faults, left_by, seen_by
+from chaos import ChaosBackend, Faults
+from chaos_values import left_by, seen_by
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import GROUP, ITEMS, NBYTES, Values, check_order, check_valid, graphs, plans, small_chunks

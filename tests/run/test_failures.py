@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chaos import ChaosBackend, left_by, touched
+from chaos import ChaosBackend
+from chaos_values import left_by, touched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_state import Unit, begin, graphs, launch, machine, machines, random_plan

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from chaos import left_by, seen_by
+from chaos_values import left_by, seen_by
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import NBYTES, graphs, launch, plans

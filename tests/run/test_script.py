@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chaos import ChaosBackend, left_by, seen_by
+from chaos import ChaosBackend
+from chaos_values import left_by, seen_by
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import NBYTES, Values, check_valid, graphs, plans, small_chunks

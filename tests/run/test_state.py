@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
-from chaos import ChaosBackend, left_by, touched
+from chaos import ChaosBackend
+from chaos_values import left_by, touched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transitions import validated

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from between_runs import small_windows
-from chaos import ChaosBackend, left_by, seen_by
+from chaos import ChaosBackend
+from chaos_values import left_by, seen_by
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import GROUP, ITEMS, NBYTES, PROGRAM, Values, check_valid, graphs, launch, plans
