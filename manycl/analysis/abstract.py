@@ -77,7 +77,7 @@ class Abstract:
         self.accesses: list[MemoryAccess] = []
         self.counts: Counts = {}
         self.looping = 0  # bodies of loops around what runs
-        self.lone = 0  # branches without else around it, in loops
+        self.lone = 0  # branches without else around it, in loops, that the contents of memory decide
         self.wholes: dict[int, tuple[Path, Expr]] = {}
         self.member_words: dict[tuple[int, str], str] = {}
         self.members: dict[tuple[int, int, int], Expr] = {}

@@ -3,7 +3,8 @@
 The paper's rules: operations inside of loops count as often as the loops run; terms of a loop's condition that cannot
 be evaluated before the kernel runs are ignored, and a loop without any other counts once; operations in a branch
 without else inside of a loop do not count; all other branches do. Where trips depend on ids, which the paper's rules
-leave open, features have the mean over all work-items.
+leave open, features have the mean over all work-items. Branches are left out as they are rarely taken, such as one that
+is taken where something was found; so those that ids, counters and scalars decide (is this point inside?) do count.
 """
 
 from __future__ import annotations

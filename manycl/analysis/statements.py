@@ -80,7 +80,7 @@ class Statements(Calls):
             return
         before, env = self.path, self.env
         ends: list[ControlState] = []
-        lone = len(node.children) < 3 and self.looping > 0
+        lone = len(node.children) < 3 and self.looping > 0 and condition.unknown
         for choice, branch in zip((condition, x.negate(condition)), node.children[1:], strict=False):
             path = before.where(choice)
             if path is None:

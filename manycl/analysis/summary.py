@@ -76,7 +76,7 @@ class Operated(Origin):
 @dataclass(frozen=True, slots=True)
 class CountedPlace:
     """Operations counted together: they happen for all ids and counters of ``loops`` that fulfil ``condition``.
-    ``lone``: in a branch without else inside of a loop."""
+    ``lone``: in a branch without else inside of a loop that the contents of memory decide."""
 
     condition: Expr
     loops: tuple[Loop, ...]

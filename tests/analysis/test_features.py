@@ -20,6 +20,8 @@ RULES = {
     "guard_counts": ("if (i < n) d[i] = 1;", (1, 0, 1)),
     "both_branches_count": ("if (i < n) d[i] = 1; else d[i + 1] = 2;", (1, 1, 2)),
     "lone_branch_in_a_loop": ("for (int k = 0; k < n; k++) if (s[k] == i) d[i] = 1;", (21, 10, 10)),
+    "lone_branch_in_a_loop_that_ids_decide": ("for (int k = 0; k < n; k++) if (k < i) d[i] = 1;", (21, 10, 10)),
+    "inside_of_a_point_that_was_found": ("for (int k = 0; k < n; k++) if (s[k]) if (k < i) d[i] = 1;", (21, 10, 10)),
     "branches_in_a_loop": ("for (int k = 0; k < n; k++) if (s[k]) d[i] = 1; else d[0] = 1;", (21, 10, 30)),
     "lone_branch_around_a_loop": ("if (i < n) for (int k = 0; k < n; k++) d[k] = 1;", (12, 10, 10)),
     "unknown_bound": ("for (int k = 0; k < s[i]; k++) d[i] = k;", (2, 1, 3)),
