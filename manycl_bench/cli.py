@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from manycl.machine import Machine
 
 HELP = (
-    "repeat a paper's experiments: pyschedcl (on the devices that are here, or on a described machine), repara (on its "
+    "repeat papers' experiments: pyschedcl (on the devices that are here, or on a described machine), repara (on its "
     "machine, simulated), mkmd and libsplit (on their machines, simulated, or on the devices that are here), models "
-    "(MKMD's Table 1, here), hopping (its model and its lines of code; with --devices also measured)"
+    "(MKMD's Table 1, here), hopping (its model and its lines of code; with --devices also measured), slices (samples "
+    "of slice sizes, for manycl train)"
 )
 _EPILOG = """\
 examples:
@@ -38,6 +39,8 @@ examples:
   manycl bench hopping --output docs/results    writes hopping.json, hopping.md and pictures
   manycl bench hopping --devices native/2#0,opencl/2#1  measured as well, on the processor's halves; or cpu,gpu;
                                                 several pairs: --devices 'cpu/2#0,cpu/2#1@2;native/2#0,opencl/2#1'
+  manycl bench slices --devices gpu0 --output gpu       measures how large slices are that cost little: samples for
+                                                manycl train, in gpu/slice_samples.json, which grows kernel by kernel
 options beside --quick, --output and --json, which are for all:
   pyschedcl: --devices or --machine, --heads, --queue-betas, --betas, --most-heads, --queues; and, on devices,
     --repeats, --profile and --cold
@@ -47,6 +50,7 @@ options beside --quick, --output and --json, which are for all:
   repara: --quick: one size of each benchmark, short searches
   libsplit: --devices, --applications, --repeats (repetitions); --quick: small sizes
   hopping: --devices, --applications (benchmarks), --repeats; --quick: small sizes, fewer waits
+  slices: --devices (one), --applications (kernels), --repeats; --quick: small sizes, for tests
 every page tells how it came about: command, day, commit, machine, versions, and where its raw figures are
 """
 _OWN = {
@@ -57,6 +61,7 @@ _OWN = {
     "repara": "",
     "libsplit": "devices applications repeats",
     "hopping": "devices applications repeats",
+    "slices": "devices applications repeats",
 }
 """The options that an experiment has beside those that all have; the others are refused."""
 _WHY = {
@@ -67,14 +72,13 @@ _WHY = {
     "repara": ", which runs on a simulated machine",
     "libsplit": ", whose applications have one size",
     "hopping": ", whose benchmarks are as large as it takes",
+    "slices": ", whose kernels are as large as it takes",
 }
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument(
-        "experiment", choices=["pyschedcl", "mkmd", "models", "repara", "libsplit", "hopping"], help="which paper"
-    )
+    parser.add_argument("experiment", choices=[*dict.fromkeys(name.split()[0] for name in _OWN)], help="which one")
     options.add_devices(parser)
     options.add_machine(parser, "pyschedcl on a described machine, simulated")
     parser.add_argument("--real", action="store_true", help="mkmd on the devices that are here")
@@ -83,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--betas", metavar="N,…", help="beta of experiments 2 and 3 (default 64,128,256,512)")
     parser.add_argument("--most-heads", metavar="N", type=int, help="heads of experiments 2 and 3 (default 16)")
     parser.add_argument("--queues", metavar="N,…", help="queues to try on the fast device (default 2,3,5,8,16)")
-    parser.add_argument("--applications", metavar="NAME,…", help="those of libsplit or hopping to run (default: all)")
+    parser.add_argument("--applications", metavar="NAME,…", help="those of libsplit, hopping, slices (default: all)")
     parser.add_argument("--repeats", metavar="N", type=int, help="runs per figure (default 7)")
     parser.add_argument("--profile", action="store_true", help="measure with the devices' clocks on (more overhead)")
     parser.add_argument("--cold", action="store_true", help="every run starts with its inputs on the host")
@@ -115,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     if args.repeats is not None and args.repeats < 1:
         raise ManyclError(f"--repeats {args.repeats}: expected at least 1")
     chosen = {"mkmd": _mkmd, "models": _models, "repara": _repara, "libsplit": _libsplit, "pyschedcl": _pyschedcl}
-    chosen["hopping"] = _hopping
+    chosen |= {"hopping": _hopping, "slices": _slices}
     experiment = chosen[args.experiment](args)
     if args.output and experiment.draws:
         check_drawable(f"--output {args.output}")
@@ -214,6 +218,12 @@ def _libsplit_real(args: argparse.Namespace, names: tuple[str, ...]) -> Experime
 
 def _hopping(args: argparse.Namespace) -> Experiment:
     from manycl_bench.hopping import command
+
+    return command.experiment(args)
+
+
+def _slices(args: argparse.Namespace) -> Experiment:
+    from manycl_bench.slices import command
 
     return command.experiment(args)
 

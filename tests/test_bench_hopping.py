@@ -13,8 +13,7 @@ import pytest
 import manycl as mc
 from manycl.cli import main
 from manycl.machine import DeviceIndex
-from manycl.plan.split import Split
-from manycl_bench.hopping import loops, model, real, report, slice_samples, ways
+from manycl_bench.hopping import model, real, report, ways
 from manycl_bench.hopping.data import CASES
 from manycl_bench.hopping.real import Settings
 from manycl_bench.hopping.ways import WAYS
@@ -54,7 +53,7 @@ def test_two_devices_are_measured_and_results_are_right(
     if apart:
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     names = ("GEMM",) if apart else ("GEMM", "Reduction")
-    settings = Settings(names=names, parts=(0.3, 0.6), repeats=1, warm=1, seconds=0.01, samples=not apart)
+    settings = Settings(names=names, parts=(0.3, 0.6), repeats=1, warm=1, seconds=0.01)
     figures = real.run("native/2#0,native/2#1@2", settings, lambda text: None)
     assert [row["benchmark"] for row in figures["results"]] == list(names)
     for row in figures["results"]:
@@ -64,10 +63,6 @@ def test_two_devices_are_measured_and_results_are_right(
             assert all(seconds > 0 for seconds in point["seconds"].values())
             assert point["wait"] > 0
         assert row["slices"] >= 1
-    assert {s["kernel"] for s in figures["slice_samples"]} <= {"GEMM", "Reduction"}  # there may be none so small
-    for found in figures["slice_samples"]:
-        assert len(found["logarithms"]) == 3
-        assert found["points"] >= 1
     figures["others"] = [{**figures, "devices": "the same again"}]
     report.write({**report.figures_of_model(), **figures}, tmp_path)
     page = (tmp_path / "hopping.md").read_text()
@@ -104,25 +99,6 @@ def test_plans_give_the_fast_device_as_little_as_can_be() -> None:
         assert len(ranges) == 5
         with pytest.raises(mc.ManyclError, match="cannot be divided"):
             ways.plan(replace(problem, splits={}), "hop", pair, True)
-
-
-def test_samples_have_the_features_of_the_launch_and_the_least_slice_that_costs_little() -> None:
-    """Slices cost 1 % of the whole each: on CPUs, where 4 % are allowed, five of them do."""
-    with mc.Queue("cpu/2#0") as queue:
-        a, b, c = (queue.zeros((64, 64)) for _ in range(3))
-        with queue.prepare() as graph:
-            loops.gemm(queue, a=a, b=b, c=c, n=64)
-    launch = graph.graph.nodes[0]
-    rows = launch.global_size[1] // launch.local_size[1]
-    found = slice_samples.sample("GEMM", "cpu", graph.graph, Split(1, rows), lambda n: 1.0 + 0.01 * (n - 1))
-    assert found is not None
-    # of 1, 2, 4, … rows of groups, the least with which there are five slices at most
-    groups = next(2**e for e in range(12) if -(-rows // 2**e) <= 5)
-    assert found.points == groups * launch.local_size[1] * launch.global_size[0]
-    per_point = [math.expm1(x) for x in found.logarithms]  # comparisons, operations, accesses
-    assert per_point[2] == pytest.approx(2 * 64 + 1, rel=0.1)
-    assert per_point[1] >= 2 * 64
-    assert slice_samples.sample("GEMM", "cpu", graph.graph, Split(1, rows), float) is None
 
 
 def row(k: float, points: list[tuple[float, float, float, float]], sliced: float = 2.0) -> dict[str, Any]:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 HELP = "train predictors of how large slices of kernels should be, from samples (needs scikit-learn)"
 _EPILOG = """\
 examples:
-  manycl bench hopping --devices cpu/2#0,cpu/2#1@2 --output mine     measures samples, beside all else
-  manycl train mine/hopping.json -o slices.json
-  manycl train cpu/hopping.json gpu/hopping.json -o manycl/model/slices.json     those that come with manycl
+  manycl bench slices --devices native --output cpu     measures samples of one device
+  manycl train cpu/slice_samples.json -o slices.json
+  manycl train cpu/slice_samples.json gpu/slice_samples.json -o manycl/model/slices.json     that come with manycl
 a file of samples is a JSON object with `slice_samples`, a list of
   {"kernel": name, "kind": "cpu" or "gpu", "logarithms": [of its features], "points": of a slice}
-as `manycl bench hopping` writes it; features are Device-Hopping's (Table 1), 3 for CPUs and 2 for GPUs
+as `manycl bench slices` writes it; features are Device-Hopping's (Table 1), 3 for CPUs and 2 for GPUs
 exit status: 0 done, 2 bad input
 """
 
@@ -61,7 +61,7 @@ def read_samples(path: Path) -> list[SliceSample]:
         raise ManyclError(f"{path}: {error}") from None
     rows = value.get("slice_samples") if isinstance(value, dict) else None
     if not isinstance(rows, list):
-        raise ManyclError(f"{path} has no slice_samples", hint="manycl bench hopping --devices … writes them")
+        raise ManyclError(f"{path} has no slice_samples", hint="manycl bench slices --devices … writes them")
     return [_sample(f"{path}: slice_samples[{index}]", row) for index, row in enumerate(rows)]
 
 

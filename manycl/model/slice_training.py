@@ -1,13 +1,14 @@
 """Training of the predictors of slice sizes (Device-Hopping, Sections 4.1 and 4.3); scikit-learn is needed here only.
 
-A target is the smallest slice size at which a kernel that never migrates takes only so much longer; it is searched for
-by trying. Models are judged by leaving out one kernel after the other (Section 7.2).
+A target is the smallest slice size at which a kernel that never migrates takes only so much longer; it is found by
+trying. Models are judged by leaving out one kernel after the other (Section 7.2).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import geometric_mean, median
 from typing import Any, NamedTuple
 
@@ -33,29 +34,25 @@ class SliceSample(NamedTuple):
     points: float
 
 
-def search_target(
-    seconds: Callable[[int | None], float], total: int, overhead: float, *, step: float = 1.5, least: int = 1
-) -> int | None:
-    """The smallest size in a geometric row (from ``least`` on, each ``step`` times the one before) at which a kernel
-    takes at most ``overhead`` (a part) longer than unsliced; None where there is none below ``total``.
+def target(overheads: Mapping[int, float], allowed: float) -> float | None:
+    """In how many slices a kernel may run, between the numbers that were tried, for which ``overheads`` tells how much
+    longer than unsliced it took (parts): it takes ``allowed`` longer there.
 
-    ``seconds(points)``: what the kernel takes in slices of so many points (None: unsliced). The row is searched by
-    halving, which holds as the overhead falls with the size."""
-    if not step > 1.0 or least < 1:
-        raise ValueError(f"sizes grow from 1 at least: not from {least} by {step}")
-    row = [least]
-    while row[-1] < total:
-        row.append(max(row[-1] + 1, round(row[-1] * step)))
-    row = row[:-1]
-    unsliced = seconds(None)
-    low, high = 0, len(row)  # those from high on are large enough
-    while low < high:
-        middle = (low + high) // 2
-        if seconds(row[middle]) <= unsliced * (1.0 + overhead):
-            high = middle
-        else:
-            low = middle + 1
-    return row[low] if low < len(row) else None
+    None where the fewest slices that were tried cost more, or the most less, as nothing is known beyond these. What
+    slices cost grows with their number, so measurements that say otherwise are noise: they are the nearest row that
+    grows (least squares, by pooling adjacent violators)."""
+    counts = sorted(overheads)
+    pools: list[tuple[float, int]] = []  # mean, and of how many
+    for count in counts:
+        pools.append((overheads[count], 1))
+        while len(pools) > 1 and pools[-2][0] >= pools[-1][0]:
+            (b, n), (a, m) = pools.pop(), pools.pop()
+            pools.append(((a * m + b * n) / (m + n), m + n))
+    row = [mean for mean, n in pools for _ in range(n)]
+    for (fewer, low), (more, high) in pairwise(zip(counts, row, strict=True)):
+        if low <= allowed < high:
+            return fewer + (more - fewer) * (allowed - low) / (high - low)
+    return None
 
 
 def train(samples: Sequence[SliceSample]) -> Predictors:

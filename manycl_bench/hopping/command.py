@@ -26,7 +26,7 @@ def experiment(args: argparse.Namespace) -> Experiment:
         raise ManyclError("without --devices bench hopping measures nothing", hint="--devices cpu/2#0,cpu/2#1@2")
     settings = real.Settings(names=names)
     if args.quick:
-        settings = replace(settings, parts=(0.25, 0.5, 0.75), repeats=3, seconds=0.05, samples=False)
+        settings = replace(settings, parts=(0.25, 0.5, 0.75), repeats=3, seconds=0.05)
     if args.repeats is not None:
         settings = replace(settings, repeats=args.repeats)
 
@@ -48,9 +48,8 @@ def experiment(args: argparse.Namespace) -> Experiment:
 
 
 def _measured(pairs: Sequence[str], settings: real.Settings, say: Say) -> Figures:
-    """The figures of the first pair of devices; ``others``: those of further ones, after which samples are as well."""
+    """The figures of the first pair of devices; ``others``: those of further ones."""
     if not pairs:
         return {}
     first, *others = ({"devices": devices, **real.run(devices, settings, say)} for devices in pairs)
-    samples = [sample for found in (first, *others) for sample in found.pop("slice_samples")]
-    return {**first, "others": others, "slice_samples": samples}
+    return {**first, "others": others}

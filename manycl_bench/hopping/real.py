@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import manycl as mc
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex
-from manycl.model.slice_training import SliceSample
 from manycl.run.prepared import PreparedGraph
-from manycl_bench.hopping import model, slice_samples
+from manycl_bench.hopping import model
 from manycl_bench.hopping.data import CASES, MOST, POWERS, SIZES
 from manycl_bench.hopping.ways import MIGRATING, WAYS, Benchmark, Occupant, Pair, asked, plan
 
@@ -37,15 +36,13 @@ ROUGH = 0.4
 @dataclass(frozen=True)
 class Settings:
     """``parts``: when the fast device becomes free, in parts of the kernel's time on the slow one; ``warm`` runs before
-    ``repeats`` that count; ``seconds`` that a kernel takes on its slow device, about; ``samples``: whether targets for
-    predictors of slice sizes are searched for."""
+    ``repeats`` that count; ``seconds`` that a kernel takes on its slow device, about."""
 
     names: tuple[str, ...] = tuple(model.TABLE_3)
     parts: tuple[float, ...] = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
     repeats: int = 5
     warm: int = 1
     seconds: float = 0.08
-    samples: bool = True
 
 
 class Point(NamedTuple):
@@ -71,11 +68,11 @@ class _Devices:
     def prepared(self, graph: Graph, *way: Any) -> PreparedGraph:
         return PreparedGraph(self.session, graph, plan(*way))
 
-    def alone(self, benchmark: Benchmark, device: DeviceIndex, repeats: int, ranges: int = 1) -> list[float]:
+    def alone(self, benchmark: Benchmark, device: DeviceIndex, repeats: int) -> list[float]:
         """The times of a benchmark on one device."""
         form = benchmark.enqueued()
         problem = asked(self.queue, form.graph)
-        prepared = self.prepared(form.graph, problem, "slow", Pair(device, device), False, ranges)
+        prepared = self.prepared(form.graph, problem, "slow", Pair(device, device), False)
         for _ in range(self.settings.warm):
             benchmark.run(prepared, form)
         return [benchmark.run(prepared, form).seconds for _ in range(repeats)]
@@ -103,10 +100,8 @@ class _Devices:
         k = alone[pair.slow] / alone[pair.fast]
         points = [self.point(benchmark, part, pair, alone) for part in self.settings.parts]
         never = self.point(benchmark, NEVER, pair, alone, ("slow", "hop"))
-        found = self.samples(benchmark) if self.settings.samples else []
         return {
             "benchmark": name,
-            "slice_samples": [slice_samples.as_json(sample) for sample in found],
             "slow": self._called(pair.slow),
             "fast": self._called(pair.fast),
             "k": k,
@@ -120,22 +115,6 @@ class _Devices:
     def _called(self, device: DeviceIndex) -> str:
         found = self.machine.devices[device]
         return f"{found.name} ({found.platform.partition(' (')[0]})"
-
-    def samples(self, benchmark: Benchmark) -> list[SliceSample]:
-        """How large slices have to be, on each device: by the shortest of several runs, as some per cent decide."""
-        form = benchmark.enqueued()
-        split = asked(self.queue, form.graph).splits.get(0)
-        if split is None:
-            return []
-        found = []
-        for device in self.machine.indices:
-
-            def taken(ranges: int, device: DeviceIndex = device) -> float:
-                return min(self.alone(benchmark, device, self.settings.repeats, ranges))
-
-            kind = self.machine.devices[device].kind
-            found.append(slice_samples.sample(benchmark.name, kind, form.graph, split, taken))
-        return [sample for sample in found if sample is not None]
 
     def point(
         self,
@@ -180,8 +159,7 @@ def run(devices: str | None, settings: Settings, say: Say) -> dict[str, Any]:
             say(f"{name}: k = {rows[-1]['k']:.2f}")
     finally:
         bench.queue.close()
-    samples = [sample for row in rows for sample in row.pop("slice_samples")]
-    return {"settings": asdict(settings), "results": rows, "summary": summary(rows), "slice_samples": samples}
+    return {"settings": asdict(settings), "results": rows, "summary": summary(rows)}
 
 
 def speedups(row: Mapping[str, Any], way: str) -> list[float]:

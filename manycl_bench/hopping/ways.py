@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -125,11 +125,16 @@ class Enqueued(NamedTuple):
     owner: object
 
 
-class Benchmark:
-    """A benchmark on a session's arrays."""
+Enqueue = Callable[..., Any]
+"""What enqueues a loop: called with a queue, and its inputs by name; returns the results of reductions."""
 
-    def __init__(self, queue: mc.Queue, name: str, case: Case) -> None:
+
+class Benchmark:
+    """A benchmark on a session's arrays; ``enqueue``: what enqueues it, that of its name unless given."""
+
+    def __init__(self, queue: mc.Queue, name: str, case: Case, enqueue: Enqueue | None = None) -> None:
         self.queue, self.name, self.case = queue, name, case
+        self.enqueue = enqueue or LOOPS[name]
         self.given = {k: queue.array(v, name=k) if isinstance(v, np.ndarray) else v for k, v in case.given.items()}
         self.arrays = [a for a in self.given.values() if isinstance(a, mc.Array)]
         self.far = queue.session.machine.memories > 1
@@ -139,31 +144,30 @@ class Benchmark:
         with self.queue.prepare() as prepared:
             if occupy is not None:
                 occupy()
-            result = LOOPS[self.name](self.queue, **self.given)
+            result = self.enqueue(self.queue, **self.given)
         results = [self.given[name] for name in self.case.expected if name in self.given]
         results += [result] if isinstance(result, mc.Array) else []
         return Enqueued(prepared.graph, tuple(results), occupy is not None, prepared)
 
     def run(self, prepared: PreparedGraph, of: Enqueued) -> Ran:
         """A run whose inputs are in the host's memory, and nowhere else where devices have their own."""
-        if self.far:
-            for array in self.arrays:
-                with array.map():
-                    pass
+        self.bring_home(self.arrays)
         begin = time.perf_counter()
         result = prepared.run()
-        fetched = 0.0
-        if self.far:
-            before = time.perf_counter()
-            for array in of.results:
-                with array.map():
-                    pass
-            fetched = time.perf_counter() - before
+        before = time.perf_counter()
+        self.bring_home(of.results)
+        fetched = time.perf_counter() - before if self.far else 0.0
         first = int(of.occupied)
         end = max(times[1] for node, times in result.times.items() if node >= first)
         launches = Counter(e.device for e in result.trace.events if isinstance(e, KernelEvent) and e.node == first)
         busy = result.times[0][1] - begin if first else 0.0
         return Ran(end - begin + fetched, launches, busy)
+
+    def bring_home(self, arrays: Sequence[mc.Array]) -> None:
+        """Contents are in the host's memory then, and nowhere else where devices have their own."""
+        for array in arrays if self.far else ():
+            with array.map():
+                pass
 
     def wrong(self, of: Enqueued) -> list[str]:
         """What the last run has got wrong."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from manycl.analysis.features import Features
 from manycl.model import slices
-from manycl.model.slice_training import SliceSample, leave_one_out, search_target, train
+from manycl.model.slice_training import SliceSample, leave_one_out, target, train
 from manycl.model.slices import MeasuredSlices, SliceError, cached_slice, fewest_points
 
 
@@ -158,22 +158,23 @@ def test_a_cached_slice_fits_into_the_cache_unless_it_is_one_group(
             assert larger * nbytes > cache * points or nbytes <= cache
 
 
-@given(st.integers(1, 10**6), st.floats(1e-6, 1e-2), st.floats(1e4, 1e8), st.floats(0.01, 0.2))
-def test_the_search_finds_the_smallest_size_of_its_row(total: int, once: float, rate: float, overhead: float) -> None:
-    asked = []
+@given(st.floats(1e-4, 0.05), st.floats(0.01, 0.2), st.integers(2, 12))
+def test_a_target_is_where_slices_cost_as_much_as_they_may(once: float, allowed: float, tried: int) -> None:
+    """Each slice after the first one costs ``once``; what was tried is 2, 4, 8, … slices."""
+    overheads = {2**e: once * (2**e - 1) for e in range(1, tried + 1)}
+    found = target(overheads, allowed)
+    exact = 1.0 + allowed / once
+    if exact < 2.0 or exact >= 2**tried:
+        assert found is None
+    else:
+        assert found == pytest.approx(exact, rel=1e-9)
 
-    def seconds(points: int | None) -> float:
-        asked.append(points)
-        count = 1 if points is None else -(-total // points)
-        return count * once + total / rate
 
-    found = search_target(seconds, total, overhead)
-    assert len(asked) <= 8
-    row = [1]
-    while row[-1] < total:
-        row.append(max(row[-1] + 1, round(row[-1] * 1.5)))
-    enough = [n for n in row[:-1] if seconds(n) <= seconds(None) * (1 + overhead)]
-    assert found == (min(enough) if enough else None)
+def test_noise_does_not_make_fewer_slices_dearer_than_more() -> None:
+    overheads = {2: 0.05, 4: -0.03, 8: 0.01, 16: 0.02, 32: 0.08}  # the first three have a mean of 1 %
+    assert target(overheads, 0.04) == pytest.approx(16 + 16 * 0.02 / 0.06)
+    assert target(overheads, 0.015) == pytest.approx(8 + 8 * 0.5)
+    assert target({}, 0.04) is None
 
 
 @pytest.mark.parametrize(

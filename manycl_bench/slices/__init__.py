@@ -1,0 +1,1 @@
+"""``manycl bench slices``: samples for predictors of slice sizes, measured on a device."""
