@@ -3,10 +3,14 @@
 clients: whole programs (a queue with serve=True on both halves of the processor, a loop of kernels, results that are
 compared), one after another; a part of them in processes of their own (own_processes), the others several to a process.
 client_ms: the median of a program's time, from its queue to the end of that; process_ms: of a process with one.
-What is left when all are gone, compared with what there was after the first --settle clients: descriptors_left (and
-threads_left), of the service and its processes; files_left, in the runtime folder, the temporary folder and /dev/shm;
-bytes_left, of memory that only the service and its processes have (more than that is shared); slope_bytes, of the same
-per client, by the medians of the last quarter and the one before it.
+What is left when all are gone, compared with what there was after the first --settle clients, each time when the
+service has settled (it says so: nobody is a client, and nothing will change before somebody comes): descriptors_left
+(and threads_left), of the service and its processes; files_left, in the runtime folder, the temporary folder and
+/dev/shm; bytes_left, of memory that only the service and its processes have (more than that is shared); slope_bytes, of
+the same per client, by the medians of the last quarter and the one before it. processes: the service and its own;
+processes_more, than after the first; processes_replaced: of the first, those that are not there any more.
+together_most: processes, when three processes have had clients at the same time, and together_more, than before that
+once the service has settled.
 
 killed_rounds: the service is killed (SIGKILL) at a random time, while three processes run graphs. killed_finished: of
 these, the processes that ended with the right results; killed_clear: with an error that says that the service has
@@ -117,10 +121,26 @@ class Service:
 
         return [one["pid"] for one in status()["processes"]]
 
-    def is_quiet(self) -> bool:
-        from manycl.drivers.serve.client import status
+    @contextmanager
+    def settled(self) -> Iterator[list[int]]:
+        """Its process and those of its own, with one connection to it (of this process) in the block: whatever others
+        it had before that one, it has heard that they are closed when it answers."""
+        from manycl.drivers.serve.place import connected
+        from manycl.drivers.worker import messages as m
+        from manycl.drivers.worker.channel import Channel
 
-        return all(one["state"] == "idle" for one in status()["processes"])
+        began, channel = time.monotonic(), Channel(connected())
+        try:
+            while True:
+                channel.send(m.encode(m.AskStatus(1, m.VERSION)))
+                (answer,) = channel.receive()
+                if answer.value["settled"]:
+                    break
+                assert time.monotonic() - began < PATIENCE, "its processes do not come to rest"
+                time.sleep(0.01)
+            yield [self.process.pid, *(one["pid"] for one in answer.value["processes"])]
+        finally:
+            channel.close()
 
     def end(self, number: int) -> None:
         self.process.send_signal(number)
@@ -144,18 +164,25 @@ def private(pid: int) -> int:
     return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Private_"))
 
 
-def there(service: Service, folders: list[Path]) -> dict[str, int]:
+def there(service: Service, folders: list[Path]) -> dict[str, Any]:
     """What there is now that nobody is a client."""
-    assert until(service.is_quiet), "its processes do not come to rest"
-    pids = [service.process.pid, *service.processes]
-    time.sleep(0.05)  # (a connection that has just been closed)
-    return {
-        "descriptors": sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids),
-        "threads": sum(len(os.listdir(f"/proc/{pid}/task")) for pid in pids),
-        "files": sum(len(names) for folder in folders for _, _, names in os.walk(folder)),
-        "bytes": sum(map(private, pids)),
-        "processes": len(pids),
-    }
+    with service.settled() as pids:
+        return {
+            "descriptors": sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids),
+            "threads": sum(len(os.listdir(f"/proc/{pid}/task")) for pid in pids),
+            "files": sum(len(names) for folder in folders for _, _, names in os.walk(folder)),
+            "bytes": sum(map(private, pids)),
+            "processes": pids,
+        }
+
+
+def together(devices: str) -> None:
+    """Three processes with clients in turn."""
+    words = [sys.executable, __file__, "--clients", devices, str(EACH)]
+    began = [subprocess.Popen(words, stdout=subprocess.PIPE) for _ in range(3)]
+    for process in began:
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
 
 
 @contextmanager
@@ -179,7 +206,7 @@ def in_turn(devices: str, count: int, own: int, settle: int, folders: list[Path]
     r.shuffle(groups)
     times: list[float] = []
     alone: list[float] = []
-    first: dict[str, int] = {}
+    first: dict[str, Any] = {}
     grown: list[tuple[int, int]] = []
     for number in groups:
         began = time.perf_counter()
@@ -195,6 +222,9 @@ def in_turn(devices: str, count: int, own: int, settle: int, folders: list[Path]
         if len(times) % 100 < number:
             common.progress(f"{len(times)} clients")
     last = there(service, folders)
+    together(devices)
+    most = len(service.processes) + 1
+    after_all = there(service, folders)
     service.end(signal.SIGTERM)
     half, quarter = len(grown) // 2, max(len(grown) // 4, 1)
     before, after = grown[half : half + quarter] or grown, grown[-quarter:]
@@ -207,8 +237,11 @@ def in_turn(devices: str, count: int, own: int, settle: int, folders: list[Path]
         "process_ms": statistics.median(alone) if alone else 0.0,
         **{f"{name}_left": last[name] - first[name] for name in ("descriptors", "threads", "files", "bytes")},
         "slope_bytes": (much[1] - much[0]) / max(middle[1] - middle[0], 1),
-        "processes": last["processes"],
-        "processes_more": last["processes"] - first["processes"],
+        "processes": len(last["processes"]),
+        "processes_more": len(last["processes"]) - len(first["processes"]),
+        "processes_replaced": len(set(first["processes"]) - set(last["processes"])),
+        "together_most": most,
+        "together_more": len(after_all["processes"]) - len(last["processes"]),
         "folder_left": len(left_in(folders[0])),
     }
 

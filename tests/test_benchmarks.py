@@ -88,6 +88,9 @@ KEYS = {
         "threads_left",
         "files_left",
         "bytes_left",
+        "processes_more",
+        "processes_replaced",
+        "together_more",
         "killed_finished",
         "killed_clear",
         "killed_other",
@@ -159,7 +162,8 @@ def test_prints_one_json_object(name: str) -> None:
     if name == "serve":
         assert figures["clients"] == figures["own_processes"] + 3 == 4
         assert figures["killed_finished"] + figures["killed_clear"] == 3
-        assert figures["folder_left"] == figures["restarts_stale"] == 0
+        assert figures["processes_more"] == figures["processes_replaced"] == figures["together_more"] == 0
+        assert figures["files_left"] == figures["folder_left"] == figures["restarts_stale"] == 0
     if name == "adaptive":  # how far it has come, where standard error is no terminal either
         assert "cpu/2 GEMM: " in done.stderr
 

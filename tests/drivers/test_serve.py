@@ -13,11 +13,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from test_worker_devices import ENDLESS, PROGRAM, TEXT, until
 from test_worker_devices import number as little
 
@@ -28,6 +31,7 @@ from manycl.drivers.serve import place as place_module
 from manycl.drivers.serve import pool as pool_module
 from manycl.drivers.serve.client import open_served, status
 from manycl.drivers.serve.server import Server
+from manycl.drivers.worker import link as link_module
 from manycl.drivers.worker import messages as m
 from manycl.drivers.worker.channel import Channel
 from manycl.errors import DeviceError
@@ -139,6 +143,103 @@ def test_clients_in_turn_have_the_same_process_and_leave_nothing(service: Servic
         elif turn > 2:
             until(lambda most=first: all(now <= then for now, then in zip(there(), most, strict=True)))
     assert status()["served"] == CLIENTS
+
+
+def test_clients_that_follow_at_once_have_the_same_process(service: Service) -> None:
+    """Nobody waits between them: a client that is done has handed its process over."""
+    pids = set()
+    for _ in range(CLIENTS):
+        driver = opened()
+        use(driver)
+        pids.add(driver.pid)  # type: ignore[attr-defined]
+        driver.release()
+    assert len(pids) == 1
+    until(lambda: status()["settled"])
+    assert states() == ["idle", "idle"]
+    assert sorted(one["clients"] for one in processes()) == [0, CLIENTS]
+
+
+def test_a_process_that_does_not_answer_a_goodbye_keeps_nobody(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "_GOODBYE", 0.05)
+    driver = opened()
+    use(driver)
+    os.kill(driver.pid, signal.SIGSTOP)  # type: ignore[attr-defined]
+    try:
+        driver.release()
+        assert "busy" in states()
+    finally:
+        os.kill(driver.pid, signal.SIGCONT)  # type: ignore[attr-defined]
+    until(lambda: status()["settled"])
+    assert states() == ["idle", "idle"]
+
+
+def test_what_clients_at_the_same_time_needed_goes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while without them: each device is open once, and one process waits with none."""
+    monkeypatch.setattr(pool_module, "LINGER", 3600.0)
+    server = Server()
+    running = threading.Thread(target=server.run)
+    running.start()
+    try:
+        drivers = [opened(selection) for selection in ("cpu/2#0", "cpu/2#0", "cpu/2#0", "cpu/2#1")]
+        for driver in drivers:
+            use(driver)
+        assert not status()["settled"]
+        for driver in drivers:
+            driver.release()
+        until(lambda: set(states()) == {"idle"})
+        before = {one["pid"]: sorted(one["devices"]) for one in processes()}
+        assert sorted(before.values())[-4:] == [["cpu0/2#0"]] * 3 + [["cpu0/2#1"]]
+        assert not status()["settled"]
+        monkeypatch.setattr(pool_module, "LINGER", 0.01)
+        until(lambda: status()["settled"])  # (which is also asked for: the service does not wait for an hour)
+        after = {one["pid"]: sorted(one["devices"]) for one in processes()}
+        assert sorted(after.values()) == [[], ["cpu0/2#0"], ["cpu0/2#1"]]
+        assert after.items() <= before.items()
+        gone = before.keys() - after.keys()
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in gone)
+        driver = opened()
+        use(driver)
+        assert driver.pid in after  # type: ignore[attr-defined]
+        driver.release()
+        until(lambda: status()["settled"])
+        assert {one["pid"] for one in processes()} == after.keys()
+    finally:
+        assert main(["serve", "--stop"]) == 0
+        running.join()
+
+
+WAITING = st.lists(st.tuples(st.frozensets(st.sampled_from("abc")), st.integers(0, 5)), max_size=8)
+
+
+def at_once(members: list[pool_module.ServedProcess]) -> int:
+    """Different devices that can be had at the same time, by trying all ways."""
+    most = 0
+    for devices in range(1, 4):
+        for some in permutations(members, devices):
+            for names in combinations("abc", devices):
+                if all(name in one.devices for name, one in zip(names, some, strict=True)):
+                    most = devices
+    return most
+
+
+@given(WAITING)
+def test_nothing_is_lost_with_the_surplus(waiting: list[tuple[frozenset[str], int]]) -> None:
+    """As many devices are open, and can be had at the same time, without it; and no more can go."""
+    pool = pool_module.ProcessPool()
+    for devices, since in waiting:
+        member = object.__new__(pool_module.ServedProcess)
+        member.state, member.devices, member.since = "idle", sorted(devices), since
+        pool.members.append(member)
+    surplus = pool.surplus()
+    assert [one.since for one in surplus] == sorted(one.since for one in surplus)
+    left = [one for one in pool.members if one not in surplus]
+    assert {d for one in left for d in one.devices} == {d for one in pool.members for d in one.devices}
+    assert at_once(left) == at_once(pool.members) == sum(bool(one.devices) for one in left)
+    assert sum(not one.devices for one in left) == min(sum(not devices for devices, _ in waiting), pool_module.SPARE)
+    pool.members = left
+    assert not pool.surplus()
 
 
 def test_it_is_its_users_alone(service: Service, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ class ServedHandle:
             raise DriverError(f"{device.name} cannot be opened: {error.message}", hint=error.hint) from None
         assert connection is not None
         ending = Ending(f"its process {pid}, of manycl serve, has ended", True)
-        return WorkerDriver(device, self._selection, Channel(connection), lambda _: ending, pid)
+        return WorkerDriver(device, self._selection, Channel(connection), lambda _: ending, pid, is_shared=True)
 
 
 def open_served(selection: str | Sequence[str] | None = None) -> tuple[Machine, tuple[OpenDevice, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import time
 from collections.abc import Sequence
 
 from manycl.drivers.worker import messages as m
@@ -16,6 +17,9 @@ MOST = 64
 """Processes at the same time."""
 KEPT = 16
 """Of those that wait: with devices open."""
+LINGER = 10.0
+"""Seconds that one waits of which others do all that it could."""
+_ENDING = 0.05  # seconds until it is looked again whether one has ended that was to
 _FAILURES = 3  # processes in a row that end before they can do anything
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1])\n"
@@ -24,8 +28,8 @@ _START = (
 
 
 class ServedProcess:
-    """One process. ``state``: starting, idle, looking (for devices) or busy (it has a client). ``devices``: open
-    there. ``clients``: how many it has had."""
+    """One process. ``state``: starting, idle, looking (for devices) or busy (it has a client); ``since``: when it
+    became idle. ``devices``: open there. ``clients``: how many it has had."""
 
     def __init__(self) -> None:
         here, there = socket.socketpair()
@@ -39,8 +43,13 @@ class ServedProcess:
         here.setblocking(False)
         self.channel = Channel(here)
         self.state = "starting"
+        self.since = 0.0
         self.devices: Sequence[str] = ()
         self.clients = 0
+
+    def wait(self) -> None:
+        """It is there for the next one who asks."""
+        self.state, self.since = "idle", time.monotonic()
 
     def take(self) -> socket.socket:
         """It gets a client, for which this is the connection. Raises OSError if it has gone."""
@@ -93,10 +102,39 @@ class ProcessPool:
 
     def ready(self, member: ServedProcess, devices: Sequence[str]) -> list[ServedProcess]:
         """One waits; those that are too many now and are to be closed."""
-        member.state, member.devices = "idle", devices
+        member.devices = devices
+        member.wait()
         self._failed = 0
-        warm = [other for other in self.of("idle") if other.devices]
+        warm = sorted((other for other in self.of("idle") if other.devices), key=lambda one: one.since)
         return warm[: max(len(warm) - KEPT, 0)]
+
+    def surplus(self) -> list[ServedProcess]:
+        """Those that wait and without which as many different devices can be had at the same time, each from a process
+        that has it open, and blank ones but for the spare: who has waited longest, first. (:meth:`for_device` prefers
+        the first of several, so what clients that come one after another do not need is never asked.)"""
+        found: list[ServedProcess] = []
+        blank, taken = 0, dict[str, ServedProcess]()
+        for member in sorted(self.of("idle"), key=lambda one: one.since, reverse=True):
+            blank += not member.devices
+            if not _stands_for_one(member, taken, set()) if member.devices else blank > SPARE:
+                found.append(member)
+        return found[::-1]
+
+    def outstayed(self) -> list[ServedProcess]:
+        """Of the surplus: those that have waited for long enough."""
+        last = time.monotonic() - LINGER
+        return [member for member in self.surplus() if member.since <= last]
+
+    def is_settled(self) -> bool:
+        """Nobody is a client, and nothing will change before somebody comes."""
+        return not self._ending and not self.surplus() and len(self.of("idle")) == len(self.members)
+
+    def patience(self) -> float | None:
+        """Seconds until there is something to do here though nothing has happened."""
+        if self._ending:
+            return _ENDING
+        surplus = self.surplus()
+        return max(surplus[0].since + LINGER - time.monotonic(), 0.0) if surplus else None
 
     def gone(self, member: ServedProcess) -> None:
         """One has ended, or is about to."""
@@ -120,3 +158,15 @@ class ProcessPool:
     def reap(self) -> None:
         """Take notice of those that have ended."""
         self._ending = [member for member in self._ending if member.process.poll() is None]
+
+
+def _stands_for_one(member: ServedProcess, taken: dict[str, ServedProcess], seen: set[str]) -> bool:
+    """Whether there is a device for this one beside those that others stand for, who may change theirs (an augmenting
+    path of a bipartite matching)."""
+    for device in member.devices:
+        if device not in seen:
+            seen.add(device)
+            if device not in taken or _stands_for_one(taken[device], taken, seen):
+                taken[device] = member
+                return True
+    return False

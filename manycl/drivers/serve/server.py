@@ -59,8 +59,10 @@ class Server:
             self._loop.register(self._place.listener, selectors.EVENT_READ, None)
             self._more()
             while not self._is_stopping:
-                for key, _ in self._loop.select():
+                for key, _ in self._loop.select(self._pool.patience()):
                     self._act(key.data)
+                for member in self._pool.outstayed():
+                    self._lose(member)
                 self._pool.reap()
         finally:
             self._close()
@@ -142,6 +144,7 @@ class Server:
             "socket": self.path,
             "served": self._served,
             "waiting": len(self._waiting),
+            "settled": self._pool.is_settled() and not self._waiting,
             "failure": self._pool.failure,
             "processes": members,
         }
@@ -195,7 +198,7 @@ class Server:
 
     def _found(self, member: ServedProcess, reply: m.Reply) -> None:
         """A process has looked for devices."""
-        member.state = "idle"
+        member.wait()
         client, asked = self._looking.pop(member)
         if reply.error is None:
             if len(self._known) >= _KNOWN:

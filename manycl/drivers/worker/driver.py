@@ -34,10 +34,18 @@ class WorkerDriver:
     has_own_process = True
 
     def __init__(
-        self, device: Device, selection: str, channel: Channel, ended: Callable[[bool], Ending], pid: int | None = None
+        self,
+        device: Device,
+        selection: str,
+        channel: Channel,
+        ended: Callable[[bool], Ending],
+        pid: int,
+        is_shared: bool = False,
     ) -> None:
+        """``is_shared``: the process goes on when the device is released, with others."""
         self.device = device
         self.pid = pid
+        self._is_shared = is_shared
         self._shared: Arena = shared_memory()
         # host memory that is no shared memory, and that downloads which are under way write
         self._written: list[tuple[Bytes, WorkerEvent]] = []
@@ -272,7 +280,8 @@ class WorkerDriver:
         return found
 
     def release(self) -> None:
-        self._close()
+        if self._close.detach() is not None:
+            self._link.close(until_left=self._is_shared)
 
 
 def _absolute(options: Sequence[str]) -> list[str]:

@@ -92,11 +92,12 @@ class Ends:
         return self._told == self._last
 
     def close(self) -> None:
-        """Nothing more is given."""
+        """Nothing more is given, of a queue that is settled."""
         self.flush()
         if self._counting is not None:
             self._counting.mirror(self.queue, None)
         self._given.put(None)
+        self._thread.join()
 
     def _work(self) -> None:
         be_prompt()

@@ -17,6 +17,7 @@ from manycl.drivers.worker.handles import WorkerEvent, WorkerQueue
 from manycl.prompt import be_prompt
 
 _HELD = 1 << 15  # bytes of commands that are held back at most
+_GOODBYE = 1.0  # seconds that a process has to answer it
 
 
 class Ending(NamedTuple):
@@ -47,7 +48,8 @@ class WorkerLink:
         self.has_crashed = False
         self._is_closing = False
         self._process = os.getpid()
-        threading.Thread(target=self._hear, name=f"manycl-{name}-process", daemon=True).start()
+        self._hearing = threading.Thread(target=self._hear, name=f"manycl-{name}-process", daemon=True)
+        self._hearing.start()
 
     def check(self) -> None:
         """Raise DeviceLost where the process is gone, DriverError in a process that was forked."""
@@ -122,17 +124,21 @@ class WorkerLink:
                     if queue.pending:
                         self._news.wait()
 
-    def close(self) -> None:
-        """Say goodbye, once nothing is under way."""
+    def close(self, until_left: bool = False) -> None:
+        """Say goodbye, once nothing is under way. ``until_left``: and wait until the process has nothing of this one
+        any more, which it says by closing the connection."""
         if os.getpid() != self._process:
             return  # the connection is its parent's
         with self._holding:
             if self._is_closing:
                 return
             self._is_closing = True
-            if not any(queue.pending for queue in self._queues.values()):
+            is_settled = not any(queue.pending for queue in self._queues.values())
+            if is_settled:
                 self.hold(m.Bye())
                 self.flush()
+        if until_left and is_settled and threading.current_thread() is not self._hearing:
+            self._hearing.join(_GOODBYE)
         self._channel.end()
 
     def _hear(self) -> None:

@@ -100,7 +100,7 @@ class Hosted:
             return self._is_settled()
 
     def close(self) -> None:
-        """Nothing of the client stays here."""
+        """Nothing of the client stays here but the connection, whose end tells it so."""
         self._builders.shutdown()
         for queue in self._queues.values():
             queue.close()
@@ -112,7 +112,6 @@ class Hosted:
             table.clear()
         if self._driver is not None:
             self._warm.give_back(self._opened, self._driver)
-        self._channel.close()
         self._shared = None
 
     def _is_settled(self) -> bool:
@@ -283,24 +282,30 @@ def serve_clients(descriptor: int) -> None:
     """Of a process of the service, which has a connection to that: one client after another, until one has left the
     device at work, or the service has ended."""
     _prepare()
-    control, warm = Channel(socket.socket(fileno=descriptor)), Warm()
+    control, warm, frozen = Channel(socket.socket(fileno=descriptor)), Warm(), 0
     with suppress(EOFError, OSError, m.ProtocolError):
         with suppress(ManyclError):
             survey()
+        gc.freeze()  # what has been loaded stays: to look through it for each client takes 20 ms
         control.send(m.encode(m.Idle(())))
         while True:
             for message in control.receive():
                 if type(message) is m.AskMachine:
                     control.send(m.encode(_machine(message)))
                 elif type(message) is m.TakeClient:
-                    hosted = Hosted(Channel(socket.socket(fileno=control.descriptors.pop(0))), warm)
+                    client = Channel(socket.socket(fileno=control.descriptors.pop(0)))
+                    hosted = Hosted(client, warm)
                     if not hosted.serve():
                         os._exit(0)  # what is left at work ends with the process
                     hosted.close()
                     del hosted
                     gc.collect()
+                    if frozen != len(warm.devices):
+                        frozen = len(warm.devices)
+                        gc.freeze()
                     _be_quiet()
                     control.send(m.encode(m.Idle(warm.devices)))
+                    client.close()  # (behind that: whoever has waited for it, and asks for a process, gets this one)
     os._exit(0)
 
 
