@@ -77,6 +77,7 @@ def test_features_tell_kernels_and_their_forms_apart() -> None:
 def test_targets_are_those_of_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each slice after the first one takes 1 % of the whole: on CPUs, where 4 % are allowed, five of them do."""
     monkeypatch.setattr(Sampler, "_overhead", lambda self, b, f, w, slices: (1e-3, 0.01 * (slices - 1)))
+    monkeypatch.setattr(sampling, "_seconds", lambda benchmark, prepared, form: 1e-4)
     with mc.Queue(DEVICE) as queue:
         found = Sampler(queue, 0, Settings(seconds=1e-4)).measured(wanted("scale"))
     assert found.points == pytest.approx(found.total / 5)

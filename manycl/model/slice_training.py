@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from statistics import geometric_mean, median
+from statistics import geometric_mean, median, median_low
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,15 +40,16 @@ def target(overheads: Mapping[int, float], allowed: float) -> float | None:
 
     None where the fewest slices that were tried cost more, or the most less, as nothing is known beyond these. What
     slices cost grows with their number, so measurements that say otherwise are noise: they are the nearest row that
-    grows (least squares, by pooling adjacent violators)."""
+    grows, by absolute distances, to which a few disturbed ones do not matter (adjacent violators are pooled, and pools
+    have their medians)."""
     counts = sorted(overheads)
-    pools: list[tuple[float, int]] = []  # mean, and of how many
+    pools: list[list[float]] = []
     for count in counts:
-        pools.append((overheads[count], 1))
-        while len(pools) > 1 and pools[-2][0] >= pools[-1][0]:
-            (b, n), (a, m) = pools.pop(), pools.pop()
-            pools.append(((a * m + b * n) / (m + n), m + n))
-    row = [mean for mean, n in pools for _ in range(n)]
+        pools.append([overheads[count]])
+        while len(pools) > 1 and median_low(pools[-2]) >= median_low(pools[-1]):
+            last = pools.pop()
+            pools[-1] += last
+    row = [median_low(pool) for pool in pools for _ in pool]
     for (fewer, low), (more, high) in pairwise(zip(counts, row, strict=True)):
         if low <= allowed < high:
             return fewer + (more - fewer) * (allowed - low) / (high - low)

@@ -59,6 +59,26 @@ def test_features_tell_it_until_it_was_measured(tmp_path: Path, monkeypatch: pyt
     assert ModelEstimates(asked, MACHINE, history).first_slice(0, 0) is None
 
 
+def test_a_forest_that_was_trained_tells_it_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From samples to the first packets: two kinds of kernels, of which a work-item has about 2 or 1000 operations, and
+    slices of 4096 or 64 points."""
+    pytest.importorskip("sklearn", reason="the extra train")
+    from manycl.model.slice_training import SliceSample, train
+
+    rows = [(math.log1p(operations), points) for operations, points in ((2.0, 4096.0), (1000.0, 64.0))]
+    samples = [SliceSample(f"k{i}", "gpu", (math.log1p(4.0), work), points) for i in range(8) for work, points in rows]
+    shipping(tmp_path, monkeypatch, train(samples))
+    found = ModelEstimates(graph(), MACHINE, History())
+    assert found.first_slice(0, 0) is None
+    light = found.first_slice(0, 1)
+    text = SOURCE.replace("a[i] * 2 + 1", "a[i]; for (int q = 0; q < 500; q++) a[i] = a[i] * 2 + 1")
+    heavy = ModelEstimates(graph(text), MACHINE, History()).first_slice(0, 1)
+    assert light is not None
+    assert heavy is not None
+    assert light == pytest.approx(4096.0)
+    assert heavy == pytest.approx(64.0)
+
+
 def test_what_has_no_features_has_no_first_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipping(tmp_path, monkeypatch)
     asked = graph()
