@@ -19,7 +19,7 @@ _EPILOG = """\
 examples:
   manycl bench slices --devices native --output cpu     measures samples of one device
   manycl train cpu/slice_samples.json -o slices.json
-  manycl train cpu/slice_samples.json gpu/slice_samples.json -o manycl/model/slices.json     that come with manycl
+  manycl train docs/results/slices/*.json -o manycl/model/slices.json     those that come with manycl
 a file of samples is a JSON object with `slice_samples`, a list of
   {"kernel": name, "kind": "cpu" or "gpu", "logarithms": [of its features], "points": of a slice}
 as `manycl bench slices` writes it; features are Device-Hopping's (Table 1), 3 for CPUs and 2 for GPUs

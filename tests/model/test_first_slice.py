@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ CPU, GPU = Device("cpu0", "cpu"), Device("gpu0", "gpu", memory=1)
 MACHINE = Machine((CPU, GPU))
 KNOWN = Predictors({"cpu": LinearSlices((0.0, -1.0, 0.0), 0.0, (0.0,) * 4, (1.0,) * 4)})
 """One over one more than the compute operations of a work-item, in points; nothing of GPUs."""
+SAMPLES = Path(__file__).parents[2] / "docs" / "results" / "slices"
 SOURCE = "kernel void k(global float *a) { int i = get_global_id(0); a[i] = a[i] * 2 + 1; }"
 
 
@@ -101,6 +103,27 @@ def test_files_that_are_missing_or_damaged_tell_nothing(
         (tmp_path / "slices.json").write_text(text)
     assert slices.shipped().models == {}
     assert ModelEstimates(graph(), MACHINE).first_slice(0, 0) is None
+
+
+def test_what_comes_with_manycl_is_what_its_samples_give() -> None:
+    pytest.importorskip("sklearn", reason="the extra train")
+    from manycl.cli.train import read_samples
+    from manycl.model.slice_training import target, train
+
+    samples = []
+    for path in sorted(SAMPLES.glob("*.json")):
+        samples += read_samples(path)
+        for row in json.loads(path.read_text())["slice_samples"]:  # targets are those of what was measured
+            count = target(dict(row["overheads"]), slices.OVERHEADS[row["kind"]])
+            assert count is None or row["points"] == pytest.approx(row["total"] / count, rel=1e-2)
+            assert count is not None or row["kind"] == "gpu"  # of which more is allowed where there is none
+    again, found = train(samples), slices.read(slices.SHIPPED)
+    assert again.models.keys() == found.models.keys()
+    for kind, about in found.about.items():
+        assert again.about[kind] == pytest.approx(about, rel=1e-6)
+    for s in samples:
+        told = found.models[s.kind].predict(s.logarithms)
+        assert again.models[s.kind].predict(s.logarithms) == pytest.approx(told, rel=1e-6)
 
 
 def test_what_comes_with_manycl_can_be_read_and_says_how_good_it_is() -> None:
