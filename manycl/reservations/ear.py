@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from manycl.errors import ManyclError
+from manycl.reservations.folder import UNFINISHED, locked
 from manycl.reservations.identity import closed_in_children, process
 from manycl.runtime_folder import existing
 
@@ -37,13 +38,21 @@ class Ear:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         try:
-            with _Address(self._path) as address:
-                self._socket.bind(address)
+            with locked(self._path.parent):
+                self._bind()
         except OSError as error:
             self._socket.close()
             raise ManyclError(f"{self._path} cannot be made: {error.strerror}") from None
         self._owner = os.getpid()
         closed_in_children.add(self)
+
+    def _bind(self) -> None:
+        """A socket's file is there a moment before the socket can be reached by it, and would be taken for one that a
+        killed process has left: it gets its name behind that."""
+        unfinished = self._path.with_name(f"{self._path.name}{UNFINISHED}")
+        with _Address(unfinished) as address:
+            self._socket.bind(address)
+        os.rename(unfinished, self._path)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -127,6 +136,18 @@ def tell(folder: str, names: Sequence[str], descriptors: Sequence[int] = ()) -> 
             except OSError:  # it has just gone
                 continue
     return busy
+
+
+def sweep(folder: str) -> None:
+    """Remove the sockets of processes that are gone; those of others hear nothing."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as other:
+        for name in listeners(folder):
+            with suppress(OSError):  # it has just gone
+                try:
+                    with _Address(Path(folder) / name) as address:
+                        other.connect(address)
+                except ConnectionRefusedError:
+                    os.unlink(os.path.join(folder, name))
 
 
 class _Address:

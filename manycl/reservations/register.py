@@ -10,17 +10,17 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from manycl.errors import ManyclError
+from manycl.reservations.folder import UNFINISHED, locked
 from manycl.reservations.identity import closed_in_children, process
 from manycl.reservations.records import Reservation, in_order, parse, unexpired
 from manycl.runtime_folder import existing
 
-ENDING, UNFINISHED = ".reservation", ".unfinished"
+ENDING = ".reservation"
 _MOST = 1 << 20  # bytes of a file that are read
 
 
@@ -67,10 +67,7 @@ class ReservationFile:
         self._folder = folder
         self._handle = -1
         try:
-            with _locked(folder):
-                for name in os.listdir(folder):
-                    if name.endswith(UNFINISHED):  # of a process that was killed at it
-                        os.unlink(folder / name)
+            with locked(folder):
                 ticket = max([time.monotonic_ns(), *(int(n.split("-")[0]) + 1 for n in _named(folder))])
                 name = f"{ticket}-{process()}{ENDING}"
                 self.reservation = replace(asked, name=name, ticket=ticket)
@@ -84,7 +81,7 @@ class ReservationFile:
         until = None if r.seconds is None else now + r.seconds
         self.reservation = replace(r, since=time.time(), until=until)
         try:
-            with _locked(self._folder):
+            with locked(self._folder):
                 self._write()
         except OSError as error:
             raise ManyclError(f"nothing can be reserved: {self._folder}: {error.strerror}") from None
@@ -125,14 +122,3 @@ class ReservationFile:
 
 def _named(folder: Path) -> list[str]:
     return [n for n in os.listdir(folder) if n.endswith(ENDING) and n.split("-")[0].isdigit()]
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Nobody else enters anything. The lock is the folder's own: no file is needed for it."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

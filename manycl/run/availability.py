@@ -26,7 +26,7 @@ from manycl.drivers.driver import Holdable
 from manycl.errors import ManyclError
 from manycl.logs import logger
 from manycl.prompt import ShortTurns, be_prompt
-from manycl.reservations.ear import Ear
+from manycl.reservations.ear import Ear, sweep
 from manycl.reservations.identity import process, under
 from manycl.reservations.records import Reservation, Resources, held_by_others, in_force
 from manycl.reservations.register import reservations
@@ -144,7 +144,9 @@ class Availability:
                     self._ear.close()
                     self._ear = None
                 try:
-                    self._ear = Ear(runtime_folder())
+                    folder = runtime_folder()
+                    self._ear = Ear(folder)
+                    sweep(str(folder))  # nobody else does where nothing is ever reserved
                 except ManyclError as error:
                     log.warning("reservations of other processes are not heard of: %s", error)
                     return
