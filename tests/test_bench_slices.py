@@ -14,7 +14,7 @@ from manycl.cli import main
 from manycl.cli.train import read_samples
 from manycl_bench.hopping.ways import Benchmark
 from manycl_bench.slices import command, sampling
-from manycl_bench.slices.loops import OWN, Sampled, sampled
+from manycl_bench.slices.loops import BEHIND, OWN, Sampled, sampled
 from manycl_bench.slices.sampling import Measured, Sampler, Settings
 
 DEVICE = "native/2#0"
@@ -66,7 +66,7 @@ def test_features_tell_kernels_and_their_forms_apart() -> None:
             graph = Benchmark(queue, what.name, what.make(1 << 14), what.enqueue).enqueued().graph
             each[m] = [math.expm1(x) for x in sampling.features(graph, graph.nodes[0], "cpu")]
             on_gpu = [math.expm1(x) for x in sampling.features(graph, graph.nodes[0], "gpu")]
-            assert on_gpu[0] == pytest.approx(4 + 4 * 1024 / (1 << 14))  # x, and all of the coefficients
+            assert on_gpu[0] == pytest.approx(4 + 4 * (BEHIND + 1024) / (1 << 14))  # x, and all of the coefficients
             assert on_gpu[1] == pytest.approx(each[m][1])
     (compare, compute, memory), (more, most, further) = each[12], each[300]
     assert more - compare == pytest.approx(288)

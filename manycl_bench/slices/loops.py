@@ -19,11 +19,12 @@ from manycl_bench.hopping.ways import Enqueue
 
 class Loop(NamedTuple):
     """``body`` of a ``parallel_for`` over points, or rows of ``columns`` points. ``arrays``: elements of each for a
-    point or row (below 0: in all), in capitals where they are written; ``scalars``: by form (0: how many points there
-    are). ``reduction``: what is put together; ``integers``: arrays of numbers below that of points."""
+    point or row (a scalar's name: as many as that; below 0: in all), in capitals where they are written; ``scalars``:
+    by form (0: how many points there are). ``reduction``: what is put together; ``integers``: arrays of numbers below
+    that of points."""
 
     body: str
-    arrays: Mapping[str, int]
+    arrays: Mapping[str, int | str]
     scalars: tuple[Mapping[str, Any], ...] = ({},)
     columns: int = 0
     reduction: Mapping[str, str] | None = None
@@ -83,23 +84,23 @@ OWN: Mapping[str, Loop] = {
     "blur": Loop(
         "float s = 0; for (int u = 0; u < m; u++) for (int v = 0; v < m; v++)"
         " s += x[(i + u) * w + j + v]; Y[i * 64 + j] = s;",
-        {"Y": 64, "x": 128},
+        {"Y": 64, "x": 64},
         ({"m": 3, "w": 64}, {"m": 15, "w": 64}),
         64,
     ),
     "rows times vector": Loop(
-        "float s = 0; for (int q = 0; q < m; q++) s += a[i * 512 + q] * x[q]; Y[i] = s;",
-        {"Y": 1, "a": 512, "x": -512},
+        "float s = 0; for (int q = 0; q < m; q++) s += a[i * m + q] * x[q]; Y[i] = s;",
+        {"Y": 1, "a": "m", "x": -512},
         _forms("m", 64, 512),
     ),
     "columns times vector": Loop(
         "float s = 0; for (int q = 0; q < m; q++) s += a[q * w + i] * x[q]; Y[i] = s;",
-        {"Y": 1, "a": 128, "x": -512},
+        {"Y": 1, "a": "m", "x": -512},
         ({"m": 16, "w": 0}, {"m": 128, "w": 0}),
     ),
     "product of tall matrices": Loop(
         "float s = 0; for (int q = 0; q < m; q++) s += a[i * m + q] * b[q * 64 + j]; Y[i * 64 + j] = s;",
-        {"Y": 64, "a": 1024, "b": -65536},
+        {"Y": 64, "a": "m", "b": -65536},
         _forms("m", 64, 1000),
         64,
     ),
@@ -129,7 +130,7 @@ OWN: Mapping[str, Loop] = {
     ),
     "filter": Loop(
         "float s = 0; for (int q = 0; q < m; q++) s += c[q] * x[i + q]; Y[i] = s;",
-        {"Y": 1, "x": 2, "c": -1024},
+        {"Y": 1, "x": 1, "c": -1024},
         _forms("m", 9, 500),
     ),
     "hash": Loop(
@@ -157,12 +158,12 @@ OWN: Mapping[str, Loop] = {
     "normalised rows": Loop(
         "float s = 0; for (int q = 0; q < m; q++) s += x[i * m + q] * x[i * m + q]; s = rsqrt(s + 1);"
         " for (int q = 0; q < m; q++) Y[i * m + q] = x[i * m + q] * s;",
-        {"Y": 256, "x": 256},
+        {"Y": "m", "x": "m"},
         _forms("m", 16, 256),
     ),
     "sums of rows": Loop(
         "float s = 0; for (int q = 0; q < m; q++) { s += x[i * m + q]; Y[i * m + q] = s; }",
-        {"Y": 256, "x": 256},
+        {"Y": "m", "x": "m"},
         _forms("m", 8, 256),
     ),
     "divided squares": Loop(
@@ -171,8 +172,16 @@ OWN: Mapping[str, Loop] = {
         _forms("m", 4, 100),
     ),
 }
+BEHIND = 1024
+"""Elements of inputs behind those of the last point, which points before it look at as well."""
 _BYTES = 1 << 28
 """Of all arrays of a loop, at most."""
+
+
+def _elements(loop: Loop, scalars: Mapping[str, Any]) -> dict[str, int]:
+    """What ``Loop.arrays`` says, of a form. Arrays are no larger than what is used of them: a whole launch moves them
+    as they are, slices what they need."""
+    return {name: scalars[each] if isinstance(each, str) else each for name, each in loop.arrays.items()}
 
 
 def _made(loop: Loop, scalars: Mapping[str, Any], size: int) -> Case:
@@ -180,8 +189,8 @@ def _made(loop: Loop, scalars: Mapping[str, Any], size: int) -> Case:
     random = np.random.default_rng(9)
     points = max(size // max(loop.columns, 1), 64)
     given: dict[str, Any] = {}
-    for name, each in loop.arrays.items():
-        count = -each if each < 0 else each * points
+    for name, each in _elements(loop, scalars).items():
+        count = -each if each < 0 else each * points + (0 if name.isupper() else BEHIND)
         if name.isupper():
             given[name] = np.zeros(count, np.float32)
         elif name in loop.integers:
@@ -208,7 +217,7 @@ def _enqueue(loop: Loop) -> Enqueue:
 def _own(name: str, form: int) -> Sampled:
     loop = OWN[name]
     scalars = loop.scalars[form]
-    each = sum(n for n in loop.arrays.values() if n > 0) / max(loop.columns, 1)
+    each = sum(n for n in _elements(loop, scalars).values() if n > 0) / max(loop.columns, 1)
     most = int(_BYTES / 4 / max(each, 1))
 
     def make(size: int) -> Case:

