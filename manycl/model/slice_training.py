@@ -111,7 +111,7 @@ def _linear(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> LinearSlices:
 
 def _forest(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> ForestSlices:
     forest = _library().ensemble.RandomForestRegressor(n_estimators=TREES, max_depth=DEPTH, random_state=SEED)
-    forest.fit(x, y)
+    forest.fit(x, np.log(y))
     return ForestSlices(tuple(_tree(one.tree_, 0) for one in forest.estimators_))
 
 
@@ -119,7 +119,7 @@ def _tree(tree: Any, node: int) -> Tree:
     below, above = int(tree.children_left[node]), int(tree.children_right[node])
     if below == above:  # a leaf
         value = float(np.ravel(tree.value[node])[0])
-        return value if math.isfinite(value) else 1.0
+        return value if math.isfinite(value) else 0.0
     return TreeNode(int(tree.feature[node]), float(tree.threshold[node]), _tree(tree, below), _tree(tree, above))
 
 

@@ -1,9 +1,10 @@
 """How large the slices of a kernel are that may migrate: as small as they can be at little overhead.
 
 Device-Hopping's predictors (P. Metzger et al., TACO 2021, Section 4), which know a kernel by its features alone: linear
-regression on logarithms for CPUs, a random forest for GPUs; trained by :mod:`manycl.model.slice_training`, kept as
-JSON. Its rule for sparse matrices (Section 4.5), which keeps a slice in the cache. And ours, which measures: the first
-slices, of different sizes, tell what a slice costs beside its work.
+regression on logarithms for CPUs, a random forest for GPUs (of logarithms, too, unlike the paper's: targets differ a
+thousandfold); trained by :mod:`manycl.model.slice_training`, kept as JSON. Its rule for sparse matrices (Section 4.5),
+which keeps a slice in the cache. And ours, which measures: the first slices, of different sizes, tell what a slice
+costs beside its work.
 """
 
 from __future__ import annotations
@@ -78,17 +79,22 @@ Tree = TreeNode | float
 
 @dataclass(frozen=True, slots=True)
 class ForestSlices:
-    """The GPU model: the mean of what some trees say. Features are single precision, as they were in training."""
+    """The GPU model: the mean of what some trees say of the logarithm of the slice size. Features are single precision,
+    as they were in training."""
 
     trees: tuple[Tree, ...]
 
     def predict(self, logarithms: Sequence[float]) -> float:
         """As :meth:`LinearSlices.predict`."""
         given = struct.unpack(f"{len(logarithms)}f", struct.pack(f"{len(logarithms)}f", *logarithms))
-        return _bounded(math.fsum(_leaf(tree, given) for tree in self.trees) / len(self.trees))
+        exponent = math.fsum(_leaf(tree, given) for tree in self.trees) / len(self.trees)
+        return _bounded(math.exp(min(exponent, 43.0)))
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": "forest", "trees": [t.to_json() if isinstance(t, TreeNode) else t for t in self.trees]}
+        return {
+            "kind": "forest of logarithms",
+            "trees": [t.to_json() if isinstance(t, TreeNode) else t for t in self.trees],
+        }
 
 
 def _leaf(tree: Tree, given: Sequence[float]) -> float:
@@ -159,13 +165,13 @@ def from_json(value: Any) -> Predictors:
             raise SliceError(f"there is no model for devices of kind {kind!r:.40}")
         if model.get("kind") == "linear":
             models[kind] = _linear(model, len(names))
-        elif model.get("kind") == "forest":
+        elif model.get("kind") == "forest of logarithms":
             trees = model.get("trees")
             if not isinstance(trees, list) or not trees:
                 raise SliceError("a forest has trees")
             models[kind] = ForestSlices(tuple(_tree(tree, len(names), 0) for tree in trees))
         else:
-            raise SliceError(f"a model is linear or a forest, not {model.get('kind')!r:.40}")
+            raise SliceError(f"a model is linear or a forest of logarithms, not {model.get('kind')!r:.40}")
     about = value.get("about")
     return Predictors(models, about if isinstance(about, dict) else {})
 

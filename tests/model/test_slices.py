@@ -57,11 +57,11 @@ def test_the_gpu_model_is_the_librarys_forest_and_survives_its_file(tmp_path: Pa
     again = slices.read(tmp_path / "slices.json")
     assert again == found
     forest = RandomForestRegressor(n_estimators=50, max_depth=2, random_state=0)
-    x, y = [s.logarithms for s in given_samples], [s.points for s in given_samples]
+    x, y = [s.logarithms for s in given_samples], [math.log(s.points) for s in given_samples]
     forest.fit(x, y)
     assert len(again.models["gpu"].trees) == 50  # type: ignore[union-attr]
     random = np.random.default_rng(3).uniform(-1, 9, (200, 2))
-    expected = forest.predict(random)
+    expected = np.exp(forest.predict(random))
     assert np.allclose([again.models["gpu"].predict(tuple(row)) for row in random], expected, rtol=1e-12)
     features = Features(bytes_transferred=12.0, comparisons=1.0, compute=30.0, memory_accesses=4.0)
     for kind in ("cpu", "gpu"):
@@ -198,10 +198,11 @@ def test_one_disturbed_number_of_slices_matters_little(allowed: float, which: in
         {"models": {"npu": {}}},
         {"models": {"cpu": {"kind": "linear"}}},
         {"models": {"cpu": {"kind": "net"}}},
-        {"models": {"gpu": {"kind": "forest", "trees": []}}},
-        {"models": {"gpu": {"kind": "forest", "trees": [[2, 0.5, 1.0, 2.0]]}}},
-        {"models": {"gpu": {"kind": "forest", "trees": [[0, 0.5, 1.0]]}}},
-        {"models": {"gpu": {"kind": "forest", "trees": ["1"]}}},
+        {"models": {"gpu": {"kind": "forest", "trees": [4096.0]}}},
+        {"models": {"gpu": {"kind": "forest of logarithms", "trees": []}}},
+        {"models": {"gpu": {"kind": "forest of logarithms", "trees": [[2, 0.5, 1.0, 2.0]]}}},
+        {"models": {"gpu": {"kind": "forest of logarithms", "trees": [[0, 0.5, 1.0]]}}},
+        {"models": {"gpu": {"kind": "forest of logarithms", "trees": ["1"]}}},
     ],
 )
 def test_what_are_no_predictors(change: dict[str, Any], tmp_path: Path) -> None:
