@@ -379,6 +379,32 @@ def test_what_a_killed_process_has_begun_is_known() -> None:
     assert lost == [True, False, False]
 
 
+def test_what_waits_for_another_queue_has_not_begun() -> None:
+    """Also where it is the first command of its own that is not complete; what it waits for may be complete as well."""
+    driver = opened(own=True)
+    first, second = driver.queue(timed=False), driver.queue(timed=False)
+    memory, host = driver.allocate(64), np.zeros(64, np.uint8)
+    short = kernel_of(driver, "add", memory, number(1))
+    endless = kernel_of(driver, "spin", memory, number(ENDLESS, 8))
+    driver.copy(first, End(memory), End(host), (Box(0, 64),), ())
+    over = driver.launch(first, short, (16,), None, None, None)
+    driver.flush(first)
+    driver.wait(over)
+    running = driver.launch(first, endless, (16,), None, None, [over])
+    behind = driver.copy(second, End(host), End(memory), (Box(0, 64),), (over, running))[0]
+    driver.flush(first)
+    driver.flush(second)
+    until(lambda: first.progress[2] == running.number and second.progress[2] == behind.number)
+    _kill(driver)
+    begun = {}
+    for name, event in (("running", running), ("behind", behind)):
+        with pytest.raises(DeviceLost) as caught:
+            driver.wait(event)
+        begun[name] = caught.value.has_begun
+    assert begun == {"running": True, "behind": False}
+    assert not host.any()
+
+
 @settings(deadline=None)
 @given(data=st.data())
 def test_how_far_a_queue_was_is_read_from_its_words(data: st.DataObject) -> None:

@@ -83,16 +83,23 @@ class WorkerQueue:
         self.given = 0
         self.pending: deque[WorkerEvent] = deque()
 
+    @property
+    def ended(self) -> int:
+        """The last command that has."""
+        return self.pending[0].number - 1 if self.pending else self.given
+
 
 class WorkerEvent:
     """A command. ``fault``: why it has failed, "" if it has not. ``uses``: host memory that is kept for it; ``finish``:
-    what is left to do here when it is complete there. ``span``: when it ran."""
+    what is left to do here when it is complete there; ``waits``: for which commands it waits, until it is over.
+    ``span``: when it ran."""
 
-    __slots__ = ("fault", "finish", "is_over", "number", "queue", "span", "uses")
+    __slots__ = ("fault", "finish", "is_over", "number", "queue", "span", "uses", "waits")
 
     def __init__(self, queue: WorkerQueue, number: int, uses: object, finish: Callable[[], None] | None) -> None:
         self.queue, self.number = queue, number
         self.uses, self.finish = uses, finish
+        self.waits: m.Waits = ()
         self.is_over = False
         self.fault: DriverError | None = None
         self.span: tuple[float, float] | None = None
@@ -103,4 +110,5 @@ class WorkerEvent:
             self.finish()
         self.fault, self.span = fault, span
         self.uses = self.finish = None
+        self.waits = ()
         self.is_over = True

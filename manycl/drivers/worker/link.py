@@ -6,7 +6,7 @@ import itertools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from manycl.drivers.driver import BuildError, DeviceLost, DriverError
@@ -80,10 +80,11 @@ class WorkerLink:
         """A queue whose commands' ends are told of."""
         self._queues[queue.number] = queue
 
-    def give(self, event: WorkerEvent, message: m.Message) -> WorkerEvent:
+    def give(self, event: WorkerEvent, message: m.GiveLaunch | m.GiveCopy | m.GiveFill) -> WorkerEvent:
         """A command, the next of its queue."""
         with self._holding:
             self.check()
+            event.waits = message.after
             event.queue.given = event.number
             event.queue.pending.append(event)
             self.hold(message)
@@ -179,20 +180,25 @@ class WorkerLink:
             event.end(None if words is None else DriverError(words), None if span is None else (span[0], span[1]))
             queue.pending.popleft()
 
-    def _fault_of(self, event: WorkerEvent, complete: int | None) -> DeviceLost | None:
-        """What became of a command, of a queue of which all are known to be ``complete`` up to one."""
+    def _fault_of(self, event: WorkerEvent, known: Mapping[int, int | None]) -> DeviceLost | None:
+        """What became of a command. ``known``: by queue, up to which command all are complete, if that is known."""
         assert self._lost is not None
+        complete = known[event.queue.number]
         if complete is None or (event.number <= complete and event.finish is not None):
             return self._lost
         if event.number <= complete:
             return None
-        return DeviceLost(self._lost.message, self._name, has_begun=event.number == complete + 1)
+        # what one of another queue waits for is told to be complete before it begins
+        is_next = event.number == complete + 1
+        waits = any((of := known.get(queue)) is not None and number > of for queue, number in event.waits)
+        return DeviceLost(self._lost.message, self._name, has_begun=is_next and not waits)
 
     def _end_all(self) -> None:
         """The process is gone, and writes nowhere any more: nothing that was under way will be done."""
         with self._holding:
-            for queue in list(self._queues.values()):
-                known = progress.complete(queue.progress, queue.pending[0].number - 1) if queue.pending else None
+            queues = list(self._queues.values())
+            known = {q.number: progress.complete(q.progress, q.ended) for q in queues}
+            for queue in queues:
                 while queue.pending:
                     event = queue.pending[0]
                     event.end(self._fault_of(event, known), None)
