@@ -58,7 +58,7 @@ def left_of(
     history = HeldVersions(subject.lowered, memory, playback.found, playback.done)
     given = playback.given
     if ended is not None:
-        begun = begun | _beginning([command for command, _ in given], begun | unsound)
+        begun = begun | _beginning([command for command, _ in given], begun)
         given = [g for g in given if g[1] or isinstance(g[0], Evict) or g[0].token in begun]
     commands = ((command, is_complete(command, is_known)) for command, is_known in given)
     return rest_of(history, commands, gone, repeatable, overwrites)
