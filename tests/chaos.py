@@ -235,6 +235,9 @@ class ChaosBackend:
     def has_crashed(self, device: int) -> bool:
         return False
 
+    def is_cut_off(self, device: int) -> bool:
+        return self.faults.exact and not self._fail and not self.faults.fail
+
     def lost(self, device: int) -> str:
         dies = self.faults.dies.get(device)
         if dies is None or self._step < dies:

@@ -322,7 +322,10 @@ class _Play:
             stopped = Stopped(lost=lost)
         else:
             begun = backend.begun({f.token for f in failed})
-            stopped = Stopped(backend.completed(), begun, playback.unsound(failed), lost)
+            ended, unsound = backend.completed(), playback.unsound(failed)
+            if all(backend.is_cut_off(d) for d in lost):
+                unsound -= ended  # nothing has gone on behind what was lost
+            stopped = Stopped(ended, begun, unsound, lost)
         overwritten = Overwritten(subject.lowered, subject.problem.graph, repeated=True, questions=0)
         repeatable = Repeatable(subject.problem, subject.lowered)
         rest = left_of(subject, playback, stopped, repeatable, overwritten.find)

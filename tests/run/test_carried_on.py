@@ -168,3 +168,38 @@ def test_repetitions(is_busy: bool, queue: mc.Queue) -> None:
     assert (z.get() == EXPECTED).all()
     graph.run()
     assert (z.get() == EXPECTED).all()
+
+
+@pytest.mark.parametrize("copied", [0, 2])
+def test_what_the_host_has_is_not_given_up(copied: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed when so many copies to the host are complete, which bring what kernels before have changed in place, and
+    others have not begun."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setattr(keeping, "KEEPING", 1e6)
+    with mc.Queue("cpu/2@process") as queue:
+        y = queue.array(X, name="yonder")
+        with queue.prepare() as graph:
+            for _ in range(4):
+                PROGRAM.change(queue, (N,), (64,), y, 5 * LONG)
+        for _ in range(4):  # how long it takes is known then
+            y.set(X)
+            graph.run()
+        y.set(X)
+        drivers = [driver_of(queue, d) for d in range(2)]
+        driver = max(drivers, key=lambda d: sum(q.given for q in d._link._queues.values()))
+        kernels, *others = driver._link._queues.values()
+        done, copies = int(kernels.progress[0]), [int(q.progress[0]) for q in others]
+
+        def is_at_it() -> bool:
+            came = sum(int(q.progress[0]) for q in others) - sum(copies)
+            return bool(kernels.progress[2] > kernels.progress[0] > done and came >= copied)
+
+        stopped = threading.Event()
+        killer = threading.Thread(
+            target=lambda: (when(lambda: is_at_it() or stopped.is_set()), os.kill(driver.pid, signal.SIGKILL))
+        )
+        killer.start()
+        graph.run()
+        stopped.set()
+        killer.join()
+        assert (y.get() == reckoned(X, 20 * LONG)).all()

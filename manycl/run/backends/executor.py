@@ -233,6 +233,9 @@ class Executor:
     def has_crashed(self, device: DeviceIndex) -> bool:
         return self.lanes[device].driver.has_crashed
 
+    def is_cut_off(self, device: DeviceIndex) -> bool:
+        return self.run.is_cut_off(device)
+
     def finish(self) -> RunRecord:
         run = self.run
         with interruptible:

@@ -178,6 +178,9 @@ class SimBackend:
     def begun(self, failed: Set[int]) -> Set[int]:
         return self._enqueued.keys() | failed
 
+    def is_cut_off(self, device: DeviceIndex) -> bool:
+        return False
+
     def has_crashed(self, device: DeviceIndex) -> bool:
         return False
 

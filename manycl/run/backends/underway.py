@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
 
 from manycl.drivers.driver import DeviceLost, DriverError, Event
 from manycl.graph.graph import Graph
@@ -108,6 +109,19 @@ class Underway:
             if device is not None and self._lanes[device].is_lost and not self._has_begun(device, event):
                 not_begun.add(token)
         return {*self.events, *(token for token, _, _ in self.record.hosts), *failed} - not_begun
+
+    def is_cut_off(self, device: DeviceIndex) -> bool:
+        """As Backend.is_cut_off: it is lost with its process, and nothing had failed before."""
+        driver = self._lanes[device].driver
+        mine = [event for _, d, _, event in self.record.kernels if d == device]
+        mine += [event for moved in self.record.transfers if moved.device == device for event in moved.events]
+        try:
+            for event in mine:
+                with suppress(DeviceLost):
+                    driver.done(event)
+        except DriverError:
+            return False
+        return driver.has_own_process
 
     def undo(self, token: int, copy: UndoCopy | None) -> None:
         """What a command may change is copied before it."""
