@@ -236,5 +236,5 @@ class Backend(Protocol):
         """Of one that is lost: whether what it was given may have ended its process."""
 
     def is_cut_off(self, device: DeviceIndex) -> bool:
-        """Of one that is lost: whether it is known of each of its commands whether it has ended, and all that have, have
-        ended well."""
+        """Of one that is lost: whether it is known of each of its commands whether it has ended, and all that have
+        ended have done so well."""

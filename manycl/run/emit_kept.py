@@ -32,6 +32,8 @@ class Keeper:
         self._skipped = (
             frozenset(subject.lowered.own) | self._graph.written_together if self._checkpoints else frozenset()
         )
+        self._busy = [0.0] * len(memories)  # foreseen seconds of what devices were given
+        self._told = dict.fromkeys(self._checkpoints, 0.0)  # the most of these, when checkpoints were told last
         self._read: dict[BufferKey, tuple[DeviceIndex, int]] = {}  # by copies to the host that nobody waits for
 
     def undo(self, steps: Collection[int], device: DeviceIndex) -> tuple[BufferKey, ...]:
@@ -60,6 +62,7 @@ class Keeper:
         for checkpoints in self._checkpoints.values():
             for key in written:
                 checkpoints.gone(key)
+        self._busy[device] += self._keeping.foreseen(steps)
         mine = self._checkpoints.get(device)
         if mine is None:
             return
@@ -69,12 +72,19 @@ class Keeper:
             for key in written
             if key not in self._skipped and not masks[key] & HOST_BIT
         }
-        self._copy(device, mine.wrote(costs, self._keeping.foreseen(steps)))
+        self._copy(device, mine.wrote(costs, self._since(device)))
 
     def finish(self) -> None:
         """All steps were given."""
         for device, checkpoints in self._checkpoints.items():
+            self._copy(device, checkpoints.wrote({}, self._since(device)))
             self._copy(device, checkpoints.last())
+
+    def _since(self, device: DeviceIndex) -> float:
+        """Seconds by which the run has become longer since a device's checkpoints were told last."""
+        now = max(self._busy)
+        before, self._told[device] = self._told[device], now
+        return now - before
 
     def _copy(self, device: DeviceIndex, keys: Collection[BufferKey]) -> None:
         memory, masks = self._memory[device], self._emitter.masks

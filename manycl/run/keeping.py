@@ -4,8 +4,9 @@ change, and what only a device's own memory has. Pure.
 Where a device computes in the host's memory, a step that changes contents in place leaves nothing to run it again from
 when it is interrupted: what it writes is copied beside before it begins (*undo copy*; as database systems log before
 they write), and put back if it does not end. What is in a memory of the device's own is gone with it: from time to time
-all that is nowhere else is copied to the host (*checkpoint*). Both take time while nothing is lost: a part KEEPING of
-the work that is foreseen, at most; what is not worth that is not kept, and such a loss ends the run.
+all that is nowhere else is copied to the host (*checkpoint*). Both take time while nothing is lost: for each device a
+part KEEPING of the foreseen time in which the device that has most to do does its work, at most (one that has little to
+do may have what all others need); what is not worth that is not kept, and such a loss ends the run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from manycl.plan.problem import Problem
 from manycl.run.steps import Lowered
 
 KEEPING = 0.02
-"""The part of foreseen seconds of work that keeping may take."""
+"""The part of foreseen seconds that keeping may take each device."""
 COMMAND = 10e-6
 """Seconds that one more command takes a device in another process."""
 MOST = 1 << 28
@@ -61,11 +62,15 @@ def _undone(
 ) -> frozenset[int]:
     """The steps for which an undo copy is made: those that take longest for what it costs, of each device."""
     graph, devices, found = lowered.graph, problem.machine.devices, set[int]()
+    busy = [0.0] * len(devices)
+    for a in steps:
+        if a.device != ON_HOST:
+            busy[a.device] += a.end - a.start
     for device in sorted(mortal):
         if devices[device].memory != HOST:
             continue
         mine = [a for a in steps if a.device == device]
-        left = KEEPING * sum(a.end - a.start for a in mine)
+        left = KEEPING * max(busy)
         costs: list[tuple[float, float, int]] = []
         for a in mine:
             nbytes = undo_bytes(lowered, a.node)
@@ -97,8 +102,8 @@ class Checkpoints:
         self._alone: dict[BufferKey, float] = {}  # pieces that the host has not got: seconds to bring them there
 
     def wrote(self, costs: Mapping[BufferKey, float], seconds: float) -> list[BufferKey]:
-        """The device runs what takes so long and writes some pieces (``costs``: seconds to bring each to the host): the
-        pieces that are to be copied behind it."""
+        """The device has been given what writes some pieces (``costs``: seconds to bring each to the host), and the run
+        goes on for so many ``seconds`` more than when it was told last: the pieces that are to be copied behind it."""
         self._alone.update(costs)
         self._earned += KEEPING * seconds
         self._seconds += seconds

@@ -108,6 +108,19 @@ def test_what_a_device_alone_has_is_on_the_host_when_a_long_run_ends() -> None:
     assert not [c for c in short.commands if isinstance(c, Download)]
 
 
+def test_a_device_with_little_to_do_keeps_what_the_time_of_the_others_pays_for() -> None:
+    short, long = 1e-6, 4 * (COMMAND + MOVING + 2 * NBYTES / BANDWIDTH) / KEEPING
+    names = ["change"] * 4  # the third of them on the other device
+    for seconds, kept in (([short] * 4, False), ([short, short, long, short], True)):
+        script, _ = script_of(names, seconds, memory=0, others=1)
+        assert undone(script) == ([0, 1, 3] if kept else [])
+        script, _ = script_of(names, seconds, memory=1, others=1)
+        verify_script(script)
+        moved = [type(c).__name__ for c in script.commands if isinstance(c, (Download, Run))]
+        needed = ["Run", "Run", "Download", "Run", "Run"]
+        assert moved == needed + ["Download"] * kept
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(1e-6, 1.0), st.floats(0.0, 1.0)), max_size=30))
 def test_checkpoints_bring_all_that_is_missing_when_it_is_paid_for(of: list[tuple[int, float, float]]) -> None:
     checkpoints, missing, paid, earned = Checkpoints(), dict[int, float](), 0.0, 0.0
