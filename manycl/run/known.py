@@ -62,6 +62,7 @@ class KnownGraph:
         self._thoughts = thoughts
         self._trials = Trials(thoughts=thoughts)
         self._until_other = self._patience = RETRIED  # runs of one way before the other one is tried
+        self._latest = 0.0  # seconds of the last run
         self._answer: Plan | None = None  # the policy's last
         self._was_other = False  # whether the last run was one of another plan than is kept
         self.interest = Interest()
@@ -72,6 +73,11 @@ class KnownGraph:
     def is_new(self) -> bool:
         """Whether it has not run before."""
         return not self._runs
+
+    @property
+    def is_long(self) -> bool:
+        """Whether its last run took so long that planning it is little beside that."""
+        return self._latest >= LONG
 
     @property
     def thinks(self) -> bool:
@@ -99,6 +105,7 @@ class KnownGraph:
         """It was planned, and the run alone took so long (``ran``; infinite: it will be planned again), or what is kept
         was played (None)."""
         self._runs += 1
+        self._latest = seconds
         if ran is not None:
             self._planned += 1
             self._plan = min(self._plan, seconds, ran)
@@ -121,6 +128,7 @@ class KnownGraph:
         self._runs += 1
         self._flights += 1
         self._flown.append(seconds)
+        self._latest = seconds
         self._device, self._given = run.device, [task for task, _, _ in run.given]
 
     def is_like(self, given: Sequence[Given]) -> bool:

@@ -115,7 +115,9 @@ class Recurring:
         self._expected = self._last.then() if self._last is not None and self._last.then is not None else None
         if self._expected is None:
             return self._guess
-        return self._expected.way(self._guess) if self._expected.nodes < HORIZON else None  # parts are compared as such
+        if self._expected.nodes >= HORIZON or (self._expected.is_long and self._session.mortal):
+            return None  # parts are compared as such; and of what takes long, plans keep what a loss would take
+        return self._expected.way(self._guess)
 
     def goes_on(self, device: DeviceIndex) -> bool:
         """Whether a device that was given what came last is given what comes next as well."""

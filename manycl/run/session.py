@@ -284,7 +284,7 @@ class Session:
                         self.backend,
                         self.directory,
                         name=name,
-                        setup=Setup(self._lower, self._prepare, partial(self._left, problem), self._mortal),
+                        setup=Setup(self._lower, self._prepare, partial(self._left, problem), self.mortal),
                         observers=(*debugging(self.debug), *observers),
                         watch=watch,
                     )
@@ -454,7 +454,7 @@ class Session:
         return problem_of(self, graph, problem.queues, problem.options)
 
     @property
-    def _mortal(self) -> frozenset[DeviceIndex]:
+    def mortal(self) -> frozenset[DeviceIndex]:
         """The devices whose processes may end without this one; not where there is none that would go on."""
         lanes = self.backend.lanes
         return (

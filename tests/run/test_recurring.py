@@ -422,6 +422,13 @@ def test_the_quicker_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
             assert found[tried:] == "ff" + then * RETRIED + other + then * (69 - again)
 
 
+def test_what_takes_long_is_planned_where_devices_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a plan nothing is kept that a loss would take; what takes little is given at once all the same."""
+    for seconds, there in ((0.02, False), (0.004, True)):
+        with mc.Queue("cpu/2@process") as queue, monkeypatch.context() as patch:
+            assert ("f" in ways(queue, patch, seconds, seconds / 2, 3 * PLANNED_RUNS)) == there
+
+
 def test_new_graphs_that_take_little_are_not_planned_each_time(
     asked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
