@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from manycl.changed import changed
-from manycl.graph.graph import BufferKey, Piece
+from manycl.graph.graph import BufferKey, Graph, Piece
 from manycl.machine import HOST, DeviceIndex
 from manycl.model.slowed import Slowed
 from manycl.plan.plan import ON_HOST, Assignment, Plan
@@ -103,6 +103,7 @@ def going_on(
     ``slower``: how many times as long as was foreseen devices take, where that has changed. (``note`` was called.)
     Raises Unrecoverable."""
     lowered, problem = subject.lowered, replace(subject.problem, away=frozenset(away))
+    lowered = changed(lowered, graph=in_order(lowered.graph, rest.done))
     if lowered.plan is None:
         lowered = changed(lowered, plan=_planned(subject, playback, away))
     assert lowered.plan is not None
@@ -120,6 +121,21 @@ def going_on(
     followed = playback.plan(playback.script.plan.policy)
     nowhere = frozenset(key for key, mask in rest.valid.items() if not mask)
     return subject, Moving(subject, followed, following, directory, rest.done, playback.ran, nowhere, later)
+
+
+def in_order(graph: Graph, done: Set[int]) -> Graph:
+    """With steps that are ``done`` and hold nobody back, though what comes before them may run again: what comes before
+    a step only by way of these, as graphs say no more than they have to, comes before it."""
+    by_way: dict[int, frozenset[int]] = {}  # of steps that are done: which of those that run come before
+    predecessors = list(graph.predecessors)
+    for step, before in enumerate(graph.predecessors):
+        further = frozenset[int]().union(*(by_way[p] for p in before if p in done))
+        if step in done:
+            by_way[step] = further.union(p for p in before if p not in done)
+        elif not further.issubset(before):
+            predecessors[step] = tuple(sorted(further.union(before)))
+    found = tuple(predecessors)
+    return graph if found == graph.predecessors else replace(graph, predecessors=found)
 
 
 def _planned(subject: Subject, playback: Playback, away: Collection[DeviceIndex]) -> Plan:

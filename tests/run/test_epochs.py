@@ -36,6 +36,7 @@ from manycl.run.device_events import DeviceComes, DeviceEvents, DeviceLeaves, De
 from manycl.run.disturbance import UNDISTURBED, Disturbance, Slowdown
 from manycl.run.engine import execute
 from manycl.run.epochs import graph_of, not_begun
+from manycl.run.going_on import in_order
 from manycl.run.lower import lower
 from manycl.run.result import Result
 from manycl.run.steps import Lowered
@@ -73,6 +74,9 @@ def test_what_is_left_keeps_the_order_that_it_had(data: Any, count: int) -> None
     found = graph_of(graph, left)
     for n, node in enumerate(left):
         assert {left[p] for p in reach(found.predecessors, n)} == reach(before, node) & {*left}
+    again, run = in_order(graph, begun).predecessors, {*range(count)} - begun
+    alone = [{*again[n]} & run for n in range(count)]  # what is done holds nobody back
+    assert all(reach(alone, n) == reach(before, n) & run for n in run)
 
 
 class Times(Estimates):

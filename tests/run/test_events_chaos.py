@@ -16,14 +16,27 @@ from chaos import ChaosBackend, Faults
 from chaos_values import left_by, seen_by
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_divided_chaos import GROUP, ITEMS, NBYTES, Values, check_order, check_valid, graphs, plans, small_chunks
+from test_divided_chaos import (
+    GROUP,
+    ITEMS,
+    NBYTES,
+    Values,
+    check_order,
+    check_valid,
+    graphs,
+    launch,
+    plans,
+    small_chunks,
+)
 from test_moving_chaos import shares
-from test_state import Anyhow, Unit, machines
+from test_state import Anyhow, Unit, machine, machines
 from transitions import validated
 
 from manycl.errors import ResultError
-from manycl.graph.graph import CopyTask, FillTask, Graph, HostTask, Launch
-from manycl.machine import Machine
+from manycl.graph.copies import copy_task
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import Buffer, CopyTask, FillTask, Graph, HostTask, Launch
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.plan.merging import MERGING
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice
@@ -45,7 +58,7 @@ from manycl.run.watch import Watch
 __all__ = ["small_chunks", "validated"]  # fixtures of the module
 
 EXAMPLES = int(os.environ.get("MANYCL_TEST_INTERLEAVINGS", "60"))
-"""Of each of the seven tests; 2500 are more than ten thousand in all."""
+"""Of each of the eight tests; 2500 are more than ten thousand in all."""
 REPEATABLE = {"map", "stencil", "reversed", "columns", "maybe", "scatter", "part"}
 """Kernels that may run on what they have left: read off their text by hand."""
 OVERWRITES = {
@@ -377,6 +390,30 @@ def test_devices_that_are_lost_change_no_result_or_the_run_says_what_is_lost(
     if said and len(dying) < count and not happening:  # there was always a device to go on
         SEEN["failed"] += 1
         assert "it cannot go on without: " in said
+
+
+def overwritten_twice() -> Graph:
+    """A kernel and, behind a host function, a copy write the same bytes; what changes them comes last."""
+    builder = GraphBuilder()
+    one, other, count = (builder.buffer(NBYTES, name) for name in ("one", "other", "count"))
+    builder.add(launch("map", [one, other]))
+    builder.add(HostTask("counts", print, (), (other, count), (count,)))
+    builder.add(copy_task(Buffer(other, NBYTES), Buffer(one, NBYTES), 4, target_offset=0, source_offset=0))
+    builder.add(launch("change", [other]))
+    return builder.build()
+
+
+@settings(max_examples=20)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_steps_that_run_again_keep_an_order_that_they_had_by_way_of_others(data: Any, seed: int) -> None:
+    """The kernel and the copy run again, the host function between them does not."""
+    graph, where = overwritten_twice(), machine([HOST, 1, HOST])
+    loss = Loss(data, graph, where, defined=True)
+    ranges = [Assignment(0, DeviceIndex(0), 0, 0.0, 0.0, 0, first, groups) for first, groups in ((1, 7), (0, 1))]
+    whole = [Assignment(n, DeviceIndex(d), q, 0.0, 0.0) for n, d, q in ((1, ON_HOST, 0), (2, 0, 1), (3, 2, 0))]
+    plan = Plan((*ranges, *whole), "fixed", tuple(d.name for d in where.devices), 0.0)
+    result = loss.run(plan, ChaosBackend(where, seed, faults=Faults(dies={2: 0})))
+    assert result.lost
 
 
 def test_runs_go_on_without_what_is_lost() -> None:
