@@ -67,8 +67,9 @@ LONGEST = (
 )
 """Files whose tests take more than twenty seconds together on a quiet core, longest first."""
 
-settings.register_profile("default", deadline=None)
-# fresh examples every time; what reproduces a failure is printed, and belongs into the test as an @example
+# what reproduces a failure is printed, and belongs into the test as an @example
+settings.register_profile("default", deadline=None, print_blob=True)
+# fresh examples every time
 settings.register_profile("ci", deadline=None, print_blob=True)
 # for scripts/mutate, which only asks whether something fails: the same examples every time, and none made smaller
 settings.register_profile(
@@ -80,6 +81,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 def pytest_configure(config: pytest.Config) -> None:
     # in pyproject.toml, this line would import pyopencl before the environment above is set
     config.addinivalue_line("filterwarnings", "ignore::pyopencl.CompilerWarning")
+    # as an error it would take the place of the failure of a test whose values are long (FlakyStrategyDefinition)
+    config.addinivalue_line("filterwarnings", "ignore:Generating overly large repr:hypothesis.errors.HypothesisWarning")
 
     if hasattr(config.option, "loadscopereorder"):  # pytest-xdist would begin with the files that have most tests
         config.option.loadscopereorder = False

@@ -122,8 +122,8 @@ class Launch:
     """
 
     name: str
-    program: ProgramFacts
-    kernel: KernelFacts
+    program: ProgramFacts = field(repr=False)  # as long as its source
+    kernel: KernelFacts = field(repr=False)
     global_size: tuple[int, ...]
     local_size: tuple[int, ...] | None
     args: tuple[Argument, ...]

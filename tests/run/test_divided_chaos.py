@@ -131,12 +131,14 @@ class Values:
         self.held = {(m, k): [None] * NBYTES for m in range(-1, memories) for k in graph.buffers}  # -1: sequential
 
     def piece(self, memory: int, key: int, region: Region) -> Any:
-        found = [self.held[memory, key][i] for a, b in region.intervals for i in range(a, b)]
-        return None if set(found) == {None} else hash(tuple(found))
+        held = self.held[memory, key]
+        found = [value for a, b in region.intervals for value in held[a:b]]
+        return None if found.count(None) == len(found) else hash(tuple(found))
 
     def put(self, memory: int, key: int, region: Region, value: Any) -> None:
         for a, b in region.intervals:
-            self.held[memory, key][a:b] = [None if value is None else (value, i - a) for i in range(a, b)]
+            values = itertools.repeat(value, b - a)
+            self.held[memory, key][a:b] = values if value is None else zip(values, itertools.count(), strict=False)
 
 
 def check_order(graph: Graph, lowered: Lowered) -> None:
