@@ -20,3 +20,10 @@ class GroupRange(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.first}:{self.end}]"
+
+
+class RangeParts(NamedTuple):
+    """How a launch falls into parts along a dimension: at how many of its work-items each of them ends."""
+
+    dimension: int
+    ends: tuple[int, ...]

@@ -48,6 +48,7 @@ class Device:
     launch_overhead: float = 10e-6  # seconds from enqueueing to starting an idle device
     slowdown: float = 1.0  # experiment: every kernel takes this many times longer
     simulator: bool = False  # an interpreter such as Oclgrind: only used when asked for by name
+    shortens: bool = False  # launches that are under way can end early, at one of their work-groups
 
     def holds(self, sizes: Sequence[int]) -> bool:
         """Whether there is room for buffers of these sizes (bytes) at once."""

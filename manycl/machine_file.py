@@ -24,8 +24,9 @@ _QUANTITIES = {"clock": "Hz", "flops": "FLOP/s", "bandwidth": "B/s", "launch_ove
 _BYTES = ("global_memory", "max_allocation", "local_memory")
 _COUNTS = ("compute_units", "max_work_group", "queues", "alignment")
 _FLAGS = ("double", "simulator")
+_RARE_FLAGS = ("shortens",)
 _REQUIRED = ("name", "kind", "memory", "compute_units", "clock", "flops", "bandwidth", "global_memory")
-_DEVICE_KEYS = ("name", "kind", *_WORDS, "memory", *_COUNTS, *_QUANTITIES, *_BYTES, *_FLAGS, "slowdown")
+_DEVICE_KEYS = ("name", "kind", *_WORDS, "memory", *_COUNTS, *_QUANTITIES, *_BYTES, *_FLAGS, *_RARE_FLAGS, "slowdown")
 _HOST_KEYS = ("bandwidth",)
 _LINK_KEYS = ("from", "to", "both_ways", "bandwidth", "latency", "chunk")
 _KIND_VALUES: dict[str, dict[str, Any]] = {  # where a file does not say
@@ -131,7 +132,7 @@ class _MachineReader:
         values |= {k: self.quantity(table, k, where, unit) for k, unit in _QUANTITIES.items() if k in table}
         values |= {k: self.bytes(table, k, where) for k in _BYTES if k in table}
         values |= {k: self.count(table, k, where) for k in _COUNTS if k in table}
-        values |= {k: self.flag(table, k, where) for k in _FLAGS if k in table}
+        values |= {k: self.flag(table, k, where) for k in (*_FLAGS, *_RARE_FLAGS) if k in table}
         values.setdefault("max_allocation", max(values["global_memory"] // 4, 1))
         values["slowdown"] = self.factor(table, where)
         self.source(table, name, _DEVICE_KEYS)
@@ -337,6 +338,7 @@ def _device_lines(device: Device, owners: dict[int, str]) -> list[str]:
     out |= {k: _string(format_quantity(getattr(device, k), unit)) for k, unit in _QUANTITIES.items()}
     out |= {k: _string(format_bytes(getattr(device, k))) for k in _BYTES}
     out |= {k: str(getattr(device, k)).lower() for k in _FLAGS}
+    out |= {k: "true" for k in _RARE_FLAGS if getattr(device, k)}
     if device.alignment != ALIGNMENT:
         out["alignment"] = str(device.alignment)
     if device.slowdown != 1.0:

@@ -27,12 +27,14 @@ from manycl.run.backend import (
     Copy,
     Done,
     Download,
+    EndsEarly,
     Evict,
     Failed,
     HostCall,
     Queued,
     Report,
     Run,
+    Shorten,
     Upload,
     lane_of,
     nodes_of,
@@ -116,6 +118,7 @@ class ChaosBackend:
         self._step = 0
         self._happening = sorted(happening, key=lambda h: h[0])
         self._woken = False
+        self.shortened = 0  # launches that have ended early
         self.undefined: Callable[[int, int], bool] = lambda node, key: False  # before the node
         self.gone: set[int] = set()  # memories
         self.taking: dict[int, float] = {}  # seconds of each kernel, by device, where that is known
@@ -215,6 +218,29 @@ class ChaosBackend:
 
     def took(self, token: int, device: int) -> float | None:
         return self.taking.get(device)
+
+    def shorten(self, command: Shorten) -> EndsEarly | None:
+        """It is anywhere."""
+        if command.token not in self._places:
+            return None
+        place = self._places[command.token]
+        active = self._active.get((*place, command.token))
+        waiting = [c for c in self._lines.get(place, ()) if c.token == command.token]
+        run = active.command if active is not None else waiting[0] if waiting else None
+        if not isinstance(run, Run) or run.parts is None or self._random.random() < 0.1:
+            return None
+        count = self._random.randint(1, len(run.cells)) if active is not None else 1
+        short = run._replace(cells=run.cells[:count], task=command.launch(count))
+        if active is not None:
+            active.command = short
+            for node in run.cells[count:]:
+                del active.seen[node]
+        else:
+            line = self._lines[place]
+            line[line.index(run)] = short
+        if count < len(run.cells):
+            self.shortened += 1
+        return EndsEarly(count, self._random.random() if active is not None else 0.0)
 
     def wake(self) -> None:
         self._woken = True

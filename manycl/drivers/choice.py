@@ -179,7 +179,10 @@ def _in_processes(chosen: Sequence[OpenDevice]) -> list[OpenDevice]:
     """The same devices, each opened by a process of its own."""
     from manycl.drivers.worker.handle import WorkerHandle
 
-    return [replace(one, handle=WorkerHandle(one.handle, one.selection)) for one in chosen]
+    return [
+        replace(one, device=replace(one.device, shortens=False), handle=WorkerHandle(one.handle, one.selection))
+        for one in chosen
+    ]
 
 
 def _refusal(item: Item | str, problem: str) -> DeviceError:

@@ -38,6 +38,7 @@ import numpy.typing as npt
 from manycl.disk_cache import DiskCache
 from manycl.errors import DeviceError
 from manycl.graph.graph import LocalArg
+from manycl.group_range import RangeParts
 from manycl.machine import Device
 from manycl.region import Box
 
@@ -264,10 +265,11 @@ class DirectlyLaunched(Protocol):
 
 
 @runtime_checkable
-class Overlapping(Protocol):
-    """A driver whose queues may run a command beside the one before it, in the cores that this one has left."""
+class Shortening(Protocol):
+    """A driver that can end launches early (:attr:`Device.shortens <manycl.machine.Device.shortens>`), and whose queues
+    may run one beside the command before it, in the cores that this one has left."""
 
-    def launch_beside(
+    def launch_in_parts(
         self,
         queue: Queue,
         kernel: DeviceKernel,
@@ -275,10 +277,17 @@ class Overlapping(Protocol):
         local_size: tuple[int, ...] | None,
         offset: tuple[int, ...] | None,
         after: Sequence[Event] | None,
+        parts: RangeParts,
+        is_beside: bool = False,
     ) -> Event:
-        """As ``launch``; but it need not come after the command that the queue was given before: it may begin when all
-        of that one has begun, and waits for its ``after``, be they of its queue or others. It is complete after all
-        before it, as any command."""
+        """As ``launch``; but its parts begin in their order, so that it can be shortened. ``is_beside``: it need not
+        come after the command that the queue was given before: it may begin when all of that one has begun, and waits
+        for its ``after``, be they of its queue or others. It is complete after all before it, as any command."""
+
+    def shorten(self, event: Event) -> tuple[int, float] | None:
+        """Have a launch in parts end with the part that it is at, or the first one: how many of its parts it runs, and
+        how much of the launch, as it was, has begun, as a part of 1. None where nobody knows: it runs all of them, or
+        as many as it was last said to."""
 
 
 @runtime_checkable

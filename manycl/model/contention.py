@@ -117,6 +117,17 @@ class Activities:
             self._using[token] = None
         return self._again(now, token, self._all[token])
 
+    def left(self, token: int, now: float) -> float:
+        """Seconds that it would still take alone."""
+        a = self._all[token]
+        return max(0.0, a.left - (now - a.since) / a.pace)
+
+    def shorten(self, token: int, now: float, seconds: float) -> list[tuple[int, float]]:
+        """It takes only so many seconds from now on, alone; as ``begin``."""
+        a = self._all[token]
+        a.left, a.since = seconds, now
+        return [(token, now + seconds * a.pace)]
+
     def finish(self, token: int, now: float) -> list[tuple[int, float]]:
         """It has ended, or is given up. What ends at another time from now on, and when."""
         activity = self._all.pop(token)

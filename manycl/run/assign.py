@@ -22,7 +22,7 @@ from manycl.unforeseen import told
 
 class Assigned(NamedTuple):
     """A node may be enqueued. ``watched``: the assigner must hear when it is complete. ``seconds``: what it is foreseen
-    to take (0: nothing is). ``cells``: all of these nodes run, the last of which is ``node``, as one ``task``."""
+    to take (0: nothing is). ``cells``: all of these nodes run, the first of which is ``node``, as one ``task``."""
 
     node: int
     device: DeviceIndex

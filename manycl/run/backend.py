@@ -8,11 +8,12 @@ reported back; host calls always are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from manycl.graph.graph import BufferKey, Graph, Launch, Piece
+from manycl.group_range import RangeParts
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST
 from manycl.trace import Event
@@ -37,10 +38,11 @@ TINY = 1 << 14
 
 
 class Run(NamedTuple):
-    """Run node ``token`` on a device; or, as the one launch ``task``, all of the nodes ``cells``, of which the last is
-    ``token``. ``beside``: it need not come after the command that its queue has been given before. ``undo``: buffers
-    whose contents are copied beside before, in the same queue, so that they can be put back if the device is lost
-    meanwhile (``Backend.begun``): it comes after what the queue has been given before."""
+    """Run node ``token`` on a device; or, as the one launch ``task``, all of the nodes ``cells``, of which the first is
+    ``token``. ``parts``: how it falls into theirs, if it may be shortened. ``beside``: it need not come after the
+    command that its queue has been given before. ``undo``: buffers whose contents are copied beside before, in the same
+    queue, so that they can be put back if the device is lost meanwhile (``Backend.begun``): it comes after what the
+    queue has been given before."""
 
     token: int
     device: DeviceIndex
@@ -51,6 +53,7 @@ class Run(NamedTuple):
     task: Launch | None = None
     beside: bool = False
     undo: tuple[BufferKey, ...] = ()
+    parts: RangeParts | None = None
 
 
 class Upload(NamedTuple):
@@ -168,6 +171,22 @@ class Failed(NamedTuple):
 Report = Done | Failed
 
 
+class Shorten(NamedTuple):
+    """The launch of several nodes, ``token``, that a device was given is to end with the node that it is at, or the
+    first one; ``launch(n)``: the first n nodes as one launch."""
+
+    token: int
+    device: DeviceIndex
+    launch: Callable[[int], Launch]
+
+
+class EndsEarly(NamedTuple):
+    """A launch runs the first ``nodes`` of its nodes alone; ``begun`` of what it was to run has, as a part of 1."""
+
+    nodes: int
+    begun: float
+
+
 class Record(Protocol):
     """What a run did, read out after it has ended (building events costs time that a run need not spend)."""
 
@@ -199,6 +218,9 @@ class Backend(Protocol):
 
     def perform(self, commands: Sequence[Command]) -> None:
         """Enqueue the commands, in order, and return without waiting for them."""
+
+    def shorten(self, command: Shorten) -> EndsEarly | None:
+        """Have a launch end early. None where it runs what it was to, or was not given."""
 
     def wait(self) -> list[Report]:
         """Block until something with ``notify`` has completed or failed; return all that has. There may be late

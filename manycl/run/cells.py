@@ -151,7 +151,8 @@ def cells_of(
     def of(first: int, last: int) -> Launch:
         return launches.packet(GroupRange(dimension, before[first], before[last] - before[first]))
 
-    return Cells(tuple(t for _, t in ordered), tuple(s.groups for s in steps), tuple(stocks), of)
+    items = launch.global_size[dimension] // before[-1]
+    return Cells(tuple(t for _, t in ordered), tuple(s.groups for s in steps), tuple(stocks), of, dimension, items)
 
 
 def _division(problem: Problem, node: int, launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> Division:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from typing import TypeVar
 
-from manycl.graph.graph import HostTask, Launch
-from manycl.machine import DeviceIndex
+from manycl.graph.graph import BufferKey, HostTask, Launch
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.run.backend import Evict, Lane, Run
 from manycl.run.emit import Emitter
 from manycl.run.emit_copies import Subject
 from manycl.run.steps import CellBytes, Cells
 
+Found = TypeVar("Found")
+
 
 class PacketEmitter(Emitter):
-    """What is made by one of some cells that run together is made by their command, which has the token of the last."""
+    """What is made by one of some cells that run together is made by their command, which has the first one's token."""
 
     def __init__(self, subject: Subject, queues: tuple[int, ...], done: Set[int] = frozenset()) -> None:
         super().__init__(subject, queues)
@@ -26,10 +29,14 @@ class PacketEmitter(Emitter):
         # next one need not come after it, and all that it is to come after came before
         self._latest: dict[Lane, tuple[int, int]] = {}
         self._is_near = not (self.far or self._together or done)
+        self._shortens = [d.shortens for d in subject.problem.machine.devices]
+        # what is where without a cell of a packet that may be shortened: masks, makers and writers of what it writes
+        self._without: dict[int, list[tuple[BufferKey, int | None, dict[int, int] | None, list[int] | None]]] = {}
+        self._again: set[int] = set()  # cells that such a packet has left
         self._known: set[int] = set()  # launches, by the first of their cells, of which it is known what all cells do
 
     def take(self, token: int, lane: Lane, cells: tuple[int, ...], task: Launch, launch: Cells) -> int:
-        """Emit the command of some cells of a launch, the last of which is the token: it is one launch, and its end is
+        """Emit the command of some cells of a launch, the first of which is the token: it is one launch, and its end is
         reported. Which of the commands it is."""
         touched = launch.bytes(self._graph)
         device, near = lane[0], self._is_near and self._know(launch.steps[0], touched, self._memory[lane[0]])
@@ -48,6 +55,8 @@ class PacketEmitter(Emitter):
                 self._bring_cells(cells, lane, after, told, heard)
                 for cell in cells:
                     self._keeper.before(self._graph.nodes[cell], device, after, heard)
+                if self._again:
+                    self._come_after_transfers(self._again.intersection(cells), device, after, heard)
             elif not near:
                 self._find_cells(cells)
             if before := {p for cell in cells for p in self._graph.predecessors[cell]}:
@@ -55,13 +64,16 @@ class PacketEmitter(Emitter):
             index = len(self.commands)
             waits = self._in_queue(index, lane, after, heard)
         undo = self._keeper.undo(cells, device)
-        self.commands.append(Run(token, device, lane[1], waits, True, cells, task, beside and not undo, undo))
+        parts = launch.parts(launch.steps.index(token), len(cells)) if self._shortens[device] else None
+        self.commands.append(Run(token, device, lane[1], waits, True, cells, task, beside and not undo, undo, parts))
         self._newest[lane], self._latest[lane] = token, (index, launch.steps[0])
         self._at.update(dict.fromkeys(cells, index))
         self._is_cut = True
         lanes = self._lane
         for cell in cells:
             lanes[cell] = lane
+        if self.far and parts is not None:
+            self._remember(cells)
         if not near:
             self._make(cells, device, token)
         if self.far:
@@ -72,6 +84,52 @@ class PacketEmitter(Emitter):
                 self._send_home(cell, device)
             self._keeper.wrote(cells, lane)
         return index
+
+    def _remember(self, cells: tuple[int, ...]) -> None:
+        """What is where without some cells."""
+        for cell in cells:
+            keys = self._graph.nodes[cell].writes
+            self._without[cell] = [(k, self.masks.get(k), self._made.get(k), self._writers.get(k)) for k in keys]
+
+    def is_held(self, token: int) -> bool:
+        """Whether the command of a packet waits for others, and no device has it."""
+        return self._at[token] in self.held
+
+    def shorten(self, token: int, count: int, task: Launch) -> tuple[int, ...]:
+        """A packet runs the first ``count`` of its cells alone, which are one ``task``: the others, which are to be
+        emitted again."""
+        index = self._at[token]
+        command = self.commands[index]
+        assert isinstance(command, Run)
+        assert command.parts is not None
+        parts = command.parts._replace(ends=command.parts.ends[:count])
+        self.commands[index] = command._replace(cells=command.cells[:count], task=task, parts=parts)
+        gone = command.cells[count:]
+        for cell in gone:
+            self._lane[cell] = None
+            del self._at[cell]
+        if self.far:
+            lane = command.device, command.queue
+            self._turn[lane] -= len(gone)
+            for cell in gone:
+                self._lines[lane].remove(cell)
+                self._going.pop(cell, None)
+                for key, mask, made, writers in self._without.pop(cell):
+                    _put(self.masks, key, mask)
+                    _put(self._made, key, made)
+                    _put(self._writers, key, writers)
+            self._again.update(gone)
+        return gone
+
+    def _come_after_transfers(self, cells: Set[int], device: DeviceIndex, after: list[int], heard: set[int]) -> None:
+        """What cells change may be on its way to the host's memory, where they were to run before."""
+        for cell in cells:
+            for key in self._graph.nodes[cell].writes:
+                token = self._transfer_to(key, HOST)
+                if token is not None and self._lane_of(token)[0] == device:
+                    after.append(token)
+                elif token is not None:
+                    heard.add(token)
 
     def _know(self, first: int, touched: CellBytes, memory: int) -> bool:
         """In the one memory, once all that any cell of a launch comes after is emitted: what its cells find is there by
@@ -164,3 +222,10 @@ class PacketEmitter(Emitter):
         if self._done and heard:
             heard = heard - self._done
         return super()._in_queue(index, lane, after, heard, given)
+
+
+def _put(of: dict[BufferKey, Found], key: BufferKey, value: Found | None) -> None:
+    if value is None:
+        of.pop(key, None)
+    else:
+        of[key] = value

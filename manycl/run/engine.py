@@ -168,14 +168,7 @@ class _Play:
         playback, backend, observers, watch = self._playback, self._backend, self._observers, self._watch
         run = backend.begin(playback.graph, playback.queues, bool(self._stretches))
         awaited, lag = Awaited(), self._lag()
-
-        def issue(commands: list[Command]) -> None:
-            if commands:
-                for observer in observers:
-                    observer.issued(playback, commands, backend.now())
-                backend.perform(commands)
-                awaited.given(commands)
-
+        issue = self._issuing(awaited)
         issue(playback.start(backend.now()))
         if not playback.finished:
             issue(playback.handle())
@@ -202,6 +195,25 @@ class _Play:
                 watch.look(playback)
             if lag is not None and self._lags(lag, reports):
                 return
+
+    def _issuing(self, awaited: Awaited) -> Callable[[list[Command]], None]:
+        """Who gives commands to devices, and has launches end early."""
+        playback, backend, observers = self._playback, self._backend, self._observers
+
+        def give(commands: list[Command]) -> None:
+            if commands:
+                for observer in observers:
+                    observer.issued(playback, commands, backend.now())
+                backend.perform(commands)
+                awaited.given(commands)
+
+        def issue(commands: list[Command]) -> None:
+            give(commands)
+            while shortening := playback.shortening():
+                for command in shortening:
+                    give(playback.shortened(command, backend.shorten(command), backend.now()))
+
+        return issue
 
     def _is_planned_anew(self, news: Sequence[Changed]) -> bool:
         """Whether a run that could go on as it is, is stopped for devices that have come, or become slower."""

@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey, HostTask, Launch
-from manycl.machine import DeviceIndex
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.run.assign import Assigned
-from manycl.run.backend import Lane
+from manycl.run.backend import EndsEarly, Lane, Shorten
 from manycl.run.coherence import places
 from manycl.run.reassign import Reassignment
 from manycl.run.stealing import Packet, Stealing, Terms, nothing_moves
@@ -45,6 +45,14 @@ class _Moved:
         self.ran = Counter[DeviceIndex]()
 
 
+class _Wish(NamedTuple):
+    """A packet of a launch is to end early, for a device (``thief``) or as its own one leaves."""
+
+    moved: _Moved
+    packet: Packet
+    thief: DeviceIndex | None
+
+
 class Share(NamedTuple):
     """The work-groups of a launch that a device was to run, and those that it has run."""
 
@@ -61,6 +69,7 @@ class Following:
         self, problem: Problem, lowered: Lowered, valid: Mapping[BufferKey, int], done: Set[int] = frozenset()
     ) -> None:
         assert lowered.plan is not None
+        self._lowered = lowered
         self._problem, self._graph, self._valid, self._done = problem, lowered.graph, valid, done
         self._in_turn = frozenset(lowered.plan.in_turn)
         self._reassignment = Reassignment(problem, lowered)
@@ -86,6 +95,7 @@ class Following:
         self._busy = [0] * len(self._memory)  # steps that a device was given and that are not known to be complete
         self._whole = [0] * len(self._memory)  # those of them that are no packets
         self._lane: dict[int, Lane] = {}  # of steps that are given
+        self._wishes: dict[int, _Wish] = {}  # by token
         self._lines: dict[Lane, deque[int | _Moved]] = {}
         used = [0] * len(self._memory)
         for lane, line in timetable.lines.items():
@@ -116,10 +126,19 @@ class Following:
 
     def _terms(self, node: int, device: DeviceIndex, total: int, each: float = 0.0) -> Terms:
         """What is foreseen of a device for a launch of so many work-groups; ``each``: seconds of one, if known."""
-        overhead = self._problem.machine.devices[device].launch_overhead
+        owner = self._problem.machine.devices[device]
+        overhead = owner.launch_overhead
         if not each:  # asking the models anew takes longer than all else that is done before a run
             each = (self._problem.range_seconds(node, device, total) - overhead) / total
-        return Terms(max(each, 1e-9 / total), overhead + DECIDING, self._first(node, device, total))
+        shortens = owner.shortens and owner.memory == HOST and self._ends_early(node)
+        return Terms(max(each, 1e-9 / total), overhead + DECIDING, self._first(node, device, total), shortens)
+
+    def _ends_early(self, node: int) -> bool:
+        """Whether cells of a launch run one behind another: where work-groups begin with dimension 0 fastest."""
+        launch, cells = self._problem.graph.nodes[node], self._lowered.cells[node]
+        assert isinstance(launch, Launch)
+        local = launch.local_size
+        return local is not None and launch.global_size[cells.dimension + 1 :] == local[cells.dimension + 1 :]
 
     def _first(self, node: int, device: DeviceIndex, total: int) -> float:
         """Work-groups of the first packets of a device, at most."""
@@ -152,13 +171,15 @@ class Following:
     def completed(self, nodes: list[int], now: float, valid: Mapping[BufferKey, int]) -> list[Assigned]:
         self._valid = valid
         for node in nodes:
-            lane = self._lane.pop(node)  # a packet has the token of its last cell
+            lane = self._lane.pop(node)  # a packet has the token of its first cell
             moved, device = self._moved.get(self._launch.get(node, -1)), lane[0]
             if device != ON_HOST:
                 self._busy[device] -= 1
                 self._whole[device] -= moved is None
             if moved is not None:
-                moved.stealing.ended(device, now)
+                packet = moved.stealing.ended(device, now)
+                for cell in moved.cells.steps[packet.first : packet.last]:
+                    self._given[cell] = 1
         return self._go(now)
 
     def _go(self, now: float) -> list[Assigned]:
@@ -170,7 +191,7 @@ class Following:
                 if line and self._advance(lane, line, now, out):
                     waiting = True
         for moved in self._moved.values():
-            if moved.stealing.left and (moved.is_ready or self._is_open(moved)):
+            if not moved.stealing.is_over and (moved.is_ready or self._is_open(moved)):
                 self._steal(moved, now, out)
         return out
 
@@ -180,6 +201,8 @@ class Following:
             if not self._busy[device] or (device in moved.thieves and moved.stealing.has_own(device)):
                 while self._take(moved, (device, queue), now, None, out):
                     pass
+                if not self._busy[device] and (packet := moved.stealing.wanted(device, now)) is not None:
+                    self._wish(moved, packet, device)
 
     def _advance(self, lane: Lane, line: deque[int | _Moved], now: float, out: list[Assigned]) -> bool:
         """Give a queue what may be given; whether it waits for what is not given yet."""
@@ -194,6 +217,8 @@ class Following:
                     limit = None if item.is_ready or self._is_open(item) else self._ready(item, lane[0])
                     if not self._take(item, lane, now, limit, out):
                         return limit is not None
+                elif item.stealing.packets(lane[0]):
+                    return False  # some of it may be a stock again
                 else:
                     line.popleft()
             elif self._may_run(item):
@@ -230,7 +255,14 @@ class Following:
         is_host = isinstance(self._graph.nodes[step], HostTask)
         out.append(Assigned(step, lane[0], lane[1], is_host, self._seconds[step]))
 
-    def _take(self, moved: _Moved, lane: Lane, now: float, limit: int | None, out: list[Assigned]) -> bool:
+    def _take(
+        self,
+        moved: _Moved,
+        lane: Lane,
+        now: float,
+        limit: int | None,
+        out: list[Assigned],
+    ) -> bool:
         """Give a device a packet, of its own cells before ``limit`` or of anybody's; whether there was one."""
         device, queue = lane
         taken = moved.stealing.take(device, now, limit)
@@ -238,17 +270,50 @@ class Following:
             return False
         _, first, last, stolen = taken
         cells = moved.cells.steps[first:last]
-        given = self._given
-        for cell in cells:
-            given[cell] = 1
-        self._lane[cells[-1]] = lane
+        if not moved.stealing.packets(device):  # else they may be given again
+            for cell in cells:
+                self._given[cell] = 1
+        self._lane[cells[0]] = lane
         self._busy[device] += 1
         moved.ran[device] += moved.stealing.groups(first, last)
         if stolen is not None:
             self.stolen.append(taken)
             moved.thieves.add(device)
-        out.append(Assigned(cells[-1], device, queue, True, 0.0, cells, moved.cells.launch(first, last)))
+        out.append(Assigned(cells[0], device, queue, True, 0.0, cells, moved.cells.launch(first, last)))
         return True
+
+    # packets that end early
+
+    def _wish(self, moved: _Moved, packet: Packet, thief: DeviceIndex | None) -> None:
+        self._wishes.setdefault(moved.cells.steps[packet.first], _Wish(moved, packet, thief))
+
+    def shortening(self) -> list[Shorten]:
+        """The packets that are to end early. Nothing that was given depends on them yet."""
+        out = []
+        for token, (moved, (device, first, _, _), _) in self._wishes.items():
+
+            def launch(count: int, of: Cells = moved.cells, first: int = first) -> Launch:
+                return of.launch(first, first + count)
+
+            out.append(Shorten(token, device, launch))
+        return out
+
+    def shortened(self, token: int, found: EndsEarly | None, now: float) -> list[Assigned]:
+        """What may be enqueued as a packet has ended early, or has not."""
+        moved, packet, thief = self._wishes.pop(token)
+        device, first, last, _ = packet
+        end, begun = (last, 0.0) if found is None else (first + found.nodes, found.begun)
+        if self._lane.get(token) != moved.lanes[device]:
+            return self._go(now)  # it has ended
+        if end < last:
+            moved.thieves.add(device)  # its line may have come to what is behind
+        stealing = moved.stealing
+        moved.ran[device] -= stealing.groups(end, last)
+        if stealing.shortened(packet, end, begun * stealing.groups(first, last), now, thief):
+            assert thief is not None
+            self.stolen.append(Packet(thief, end, last, device))
+            moved.thieves.add(thief)
+        return self._go(now)
 
     # devices that leave and come
 
@@ -256,8 +321,10 @@ class Following:
         """A device is given nothing more that another one can run. ``is_stopped``: nothing is under way."""
         self._away.add(device)
         for moved in self._moved.values():
-            if moved.stealing.left and self._others(moved):
+            if not moved.stealing.is_over and self._others(moved):
                 moved.stealing.leave(device)
+                for packet in moved.stealing.packets(device):
+                    self._wish(moved, packet, None)
         left = sorted(
             (item for lane, line in self._lines.items() if lane[0] in self._away for item in line if type(item) is int),
             key=self._position.__getitem__,
@@ -277,7 +344,7 @@ class Following:
         """A device takes part from now on: in launches whose shares may move, and in what would end earlier."""
         self._away.discard(device)
         for moved in self._moved.values():
-            if moved.stealing.left and device in self._able(moved):
+            if not moved.stealing.is_over and device in self._able(moved):
                 self._join(moved, device, now)
         self.even_out()
 

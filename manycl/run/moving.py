@@ -12,7 +12,7 @@ from manycl.graph.graph import BufferKey, Launch
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.assign import Assigned
-from manycl.run.backend import Run
+from manycl.run.backend import Command, EndsEarly, Run, Shorten
 from manycl.run.coherence import Directory
 from manycl.run.dynamic import Dynamic
 from manycl.run.emit_copies import Subject
@@ -112,6 +112,20 @@ class Moving(Dynamic):
         else:
             super()._emit(step, assigned, watched)
 
+    def shortening(self) -> Sequence[Shorten]:
+        return self._following.shortening()
+
+    def shortened(self, command: Shorten, found: EndsEarly | None, now: float) -> list[Command]:
+        token = command.token
+        if found is None and token in self._cells and self._packets.is_held(token):
+            found = EndsEarly(1, 0.0)
+        if found is not None and token in self._cells:
+            gone = self._packets.shorten(token, found.nodes, command.launch(found.nodes))
+            self._cells[token] = self._cells[token][: found.nodes]
+            self._decided.difference_update(gone)
+        self._add(self._following.shortened(token, found, now))
+        return self._released()
+
     def lose(self, reason: str) -> None:
         super().lose(reason)
         for key in self._nowhere - self.directory.valid.keys():
@@ -122,7 +136,7 @@ class Moving(Dynamic):
 
     @property
     def ran(self) -> Lowered:
-        """The steps, packets in the places of their last cells."""
+        """The steps, packets in the places of their first cells."""
         lowered = self._before
         nodes, steps = list(lowered.graph.nodes), list(lowered.steps)
         for command in self._emitter.commands:

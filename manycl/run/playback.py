@@ -15,7 +15,7 @@ from typing import NamedTuple
 from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Piece
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.backend import Command, Evict, Failed, HostCall, Report, Run, lane_of
+from manycl.run.backend import Command, EndsEarly, Evict, Failed, HostCall, Report, Run, Shorten, lane_of
 from manycl.run.coherence import Directory
 from manycl.run.outcome import done, left, unsound
 from manycl.run.script import Script
@@ -134,6 +134,14 @@ class Playback:
     def held(self, device: DeviceIndex) -> Set[int]:
         """The stores that a device whose room is limited holds at the beginning."""
         return self.script.held[device]
+
+    def shortening(self) -> Sequence[Shorten]:
+        """The launches that are to end early, of those that were given; each is asked for once."""
+        return ()
+
+    def shortened(self, command: Shorten, found: EndsEarly | None, now: float) -> list[Command]:
+        """What may be enqueued as a launch ends early, if it does."""
+        raise NotImplementedError
 
     def start(self, now: float) -> list[Command]:
         return self._given(0) or self._given(1)

@@ -7,6 +7,10 @@ would end last, as much as lets both end together: work stealing (Blumofe and Le
 begin as the plan's shares, so that neighbouring cells stay in one memory. Rates are what packets have taken, and what
 was foreseen as long as none has ended; a packet that takes longer than that tells so before it has ended.
 
+Packets are there because what a device was given cannot be taken back. Where it can, as launches can end early, a
+device takes all of its stock at once, which costs nothing more than if shares could not move; and who has nothing left
+asks for the end of that: it ends with the cell that it is at, and what is behind is a stock again.
+
 A device that has not begun, as it is busy with something else, keeps nobody waiting: of its stock, others take packet
 by packet what they would otherwise be idle for, whatever is foreseen of when it begins.
 
@@ -63,11 +67,13 @@ LATE = 100e-6
 
 class Terms(NamedTuple):
     """What is foreseen of a device: seconds of a work-group, and seconds that a packet costs beside its groups.
-    ``first``: groups of a packet at most, until one was measured."""
+    ``first``: groups of a packet at most, until one was measured. ``shortens``: whether packets that it was given can
+    end early."""
 
     group: float
     packet: float
     first: float = math.inf
+    shortens: bool = False
 
 
 class Packet(NamedTuple):
@@ -103,6 +109,9 @@ class _Member:
     """Groups of a packet at most, until one was measured."""
     measured: MeasuredSlices = field(init=False)
     """Packets of unlike sizes that the device went over to without waiting for anybody."""
+    shortens: bool = field(init=False)
+    is_near: bool = False
+    """Its packets are known to end too soon for anybody to take something of them."""
     known: float = 0.0
     """How much of the rate is measured: 1 after a packet of SHORTEST seconds, or some that are shorter."""
     free: float = 0.0
@@ -112,7 +121,7 @@ class _Member:
 
     def __post_init__(self, terms: Terms) -> None:
         self.rate, self.foreseen, self.packet = 1.0 / terms.group, terms.packet, terms.packet
-        self.first = terms.first
+        self.first, self.shortens = math.inf if terms.shortens else terms.first, terms.shortens
         self.measured = MeasuredSlices(0)
 
     def give(self, packet: Packet, groups: int, now: float) -> None:
@@ -128,21 +137,37 @@ class _Member:
         """Its first packet has ended now."""
         packet, given, groups = self.given.popleft()
         self.bound -= groups
+        self.is_near = False
         took = now - (given if given > self.free else self.free)
-        if took > self.packet:
-            # of few groups, what they wait for takes
-            foreseen, unknown = groups / self.rate, 1.0 - self.known
-            telling = (took if took < foreseen else foreseen) / SHORTEST
-            if telling > 1.0:
-                telling = 1.0
-            weight = telling * (unknown if unknown > LATEST else LATEST)
-            self.known += telling
-            self.rate = 1.0 / (weight * (took - self.packet) / groups + (1.0 - weight) / self.rate)
+        self._learn(groups, took)
         if given <= self.free and len(self.measured.taken) < MEASURED:
             self._measure(groups, took)
         self.free = now
         self._foresee()
         return packet
+
+    def _learn(self, groups: float, took: float) -> None:
+        """So many groups took so long."""
+        if took <= self.packet:
+            return
+        # of few groups, what they wait for takes
+        foreseen, unknown = groups / self.rate, 1.0 - self.known
+        telling = (took if took < foreseen else foreseen) / SHORTEST
+        if telling > 1.0:
+            telling = 1.0
+        weight = telling * (unknown if unknown > LATEST else LATEST)
+        self.known += telling
+        self.rate = 1.0 / (weight * (took - self.packet) / groups + (1.0 - weight) / self.rate)
+
+    def shorten(self, packet: Packet, last: int, groups: int, begun: float, now: float) -> None:
+        """A packet ends before cell ``last``, after so many groups, of which it has begun ``begun`` by now."""
+        place = next(n for n, (one, _, _) in enumerate(self.given) if one == packet)
+        _, given, before = self.given[place]
+        if not place and begun > 0.0:
+            self._learn(begun, now - (given if given > self.free else self.free))
+        self.given[place] = packet._replace(last=last), given, groups
+        self.bound -= before - groups
+        self._foresee()
 
     def lose(self) -> list[Packet]:
         """It is to run nothing any more: its packets."""
@@ -264,6 +289,8 @@ class Stealing:
                     return None
         first, end = member.rest
         last = self._end_of_packet(member, first, end, now)
+        if member.shortens and first < last:
+            last = end
         if limit is not None and last > limit:
             last = limit
         if last == first:
@@ -345,30 +372,38 @@ class Stealing:
                 return None  # who has all of it planned for himself may begin before that
             thief.rest, member.rest = front, rest
             return victim
-        theirs = member.rate
+        at = self._divide(device, thief, member, (low, high), ends[victim], now)
+        if at == high:
+            return None
+        thief.rest, member.rest = (at, high), (low, at)
+        return victim
+
+    def _divide(
+        self,
+        device: DeviceIndex,
+        thief: _Member,
+        victim: _Member,
+        cells: tuple[int, int],
+        end: float,
+        now: float,
+    ) -> int:
+        """From which cell on a thief takes some of a victim's, who would end at ``end``; the last one: nothing."""
+        before, (low, high), own, theirs = self._before, cells, thief.rate, victim.rate
         start = now + thief.packet
         if self._in_turn:
-            groups = self._before[high] - self._before[low]
-            if start + self._moving(device, low, high) + groups / own >= ends[victim]:
-                return None
-            thief.rest, member.rest = (low, high), (high, high)
-            return victim
-        spare = ends[victim] - start
+            groups = before[high] - before[low]
+            return low if start + self._moving(device, low, high) + groups / own < end else high
         # both end together: groups / own + start == end - groups / theirs
-        wanted = spare / (1.0 / own + 1.0 / theirs)
+        wanted = (end - start) / (1.0 / own + 1.0 / theirs)
         if wanted <= 0.0:
-            return None
-        before = self._before
+            return high
         cut = bisect_left(before, before[high] - wanted, low, high)
         for at in (max(cut - 1, low), cut):  # rather a bit more than too little: the ends of what is stolen are small
             groups = before[high] - before[at]
-            if not groups:
-                return None
             until = start + self._moving(device, at, high) + groups / own
-            if until < ends[victim] and max(until, ends[victim] - groups / theirs) < ends[victim]:
-                thief.rest, member.rest = (at, high), (low, at)
-                return victim
-        return None
+            if groups and until < end and max(until, end - groups / theirs) < end:
+                return at
+        return high
 
     def _front(self, thief: _Member, low: int, high: int, now: float) -> tuple[tuple[int, int], tuple[int, int]]:
         """The packet with which a stock begins, and the rest of it."""
@@ -379,6 +414,60 @@ class Stealing:
         """When a device would be through with its packets and its stock."""
         low, high = member.rest
         return member.through(now) + (self._before[high] - self._before[low]) / member.rate
+
+    # packets that end early
+
+    def wanted(self, device: DeviceIndex, now: float) -> Packet | None:
+        """Of whose packet a device that would take nothing wants the end: of what would end last. Also of one that
+        should end soon: nobody hears of it before its end, if it does not."""
+        thief = self._members.get(device)
+        if thief is None or not self._has_nothing(thief) or self._open:
+            return None
+        latest, found = -math.inf, None
+        for w in self._members.values():
+            if w is thief or not w.shortens or not w.given or w.is_near or (self._in_turn and w.rate >= thief.rate):
+                continue
+            end = math.inf if now > w.due else self._end(w, now)
+            packet = max((packet for packet, _, _ in w.given), key=_cells_of)
+            if end > latest and packet.last - packet.first > 1:
+                latest, found = end, packet
+        return found
+
+    def packets(self, device: DeviceIndex) -> list[Packet]:
+        """Those that a device has and that can end early."""
+        member = self._members.get(device)
+        return [packet for packet, _, _ in member.given] if member is not None and member.shortens else []
+
+    def shortened(self, packet: Packet, last: int, begun: float, now: float, thief: DeviceIndex | None) -> bool:
+        """A packet ends before cell ``last``; of its groups it has begun ``begun`` by now. Whether ``thief``, who has
+        wanted that, has taken some of the cells behind."""
+        member, at, end = self._members[packet.device], packet.last, packet.last
+        if last < end:
+            member.shorten(packet, last, self.groups(packet.first, last), begun, now)
+            self._left += end - last
+            self._rest += self.groups(last, end)
+            low, high = member.rest
+            if member.is_here and low in (end, high):  # what is behind it, or nothing
+                end = at = high if low < high else end
+                member.rest = last, end
+        taker = None if thief is None else self._members[thief]
+        if thief is not None and taker is not None and self._has_nothing(taker):
+            if last < end:
+                ends = self._end(member, now)
+                if member.rest != (last, end):
+                    ends += self.groups(last, end) / member.rate
+                at = self._divide(thief, taker, member, (last, end), ends, now)
+                taker.rest = at, end
+            member.is_near = at == end
+        if member.rest == (last, end):
+            member.rest = last, at
+        else:
+            self._opened(last, at)  # what it has is elsewhere
+        return at < end
+
+    @staticmethod
+    def _has_nothing(member: _Member) -> bool:
+        return member.is_here and not member.given and member.rest[0] == member.rest[1]
 
     # events
 
@@ -417,3 +506,7 @@ class Stealing:
     def _opened(self, first: int, last: int) -> None:
         if first < last:
             self._open.append((first, last))
+
+
+def _cells_of(packet: Packet) -> int:
+    return packet.last - packet.first

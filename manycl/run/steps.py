@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from manycl.graph.graph import Buffer, BufferKey, Graph, Launch, Window
+from manycl.group_range import RangeParts
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.region import Region
@@ -84,19 +86,26 @@ class CellBytes(NamedTuple):
 @dataclass(frozen=True)
 class Cells:
     """A launch whose shares may move: the step of each cell (``steps``), in the order of work-groups, and its
-    work-groups (``groups``); the devices' ``stocks``. ``launch(first, last)``: cells from one to before another as one
-    launch."""
+    work-groups (``groups``), of so many ``items`` along the launch's ``dimension`` each; the devices' ``stocks``.
+    ``launch(first, last)``: cells from one to before another as one launch."""
 
     steps: tuple[int, ...]
     groups: tuple[int, ...]
     stocks: tuple[Stock, ...]
     launch: Callable[[int, int], Launch]
+    dimension: int = 0
+    items: int = 1
     _bytes: list[CellBytes] = field(default_factory=list, compare=False, repr=False)
 
     def each(self, stock: Stock, seconds: Mapping[int, float]) -> float:
         """Of the seconds of a stock's cells, by step, those of a work-group."""
         cells = slice(stock.first, stock.last)
         return sum(seconds[step] for step in self.steps[cells]) / sum(self.groups[cells])
+
+    def parts(self, first: int, count: int) -> RangeParts:
+        """How the launch of so many cells falls into them."""
+        groups = self.groups[first : first + count]
+        return RangeParts(self.dimension, tuple(accumulate(self.items * n for n in groups)))
 
     def bytes(self, graph: Graph) -> CellBytes:
         """In the graph of steps that the cells are of; found out once."""

@@ -31,10 +31,12 @@ from manycl.run.coherence import Directory
 from manycl.run.engine import RunFailure, execute
 from manycl.run.lower import lower
 from manycl.run.moving import Moving
-from manycl.run.stealing import Stealing
+from manycl.run.stealing import Packet, Stealing
 from manycl.run.steps import Lowered
 
 GROUPS = ITEMS // GROUP
+SHORTENED: list[int] = []
+"""How many launches have ended early, of runs."""
 __all__ = ["small_chunks", "validated"]  # fixtures of the module
 
 
@@ -78,6 +80,19 @@ class StolenAnyhow(Stealing):
         cut = self._random.randint(low, high - 1)
         thief.rest, self._members[victim].rest = (cut, high), (low, cut)
         return victim
+
+    def _divide(
+        self, device: DeviceIndex, thief: Any, victim: Any, cells: tuple[int, int], end: float, now: float
+    ) -> int:
+        return self._random.randint(*cells)
+
+    def wanted(self, device: DeviceIndex, now: float) -> Packet | None:
+        thief = self._members.get(device)
+        if thief is None or not self._has_nothing(thief):
+            return None
+        ending = [w for w in self._members.values() if w is not thief and w.shortens and not w.is_near]
+        packets = [packet for w in ending for packet, _, _ in w.given]
+        return self._random.choice(packets) if packets else None
 
 
 @pytest.fixture(autouse=True, scope="module", params=["as it pays", "anyhow"])
@@ -130,8 +145,9 @@ def packets_of_a_run(played: list[Moving], data: Any, graph: Graph, where: Machi
     plan = data.draw(shares(graph, where))
     queues, merging = tuple(2 for _ in where.devices), MERGING[seed % 3]
     problem = Problem(graph, where, unit(seed), queues, splits=Splits(graph), merging=merging)
-    before = len(played)
-    result = execute(problem, plan, ChaosBackend(where, seed), directory)
+    before, backend = len(played), ChaosBackend(where, seed)
+    result = execute(problem, plan, backend, directory)
+    SHORTENED.append(backend.shortened)
     for player in played[before:]:
         assert result.plan is plan
         script, lowered = player.written(), player.ran
@@ -146,6 +162,7 @@ def packets_of_a_run(played: list[Moving], data: Any, graph: Graph, where: Machi
 
 
 def test_packets_are_all_of_a_launch(played: list[Moving], stealing: str) -> None:
+    SHORTENED.clear()
     for _ in range(8):  # graphs are few in which somebody is idle while others have stocks
         packets_of_a_run(played)
         if stealing != "anyhow" or any(player._following.stolen for player in played):
@@ -156,6 +173,7 @@ def test_packets_are_all_of_a_launch(played: list[Moving], stealing: str) -> Non
     assert any(c.beside for c in takes)
     assert not all(c.beside for c in takes)
     assert stealing != "anyhow" or any(player._following.stolen for player in played)
+    assert stealing != "anyhow" or any(SHORTENED)
 
 
 @settings(max_examples=60)

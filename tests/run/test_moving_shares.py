@@ -252,4 +252,4 @@ def test_both_devices_stay_at_work_when_one_becomes_slow() -> None:
             return max(e.end for e in events if isinstance(e, KernelEvent) and e.node == 0)
 
         assert seconds(()) == pytest.approx(0.17, rel=0.01)  # 40 ms of what it has to do take 160
-        assert seconds((0,)) < 1.05 * (0.01 + 0.08 / 1.25)  # what is left after 10 ms, on both
+        assert seconds((0,)) < 1.06 * (0.01 + 0.08 / 1.25)  # what is left after 10 ms, on both (a cell is 3 ms)

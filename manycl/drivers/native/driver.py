@@ -21,11 +21,12 @@ from manycl.drivers.native.elsewhere import Elsewhere, NotNativeError
 from manycl.drivers.native.kernel import NativeMemory, SetKernel, new_bytes
 from manycl.drivers.native.library import Library, library, load
 from manycl.drivers.native.queue import COMPLETED, FAILED, FORKED, GIVEN, TIMES, NativeEvent, NativeQueue, settle
+from manycl.group_range import RangeParts
 from manycl.machine import HOST, Device
 from manycl.region import Box
 
 _ONE_BOX, _ONE_WAIT = struct.Struct("@5Q"), struct.Struct("@2Q")
-_BESIDE = 1 << 63
+_IN_PARTS, _BESIDE = 1 << 62, 1 << 63
 """Beside the number of waits: as in runtime/runtime.c."""
 _ORDERED = platform.machine() in ("x86_64", "AMD64")
 """Whether the processor reads memory in order; else what tells of an end is asked for by a call, which sees to it."""
@@ -114,6 +115,7 @@ class NativeDriver:
         local_size: tuple[int, ...] | None,
         offset: tuple[int, ...] | None,
         after: Sequence[NativeEvent] | None,
+        parts: RangeParts | None = None,
         how: int = 0,
     ) -> NativeEvent:
         if type(kernel) is FunctionKernel:
@@ -125,12 +127,27 @@ class NativeDriver:
         queue.keep(kernel.uses())
         waits, count = _waits(after) if after else (None, 0)
         number = self._launch(queue.address, shape.address, kernel.values, waits, count | how)
+        if parts is not None:
+            queue.may_stop(number, shape.stops(parts))
         return (queue, number, queue.times) if number else queue.event(number)
 
-    def launch_beside(
-        self, queue: NativeQueue, kernel: Any, global_size: tuple[int, ...], local_size: Any, offset: Any, after: Any
+    def launch_in_parts(
+        self,
+        queue: NativeQueue,
+        kernel: Any,
+        global_size: tuple[int, ...],
+        local_size: Any,
+        offset: Any,
+        after: Any,
+        parts: RangeParts,
+        is_beside: bool = False,
     ) -> NativeEvent:
-        return self.launch(queue, kernel, global_size, local_size, offset, after, _BESIDE)
+        how = _IN_PARTS | _BESIDE if is_beside else _IN_PARTS
+        return self.launch(queue, kernel, global_size, local_size, offset, after, parts, how)
+
+    def shorten(self, event: NativeEvent) -> tuple[int, float] | None:
+        queue, number, _ = event
+        return queue.shorten(number)
 
     def _launch_elsewhere(
         self, queue: NativeQueue, kernel: SetKernel, ndrange: Any, after: Any, reason: NotNativeError

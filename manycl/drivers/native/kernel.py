@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+from array import array
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from manycl.drivers.addresses import address_of
 from manycl.drivers.driver import Bytes, DriverError, Source
 from manycl.drivers.native.compiled import ALIGNMENT, NativeKernel
 from manycl.graph.graph import LocalArg
+from manycl.group_range import RangeParts
 
 MOST_FRAME = 1 << 28  # bytes, of each of a device's threads
 _PAGE = 4096
@@ -49,12 +51,22 @@ def new_bytes(nbytes: int) -> tuple[Bytes, int]:
 
 
 class LaunchShape(NamedTuple):
-    """What launches on an NDRange have in common: a ``struct shape`` and its address, and the places of local arguments
-    in the frame, by their words among the values."""
+    """What launches on an NDRange have in common: a ``struct shape`` and its address, the places of local arguments in
+    the frame, by their words among the values, and the blocks in each dimension, with the work-items of each."""
 
     address: int
     data: ctypes.Array[ctypes.c_char]
     locals: tuple[tuple[int, int], ...]
+    blocks: tuple[int, int, int]
+    items: tuple[int, int, int]
+
+    def stops(self, parts: RangeParts) -> array[int] | None:
+        """A ``struct stops``: where a launch may end early. Blocks run with dimension 0 fastest, so what is behind some
+        of them is another part only along the last dimension that has several blocks. None: nowhere."""
+        along, ends = parts
+        if len(ends) < 2 or any(n > 1 for n in self.blocks[along + 1 :]):
+            return None
+        return array("Q", (along, self.items[along], math.prod(self.blocks[:along]), len(ends), *ends))
 
 
 class SetKernel:
@@ -233,7 +245,9 @@ class SetKernel:
         head = entry.address, frame, math.prod(groups), cost, self._nbytes, count, 0
         SHAPE.pack_into(data, 0, *head, *whole, *each, *(*offset, 0, 0)[:3], *groups, dims)
         struct.pack_into(f"@{count}Q", data, SHAPE.size, *places_of_values)
-        return LaunchShape(ctypes.addressof(data), data, tuple(places))
+        return LaunchShape(
+            ctypes.addressof(data), data, tuple(places), (groups[0], groups[1], groups[2]), (each[0], each[1], each[2])
+        )
 
     def _foreseen(self, items: int) -> int:
         """What a work-group of so many work-items costs, by the newest NDRange of which it was measured; 0: by none."""

@@ -144,6 +144,7 @@ class Library:
         self.times = function("times", 2, None)
         self.mirror = function("mirror", 2, None)
         self.launch = function("launch", 5)
+        self.shorten = function("shorten", 4)
         self.copy = function("copy", 5)
         self.fill = function("fill", 7)
         self.has_failed = function("has_failed", 2, ctypes.c_int)

@@ -21,6 +21,7 @@ from manycl.drivers.native.library import Library
 
 FORKED = "this process was forked from one that uses the device, whose threads are not here"
 COMPLETED, FAILED, GIVEN = range(3)
+EACH, ROW, COUNT, ENDS = range(1, 5)  # in a struct stops
 TIMES = 1024  # commands whose times lie in one array, as in runtime/commands.h
 _TIDY = 256  # commands that are given before what complete ones used is dropped, half of it at once; waiting does, too
 
@@ -55,6 +56,7 @@ class NativeQueue:
         "is_timed",
         "kept",
         "state",
+        "stops",
         "times",
     )
 
@@ -71,6 +73,8 @@ class NativeQueue:
         self._calls: dict[int, tuple[dict[int, str], int]] = {}
         self.kept: deque[Any] = deque()
         """What commands use, behind their numbers."""
+        self.stops: dict[int, array[int]] = {}
+        """Where launches in parts that may be under way may end: a ``struct stops`` of runtime/commands.h each."""
         self._tidying = threading.Lock()
         self._mirror: Any = None
         _queues.add(self)
@@ -87,6 +91,27 @@ class NativeQueue:
         kept.append((given + 1, uses))
         if len(kept) > _TIDY and kept[_TIDY // 2][0] <= state[COMPLETED]:
             self.tidy()
+
+    def may_stop(self, number: int, stops: array[int] | None) -> None:
+        """A command, which was given last, is a launch in parts."""
+        if stops is None:
+            return
+        if len(self.stops) >= _TIDY:
+            over = self.state[COMPLETED]
+            self.stops = {n: found for n, found in self.stops.items() if n > over}
+        self.stops[number] = stops
+
+    def shorten(self, number: int) -> tuple[int, float] | None:
+        """As Shortening.shorten."""
+        stops = self.stops.get(number)
+        if stops is None or stops[COUNT] < 2:
+            return None
+        begun = ctypes.c_uint64()
+        blocks = -(-stops[-1] // stops[EACH]) * stops[ROW]
+        count = self._library.shorten(self.address, number, stops.buffer_info()[0], ctypes.addressof(begun))
+        del stops[ENDS + count :]
+        stops[COUNT] = count
+        return count, begun.value / blocks
 
     def mirror(self, words: Any) -> None:
         """As Countable.mirror; ``words``: an array of 64-bit integers."""

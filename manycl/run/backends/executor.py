@@ -28,10 +28,12 @@ from manycl.run.backend import (
     Command,
     Copy,
     Download,
+    EndsEarly,
     Evict,
     HostCall,
     Report,
     Run,
+    Shorten,
     TransferQueue,
     Upload,
     continues,
@@ -201,6 +203,15 @@ class Executor:
         except DriverError as error:
             run.fail(token, error)
 
+    def shorten(self, command: Shorten) -> EndsEarly | None:
+        run, driver = self.run, self.lanes[command.device].shortening
+        event = run.events.get(command.token)
+        found = None if event is None or driver is None else driver.shorten(event)
+        if found is None:
+            return None
+        run.record.together[command.token] = command.launch(found[0])
+        return EndsEarly(*found)
+
     def wait(self) -> list[Report]:
         run = self.run
         reports = run.inbox.wait()
@@ -366,14 +377,13 @@ class Executor:
         if kind not in kernel.launched:
             kernel.launched.add(kind)
             run.record.first[node] = asked
-        event = lanes.latest[queue] = (lanes.launch_beside if command.beside else lanes.launch)(
-            lanes.queues[queue],
-            kernel.kernel,
-            chosen.global_size,
-            chosen.local_size,
-            launch.global_offset,
-            [*_events(run, after), *uploads] or None,
-        )
+        how = lanes.queues[queue], kernel.kernel, chosen.global_size, chosen.local_size, launch.global_offset
+        waits = [*_events(run, after), *uploads] or None
+        if command.parts is not None and lanes.shortening is not None and chosen is launch:
+            event = lanes.shortening.launch_in_parts(*how, waits, command.parts, command.beside)
+        else:
+            event = lanes.launch(*how, waits)
+        lanes.latest[queue] = event
         run.events[node] = event
         run.record.kernels.append((node, device, queue, event))
         if self.memory.guarded:

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from manycl.drivers.driver import Driver, DriverError, End, Event, Overlapping, Queue
+from manycl.drivers.driver import Driver, DriverError, End, Event, Queue, Shortening
 from manycl.interrupts import interruptible
 from manycl.machine import HOST
 from manycl.prompt import be_prompt
@@ -80,8 +80,8 @@ class Lanes:
         self.driver = driver
         self.device = driver.device
         self.launch, self.flush = driver.launch, driver.flush
-        self.launch_beside = driver.launch_beside if isinstance(driver, Overlapping) else driver.launch
         self.throttled = self.device.slowdown > 1.0 and not driver.slows_down
+        self.shortening = driver if isinstance(driver, Shortening) and not self.throttled else None
         # commands are looked after by the engine's thread; not where commands are enqueued by another thread
         self.watched = driver.is_polled and not self.throttled
         # whoever wants to know of a command's end may wait for it by the driver, however long that takes

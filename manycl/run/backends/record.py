@@ -46,7 +46,7 @@ class RunRecord:
         self.begin = begin
         self.kernels: list[tuple[int, DeviceIndex, int, Event]] = []  # node, device, queue, event
         self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
-        self.together: dict[int, Launch] = {}  # what ran instead of a node, which is the last of several
+        self.together: dict[int, Launch] = {}  # what ran instead of a node, which is the first of several
         self.transfers: list[Transferred] = []
         self.hosts: list[tuple[int, float, float]] = []
         self.parts: dict[int, list[_NDRange]] = {}

@@ -13,6 +13,7 @@ where a disturbance (``run/disturbance.py``) makes them take other times than th
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from manycl.run.backend import (
     Copy,
     Done,
     Download,
+    EndsEarly,
     Evict,
     Failed,
     HostCall,
@@ -38,6 +40,7 @@ from manycl.run.backend import (
     Queued,
     Report,
     Run,
+    Shorten,
     TransferQueue,
     Upload,
     continues,
@@ -59,6 +62,7 @@ class _Started:
     place: Lane
     number: int  # of all that were started; breaks ties
     start: float
+    seconds: float  # that it takes alone
 
 
 @dataclass(slots=True)
@@ -169,6 +173,42 @@ class SimBackend:
     def took(self, token: int, device: DeviceIndex) -> float | None:
         return self._took.get(token)
 
+    def shorten(self, command: Shorten) -> EndsEarly | None:
+        active = self._by_token.get(command.token)
+        if active is None:
+            return self._shorten_waiting(command)
+        run, now = active.command, self._clock.now()
+        assert isinstance(run, Run)
+        if run.parts is None:
+            return None
+        done = active.seconds - self._progress.left(run.token, now)
+        ends = [0.0, *(self._takes(run, count, active.start) for count in range(1, len(run.cells) + 1))]
+        at = min(bisect_left(ends, done, 1), len(run.cells))  # the node that it is at, from 1 on
+        items = (0, *run.parts.ends)
+        part = min(1.0, (done - ends[at - 1]) / (ends[at] - ends[at - 1])) if ends[at] > ends[at - 1] else 0.0
+        begun = (items[at - 1] + part * (items[at] - items[at - 1])) / items[-1]
+        if at < len(run.cells):
+            active.command = _first_of(run, command, at)
+            active.seconds = self._until_lost(run, ends[at], active.start)
+            self._ending(self._progress.shorten(run.token, now, max(0.0, active.seconds - done)))
+            self._lines[active.place][0] = active.command
+        return EndsEarly(at, begun)
+
+    def _shorten_waiting(self, command: Shorten) -> EndsEarly | None:
+        for line in self._lines.values():
+            for place, run in enumerate(line):
+                if isinstance(run, Run) and run.token == command.token and run.parts is not None:
+                    line[place] = _first_of(run, command, 1)
+                    return EndsEarly(1, 0.0)
+        return None
+
+    def _takes(self, run: Run, count: int, start: float) -> float:
+        """Seconds of the first nodes of a launch that has started, alone."""
+        seconds = self._estimates.together(run.cells[:count], run.device)
+        if self._disturbance is UNDISTURBED:
+            return seconds
+        return self._disturbance.slowed(run.device, self._disturbance.noisy(run.token, run.device, seconds), start)
+
     def wake(self) -> None:
         """Nobody waits while time stands still."""
 
@@ -270,7 +310,7 @@ class SimBackend:
         seconds, part = self._cost(command)
         if self._disturbance is not UNDISTURBED:
             seconds = self._disturbed(self._disturbance, command, seconds, now)
-        self._active[place] = self._by_token[command.token] = _Started(command, place, self._started, now)
+        self._active[place] = self._by_token[command.token] = _Started(command, place, self._started, now, seconds)
         if way is not None:
             self._moving.add(way)
         use = self._use(command, seconds) if self._contention.anything else NOTHING
@@ -326,10 +366,15 @@ class SimBackend:
         seconds = by.noisy(command.token, command.device, seconds)
         if isinstance(command, Run):
             seconds = by.slowed(command.device, seconds, now)
-        lost = by.lost.get(command.device)
-        if lost is not None and now + seconds > lost:
+        return self._until_lost(command, seconds, now)
+
+    def _until_lost(self, command: Run | Upload | Download | Copy, seconds: float, start: float) -> float:
+        """The seconds of a command that takes so many, and is doomed if its device is lost before."""
+        lost = self._disturbance.lost.get(command.device)
+        self._doomed.discard(command.token)
+        if lost is not None and start + seconds > lost:
             self._doomed.add(command.token)
-            return max(0.0, lost - now)
+            return max(0.0, lost - start)
         return seconds
 
     def _failure(self, command: Queued) -> str | None:
@@ -403,6 +448,11 @@ class SimBackend:
             target = "host" if isinstance(command, Download) else own
             name = buffer.name or f"buffer {buffer.key}"
             events.append(TransferEvent(buffer.key, name, source, target, buffer.nbytes, start, end))
+
+
+def _first_of(run: Run, command: Shorten, count: int) -> Run:
+    """A launch of several nodes, shortened."""
+    return run._replace(cells=run.cells[:count], task=command.launch(count))
 
 
 def _start_of(event: Event) -> float:

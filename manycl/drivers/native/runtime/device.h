@@ -6,6 +6,8 @@
    it alone if that takes a few microseconds, else it opens a slot, in which all workers may take part: each has a share
    of the work-groups that stays the same from launch to launch (its caches, its NUMA node), takes blocks from it, large
    ones first, and when it is empty takes blocks from others' shares. Whoever does the last block completes the command.
+   All groups of a command that may be shortened are one share: what nobody has taken yet is at its end, and can be
+   taken away.
 
    One lock of the device guards all but the shares and counters of slots; it is taken once to enqueue a command, once to
    take it, and once to complete it (together with taking the next one). */
@@ -40,6 +42,13 @@ struct shape {
     u64 at[]; /* where in the values each argument's begins */
 };
 
+/* Where a launch may end early: its parts end at so many items along a dimension, along which a group has `each`; `row`:
+   groups that begin at the same place along it. Groups beyond are all behind these. */
+struct stops {
+    u64 dimension, each, row;
+    u64 count, ends[];
+};
+
 struct command;
 
 /* A command that waits for another one, in the latter's list. */
@@ -64,6 +73,10 @@ struct command {
     u64 nbytes;  /* of this structure and what follows it: edges, args, values */
     u32 failed;
     u32 is_beside; /* it may run beside the command before it */
+    u32 in_order;  /* its blocks are taken from the first one on, so that it can be shortened */
+    u32 is_alone;  /* one worker runs it */
+    struct slot *slot; /* that was opened for it (NULL: none) */
+    struct manycl_range shortened; /* its range, if it ends early within a group */
     u32 is_shown;  /* it has been ready */
     u32 is_over;   /* it has run, and is complete when all before it are */
 };

@@ -142,19 +142,21 @@ EXPORTED void manycl_mirror(struct queue *queue, u64 *mirror) {
     give(&queue->device->lock);
 }
 
-enum { COUNT_BITS = 63 };
+enum { COUNT_BITS = 62 };
 
 /* The following return the command's number, 0 where there is no memory. What is pointed at may go, but for the shape,
-   and the memory of copies and fills. A launch whose `count` has the bit behind COUNT_BITS set may run beside the command
-   before it: it waits for what it is said to, and begins nothing before that one has no blocks left to be taken. */
+   and the memory of copies and fills. A launch whose `count` has the first bit behind COUNT_BITS set may be shortened; one
+   that has the second one may run beside the command before it: it waits for what it is said to, and begins nothing before
+   that one has no blocks left to be taken. */
 EXPORTED u64 manycl_launch(struct queue *queue, struct shape *shape, const char *values, const struct wait *waits,
                            u64 count) {
-    u32 is_beside = (u32)(count >> COUNT_BITS);
+    u32 in_order = (u32)(count >> COUNT_BITS) & 1, is_beside = (u32)(count >> COUNT_BITS) >> 1;
     count &= ((u64)1 << COUNT_BITS) - 1;
     u64 pointers = (shape->nargs * sizeof(void *) + count * sizeof(struct edge) + sizeof(struct command) + 127) & ~127ul;
     struct command *command = new_command(queue, pointers - sizeof *command + shape->nbytes);
     if (!command) return 0;
     command->is_beside = is_beside;
+    command->in_order = in_order;
     const void **args = (const void **)(command + 1);
     char *copied = (char *)command + pointers;
     memcpy(copied, values, shape->nbytes);
@@ -210,6 +212,11 @@ EXPORTED u64 manycl_fill(struct queue *queue, char *target, const char *pattern,
     for (u64 at = length; at < PATTERN; at *= 2) memcpy(fill->pattern + at, fill->pattern, at);
     command->groups = (nbytes + PIECE - 1) / PIECE;
     return enqueue(command, waits, count, edges);
+}
+
+/* Have a launch end early, as shorten() says: with how many of its parts; and how many of its groups have begun. */
+EXPORTED u64 manycl_shorten(struct queue *queue, u64 number, const struct stops *stops, u64 *begun) {
+    return shorten(queue, number, stops, begun);
 }
 
 /* Until a command of a queue is complete (0), or the program may want to see to its signals (1). */

@@ -139,9 +139,11 @@ static struct slot *open_slot(struct device *device, struct command *command, u6
     struct slot *slot = device->idle;
     device->idle = slot->next;
     u64 base = command->groups - left, unit = (left + MOST_UNITS - 1) / MOST_UNITS, units = (left + unit - 1) / unit;
+    command->slot = slot;
     slot->command = command;
     slot->base = base, slot->unit = unit, slot->groups = command->groups;
     slot->least = 1, slot->most = units, slot->parts = device->count == 1 && command->cost ? 1 : 8;
+    if (command->in_order) slot->parts *= device->count;
     slot->wanted = 0, slot->users = 1, slot->is_open = 1;
     u64 helpers = least_of((u64)device->count, units) - 1;
     if (command->cost) {
@@ -154,8 +156,10 @@ static struct slot *open_slot(struct device *device, struct command *command, u6
     if (helpers > device->spinning) slot->wanted = (u32)(helpers - device->spinning);
     store(&slot->left, units);
     store(&slot->busy, base ? now() - command->start : 0);
-    for (u64 i = 0; i < device->count; i++)
-        store(&slot->shares[i].span, span(units * i / device->count, units * (i + 1) / device->count));
+    for (u64 i = 0; i < device->count; i++) {
+        u64 of = command->in_order ? 1 : device->count, at = least_of(i, of), behind = least_of(i + 1, of);
+        store(&slot->shares[i].span, span(units * at / of, units * behind / of));
+    }
     slot->next = NULL;
     if (device->open)
         device->last_open->next = slot;
@@ -206,21 +210,98 @@ static struct command *take_part(struct worker *worker, struct slot *slot, u32 i
     return command;
 }
 
-/* A worker leaves a slot, which is closed if nothing was left to take, and idle once nobody is in it; with the lock. */
+/* Of a slot nothing is left to take; with the lock. */
+static void close_slot(struct device *device, struct slot *slot) {
+    slot->is_open = 0;
+    struct slot *before = NULL, **at = &device->open;
+    while (*at != slot) before = *at, at = &before->next;
+    *at = slot->next;
+    if (device->last_open == slot) device->last_open = before;
+    reach(slot->command);
+}
+
+/* A slot is idle once it is closed and nobody is in it; with the lock. */
+static void rest_slot(struct device *device, struct slot *slot) {
+    if (slot->is_open || slot->users) return;
+    slot->next = device->idle;
+    device->idle = slot;
+}
+
+static int is_drained(const struct device *device, const struct slot *slot) {
+    for (u32 i = 0; i < device->count; i++) {
+        u64 seen = peek(&slot->shares[i].span);
+        if ((seen & 0xffffffffu) < seen >> 32) return 0;
+    }
+    return 1;
+}
+
+/* A worker leaves a slot, which is closed if nothing is left to take (while it is shortened, that only seems so); with the
+   lock. */
 static void leave(struct device *device, struct slot *slot, u32 drained) {
     slot->users--;
-    if (drained && slot->is_open) {
-        slot->is_open = 0;
-        struct slot *before = NULL, **at = &device->open;
-        while (*at != slot) before = *at, at = &before->next;
-        *at = slot->next;
-        if (device->last_open == slot) device->last_open = before;
-        reach(slot->command);
+    if (drained && slot->is_open && is_drained(device, slot)) close_slot(device, slot);
+    rest_slot(device, slot);
+}
+
+/* A launch ends with a part: with the first one of which no item is behind `items` along its dimension. Of the last groups
+   it may only run what belongs to that. Its groups by then; none of those that it runs in part may have begun. */
+static u64 end_with(struct command *command, const struct stops *stops, u64 items, u64 *parts) {
+    u64 along = stops->dimension;
+    for (*parts = 1; *parts < stops->count && stops->ends[*parts - 1] < items;) ++*parts;
+    if (*parts == stops->count) return command->groups;
+    u64 end = stops->ends[*parts - 1], deep = (end + stops->each - 1) / stops->each;
+    command->shortened = *command->range;
+    command->shortened.global_size[along] = end;
+    command->shortened.groups[along] = deep;
+    command->range = &command->shortened;
+    return deep * stops->row;
+}
+
+/* Take away the groups of a slot that nobody has taken, from the end of a part on; where its command ends now. `begun`:
+   how many groups were taken. With the lock. */
+static u64 shorten_slot(struct slot *slot, const struct stops *stops, u64 *begun, struct call *call) {
+    struct command *command = slot->command;
+    struct device *device = command->queue->device;
+    struct share *share = &slot->shares[0];
+    u64 seen = peek(&share->span), parts, before = command->groups, first, end;
+    do { /* nobody takes any meanwhile */
+        first = seen & 0xffffffffu, end = seen >> 32;
+        *begun = slot->base + least_of(first, end);
+    } while (first < end && !__atomic_compare_exchange_n(&share->span, &seen, span(end, end), 0, __ATOMIC_ACQ_REL,
+                                                         __ATOMIC_RELAXED));
+    if (first >= end) return stops->count;
+    u64 groups = end_with(command, stops, (*begun + stops->row - 1) / stops->row * stops->each, &parts);
+    command->groups = slot->groups = groups;
+    __atomic_store_n(&share->span, span(first, groups - slot->base), __ATOMIC_RELEASE);
+    if (add(&slot->left, groups - before)) return parts;
+    ended(command, now()); /* all that was taken has ended */
+    close_slot(device, slot);
+    rest_slot(device, slot);
+    complete(command, call);
+    return parts;
+}
+
+/* Have a command that takes its groups in order end early: with the first of its parts by which nothing ends that has
+   begun. How many parts it has now, and how many of its groups have begun. */
+static u64 shorten(struct queue *queue, u64 number, const struct stops *stops, u64 *begun) {
+    struct device *device = queue->device;
+    struct call call = {0};
+    u64 parts = stops->count;
+    *begun = (stops->ends[parts - 1] + stops->each - 1) / stops->each * stops->row;
+    take(&device->lock);
+    struct command *command = number > queue->completed && number <= queue->given ? *place(queue, number) : NULL;
+    if (command && command->in_order && !command->is_over && !command->is_alone) {
+        struct slot *slot = command->slot;
+        if (!slot) {
+            *begun = 0;
+            command->groups = end_with(command, stops, 0, &parts);
+        } else if (slot->is_open && slot->command == command && slot->unit == 1) {
+            parts = shorten_slot(slot, stops, begun, &call);
+        }
     }
-    if (!slot->is_open && !slot->users) {
-        slot->next = device->idle;
-        device->idle = slot;
-    }
+    give(&device->lock);
+    ring(&call);
+    return parts;
 }
 
 /* Enter the open slot that has waited longest; with the lock. */
@@ -260,6 +341,8 @@ static struct work choose(struct worker *worker, struct call *call) {
         if (command->shape) command->cost = peek(&command->shape->cost);
         if (command->groups > 1 && (!command->cost || (double)command->cost * (double)command->groups > LITTLE * 1024.0))
             work = (struct work){open_slot(device, command, command->groups), NULL, 1};
+        else
+            command->is_alone = 1;
     }
     if (work.slot) call_more(device, work.slot, call);
     return work;
@@ -274,6 +357,7 @@ static struct command *perform(struct worker *worker, struct work *work, u32 *dr
         if (!left) return command;
         struct call call = {0};
         take(&device->lock);
+        command->is_alone = 0;
         *work = (struct work){open_slot(device, command, left), NULL, 0};
         call_more(device, work->slot, &call);
         give(&device->lock);
