@@ -75,6 +75,7 @@ class Emitter(Copies):
                 if turn < until:
                     self._look_ahead(line[turn], lane, SMALL)
         self._ahead = len(self.commands)
+        self._keeper.begin(self._lines)
 
     def _until_large(self, line: Iterable[int]) -> int:
         """How many of the next nodes of a queue to look at for the last large buffer among what they touch."""

@@ -3,10 +3,11 @@ change, and what only a device's own memory has. Pure.
 
 Where a device computes in the host's memory, a step that changes contents in place leaves nothing to run it again from
 when it is interrupted: what it writes is copied beside before it begins (*undo copy*; as database systems log before
-they write), and put back if it does not end. What is in a memory of the device's own is gone with it: from time to time
-all that is nowhere else is copied to the host (*checkpoint*). Both take time while nothing is lost: for each device a
-part KEEPING of the foreseen time in which the device that has most to do does its work, at most (one that has little to
-do may have what all others need); what is not worth that is not kept, and such a loss ends the run.
+they write), and put back if it does not end. What is in a memory of the device's own is gone with it: when the run
+begins, and from time to time, all that is nowhere else is copied to the host (*checkpoint*; runs before may have been
+too short to pay for theirs). Both take time while nothing is lost: for each device a part KEEPING of the foreseen time
+in which the device that has most to do does its work, at most (one that has little to do may have what all others
+need); what is not worth that is not kept, and such a loss ends the run.
 """
 
 from __future__ import annotations
@@ -100,6 +101,16 @@ class Checkpoints:
     def __init__(self) -> None:
         self._earned = self._seconds = 0.0
         self._alone: dict[BufferKey, float] = {}  # pieces that the host has not got: seconds to bring them there
+
+    def begin(self, costs: Mapping[BufferKey, float], seconds: float) -> list[BufferKey]:
+        """The run, which takes so many ``seconds``, finds contents that the device alone has (``costs``: seconds to
+        bring each to the host): the pieces that are to be copied before anything else. All of them, or, if the run does
+        not pay for that, none: what is done again after a loss needs all that the run has found."""
+        total = sum(costs.values())
+        if total > KEEPING * seconds:
+            return []
+        self._earned -= total
+        return list(costs)
 
     def wrote(self, costs: Mapping[BufferKey, float], seconds: float) -> list[BufferKey]:
         """The device has been given what writes some pieces (``costs``: seconds to bring each to the host), and the run

@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -70,9 +70,12 @@ OVERWRITES = {
 
 
 class KeptAnyhow(Checkpoints):
-    """Any step is undone that can be, and anything goes to the host after any step."""
+    """Any step is undone that can be, and anything goes to the host when the run begins and after any step."""
 
     chance = random.Random(1)
+
+    def begin(self, costs: Mapping[int, float], seconds: float) -> list[int]:
+        return [key for key in costs if self.chance.random() < 0.7]
 
     def wrote(self, costs: Mapping[int, float], seconds: float) -> list[int]:
         self._alone.update(costs)
@@ -99,9 +102,17 @@ def kept_anyhow() -> Iterator[None]:
 
 
 class Loss:
-    """A graph that runs under chaos on some machine, and the same one step after another."""
+    """A graph that runs under chaos on some machine, and the same one step after another. ``homes``: which memories
+    have contents when it begins."""
 
-    def __init__(self, data: Any, graph: Graph, where: Machine, defined: bool = False) -> None:
+    def __init__(
+        self,
+        data: Any,
+        graph: Graph,
+        where: Machine,
+        defined: bool = False,
+        homes: Mapping[int, int] | None = None,
+    ) -> None:
         self.graph, self.where = graph, where
         self.left = graph  # of which the present epoch is
         self.versions: list[dict[int, list[Any]]] = []  # of all bytes, as they are one after another
@@ -111,8 +122,8 @@ class Loss:
         self.mortal: frozenset[int] = frozenset()
         KeptAnyhow.chance.seed(1)
         for key in graph.buffers:
-            if defined or data.draw(st.integers(0, 3)):
-                home = data.draw(st.integers(0, where.memories - 1))
+            if defined or homes is not None or data.draw(st.integers(0, 3)):
+                home = homes[key] if homes is not None else data.draw(st.integers(0, where.memories - 1))
                 self.directory.define(key, home)
                 for m in range(-1, where.memories):
                     value = f"initial {key}" if m in (-1, home) else f"stale {m} {key}"
@@ -414,6 +425,32 @@ def test_steps_that_run_again_keep_an_order_that_they_had_by_way_of_others(data:
     plan = Plan((*ranges, *whole), "fixed", tuple(d.name for d in where.devices), 0.0)
     result = loss.run(plan, ChaosBackend(where, seed, faults=Faults(dies={2: 0})))
     assert result.lost
+
+
+def test_what_a_device_alone_had_when_the_run_began_is_no_loss_once_a_step_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was copied to the host before the first step changed it, and nothing is copied later."""
+    monkeypatch.setattr(KeptAnyhow, "begin", lambda _, costs, seconds: list(costs))
+    monkeypatch.setattr(KeptAnyhow, "wrote", lambda *given: [])
+    monkeypatch.setattr(KeptAnyhow, "last", lambda _: [])
+    builder, where, outcomes = GraphBuilder(), machine([1, HOST]), Counter[str]()
+    key = builder.buffer(NBYTES, "one")
+    for _ in range(4):
+        builder.add(launch("change", [key]))
+    graph = builder.build()
+    steps = tuple(Assignment(n, DeviceIndex(0), 0, 0.0, 0.0) for n in range(4))
+    plan = Plan(steps, "fixed", tuple(d.name for d in where.devices), 0.0)
+    for seed, dies in product(range(8), range(24)):
+        loss = Loss(None, graph, where, homes={key: 1})
+        loss.mortal = frozenset({0})
+        backend = ChaosBackend(where, seed, faults=Faults(dies={0: dies}))
+        try:
+            outcomes["recovered" if loss.run(plan, backend).lost else "undisturbed"] += 1
+        except RunFailure:
+            outcomes["failed"] += 1
+            assert 0 not in backend.completed()
+    assert outcomes["recovered"] > outcomes["failed"], outcomes
 
 
 def test_runs_go_on_without_what_is_lost() -> None:

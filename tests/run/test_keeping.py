@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_divided_chaos import launch
 
+from manycl.graph.copies import fill_task
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Graph
+from manycl.graph.graph import Buffer, Graph
 from manycl.machine import Device, DeviceIndex, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
@@ -38,16 +39,20 @@ class Moving(Estimates):
 
 
 def graph_of(names: list[str]) -> Graph:
-    """Kernels on two buffers: ``change`` on one of them in place, ``map`` from one to the other."""
+    """Kernels on two buffers: ``change`` on one of them in place, ``map`` from one to the other; ``fill`` of one."""
     builder = GraphBuilder()
     keys = [builder.buffer(NBYTES, name) for name in "ab"]
+    fill = fill_task(Buffer(keys[0], NBYTES), b"x", NBYTES, target_offset=0)
     for name in names:
-        builder.add(launch(name, keys))
+        builder.add(fill if name == "fill" else launch(name, keys))
     return builder.build()
 
 
-def script_of(names: list[str], seconds: list[float], memory: int, others: int = 0) -> tuple[Script, Lowered]:
-    """All of it on the first of two devices, which may be lost; but ``others`` of its launches on the second."""
+def script_of(
+    names: list[str], seconds: list[float], memory: int, others: int = 0, found: int = 0
+) -> tuple[Script, Lowered]:
+    """All of it on the first of two devices, which may be lost; but ``others`` of its launches on the second.
+    ``found``: a mask of memories that have all contents when it begins (0: the first device's has)."""
     links = tuple(Link(a, b, BANDWIDTH, 0.0) for a, b in ((0, 1), (1, 0))) if memory else ()
     where = Machine((Device("d0", "cpu", memory=memory, bandwidth=BANDWIDTH), Device("d1", "cpu", memory=0)), links)
     graph = graph_of(names)
@@ -57,7 +62,7 @@ def script_of(names: list[str], seconds: list[float], memory: int, others: int =
     problem = Problem(graph, where, Moving(), (1, 1))
     lowered = Lowered(graph, plan)
     kept = keeping(problem, lowered, plan, {FIRST})
-    valid = dict.fromkeys(graph.buffers, 1 << memory)
+    valid = dict.fromkeys(graph.buffers, found or 1 << memory)
     return compiled(Subject(problem, lowered, valid, keeping=kept), plan), lowered
 
 
@@ -101,7 +106,7 @@ def test_scripts_with_checkpoints_are_right(of: Any, others: int) -> None:
 
 
 def test_what_a_device_alone_has_is_on_the_host_when_a_long_run_ends() -> None:
-    script, lowered = script_of(["change"] * 4, [1.0] * 4, memory=1)
+    script, lowered = script_of(["change"] * 4, [1.0] * 4, memory=1, found=0b11)
     assert len([c for c in script.commands if isinstance(c, Download)]) == 4
     assert all(script.leaves[key] == 0b11 for key in lowered.graph.nodes[0].writes)
     short, _ = script_of(["change"] * 4, [1e-4] * 4, memory=1)
@@ -114,11 +119,40 @@ def test_a_device_with_little_to_do_keeps_what_the_time_of_the_others_pays_for()
     for seconds, kept in (([short] * 4, False), ([short, short, long, short], True)):
         script, _ = script_of(names, seconds, memory=0, others=1)
         assert undone(script) == ([0, 1, 3] if kept else [])
-        script, _ = script_of(names, seconds, memory=1, others=1)
+        script, _ = script_of(names, seconds, memory=1, others=1, found=0b11)
         verify_script(script)
         moved = [type(c).__name__ for c in script.commands if isinstance(c, (Download, Run))]
         needed = ["Run", "Run", "Download", "Run", "Run"]
         assert moved == needed + ["Download"] * kept
+
+
+def test_what_a_device_alone_has_when_a_run_begins_is_copied_before_it_is_changed() -> None:
+    """Where the whole run pays for that, and not where the host has it already."""
+    cost = COMMAND + MOVING
+    for part, found, kept in ((1.1, 0, True), (0.9, 0, False), (1.1, 0b11, False)):
+        script, _ = script_of(["change"] * 2, [part * cost / KEEPING / 2] * 2, memory=1, found=found)
+        verify_script(script)
+        copies = [c for c in script.commands if isinstance(c, Download) and not c.after]
+        assert [c.buffer for c in copies] == [0] * kept
+        first, second = (c for c in script.commands if isinstance(c, Run))
+        assert first.after == tuple(c.token for c in copies), "it changes what is copied"
+        assert not second.after
+
+
+def test_what_is_overwritten_before_it_is_read_is_not_copied() -> None:
+    long = 10 * (COMMAND + MOVING) / KEEPING
+    for names, kept in ((["fill", "change"], []), (["change", "fill"], [0])):
+        script, _ = script_of(names, [long] * 2, memory=1)
+        verify_script(script)
+        assert [c.buffer for c in script.commands if isinstance(c, Download) and not c.after] == kept
+
+
+def test_contents_that_no_step_changes_are_copied_once() -> None:
+    long = 10 * (COMMAND + MOVING) / KEEPING
+    script, _ = script_of(["map"] * 2, [long] * 2, memory=1)
+    assert script.leaves[FIRST] == 0b11
+    again, _ = script_of(["map"] * 2, [long] * 2, memory=1, found=script.leaves[FIRST])
+    assert not [c for c in again.commands if isinstance(c, Download) and not c.after]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(1e-6, 1.0), st.floats(0.0, 1.0)), max_size=30))
