@@ -186,7 +186,7 @@ def one_loss(loop: Loop, expected: Any, when: float, pid: int) -> dict[str, Any]
         what = "right" if is_same(found, expected) else "wrong"
     except ManyclError as error:
         said = str(error)
-        named = re.search(r"without: (.*?):|(\w+) cannot be brought from", said)
+        named = re.search(r"without: (.*?):|(\w+) cannot be brought from|contents of (\w+) are unknown", said)
         what = "clear" if named is not None and {"x", "y", "sums"} & set(re.findall(r"\w+", named[0])) else "other"
     ended = time.perf_counter()
     killer.join()

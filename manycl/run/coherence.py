@@ -11,7 +11,7 @@ each with a key of its own and treated like a buffer; when it has ended, they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -37,12 +37,14 @@ def places(mask: int) -> frozenset[int]:
 
 class Directory:
     """``valid[key]`` is a bit mask over memories (bit m: valid in memory m), of a buffer or a piece. No entry: contents
-    are undefined, or ``parts[key]`` says it part by part (two or more parts, which are all of the buffer).
+    are undefined, or ``parts[key]`` says it part by part (two or more parts, which are all of the buffer). ``name``:
+    what errors call a buffer.
     """
 
-    __slots__ = ("_keys", "_lost", "parts", "valid")
+    __slots__ = ("_keys", "_lost", "_name", "parts", "valid")
 
-    def __init__(self) -> None:
+    def __init__(self, name: Callable[[BufferKey], str] = "buffer {}".format) -> None:
+        self._name = name
         self.valid: dict[BufferKey, int] = {}
         self.parts: dict[BufferKey, tuple[ValidRegion, ...]] = {}
         self._lost: dict[BufferKey, str] = {}
@@ -50,7 +52,7 @@ class Directory:
 
     def copy(self) -> Directory:
         """One that changes apart from this one."""
-        other = Directory()
+        other = Directory(self._name)
         other.valid, other.parts = dict(self.valid), dict(self.parts)
         return other
 
@@ -153,7 +155,7 @@ class Directory:
         """Raise :class:`ResultError` if a failed run left the contents unknown."""
         if key in self._lost:
             raise ResultError(
-                f"the contents are unknown: {self._lost[key]}",
+                f"the contents of {self._name(key)} are unknown: {self._lost[key]}",
                 hint="write new contents to the array before it is used again",
             )
 

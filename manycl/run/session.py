@@ -141,7 +141,7 @@ class Session:
         self.backend = Executor(self.machine, self.opened, profile is not False)
         for learning in (False, True):  # queues of both kinds are made now, if both will be wanted
             self.use_clocks(learning)
-        self.directory = Directory()
+        self.directory = Directory(self.backend.memory.name)
         self.history = self.store.history() if self.store is not None else History()
         self.buffers = Buffers(self)
         self._last_times: weakref.WeakKeyDictionary[Script, LastTime] = weakref.WeakKeyDictionary()

@@ -191,13 +191,13 @@ def test_what_a_function_raises_is_told(queue: mc.Queue, monkeypatch: pytest.Mon
         raise ZeroDivisionError("by nothing")
 
     monkeypatch.setitem(FUNCTIONS.functions, "inc", inc)
-    x, y = queue.zeros(N, np.uint32), queue.zeros(N, np.uint32)
+    x, y = queue.zeros(N, np.uint32, name="ex"), queue.zeros(N, np.uint32)
     PROGRAM.inc(queue, (N,), (GROUP,), x, 1)
     PROGRAM.inc(queue, (N,), (GROUP,), y, 1)
     queue.policy = on(queue, 1, 0)
     with pytest.raises(RunError, match=r"(?s)kernel inc .*failed on .*ZeroDivisionError: by nothing"):
         queue.finish()
-    with pytest.raises(ResultError, match="the contents are unknown"):
+    with pytest.raises(ResultError, match="the contents of ex are unknown"):
         x.get()
     x.set(np.zeros(N, np.uint32))
     PROGRAM.inc(queue, (N,), (GROUP,), x, 1)
