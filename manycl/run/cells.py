@@ -121,10 +121,9 @@ def cells_of(
     drafts: Sequence[StepDraft],
     tokens: Sequence[int],
     sizes: Mapping[BufferKey, int],
-    least: int = 2,
 ) -> Cells | None:
     """The cells of a node of which these are the steps, in drafts and by token; None where its shares may not move: a
-    device has several, there are less than ``least``, or what devices write would have to be put together."""
+    device has several, or what devices write would have to be put together."""
     launch, ordered = problem.graph.nodes[node], sorted(zip(drafts, tokens, strict=True), key=lambda c: c[0].step.first)
     steps = [d.step for d, _ in ordered]
     if not isinstance(launch, Launch) or any(s.role != RANGE or s.method != Reduction.NONE.words() for s in steps):
@@ -141,7 +140,7 @@ def cells_of(
             stocks[-1] = stocks[-1]._replace(last=number + 1)
         else:
             stocks.append(Stock(d.device, d.queue, number, number + 1))
-    if len({s.device for s in stocks}) < len(stocks) or len(stocks) < least:
+    if len({s.device for s in stocks}) < len(stocks):
         return None
     dimension = steps[0].dimension
     assert dimension is not None

@@ -85,7 +85,8 @@ class Following:
         }
         for one in self._moved.values():
             # any device may take it over, also without a share of its own; asking which can takes the models a while
-            if one.node in self._in_turn and len(one.lanes) < len(self._memory):
+            is_alone = one.node in self._in_turn or len(one.cells.stocks) == 1
+            if is_alone and len(one.lanes) < len(self._memory):
                 for device in self._able(one):
                     if device not in one.lanes and problem.fits(one.node, device):
                         self._join(one, device, 0.0)

@@ -173,8 +173,7 @@ class _Assembly:
         found: dict[int, Cells] = {}
         sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
         for node in self.plan.movable:
-            least = 1 if node in self.plan.in_turn else 2  # others may take all over
-            cells = cells_of(self.problem, node, self.drafts[node], of_node[node], sizes, least)
+            cells = cells_of(self.problem, node, self.drafts[node], of_node[node], sizes)
             if cells is not None:
                 found[node] = cells
         return found

@@ -2,7 +2,7 @@
 long it takes so: from the call that runs it until its results are in the host's memory.
 
 What takes the fast device is a kernel of a known length, which none of the plans knows: those that migrate give the
-fast device a single work-group, and what else it runs is decided while the run goes on, when it turns out to be free.
+fast device nothing, and what it runs is decided while the run goes on, when it turns out to be free.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def plan(
             reason = splits.why(first) if isinstance(splits, Splits) else ""
             raise mc.ManyclError(f"the kernel cannot migrate, as it cannot be divided: {reason or 'it is too small'}")
         if way in MIGRATING:
-            shares = [(devices.slow, split.groups - 1), (devices.fast, 1)]
+            shares = [(devices.slow, split.groups)]
         else:
             least, more = divmod(split.groups, min(ranges, split.groups))
             shares = [(on, least + (r < more)) for r in range(min(ranges, split.groups))]
