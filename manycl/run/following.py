@@ -76,7 +76,7 @@ class Following:
         self._away: set[DeviceIndex] = set()
         timetable = lowered.timetable
         self._seconds, self._position, self._launch = timetable.seconds, timetable.position, timetable.launch
-        self._each = timetable.each
+        self._each, self._others = timetable.each, timetable.others
         self._memory = [d.memory for d in problem.machine.devices]
         self.decisions: list[DecisionEvent] = []
         self.stolen: list[Packet] = []
@@ -84,12 +84,11 @@ class Following:
             n: _Moved(n, c, self._stealing(n, c), c.bytes(lowered.graph).before) for n, c in lowered.cells.items()
         }
         for one in self._moved.values():
-            # any device may take it over, also without a share of its own; asking which can takes the models a while
+            # any device may take it over, also without a share of its own
             is_alone = one.node in self._in_turn or len(one.cells.stocks) == 1
             if is_alone and len(one.lanes) < len(self._memory):
-                for device in self._able(one):
-                    if device not in one.lanes and problem.fits(one.node, device):
-                        self._join(one, device, 0.0)
+                for device in self._others_of(one):
+                    self._join(one, device, 0.0)
         self._given = bytearray(len(lowered.graph.nodes))
         for step in done:
             self._given[step] = 1
@@ -104,6 +103,15 @@ class Following:
             if lane[0] != ON_HOST:
                 used[lane[0]] = max(used[lane[0]], lane[1] + 1)
         self.queues = tuple(max(1, count) for count in used)  # of those, too, that come, or steal
+
+    def _others_of(self, moved: _Moved) -> list[DeviceIndex]:
+        """The devices without a share of a launch that may take part in it."""
+        node, problem = moved.node, self._problem
+        found = [d for n, d in self._others if n == node]
+        if not found or problem.away:  # asking takes the models a while, and nothing has changed since
+            able = [d for d in self._able(moved) if d not in moved.lanes]
+            found = [d for d in able if problem.fits(node, d)]
+        return found
 
     def shares(self) -> Iterator[tuple[int, Share]]:
         """Of each launch (node), its shares in the order of their work-groups."""
@@ -129,10 +137,14 @@ class Following:
         """What is foreseen of a device for a launch of so many work-groups; ``each``: seconds of one, if known."""
         owner = self._problem.machine.devices[device]
         overhead = owner.launch_overhead
-        if not each:  # asking the models anew takes longer than all else that is done before a run
+        if not each:  # asking the models takes longer than all else that is done before a run
+            each = self._others.get((node, device), 0.0)
+        if not each:
             each = (self._problem.range_seconds(node, device, total) - overhead) / total
+            self._others[node, device] = each
         shortens = owner.shortens and owner.memory == HOST and self._ends_early(node)
-        return Terms(max(each, 1e-9 / total), overhead + DECIDING, self._first(node, device, total), shortens)
+        first = math.inf if shortens else self._first(node, device, total)
+        return Terms(max(each, 1e-9 / total), overhead + DECIDING, first, shortens)
 
     def _ends_early(self, node: int) -> bool:
         """Whether cells of a launch run one behind another: where work-groups begin with dimension 0 fastest."""
@@ -322,7 +334,7 @@ class Following:
         """A device is given nothing more that another one can run. ``is_stopped``: nothing is under way."""
         self._away.add(device)
         for moved in self._moved.values():
-            if not moved.stealing.is_over and self._others(moved):
+            if not moved.stealing.is_over and self._are_others(moved):
                 moved.stealing.leave(device)
                 for packet in moved.stealing.packets(device):
                     self._wish(moved, packet, None)
@@ -368,7 +380,7 @@ class Following:
         step = moved.cells.steps[0]
         return self._reassignment.able(step, moved.cells.stocks[0].device, self._away)
 
-    def _others(self, moved: _Moved) -> bool:
+    def _are_others(self, moved: _Moved) -> bool:
         """Whether there is a device that takes cells which another one leaves; if need be, all that can are asked."""
         able = self._able(moved)
         for device in able:

@@ -121,7 +121,7 @@ class _Member:
 
     def __post_init__(self, terms: Terms) -> None:
         self.rate, self.foreseen, self.packet = 1.0 / terms.group, terms.packet, terms.packet
-        self.first, self.shortens = math.inf if terms.shortens else terms.first, terms.shortens
+        self.first, self.shortens = terms.first, terms.shortens
         self.measured = MeasuredSlices(0)
 
     def give(self, packet: Packet, groups: int, now: float) -> None:

@@ -125,14 +125,15 @@ class Cells:
 class Timetable(NamedTuple):
     """What a plan of steps says: of each step, its ``seconds`` and its place in the plan's order; the launch that moves
     which a step is a cell of (``launch``: a node of the graph that was lowered), and seconds of a work-group of these
-    by device that has a share (``each``); and the ``lines`` of queues (device and number): in their order steps, and
-    such launches, as -1 less their nodes."""
+    by device that has a share (``each``), and by others that were asked for (``others``, by launch and device); and the
+    ``lines`` of queues (device and number): in their order steps, and such launches, as -1 less their nodes."""
 
     seconds: Mapping[int, float]
     position: Mapping[int, int]
     launch: Mapping[int, int]
     lines: Mapping[tuple[DeviceIndex, int], tuple[int, ...]]
     each: Mapping[int, Mapping[DeviceIndex, float]]
+    others: dict[tuple[int, DeviceIndex], float]
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ class Lowered:
             seconds, position = {a.node: a.end - a.start for a in given}, {a.node: n for n, a in enumerate(given)}
             each = {n: {s.device: c.each(s, seconds) for s in c.stocks} for n, c in self.cells.items()}
             of = {lane: tuple(line) for lane, line in lines.items()}
-            self._timetable.append(Timetable(seconds, position, launch, of, each))
+            self._timetable.append(Timetable(seconds, position, launch, of, each, {}))
         return self._timetable[0]
 
     def step(self, token: int) -> Step:
