@@ -64,7 +64,9 @@ class PacketEmitter(Emitter):
             index = len(self.commands)
             waits = self._in_queue(index, lane, after, heard)
         undo = self._keeper.undo(cells, device)
-        parts = launch.parts(launch.steps.index(token), len(cells)) if self._shortens[device] else None
+        # (what undo copies put back is what the whole packet was to change)
+        ends_early = self._shortens[device] and not undo
+        parts = launch.parts(launch.steps.index(token), len(cells)) if ends_early else None
         self.commands.append(Run(token, device, lane[1], waits, True, cells, task, beside and not undo, undo, parts))
         self._newest[lane], self._latest[lane] = token, (index, launch.steps[0])
         self._at.update(dict.fromkeys(cells, index))
@@ -92,8 +94,9 @@ class PacketEmitter(Emitter):
             self._without[cell] = [(k, self.masks.get(k), self._made.get(k), self._writers.get(k)) for k in keys]
 
     def is_held(self, token: int) -> bool:
-        """Whether the command of a packet waits for others, and no device has it."""
-        return self._at[token] in self.held
+        """Whether the command of a packet that may be shortened waits for others, and no device has it."""
+        command = self.command(token)
+        return self._at[token] in self.held and isinstance(command, Run) and command.parts is not None
 
     def shorten(self, token: int, count: int, task: Launch) -> tuple[int, ...]:
         """A packet runs the first ``count`` of its cells alone, which are one ``task``: the others, which are to be
