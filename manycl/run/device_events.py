@@ -73,7 +73,7 @@ class DeviceEvents:
         self.slow: Mapping[str, float] = {}
         """The devices that do not take as long as was measured, by name, with the factor of each; never changed, but
         replaced."""
-        self._used: dict[str, int] = {}  # how often
+        self._used: dict[DevicesInUse, frozenset[str]] = {}
         self._listeners: list[Callable[[], None]] = []
 
     def put(self, event: DeviceEvent) -> tuple[str, ...]:
@@ -131,20 +131,12 @@ class DeviceEvents:
 
     # who uses what
 
-    def use(self, names: Collection[str]) -> None:
-        """Devices are used until it is said that this is over."""
+    def uses(self, use: DevicesInUse, names: Collection[str]) -> None:
+        """Somebody uses these devices from now on, and no others."""
         with self._changed:
-            for name in names:
-                self._used[name] = self._used.get(name, 0) + 1
-
-    def done_with(self, names: Collection[str]) -> None:
-        """Devices have ended what they had to do."""
-        with self._changed:
-            for name in names:
-                if name in self._used:
-                    self._used[name] -= 1
-                    if not self._used[name]:
-                        del self._used[name]
+            self._used.pop(use, None)
+            if names:
+                self._used[use] = frozenset(names)
             self._changed.notify_all()
 
     def wait_until_free(self, device: str, seconds: float | None = None) -> bool:
@@ -153,9 +145,31 @@ class DeviceEvents:
         until = None if seconds is None else monotonic() + seconds
         mine = {n for n in self._names if device == n or n.startswith(f"{device}.")}
         with self._changed:
-            while not mine.isdisjoint(self._used):
+            while any(not mine.isdisjoint(names) for names in self._used.values()):
                 left = None if until is None else until - monotonic()
                 if left is not None and left <= 0.0:
                     return False
                 self._changed.wait(left)
         return True
+
+
+class DevicesInUse:
+    """The devices that somebody, as a run, uses. Said by one thread at a time."""
+
+    def __init__(self, events: DeviceEvents, names: Collection[str] = ()) -> None:
+        self._events, self._names = events, frozenset[str]()
+        self.become(names)
+
+    def become(self, names: Collection[str]) -> None:
+        """From now on it is these, and no others."""
+        if self._names or names:
+            self._names = frozenset(names)
+            self._events.uses(self, self._names)
+
+    def add(self, name: str) -> None:
+        """This one may be used as well."""
+        self.become(self._names | {name})
+
+    def discard(self, name: str) -> None:
+        """This one, if it was used, has ended what it had to do."""
+        self.become(self._names - {name})

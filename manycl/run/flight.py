@@ -17,6 +17,7 @@ from manycl.run.aboard import Owner
 from manycl.run.ahead import UNKNOWN
 from manycl.run.backend import Failed, Run
 from manycl.run.backends.record import RunRecord
+from manycl.run.device_events import DevicesInUse
 from manycl.run.exchange import Exchange
 from manycl.run.health import examine
 from manycl.run.left_aboard import left_of_leg
@@ -64,8 +65,7 @@ class Flight(Exchange):
         self._stopped: BaseException | None = None  # what has ended the waiting for a leg
         self._weighed = -1  # of how many arrays it is known whether they are light
         self._is_light = False
-        self._names = (session.machine.devices[device].name,)
-        session.device_events.use(self._names)
+        self._used = DevicesInUse(session.device_events, (session.machine.devices[device].name,))
         self.is_known = True
         self.is_patient = is_patient
         self.after: dict[int, tuple[int, ...]] = {}
@@ -304,7 +304,7 @@ class Flight(Exchange):
                     self._tell_forms()
                 finally:
                     self.arrays, self.forms, self.bound = {}, [], []
-                    self._session.device_events.done_with(self._names)
+                    self._used.become(())
         return self._over
 
     def _tell_forms(self) -> None:

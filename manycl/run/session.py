@@ -45,7 +45,7 @@ from manycl.run.beginning import PLAIN, Setup
 from manycl.run.buffers import Buffers
 from manycl.run.building import Builder
 from manycl.run.coherence import Directory
-from manycl.run.device_events import DeviceEvents
+from manycl.run.device_events import DeviceEvents, DevicesInUse
 from manycl.run.engine import RunFailure, again, execute
 from manycl.run.health import admit, examine
 from manycl.run.joined_record import JoinedRecord
@@ -152,7 +152,7 @@ class Session:
         self.looks = Looks()
         self.looking = BackgroundAnalysis(self.looks)
         self._builder = Builder(self.backend.programs)
-        self._used: list[str] = []  # the devices of the run
+        self._used = DevicesInUse(self.device_events)  # by the run
         self.lock = threading.RLock()
         self.changes = 0
         """How often the devices that are there have become others."""
@@ -276,7 +276,6 @@ class Session:
                 problem, chosen, name = asked(self, graph, policy, queues, options, repeated, rival)
                 for key in graph.buffers:
                     self.directory.check(key)
-                self._used = []
                 try:
                     result = execute(
                         problem,
@@ -293,7 +292,7 @@ class Session:
                         raise
                     continue
                 finally:
-                    self.device_events.done_with(self._used)
+                    self._used.become(())
                     self.backend.memory.tidy()
                 self._over(result)
                 log.info("planned and ran: %r", result)
@@ -363,7 +362,7 @@ class Session:
             return None
 
     def _watch(self) -> Watch:
-        return Watch(self.device_events, self.machine)
+        return Watch(self.device_events, self.machine, self._used)
 
     def _played_by_steps(self, script: Script, setup: Setup) -> Result | None:
         """A script, command by command."""
@@ -386,7 +385,6 @@ class Session:
                 return None
             for key in script.problem.graph.buffers:
                 self.directory.check(key)
-            self._used = []
             self._use(script.queues)
             try:
                 result = play()
@@ -395,7 +393,7 @@ class Session:
                     raise
                 result = None
             finally:
-                self.device_events.done_with(self._used)
+                self._used.become(())
                 self.backend.memory.tidy()
             if result is not None:
                 last.memory, last.seconds = self.backend.memory.version, result.seconds
@@ -485,9 +483,7 @@ class Session:
 
     def _use(self, queues: Sequence[int]) -> None:
         """A run has so many queues of each device."""
-        self.device_events.done_with(self._used)
-        self._used = [d.name for d, count in zip(self.machine.devices, queues, strict=True) if count]
-        self.device_events.use(self._used)
+        self._used.become([d.name for d, count in zip(self.machine.devices, queues, strict=True) if count])
 
     def forget(self) -> None:
         """Plan from now on as if no kernel had been measured, in this session or before; the store keeps what it has.

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from manycl.machine import DeviceIndex, Machine
-from manycl.run.device_events import DeviceComes, DeviceEvent, DeviceEvents, DeviceSlows
+from manycl.run.device_events import DeviceComes, DeviceEvent, DeviceEvents, DevicesInUse, DeviceSlows
 from manycl.run.playback import Changed, Playback
 
 
 class Watch:
-    """Of a run on a machine, from when it is planned on: what was said before, the plan knows. ``lost``: devices that
-    the run has found to be so, by index, with the reason."""
+    """Of a run on a machine, from when it is planned on: what was said before, the plan knows. ``used``: the devices
+    that the run uses. ``lost``: devices that the run has found to be so, by index, with the reason."""
 
-    def __init__(self, events: DeviceEvents, machine: Machine) -> None:
+    def __init__(self, events: DeviceEvents, machine: Machine, used: DevicesInUse | None = None) -> None:
         self._events = events
+        self._used = DevicesInUse(events) if used is None else used
         self._seen = events.count
         self._slow = events.slow
         self.found: Mapping[DeviceIndex, float] = {}
@@ -25,7 +26,6 @@ class Watch:
         self._names = [d.name for d in machine.devices]
         self.lost: dict[DeviceIndex, str] = {}
         self._leaving: set[DeviceIndex] = set()  # and have, or may have, something to do
-        self._left: set[DeviceIndex] = set()
 
     def news(self) -> list[Changed]:
         """What has happened since this was asked last."""
@@ -39,9 +39,8 @@ class Watch:
                 self.found = {d: f for d, f in self.found.items() if d != device}
                 continue
             (self._leaving.discard if comes else self._leaving.add)(device)
-            if comes and device in self._left:
-                self._left.discard(device)
-                self._events.use([self._names[device]])
+            if comes:
+                self._used.add(self._names[device])
         return news
 
     def _changed(self, event: DeviceEvent) -> Changed | None:
@@ -89,6 +88,6 @@ class Watch:
             self._leave({d for d in self._leaving if playback is None or playback.is_free(d)})
 
     def _leave(self, devices: Collection[DeviceIndex]) -> None:
-        self._events.done_with([self._names[d] for d in devices])
+        for device in devices:
+            self._used.discard(self._names[device])
         self._leaving -= {*devices}
-        self._left |= {*devices}

@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.errors import DeviceError
+from manycl.machine import Device, Machine
 from manycl.plan import policies
-from manycl.run.device_events import DeviceComes, DeviceEvent, DeviceEvents, DeviceLeaves, DeviceSlows
+from manycl.run.device_events import (
+    DeviceComes,
+    DeviceEvent,
+    DeviceEvents,
+    DeviceLeaves,
+    DevicesInUse,
+    DeviceSlows,
+)
+from manycl.run.watch import Watch
 
 N = 1 << 12
 PROGRAM = mc.Program(
@@ -81,14 +90,15 @@ def test_how_slow_devices_are_is_what_was_said_last(said: list[DeviceEvent]) -> 
 def test_waiting_for_news_and_for_free_devices() -> None:
     events = DeviceEvents(DEVICES)
     assert not events.wait_for_news(0, 0.0)
-    events.use(["cpu0.1", "gpu0"])
-    events.use(["gpu0"])
+    used, other = DevicesInUse(events, ["cpu0.1", "gpu0"]), DevicesInUse(events, ["gpu0"])
     assert events.wait_until_free("cpu0.0", 0.0)
     assert not events.wait_until_free("cpu0", 0.0)
-    done = threading.Timer(0.05, lambda: events.done_with(["cpu0.1", "gpu0"]))
+    done = threading.Timer(0.05, lambda: used.become(()))
     done.start()
     assert events.wait_until_free("cpu0", 60.0)
     assert not events.wait_until_free("gpu0", 0.0)
+    other.discard("gpu0")
+    assert events.wait_until_free("gpu0", 0.0)
     heard: list[int] = []
     events.listen(lambda: heard.append(events.count))
     said = threading.Timer(0.05, lambda: events.put(DeviceLeaves("gpu0")))
@@ -98,6 +108,35 @@ def test_waiting_for_news_and_for_free_devices() -> None:
     assert heard == [1]
     assert events.put(DeviceLeaves("gpu0", "now")) == ()
     assert heard == [1], "that is no news"
+
+
+@given(
+    st.sets(st.sampled_from(DEVICES)),
+    st.lists(EVENTS, max_size=12),
+    st.sets(st.integers(0, 12)),
+)
+def test_a_device_is_free_once_it_has_left_or_the_run_is_over(
+    begins: set[str], said: list[DeviceEvent], asks: set[int]
+) -> None:
+    """Whether or not the run had it from the beginning, and however much has happened when it asks."""
+    events = DeviceEvents(DEVICES)
+    used = DevicesInUse(events, begins)
+    watch = Watch(events, Machine(tuple(Device(name, "cpu", memory=0) for name in DEVICES)), used)
+    busy, heard = set(begins), 0
+    for n, event in enumerate([*said, None]):
+        if event is not None:
+            events.put(event)
+        if event is None or n in asks:
+            news, heard = events.since(heard), events.count
+            watch.news()
+            for one in news:
+                (busy.add if isinstance(one, DeviceComes) else busy.discard)(one.device)
+            watch.look()
+            for name in DEVICES:
+                assert events.wait_until_free(name, 0.0) == (name not in busy)
+    used.become(())
+    for name in DEVICES:
+        assert events.wait_until_free(name, 0.0), "the run is over"
 
 
 # launches
