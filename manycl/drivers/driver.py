@@ -233,15 +233,16 @@ class Driver(Protocol):
 
 @runtime_checkable
 class Holdable(Protocol):
-    """A driver that can keep its device from beginning work-groups, also of launches that have begun. It may be told so
-    at any time, by any thread."""
+    """A driver that can have its device stand still, also within launches that have begun. It may be told so at any
+    time, by any thread."""
 
     def hold(self, is_held: bool) -> None:
-        """From now on no work-group begins; or (not ``is_held``) all goes on. Commands stay where they are."""
+        """From now on no work-group begins, and those that have begun stop, or end soon; or (not ``is_held``) all goes
+        on. Commands stay where they are."""
 
     @property
     def is_still(self) -> bool:
-        """Of a device that is held: whether no work-group runs any more, so that others have all of it."""
+        """Of a device that is held: whether nothing runs any more, so that others have all of it."""
 
 
 class Direct(NamedTuple):

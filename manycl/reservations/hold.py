@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from manycl.errors import ManyclError
+from manycl.prompt import be_prompt
 from manycl.reservations.ear import Ear, listeners, tell
 from manycl.reservations.identity import closed_in_children, process, under
 from manycl.reservations.records import Reservation, Resources, in_force
@@ -67,12 +68,14 @@ class Hold:
     def begin(self, waiting: Callable[[Sequence[Reservation]], None] = lambda others: None, wait: bool = True) -> None:
         """Until it is in force, and, if it is to ``wait``, until the queues of all processes have left the devices.
         ``waiting`` is told, each time that they change, of the reservations that it waits for."""
+        be_prompt()
         try:
-            with _Hearing(self._folder) as hearing:
-                entry = self._entry = self._enter()
-                self._wait_for_turn(hearing, waiting)
+            entry = self._entry = self._enter()
+            if not self.is_in_force:  # who listens takes a while to begin
+                with _Hearing(self._folder) as hearing:
+                    self._wait_for_turn(hearing, waiting)
+            self._leaving.begin()  # they know whose turn it is, and leave while the file is written anew
             entry.hold()
-            self._leaving.begin()
             while wait and not self._leaving.is_over(LOOK_AGAIN):
                 pass
         except BaseException:

@@ -3,7 +3,7 @@
 A process that uses devices listens, from its first session on, in a thread that sleeps: where somebody reserves, it
 reads which devices are not its own now, and tells its sessions. A session that has others leaves the device
 (:mod:`manycl.run.device_events`). Where all that a session has is reserved there is nothing to do elsewhere: native
-devices are held between two work-groups, whatever runs, and what is enqueued for any device waits.
+devices are held, wherever they are in what runs, and what is enqueued for any device waits.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 log = logger(__name__)
 LOOK_AGAIN = 0.05
 """Seconds until a listener looks by itself while something is reserved: processes that are killed tell nobody."""
-ASK_AGAIN = 5e-4
-"""Seconds between two looks whether a device that is to be left has ended what it had."""
+SOONEST, LATEST = 5e-5, 5e-4
+"""Seconds between two looks whether a device that is to be left has ended what it had, at first and at last: …"""
+OF_WAIT = 1 / 4
+"""… this part of the time since somebody has asked. A device that is held is still soon."""
 
 
 @dataclass
@@ -128,8 +130,10 @@ class Availability:
         self._lock = threading.RLock()
         self._watched: list[_Watched] = []
         self._ear: Ear | None = None
-        self._end = math.inf  # of the first reservation that ends by itself, by time.monotonic
+        self._looked = 0.0  # when it was last read what is reserved, by time.monotonic, …
+        self._end = math.inf  # … and when the first of that ends by itself
         self._waiting: list[int] = []  # pipes of processes that want to know when this one has left
+        self._asked = 0.0  # when the last of them came
 
     def watch(self, session: Session) -> None:
         """A session has opened devices: it leaves those that are reserved by now, or will be."""
@@ -162,40 +166,56 @@ class Availability:
         poll.register(ear, select.POLLIN)
         turns = ShortTurns()
         while True:
-            poll.poll(self._patience())
+            has_heard = self._wait(poll)
             turns.begin()
             try:
                 with self._lock:
                     if ear is not self._ear:
                         return
-                    self._waiting += ear.heard() or ()
-                    self._look()
+                    self._hear(ear, has_heard)
             except Exception as error:
                 told(error, "heeding reservations")
             finally:
                 if not self._waiting:  # nobody waits for this process to leave
                     turns.end()
 
-    def _patience(self) -> float | None:
-        """Milliseconds until it looks again, if it hears nothing."""
+    def _wait(self, poll: select.poll) -> bool:
+        """Until it hears something, or is to look again: whether it has heard something."""
         with self._lock:
-            if self._waiting:
-                return 1e3 * ASK_AGAIN
-            if any(watched.away for watched in self._watched):
-                return 1e3 * min(max(self._end - time.monotonic(), 0.0), LOOK_AGAIN)
-        return None
+            since, waits, next_look = self._asked, bool(self._waiting), self._next_look()
+        patience = None if next_look == math.inf else 1e3 * max(next_look - time.monotonic(), 0.0)
+        if waits:  # poll() knows no part of a millisecond
+            time.sleep(min(max((time.monotonic() - since) * OF_WAIT, SOONEST), LATEST))
+            patience = 0.0
+        return bool(poll.poll(patience))
+
+    def _next_look(self) -> float:
+        """When it reads what is reserved, if it hears nothing, by time.monotonic."""
+        if any(watched.away for watched in self._watched):
+            return min(self._end, self._looked + LOOK_AGAIN)
+        return math.inf
+
+    def _hear(self, ear: Ear, has_heard: bool) -> None:
+        """Read what is reserved, if it is time to, and tell those who wait once nothing runs where it is not to."""
+        came = ear.heard() or () if has_heard else ()
+        if came:
+            self._waiting += came
+            self._asked = time.monotonic()
+        if has_heard or time.monotonic() >= self._next_look():
+            self._look()
+        if self._waiting and all([watched.has_left() for watched in self._watched]):  # noqa: C419
+            waiting, self._waiting = self._waiting, []
+            for handle in waiting:
+                os.close(handle)
 
     def _look(self) -> None:
         there = reservations()
+        self._looked = time.monotonic()
         self._end = min([r.until for r in there if r.until is not None], default=math.inf)
         self._watched = [watched for watched in self._watched if not watched.is_over]
         taken = held_by_others(there, process(), under())
         for watched in self._watched:
             watched.look(taken, there)
-        if self._waiting and all([watched.has_left() for watched in self._watched]):  # noqa: C419
-            waiting, self._waiting = self._waiting, []
-            for handle in waiting:
-                os.close(handle)
 
     def close(self) -> None:
         """Nobody listens any more."""

@@ -31,11 +31,6 @@ MOST_ITEMS = 4096
 CODE = r"""
 #include "device.h"
 #undef add
-#if defined(__x86_64__)
-enum { SYS_GETTID = 186 };
-#else
-enum { SYS_GETTID = 178 };
-#endif
 typedef __UINT32_TYPE__ uint;
 #define MEMORY(type, i) (*(type *const *)args[i])
 #define VALUE(type, i) (*(const type *)args[i])
@@ -170,6 +165,18 @@ KERNEL(flag) { /* ends when somebody writes to its memory */
     UNUSED;
     while (!__atomic_load_n(MEMORY(uint, 0), __ATOMIC_ACQUIRE)) relax();
 }
+KERNEL(laps) { /* counts, and computes what it has counted, until somebody writes to its memory */
+    UNUSED;
+    u64 *out = MEMORY(u64, 0), count = 0, v = 1;
+    volatile double sum = 0.0;
+    *__errno_location() = 77;
+    while (!__atomic_load_n(out, __ATOMIC_ACQUIRE)) {
+        v = v * 6364136223846793005u + 1442695040888963407u;
+        sum = sum + 0.5;
+        __atomic_store_n(out + 1, ++count, __ATOMIC_RELEASE);
+    }
+    out[2] = v, out[3] = (u64)(2.0 * sum), out[4] = (u64)*__errno_location();
+}
 KERNEL(last_waits) { /* the last work-group ends when somebody writes to its memory */
     UNUSED;
     while (end == r->groups[0] && !__atomic_load_n(MEMORY(uint, 0), __ATOMIC_ACQUIRE)) relax();
@@ -195,6 +202,7 @@ KERNELS: dict[str, tuple[int, tuple[Parameter, ...]]] = {
     "flag": (0, (MEMORY,)),
     "who": (0, (MEMORY,)),
     "last_waits": (0, (MEMORY,)),
+    "laps": (0, (MEMORY,)),
 }
 
 

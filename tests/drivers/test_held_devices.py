@@ -1,13 +1,16 @@
-"""A native device that is held begins no work-group, and goes on where it was."""
+"""A native device that is held stands still, also within work-groups, and goes on where it was."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import native_entries
@@ -58,7 +61,7 @@ def test_nothing_begins_while_it_is_held(held: NativeDriver) -> None:
 
 
 @pytest.mark.parametrize("ns", [20_000, MS])
-def test_a_launch_that_has_begun_stands_still_between_its_work_groups(held: NativeDriver, ns: int) -> None:
+def test_a_launch_that_has_begun_stands_still(held: NativeDriver, ns: int) -> None:
     """Wherever it is held, again and again."""
     groups = 200 * MS // ns
     counts, queue = np.zeros(groups, np.uint32), held.queue(timed=True)
@@ -82,16 +85,112 @@ def test_a_launch_that_has_begun_stands_still_between_its_work_groups(held: Nati
     assert stops
 
 
-def test_what_runs_is_seen(held: NativeDriver) -> None:
+def test_a_work_group_that_never_ends_is_stopped(held: NativeDriver) -> None:
     flag = Flag(held, held.queue(timed=False))
     while held.is_still:
         time.sleep(1e-4)
     held.hold(True)
+    until_still(held)
+    flag.let_go()
+    time.sleep(0.02)
+    assert held.is_still
+    assert not held.done(flag.event)
+    held.hold(False)
+    held.wait(flag.event)
+
+
+def test_what_is_stopped_goes_on_as_if_it_had_not_been(held: NativeDriver) -> None:
+    """With its registers, and the C library's word of what went wrong, which the waiting thread has used."""
+    laps = np.zeros(5, np.uint64)
+    event = held.launch(held.queue(timed=False), kernel(held, "laps", shared(held, laps)), (1,), (1,), None, None)
+    for stop in range(200):
+        before = laps[1]
+        while laps[1] == before:
+            time.sleep(1e-5)
+        held.hold(True)
+        if stop % 3:
+            until_still(held)
+        if stop % 3 == 1:
+            seen = laps[1]
+            time.sleep(1e-3)
+            assert laps[1] == seen
+        held.hold(False)
+    laps[0] = 1
+    held.wait(event)
+    v, factor, added, left = 1, 6364136223846793005, 1442695040888963407, int(laps[1])
+    while left:  # v -> v * factor + added so many times, by squaring
+        if left & 1:
+            v = (v * factor + added) % 2**64
+        added, factor, left = (factor + 1) * added % 2**64, factor * factor % 2**64, left >> 1
+    assert laps[2:].tolist() == [v, laps[1], 77]
+
+
+def test_python_is_not_stopped(held: NativeDriver) -> None:
+    """It may have locks that others want."""
+    begun, over = threading.Event(), threading.Event()
+
+    def call(*given: object) -> None:
+        begun.set()
+        over.wait()
+
+    event = held.launch(held.queue(timed=False), held.function(call, 0), (1,), (1,), None, None)
+    begun.wait()
+    held.hold(True)
     for _ in range(100):
         assert not held.is_still
-    flag.let_go()
+        time.sleep(1e-4)
+    over.set()
     until_still(held)
-    assert held.done(flag.event) or held.is_still
+    assert held.done(event)
+
+
+OTHERS_SIGNAL = """
+import os, signal, sys, time
+sys.path.insert(0, sys.argv[1])
+import native_entries
+from test_native_runtime import Flag
+from manycl.drivers.native.devices import found_with
+from manycl.drivers.native.driver import NativeDriver
+
+def caught():
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
+
+def driver():
+    device = found_with(native_entries.compile_entries).device
+    return NativeDriver(device, (-1,), native_entries.compile_entries)
+
+heard, before = [], caught()
+signal.signal(60, lambda number, frame: heard.append(number))
+signal.pthread_sigmask(signal.SIG_BLOCK, [59])  # as who waits for it does
+held = driver()
+assert caught() & ~before == 1 << 59 | 1 << 57, "the next number that nobody has"
+if sys.argv[2] == "taken":
+    signal.signal(58, lambda number, frame: heard.append(number))
+flag = Flag(held, held.queue(timed=False))
+while held.is_still:
+    time.sleep(1e-4)
+os.kill(os.getpid(), 60)
+if sys.argv[2] == "sent":
+    os.kill(os.getpid(), 58)  # by somebody else: nothing happens
+held.hold(True)
+end = time.monotonic() + (0.1 if sys.argv[2] == "taken" else 60.0)
+while not held.is_still and time.monotonic() < end:
+    time.sleep(1e-3)
+print(held.is_still, heard)
+flag.let_go()
+held.hold(False)
+held.wait(flag.event)
+"""
+
+
+@pytest.mark.parametrize(("case", "said"), [("ours", "True [60]"), ("sent", "True [60]"), ("taken", "False [60]")])
+def test_signals_that_a_program_has_are_its_own(case: str, said: str) -> None:
+    """And where it takes over the one that stops devices, they stand still between work-groups."""
+    words = [sys.executable, "-c", OTHERS_SIGNAL, str(Path(__file__).parent), case]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{said}\n"
 
 
 def test_the_time_that_it_was_held_is_no_cost_of_a_kernel(held: NativeDriver) -> None:

@@ -139,7 +139,8 @@ struct worker {
     u64 paused;    /* ns that it has not run a block because the device was held */
     u64 owed;       /* ns that it has still to pause, as its device is slower, ... */
     u64 slept;      /* ... and that it paused too long: the next pause lacks them */
-    u32 is_running; /* a block */
+    u32 is_running; /* a block: RUNS or MAY_STOP */
+    long thread;    /* its number, by which the system knows it */
 };
 
 struct device {

@@ -14,22 +14,15 @@ static void *new_memory(u64 nbytes) {
     return memset(memory, 0, nbytes);
 }
 
-/* Whether work-groups may begin. Commands stay where they are meanwhile; blocks that run, end. */
-EXPORTED void manycl_hold(struct device *device, u64 is_held) {
-    __atomic_store_n(&device->is_held, (u32)is_held, __ATOMIC_SEQ_CST);
-    if (!is_held) futex_wake(&device->is_held, (int)device->count);
-}
+/* Whether blocks may run (holding.h). */
+EXPORTED void manycl_hold(struct device *device, u64 is_held) { hold(device, (u32)is_held); }
 
 /* Of a device that is held: whether nothing runs any more. */
-EXPORTED int manycl_is_still(struct device *device) {
-    for (u32 i = 0; i < device->count; i++)
-        if (__atomic_load_n(&device->workers[i].is_running, __ATOMIC_SEQ_CST)) return 0;
-    return 1;
-}
+EXPORTED int manycl_is_still(struct device *device) { return is_still(device); }
 
 EXPORTED void manycl_close(struct device *device) {
     struct call call = {0};
-    manycl_hold(device, 0); /* its threads are to end */
+    hold(device, 0); /* its threads are to end */
     take(&device->lock);
     device->closing = 1;
     if (!device->pending) call_one(device, &call);
@@ -61,6 +54,7 @@ static int start(struct worker *worker) {
 EXPORTED struct device *manycl_open(const int *cores, u32 count, u64 slower) {
     struct device *device = new_memory(sizeof *device + count * sizeof(struct worker));
     if (!device) return NULL;
+    find_signal();
     device->count = count;
     device->slower = slower;
     device->owners = 1;

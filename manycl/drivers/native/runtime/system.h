@@ -43,20 +43,37 @@ int pthread_attr_setdetachstate(thread_attributes *, int);
 int pthread_attr_destroy(thread_attributes *);
 int pthread_sigmask(int, const signal_set *, signal_set *);
 int sigfillset(signal_set *);
+int sigdelset(signal_set *, int);
+int sigismember(const signal_set *, int);
+
+struct signal_info { /* of a signal that is sent with a value */
+    int number, error, code, unused, process;
+    u32 user;
+    void *value;
+    char others[96];
+};
+struct action { /* as glibc's and musl's are */
+    void (*handler)(int, struct signal_info *, void *); /* NULL: what is usual */
+    signal_set blocked;
+    int flags;
+    void (*restorer)(void);
+};
+_Static_assert(sizeof(struct signal_info) == 128, "the system's");
+int sigaction(int, const struct action *, struct action *);
 
 void *mmap(void *, size_t, int, int, int, long);
 int mprotect(void *, size_t, int);
 int munmap(void *, size_t);
 
 enum { NO_ACCESS = 0, READ_WRITE = 3, PRIVATE_MEMORY = 0x4022 }; /* private, anonymous, not reserved */
-enum { MONOTONIC = 1, OF_THREAD = 3, AT_A_TIME = 1, SET_NAME = 15, SET_TIMER_SLACK = 29, DETACHED = 1, SET_MASK = 2, INTERRUPTED = 4, TIMED_OUT = 110 };
+enum { MONOTONIC = 1, OF_THREAD = 3, AT_A_TIME = 1, SET_NAME = 15, SET_TIMER_SLACK = 29, DETACHED = 1, SET_MASK = 2, INTERRUPTED = 4, TIMED_OUT = 110, WITH_INFO = 4, RESTARTS = 0x10000000 };
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 
 #if defined(__x86_64__)
-enum { SYS_FUTEX = 202, SYS_GETCPU = 309 };
+enum { SYS_FUTEX = 202, SYS_GETCPU = 309, SYS_GETPID = 39, SYS_GETTID = 186, SYS_SIGNAL_THREAD = 297 };
 static inline void relax(void) { __builtin_ia32_pause(); }
 #elif defined(__aarch64__)
-enum { SYS_FUTEX = 98, SYS_GETCPU = 168 };
+enum { SYS_FUTEX = 98, SYS_GETCPU = 168, SYS_GETPID = 172, SYS_GETTID = 178, SYS_SIGNAL_THREAD = 240 };
 static inline void relax(void) { __asm__ volatile("isb" ::: "memory"); }
 #else
 #error "only x86-64 and AArch64 are known"

@@ -3,6 +3,7 @@
 #define MANYCL_WORKERS_H
 
 #include "commands.h"
+#include "holding.h"
 #include "stack.h"
 
 enum {
@@ -52,21 +53,6 @@ static int framed(struct worker *worker, u64 nbytes) {
     return 1;
 }
 
-/* A worker is about to run a block, once nobody holds the device. Who holds it and then finds no worker running, or
-   finds one and looks again, knows that the device is free. A host thread, which has to hear of signals, does not wait
-   here: it takes up nothing while the device is held, and ends what it is at. */
-static void begin_block(struct worker *worker) {
-    struct device *device = worker->device;
-    for (;;) {
-        __atomic_store_n(&worker->is_running, 1, __ATOMIC_SEQ_CST);
-        if (!__atomic_load_n(&device->is_held, __ATOMIC_SEQ_CST) || worker->until) return;
-        store(&worker->is_running, 0);
-        u64 since = now();
-        while (load(&device->is_held)) futex_wait(&device->is_held, 1);
-        worker->paused += now() - since;
-    }
-}
-
 /* A worker does nothing until a slower processor would have run what it has run. */
 static void slow_down(struct worker *worker) {
     u64 wanted = worker->owed, missing = wanted, since = now();
@@ -84,17 +70,17 @@ static void slow_down(struct worker *worker) {
 }
 
 static void run(struct worker *worker, struct command *command, u64 first, u64 end) {
-    int failed = 1;
-    begin_block(worker);
+    int failed = 1, reports = command->shape && command->shape->reports;
     /* a slower device is slower while it has its core; Python waits, too, and what it calls */
-    int clock = command->shape && command->shape->reports ? MONOTONIC : OF_THREAD;
-    u64 start = worker->device->slower && command->shape ? clock_of(clock) : 0; /* kernels, not copies and fills */
+    int clock = reports ? MONOTONIC : OF_THREAD;
     if (framed(worker, command->frame)) {
+        begin_block(worker, !reports);
+        u64 start = worker->device->slower && command->shape ? clock_of(clock) : 0; /* kernels, not copies and fills */
         command->entry(command->args, command->range, first, end, worker->frame);
-        failed = command->shape && command->shape->reports && *(u64 *)worker->frame;
+        failed = reports && *(u64 *)worker->frame;
+        store(&worker->is_running, 0);
+        if (start) worker->owed += (u64)((double)(clock_of(clock) - start) * (double)worker->device->slower / 1024.0);
     }
-    store(&worker->is_running, 0);
-    if (start) worker->owed += (u64)((double)(clock_of(clock) - start) * (double)worker->device->slower / 1024.0);
     if (failed) store(&command->failed, 1);
 }
 
@@ -412,6 +398,8 @@ static void disown(struct device *device) {
 static void settle(struct worker *worker) {
     signal_set all;
     sigfillset(&all);
+    if (stopping) sigdelset(&all, stopping);
+    worker->thread = syscall(SYS_GETTID);
     pthread_sigmask(SET_MASK, &all, NULL); /* signals are for the program's own threads */
     if (worker->core >= 0) {
         unsigned char set[1024] = {0};
