@@ -8,11 +8,13 @@ it lasts there: the rest was moved in the span. That is what energetic reasoning
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from manycl.graph.graph import BufferKey
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Plan
 from manycl.plan.problem import Problem
@@ -53,12 +55,7 @@ def _drawn(plan: Plan, problem: Problem) -> Iterator[Drawn]:
     """All that is known to move bytes; what alone draws more than there is (times are what they are), as much as there
     is. What was fixed happens whatever is planned."""
     limit, devices, fixed = problem.machine.host_bandwidth, problem.machine.devices, set(problem.fixed)
-    memories = {"host": HOST, **{d.name: d.memory for d in devices}}
-    for e in plan.events:
-        if not isinstance(e, TransferEvent) or e.source == e.target:
-            continue
-        ends = memories[e.source], memories[e.target]
-        alone = problem.estimates.transfer(e.nbytes, *ends) if HOST in ends else 0.0
+    for e, alone in _transfers(plan, problem):
         if e.end > e.start and alone > 0.0:
             rate = min(limit, e.nbytes / alone)
             yield Drawn(e.start, e.end, rate * alone, rate)
@@ -71,6 +68,32 @@ def _drawn(plan: Plan, problem: Problem) -> Iterator[Drawn]:
         if nbytes > 0.0 and a.end > a.start and alone > 0.0:
             rate = min(limit, nbytes / alone)
             yield Drawn(a.start, a.end, rate * alone, rate)
+
+
+def _transfers(plan: Plan, problem: Problem) -> Iterator[tuple[TransferEvent, float]]:
+    """Transfers to and from the host, and the seconds that each takes at least when alone.
+
+    A buffer that goes in several pieces may be one transfer, which is begun once (``run/backend.py: continues``):
+    what comes behind other bytes of it then takes only so long as these take longer together. Its pieces follow one
+    another, or what else the link was given; wherever they might be one transfer they are taken for one.
+    """
+    devices, seconds = problem.machine.devices, problem.estimates.transfer
+    memories = {"host": HOST, **{d.name: d.memory for d in devices}}
+    ways: dict[tuple[int, int], list[TransferEvent]] = {}
+    for e in plan.events:
+        if isinstance(e, TransferEvent) and e.source != e.target:
+            ways.setdefault((memories[e.source], memories[e.target]), []).append(e)
+    for ends, events in ways.items():
+        if HOST not in ends:
+            continue
+        until, sent = -math.inf, dict[BufferKey, int]()
+        for e in sorted(events, key=lambda e: (e.start, e.end)):
+            if e.start > until + plan.slack:
+                sent.clear()
+            until, before = max(until, e.end), sent.get(e.buffer, 0)
+            sent[e.buffer] = before + e.nbytes
+            alone = seconds(e.nbytes, *ends)
+            yield e, min(alone, seconds(before + e.nbytes, *ends) - seconds(before, *ends)) if before else alone
 
 
 def _stretches(drawn: list[Drawn], limit: float) -> Iterator[list[Drawn]]:
