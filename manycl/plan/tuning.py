@@ -196,6 +196,10 @@ class AdaptationTuning:
     news: float = 0.25
     """How far the devices' times may be off against each other, as a running mean to which an execution adds this
     part, until the workload is looked at again."""
+    changes: int = 6
+    patience: int = 128
+    """After so many changes of shares they stay the best ones that were tried, until a device takes another time, or
+    so many executions after the first of them."""
     unforeseen: float = 0.025
     """By which part of the time shares that were tried must have been better than these, of two executions, to be
     taken again, whatever the workload says: it knows no steps, as where a device has few work-groups for each of its
@@ -211,6 +215,8 @@ class AdaptationTuning:
     turned: float = 0.1
     """It begins anew where a share would be so many times larger or smaller than F's, and does not learn where f
     changed along the step by less than this part of it."""
+    damped: float = 0.25
+    """Of a step of it that is foreseen to gain nothing, so small a part is tried, by halves."""
 
     # whether a family is divided
     worth: float = 0.05

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manycl.graph.graph import BufferKey
 from manycl.machine import HOST
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Plan
 from manycl.plan.problem import Problem
@@ -86,7 +85,7 @@ def _transfers(plan: Plan, problem: Problem) -> Iterator[tuple[TransferEvent, fl
     for ends, events in ways.items():
         if HOST not in ends:
             continue
-        until, sent = -math.inf, dict[BufferKey, int]()
+        until, sent = -math.inf, dict[int, int]()
         for e in sorted(events, key=lambda e: (e.start, e.end)):
             if e.start > until + plan.slack:
                 sent.clear()

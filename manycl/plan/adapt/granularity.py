@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from manycl.plan.adapt.executions import drifts, kept, news, no_better, several, slowed, slower_by
 from manycl.plan.adapt.workload import Execution, Prior, Workload, expected, fitted
 from manycl.plan.tuning import ADAPT
 
@@ -39,6 +40,7 @@ class Granularity:
     times (logarithms) have been from what was foreseen, by device; ``doubted``: the same of the last times in a row
     that were strange. ``unexplained``: executions in a row that took longer than even the workload says that was found
     with them. ``inverse``: Broyden's, over all devices; ``before``: the shares when it was last used.
+    ``changes``: how often shares were changed since turn ``since``.
     """
 
     shares: tuple[int, ...]
@@ -55,6 +57,8 @@ class Granularity:
     unexplained: int = 0
     inverse: tuple[Floats, ...] = ()
     before: tuple[int, ...] = ()
+    changes: int = 0
+    since: int = 0
 
     @property
     def groups(self) -> int:
@@ -75,7 +79,7 @@ class Granularity:
         """Seconds of the slowest device in the shortest of the last executions on several that should have been about
         as short as this division by what is foreseen now (0.0: there were few)."""
         alike = (1.0 + ADAPT.similar) * max(self.foreseen())
-        found = [max(r.seconds) for r in self.history if _several(r) and max(self.foreseen(r.cuts)) < alike]
+        found = [max(r.seconds) for r in self.history if several(r) and max(self.foreseen(r.cuts)) < alike]
         return min(found) if len(found) >= ADAPT.believed else 0.0
 
     @property
@@ -86,7 +90,7 @@ class Granularity:
     @property
     def divided(self) -> int:
         """How many of the last executions were on several devices."""
-        return sum(map(_several, self.history))
+        return sum(map(several, self.history))
 
     def together(self) -> float:
         """Seconds of the slowest device with these shares: the shortest of the last executions, or what is foreseen
@@ -188,14 +192,17 @@ def adapted(g: Granularity, measured: Sequence[float], at: Sequence[int] = ()) -
     no groups)."""
     at = tuple(at) or cuts(g)
     turn = g.turn + 1
-    history = _kept((*g.history, Execution(turn, at, tuple(measured))))
+    history = kept((*g.history, Execution(turn, at, tuple(measured))))
     if g.settled and g.history[-1].cuts == at:
         off = tuple(math.log(m / f) if m and f else 0.0 for m, f in zip(measured, g.foreseen(at), strict=True))
         if max(off) > ADAPT.strange:
             doubted = (*g.doubted, off)
             if len(doubted) < ADAPT.believed:
                 return replace(g, history=history, turn=turn, doubted=doubted)
-            history = _slowed(history, [min(of) for of in zip(*doubted, strict=True)], turn - ADAPT.believed)
+            slower = slower_by(history, doubted)
+            history = slowed(history, slower, turn - ADAPT.believed)
+            if max(slower) > ADAPT.strange:
+                g = replace(g, changes=0)
         else:
             mean = tuple(o + ADAPT.news * (n - o) for o, n in zip(g.off, off, strict=True))
             used = [o for o, m in zip(mean, measured, strict=True) if m]
@@ -251,7 +258,24 @@ def daring(g: Granularity, best: int) -> Granularity:
 
 
 def _changed(g: Granularity, *, measured: bool = True) -> Granularity:
-    """Other shares, if that is foreseen to gain enough, after an execution (``measured``) or for another reason."""
+    """Other shares, if that is foreseen to gain enough, after an execution (``measured``) or for another reason; of
+    those that were tried the best, where so many changes have not come to an end: the workload does not know what
+    happens then, and shares would go to and fro for ever."""
+    then = _wished(g, measured=measured)
+    if then.shares == g.shares or not measured or drifts(g.history, g.workload):
+        return then
+    begins = not g.changes or g.turn - g.since >= ADAPT.patience or news(g.history)
+    if begins or g.changes < ADAPT.changes:
+        return replace(then, changes=1, since=g.turn) if begins else replace(then, changes=g.changes + 1)
+    best = min(g.history, key=lambda run: max(run.seconds))
+    mine = min((max(run.seconds) for run in g.history if run.cuts == cuts(g)), default=math.inf)
+    if max(best.seconds) > (1.0 - g.dead_band) * mine:
+        return replace(g, settled=True)
+    return replace(g, shares=tuple(b - a for a, b in pairwise(best.cuts)), settled=False)
+
+
+def _wished(g: Granularity, *, measured: bool) -> Granularity:
+    """Other shares by what the workload foresees, and by how long those took that were tried."""
     targets, g = _proposed(g)
     shares = _rounded(g, targets)
     tried = {} if g.workload.drifting else {run.cuts: run for run in g.history}  # the last ones count
@@ -267,14 +291,11 @@ def _changed(g: Granularity, *, measured: bool = True) -> Granularity:
     band = max(g.dead_band, ADAPT.narrow_band * flat, 0.5 * ADAPT.jitter / now)
     if shares == g.shares or then > (1.0 - band) * now:
         return replace(g, settled=bool(g.history) and not g.workload.drifting)
+    if no_better(g.history, cuts(g), _cuts(shares), band):
+        return replace(g, settled=True)
     if 0 < g.turn <= ADAPT.warming and then > (1.0 - ADAPT.warm_band) * now:
         return replace(g, settled=False)  # the next ones tell
     return replace(g, shares=shares, settled=False)
-
-
-def _several(run: Execution) -> bool:
-    """Whether it was on several devices."""
-    return sum(s > 0.0 for s in run.seconds) > 1
 
 
 def cuts(g: Granularity) -> tuple[int, ...]:
@@ -309,34 +330,6 @@ def _compared(g: Granularity) -> Granularity:
         return g
     bends = tuple(min(b, -1e-3) if n else 0.0 for b, n in zip(g.workload.bends, g.prior.narrow, strict=True))
     return replace(g, prior=replace(g.prior, bends=bends, bend_doubt=ADAPT.compared_doubt))
-
-
-def _slowed(history: tuple[Execution, ...], by: Sequence[float], until: int) -> tuple[Execution, ...]:
-    """Devices have become slower (logarithms): executions up to one as they would be now."""
-    slower = [math.exp(max(b, 0.0)) for b in by]
-    return tuple(
-        run._replace(seconds=tuple(s * f for s, f in zip(run.seconds, slower, strict=True)))
-        if run.turn <= until
-        else run
-        for run in history
-    )
-
-
-def _kept(history: tuple[Execution, ...]) -> tuple[Execution, ...]:
-    """The last executions, of the same shares only the last few: how others did says more than one more of these. And
-    the last one of a device that has had no groups since: it would be tried again as if nothing were known of it."""
-    same = [run for run in history if run.cuts == history[-1].cuts]
-    if len(same) > ADAPT.window_alike:
-        history = tuple(run for run in history if run is not same[0])
-    if len(history) <= ADAPT.window:
-        return history
-    kept = history[-ADAPT.window :]
-    known = [any(run.seconds[d] > 0.0 for run in kept) for d in range(len(kept[-1].seconds))]
-    for run in reversed(history[: -ADAPT.window]):
-        if any(s > 0.0 and not k for s, k in zip(run.seconds, known, strict=True)):
-            kept = (run, *kept)
-            known = [k or s > 0.0 for s, k in zip(run.seconds, known, strict=True)]
-    return kept
 
 
 # proposing
@@ -375,7 +368,19 @@ def _broyden(g: Granularity) -> tuple[list[float], Granularity]:
     if not all(y / ADAPT.astray <= v <= ADAPT.astray * y for v, y in zip(found, image, strict=True)):
         found, inverse = image, unit
     scale = groups / sum(found)
-    return [v * scale for v in found], replace(g, inverse=inverse, before=g.shares)
+    return _damped(g, [v * scale for v in found]), replace(g, inverse=inverse, before=g.shares)
+
+
+def _damped(g: Granularity, targets: list[float]) -> list[float]:
+    """A part of the step to these shares if all of it is foreseen to gain nothing, and that part something: where f
+    changes much with the shares, the step goes too far."""
+    now, part = g.guarded(), 1.0
+    while part >= ADAPT.damped:
+        nearer = [n + part * (t - n) for n, t in zip(g.shares, targets, strict=True)]
+        if g.guarded(_cuts(_rounded(g, nearer))) < now:
+            return nearer
+        part *= 0.5
+    return targets
 
 
 def _updated(inverse: tuple[Floats, ...], step: Sequence[float], change: Sequence[float]) -> tuple[Floats, ...]:
