@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.machine import HOST, DeviceIndex
+from manycl.plan.movable import is_in_order
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.run.assign import Assigned
@@ -150,8 +151,7 @@ class Following:
         """Whether cells of a launch run one behind another: where work-groups begin with dimension 0 fastest."""
         launch, cells = self._problem.graph.nodes[node], self._lowered.cells[node]
         assert isinstance(launch, Launch)
-        local = launch.local_size
-        return local is not None and launch.global_size[cells.dimension + 1 :] == local[cells.dimension + 1 :]
+        return is_in_order(launch, cells.dimension)
 
     def _first(self, node: int, device: DeviceIndex, total: int) -> float:
         """Work-groups of the first packets of a device, at most."""

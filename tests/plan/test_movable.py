@@ -146,6 +146,40 @@ def test_processors_pay_for_the_thread_that_decides() -> None:
     assert cost[1] > cost[8] > CUTTING
 
 
+EARLY = {**MODEL, "shortens": True}
+
+
+def test_devices_that_can_end_a_launch_early_pay_for_few_packets() -> None:
+    """They take all of their shares at once, as if these stayed."""
+    cost = {
+        count: verdict(with_moving_shares(on(problem(0.5), *[EARLY] * count, *[MODEL] * (2 - count)), plan(0.1)))[
+            "cost"
+        ]
+        for count in range(3)
+    }
+    packet = 50e-6  # deciding it, and starting a kernel
+    assert cost[0] - CUTTING == pytest.approx(16 * (packet + 0.25e-3))
+    assert cost[1] - CUTTING == pytest.approx(16 * packet + (16 + 3) / 2 * 0.25e-3)  # those of the other one
+    assert cost[2] - CUTTING == pytest.approx(3 * (packet + 0.25e-3))
+    # so shares move for less
+    doubted = problem(0.065)
+    assert with_moving_shares(on(doubted, EARLY, EARLY), plan(0.1)).movable == (0,)
+    assert with_moving_shares(on(doubted, MODEL, MODEL), plan(0.1)).movable == ()
+
+
+@pytest.mark.parametrize("memories", [(0, 0), (0, 1)])
+def test_what_computes_elsewhere_or_runs_out_of_order_does_not_end_early(memories: tuple[int, int]) -> None:
+    asked = on(problem(0.5, memories=memories), EARLY, EARLY)
+    first = verdict(with_moving_shares(asked, plan(0.1)))["cost"]
+    assert (first - CUTTING < 2e-3) == (memories == (0, 0))
+    (task,) = asked.graph.nodes
+    assert isinstance(task, Launch)
+    for shape, local, early in (((GROUPS, 1), (1, 1), True), ((GROUPS, 2), (1, 1), False), ((GROUPS,), None, False)):
+        other = replace(asked, graph=replace(asked.graph, nodes=(replace(task, global_size=shape, local_size=local),)))
+        cost = verdict(with_moving_shares(other, plan(0.1)))["cost"]
+        assert (cost - CUTTING < 2e-3) == (early and memories == (0, 0))
+
+
 def test_the_report_says_it() -> None:
     found = with_moving_shares(problem(0.5), plan(0.1))
     trace = Trace((), ("d0", "d1"), "p", 1.0, details={**found.details, "stolen": {"k": 0.25}})
