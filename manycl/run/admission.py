@@ -19,7 +19,8 @@ def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
     """Evict buffers of earlier runs where a device with memory of its own would not hold all that a run needs there.
 
     Of devices that cannot hold all of the run in any case, everything goes that the run does not find valid there: it
-    keeps track of the rest itself. Raises RunError where the run's own buffers do not fit.
+    keeps track of the rest itself. The run is told which devices are ``full``. Raises RunError where the run's own
+    buffers do not fit.
     """
     for limited in state.limited:
         for key in session.backend.memory.allocated(limited).keys() - state.held(limited):
@@ -36,6 +37,7 @@ def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
         held = session.backend.memory.allocated(index)
         if sum(held.values()) + total <= device.global_memory:
             continue  # as nearly always
+        state.full |= {index}
         wanted = _used(lowered, index)
         needed = sum(session.backend.memory.nbytes(key) for key in wanted)
         if needed > device.global_memory:

@@ -78,7 +78,8 @@ def begin(problem: Problem, policy: Policy, directory: Directory, setup: Setup) 
         playback = _player(subject, policy, plan, directory)
         setup.prepare(lowered, playback)
         if not playback.script.fits(directory):  # something made way
-            playback = _player(subject, policy, plan, directory)
+            full, playback = playback.full, _player(subject, policy, plan, directory)
+            playback.full = full
     except BaseException:
         lowered.close(directory)
         raise

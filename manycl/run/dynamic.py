@@ -166,7 +166,11 @@ class Dynamic(Playback):
             self.issued.append(step._replace(end=0.0) if step.end else step)
         if len(decided) == len(self.graph):
             emitter.finish()
-        ready = self._ready
+        self._play(first)
+
+    def _play(self, first: int) -> None:
+        """The commands from ``first`` on were emitted now."""
+        emitter, ready = self._emitter, self._ready
         for index in range(first, len(emitter.commands)):
             command = emitter.commands[index]
             kind = type(command)

@@ -141,7 +141,7 @@ class Emitter(Copies):
                 for following in self._lines[lane][turn : turn + LOOK_AHEAD]:
                     self._look_ahead(following, lane)
             self._bring_all(node, task, lane, is_due, after, told, heard)
-            self._keeper.before(task, device, after, heard)
+            self._comes_behind_unawaited(task.writes, device, after, heard)
         else:  # in one memory nothing comes by a transfer
             masks, valid, needs = self.masks, self._valid, self._needs
             for key in task.reads:
@@ -170,7 +170,12 @@ class Emitter(Copies):
         heard: set[int],
     ) -> None:
         """All that a node needs is to be valid in the memory of its queue's device."""
-        bit = 1 << self._memory[lane[0]]
+        for key in self._missing(node, task, self._memory[lane[0]]):
+            self._bring(key, lane, is_due, after, told, heard)
+
+    def _missing(self, node: int, task: DeviceTask, memory: int) -> list[BufferKey]:
+        """What a node needs and is not in a memory, or is only brought there, or made."""
+        bit, found = 1 << memory, list[BufferKey]()
         masks, valid, needs = self.masks, self._valid, self._needs
         made = self._made if self.far else ()  # in one memory nothing comes by a transfer
         for key in task.reads:
@@ -178,7 +183,7 @@ class Emitter(Copies):
             if mask is None:
                 mask = needs[key] = valid.get(key, 0)
             if mask and (not mask & bit or key in made):
-                self._bring(key, lane, is_due, after, told, heard)
+                found.append(key)
         for key in task.writes:
             if key in task.reads or key in task.overwrites:
                 continue
@@ -191,7 +196,8 @@ class Emitter(Copies):
             elif not mask & bit and self._overwritten(node, key):
                 continue
             if mask and (not mask & bit or key in made):
-                self._bring(key, lane, is_due, after, told, heard)
+                found.append(key)
+        return found
 
     def _emit(
         self,
@@ -255,7 +261,7 @@ class Emitter(Copies):
                 heard.add(token)
         # all of them are heard of themselves: a function is not called on what a kernel that failed has left
         heard.update(self._graph.predecessors[node])
-        self._keeper.before(task, ON_HOST, [], heard)
+        self._comes_behind_unawaited(task.writes, ON_HOST, [], heard)
         index = len(self.commands)
         self._in_queue(index, lane, (), heard)  # what functions do beside arrays is done in their order
         self.commands.append(HostCall(node))

@@ -61,6 +61,7 @@ class Copies:
         self._made: dict[BufferKey, dict[int, int]] = {}
         self._writers: dict[BufferKey, list[int]] = {}  # the last; several, of what is written together
         self._arrived: dict[tuple[BufferKey, int], int] = {}  # transfers that those who write together wait for
+        self._unawaited: dict[BufferKey, list[int]] = {}  # transfers that nobody need wait for, but who writes it
         self._last: dict[Lane, int] = {}  # the index of the last command of a kernel queue, or of the host
         self._ordered: dict[Lane, set[int]] = {}  # what commands of a kernel queue wait for already
         self.held: set[int] = set()  # indices
@@ -162,6 +163,25 @@ class Copies:
             after.append(token)
         told.add(self.told_by(token))
 
+    def reads_on(self, key: BufferKey, token: int) -> None:
+        """A transfer reads a buffer, and maybe nobody waits for what it brings."""
+        self._unawaited.setdefault(key, []).append(token)
+
+    def _comes_behind_unawaited(
+        self, writes: Iterable[BufferKey], device: DeviceIndex, after: list[int], heard: set[int]
+    ) -> None:
+        """What a command of a device (or of the host) writes comes after transfers that still read it."""
+        if not self._unawaited:
+            return
+        for key in writes:
+            # (others may write it together with this one)
+            found = self._unawaited.get(key, ()) if key in self._together else self._unawaited.pop(key, ())
+            for token in found:
+                if self._lane_of(token)[0] == device:
+                    after.append(token)
+                else:
+                    heard.add(token)
+
     # copies
 
     def _bring_up(
@@ -173,9 +193,10 @@ class Copies:
         behind: Collection[int] = (),
         store: BufferKey | None = None,
         source: int = HOST,
-    ) -> None:
-        """From the host's memory (or ``source``), when it is there, to a place of a device; ``behind``: commands that
-        must have been enqueued before."""
+        is_told: bool = False,
+    ) -> int:
+        """From the host's memory (or ``source``), when it is there, to a place of a device; the token. ``behind``:
+        commands that must have been enqueued before; ``is_told``: its end is reported in any case."""
         index, maker = len(self.commands), self._made.get(key, {}).get(source)
         heard = {maker} if maker is not None else set()
         tells = self.told_by(maker) if maker is not None else None
@@ -183,8 +204,9 @@ class Copies:
             heard, tells = set(self._writers[key]), None
         token = self._transfer(key, at, device, queue, tells)
         self._copies_wait(index, (device, queue), (), heard, behind)
-        is_told = self._memory[device] in self._shared or bool(self._peers)  # others may wait for it
+        is_told |= self._memory[device] in self._shared or bool(self._peers)  # others may wait for it
         self.commands.append(Upload(token, key, device, (), is_told, store, queue, source))
+        return token
 
     def _bring_down(
         self, key: BufferKey, at: int, device: DeviceIndex, queue: int, store: BufferKey | None = None

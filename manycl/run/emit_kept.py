@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from manycl.graph.graph import BufferKey, DeviceTask, HostTask
+from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.run.backend import Lane, TransferQueue
@@ -36,7 +36,6 @@ class Keeper:
         )
         self._busy = [0.0] * len(memories)  # foreseen seconds of what devices were given
         self._told = dict.fromkeys(self._checkpoints, 0.0)  # the most of these, when checkpoints were told last
-        self._read: dict[BufferKey, tuple[DeviceIndex, int]] = {}  # by copies to the host that nobody waits for
 
     def begin(self, lines: Mapping[Lane, Sequence[int]]) -> None:
         """Nothing was given yet; ``lines``: the steps of each queue. What the run finds that a device alone has goes to
@@ -71,18 +70,6 @@ class Keeper:
         if device not in self._here or not self._keeping.undone.issuperset(steps):
             return ()
         return tuple(dict.fromkeys(key for step in steps for key in self._graph.nodes[step].writes))
-
-    def before(self, task: DeviceTask | HostTask, device: DeviceIndex, after: list[int], heard: set[int]) -> None:
-        """What a step writes comes after what still copies it to the host: ``after`` on its device, else ``heard``."""
-        if not self._read:
-            return
-        for key in task.writes:
-            # (others may write it together with this one)
-            found = self._read.get(key) if key in self._graph.written_together else self._read.pop(key, None)
-            if found is not None and found[0] == device:
-                after.append(found[1])
-            elif found is not None:
-                heard.add(found[1])
 
     def wrote(self, steps: Collection[int], lane: Lane) -> None:
         """Steps were given to a queue, with all that takes their results to others: what else goes to the host."""
@@ -121,7 +108,8 @@ class Keeper:
                 self._keep(key, device)
 
     def _keep(self, key: BufferKey, device: DeviceIndex) -> None:
-        self._read[key] = device, self._emitter.keep(key, self._memory[device], device, TransferQueue.EARLY)
+        token = self._emitter.keep(key, self._memory[device], device, TransferQueue.EARLY)
+        self._emitter.reads_on(key, token)
 
     def _cost(self, key: BufferKey, device: DeviceIndex) -> float:
         """Seconds to bring what a device has to the host."""

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import NamedTuple, TypeVar
 
 from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST
-from manycl.run.backend import Evict, Lane, Run
+from manycl.run.backend import Evict, Lane, Run, TransferQueue
+from manycl.run.coherence import HOST_BIT
 from manycl.run.emit import Emitter
 from manycl.run.emit_copies import Subject
 from manycl.run.steps import CellBytes, Cells
 
 Found = TypeVar("Found")
+
+
+class _Before(NamedTuple):
+    """Of a piece, before a cell writes it: where it is, by which commands, who has written it, and which transfers
+    still read it."""
+
+    key: BufferKey
+    mask: int | None
+    made: dict[int, int] | None
+    writers: list[int] | None
+    read_on: list[int]
 
 
 class PacketEmitter(Emitter):
@@ -30,8 +42,9 @@ class PacketEmitter(Emitter):
         self._latest: dict[Lane, tuple[int, int]] = {}
         self._is_near = not (self.far or self._together or done)
         self._shortens = [d.shortens for d in subject.problem.machine.devices]
-        # what is where without a cell of a packet that may be shortened: masks, makers and writers of what it writes
-        self._without: dict[int, list[tuple[BufferKey, int | None, dict[int, int] | None, list[int] | None]]] = {}
+        # what is where without a cell of a packet that may be shortened: of what it writes masks, makers, writers, and
+        # transfers that still read it
+        self._without: dict[int, list[_Before]] = {}
         self._again: set[int] = set()  # cells that such a packet has left
         self._known: set[int] = set()  # launches, by the first of their cells, of which it is known what all cells do
 
@@ -51,10 +64,11 @@ class PacketEmitter(Emitter):
             after: list[int] = []
             told: set[int | None] = set()
             heard: set[int] = set()
+            read_on = dict(self._unawaited)
             if self.far:
-                self._bring_cells(cells, lane, after, told, heard)
+                self._bring_cells(cells, launch, lane, after, told, heard)
                 for cell in cells:
-                    self._keeper.before(self._graph.nodes[cell], device, after, heard)
+                    self._comes_behind_unawaited(self._graph.nodes[cell].writes, device, after, heard)
                 if self._again:
                     self._come_after_transfers(self._again.intersection(cells), device, after, heard)
             elif not near:
@@ -75,7 +89,7 @@ class PacketEmitter(Emitter):
         for cell in cells:
             lanes[cell] = lane
         if self.far and parts is not None:
-            self._remember(cells)
+            self._remember(cells, read_on)
         if not near:
             self._make(cells, device, token)
         if self.far:
@@ -87,11 +101,33 @@ class PacketEmitter(Emitter):
             self._keeper.wrote(cells, lane)
         return index
 
-    def _remember(self, cells: tuple[int, ...]) -> None:
-        """What is where without some cells."""
+    def _remember(self, cells: tuple[int, ...], read_on: Mapping[BufferKey, list[int]]) -> None:
+        """What is where without some cells; ``read_on``: which transfers still read what they were to write."""
+        masks, made, writers = self.masks, self._made, self._writers
         for cell in cells:
             keys = self._graph.nodes[cell].writes
-            self._without[cell] = [(k, self.masks.get(k), self._made.get(k), self._writers.get(k)) for k in keys]
+            self._without[cell] = [
+                _Before(k, masks.get(k), made.get(k), writers.get(k), read_on.get(k, [])) for k in keys
+            ]
+
+    # what comes to devices before it is known whether they need it
+
+    def may_bring(self, heard: Set[int], device: DeviceIndex, key: BufferKey) -> bool:
+        """Whether a piece is in the host's memory and not in a device's, and nothing has to be waited for; ``heard``:
+        tokens of commands that are known to be complete."""
+        mask, maker = self.masks.get(key, self._valid.get(key, 0)), self._made.get(key, {}).get(HOST)
+        if not mask & HOST_BIT or mask >> self._memory[device] & 1 or key in self._together:
+            return False
+        return maker is None or maker in heard
+
+    def bring_ahead(self, keys: Iterable[BufferKey], device: DeviceIndex) -> list[int]:
+        """Pieces come from the host's memory to a device, behind all that comes for what it was given; the tokens,
+        which are reported."""
+        tokens, memory = [], self._memory[device]
+        for key in keys:
+            tokens.append(self._bring_up(key, memory, device, TransferQueue.AHEAD, is_told=True))
+            self.reads_on(key, tokens[-1])
+        return tokens
 
     def is_held(self, token: int) -> bool:
         """Whether the command of a packet that may be shortened waits for others, and no device has it."""
@@ -117,10 +153,12 @@ class PacketEmitter(Emitter):
             for cell in gone:
                 self._lines[lane].remove(cell)
                 self._going.pop(cell, None)
-                for key, mask, made, writers in self._without.pop(cell):
+                for key, mask, made, writers, read_on in self._without.pop(cell):
                     _put(self.masks, key, mask)
                     _put(self._made, key, made)
                     _put(self._writers, key, writers)
+                    if read_on:
+                        self._unawaited[key] = read_on
             self._again.update(gone)
         return gone
 
@@ -166,13 +204,25 @@ class PacketEmitter(Emitter):
                 masks[key], made[key], writers[key] = bit, place, mine
 
     def _bring_cells(
-        self, cells: tuple[int, ...], lane: Lane, after: list[int], told: set[int | None], heard: set[int]
+        self,
+        cells: tuple[int, ...],
+        launch: Cells,
+        lane: Lane,
+        after: list[int],
+        told: set[int | None],
+        heard: set[int],
     ) -> None:
-        """What cells need comes to their device."""
+        """What cells need comes to their device: in the order of its bytes, so that few transfers bring it."""
+        missing = dict[BufferKey, None]()
         for cell in cells:
             node = self._graph.nodes[cell]
             assert not isinstance(node, HostTask)
-            self._bring_all(cell, node, lane, self._is_due(cell, lane), after, told, heard)
+            missing.update(dict.fromkeys(self._missing(cell, node, self._memory[lane[0]])))
+        if not missing:
+            return
+        is_due = all(self._is_due(cell, lane) for cell in cells)
+        for key in sorted(missing, key=launch.order(self._graph).__getitem__):
+            self._bring(key, lane, is_due, after, told, heard)
 
     def _find_cells(self, cells: tuple[int, ...]) -> None:
         """Cells find what they need where it is, in the one memory."""

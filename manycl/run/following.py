@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from functools import partial
 from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey, HostTask, Launch
@@ -21,6 +22,7 @@ from manycl.plan.problem import Problem
 from manycl.run.assign import Assigned
 from manycl.run.backend import EndsEarly, Lane, Shorten
 from manycl.run.coherence import places
+from manycl.run.inputs_ahead import InputsAhead, foreseen
 from manycl.run.reassign import Reassignment
 from manycl.run.stealing import Packet, Stealing, Terms, nothing_moves
 from manycl.run.steps import Cells, Lowered
@@ -98,6 +100,12 @@ class Following:
         self._lane: dict[int, Lane] = {}  # of steps that are given
         self._wishes: dict[int, _Wish] = {}  # by token
         self._lines: dict[Lane, deque[int | _Moved]] = {}
+        self._inputs: InputsAhead | None = None
+        if problem.machine.memories > 1:
+            self._inputs = InputsAhead(lowered.graph, self._memory, problem.estimates)
+        self._now = 0.0
+        self._foreseen = [0.0] * len(self._memory)  # seconds of the steps that devices have, and that are no packets, …
+        self._since = [0.0] * len(self._memory)  # … from then on
         used = [0] * len(self._memory)
         for lane, line in timetable.lines.items():
             self._lines[lane] = deque(self._moved[-1 - item] if item < 0 else item for item in line if item not in done)
@@ -108,7 +116,7 @@ class Following:
     def _others_of(self, moved: _Moved) -> list[DeviceIndex]:
         """The devices without a share of a launch that may take part in it."""
         node, problem = moved.node, self._problem
-        found = [d for n, d in self._others if n == node]
+        found = [d for n, d in self._others if n == node and d not in moved.lanes]
         if not found or problem.away:  # asking takes the models a while, and nothing has changed since
             able = [d for d in self._able(moved) if d not in moved.lanes]
             found = [d for d in able if problem.fits(node, d)]
@@ -170,7 +178,10 @@ class Following:
             if mask and not mask >> memory & 1:
                 source = min(places(mask))
                 missing[source] = missing.get(source, 0) + buffers[key].nbytes
-        return sum(self._problem.estimates.transfer(nbytes, source, memory) for source, nbytes in missing.items())
+        seconds = sum(self._problem.estimates.transfer(nbytes, source, memory) for source, nbytes in missing.items())
+        if self._inputs is None or not self._inputs.is_coming(device):
+            return seconds
+        return seconds + self._inputs.left({key for step in steps for key in nodes[step].reads}, device, self._now)
 
     def launch_of(self, step: int) -> Cells:
         """The launch that a cell is of."""
@@ -188,7 +199,10 @@ class Following:
             moved, device = self._moved.get(self._launch.get(node, -1)), lane[0]
             if device != ON_HOST:
                 self._busy[device] -= 1
-                self._whole[device] -= moved is None
+                if moved is None:
+                    self._whole[device] -= 1
+                    self._foreseen[device] -= self._seconds[node]
+                    self._since[device] = now
             if moved is not None:
                 packet = moved.stealing.ended(device, now)
                 for cell in moved.cells.steps[packet.first : packet.last]:
@@ -196,6 +210,7 @@ class Following:
         return self._go(now)
 
     def _go(self, now: float) -> list[Assigned]:
+        self._now = now
         out: list[Assigned] = []
         waiting, before = True, -1
         while waiting and len(out) > before:  # what one line is given may be what another one waits for
@@ -265,6 +280,9 @@ class Following:
         if lane[0] != ON_HOST:
             self._busy[lane[0]] += 1
             self._whole[lane[0]] += 1
+            self._foreseen[lane[0]] += self._seconds[step]
+            if self._busy[lane[0]] == 1:
+                self._since[lane[0]] = self._now
         is_host = isinstance(self._graph.nodes[step], HostTask)
         out.append(Assigned(step, lane[0], lane[1], is_host, self._seconds[step]))
 
@@ -294,6 +312,41 @@ class Following:
             moved.thieves.add(device)
         out.append(Assigned(cells[0], device, queue, True, 0.0, cells, moved.cells.launch(first, last)))
         return True
+
+    # what comes before anybody knows whether it is needed
+
+    def ahead(
+        self, devices: Collection[DeviceIndex], may_bring: Callable[[DeviceIndex, BufferKey], bool]
+    ) -> list[tuple[DeviceIndex, list[BufferKey]]]:
+        """What is to come to which of some devices, that are still busy with something else. ``may_bring``: whether a
+        piece may come to one."""
+        out: list[tuple[DeviceIndex, list[BufferKey]]] = []
+        inputs, now = self._inputs, self._now
+        if inputs is None:
+            return out
+        for device in devices:
+            if device in self._away or inputs.is_coming(device):
+                continue
+            free = max(now, self._since[device] + self._foreseen[device]) if self._busy[device] else -math.inf
+            for moved in self._moved.values():
+                if device not in moved.lanes or not moved.is_ready or moved.stealing.is_over:
+                    continue
+                standings = moved.stealing.standings(now)
+                if (mine := standings.get(device)) is not None and mine.since is not None:
+                    free = max(free, mine.end)
+                    continue
+                found = foreseen(moved.cells, standings, device, free, moved.node in self._in_turn)
+                keys = found and inputs.next(moved.cells, device, found, now, partial(may_bring, device))
+                if keys:
+                    out.append((device, keys))
+                    break
+        return out
+
+    def arrived(self, device: DeviceIndex, now: float) -> None:
+        """All that was to come to a device is there."""
+        assert self._inputs is not None
+        self._inputs.arrived(device)
+        self._now = now
 
     # packets that end early
 

@@ -120,7 +120,9 @@ def going_on(
     following.queues = tuple(0 if d in lost else n for d, n in enumerate(following.queues))
     followed = playback.plan(playback.script.plan.policy)
     nowhere = frozenset(key for key, mask in rest.valid.items() if not mask)
-    return subject, Moving(subject, followed, following, directory, rest.done, playback.ran, nowhere, later)
+    moving = Moving(subject, followed, following, directory, rest.done, playback.ran, nowhere, later)
+    moving.full = playback.full
+    return subject, moving
 
 
 def in_order(graph: Graph, done: Set[int]) -> Graph:

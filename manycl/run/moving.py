@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from heapq import heappush
 
 from manycl.changed import changed
 from manycl.graph.graph import BufferKey, Launch
-from manycl.machine import DeviceIndex
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.assign import Assigned
-from manycl.run.backend import Command, EndsEarly, Run, Shorten
+from manycl.run.backend import Command, Done, EndsEarly, Report, Run, Shorten
 from manycl.run.coherence import Directory
 from manycl.run.dynamic import Dynamic
 from manycl.run.emit_copies import Subject
@@ -42,8 +43,12 @@ class Moving(Dynamic):
         self._before = before or subject.lowered
         self._is_whole = before is None
         self._packets = PacketEmitter(subject, following.queues, done | later)
+        self._coming: dict[int, DeviceIndex] = {}  # transfers to devices that nobody waits for yet, by token
         super().__init__(subject, following, self._packets, directory, done | later)
         self._done = done
+        sizes = [buffer.nbytes for buffer in subject.problem.graph.buffers.values()]
+        # those with memory of their own that holds all of the run
+        self._far = [i for i, d in subject.problem.machine.numbered() if d.memory != HOST and d.holds(sizes)]
 
     @staticmethod
     def following(subject: Subject, plan: Plan, directory: Directory) -> Moving:
@@ -88,7 +93,11 @@ class Moving(Dynamic):
 
     def _add(self, assigned: Sequence[Assigned]) -> None:
         packets = self._packets
-        if packets.far or any(a.task is None for a in assigned):
+        if packets.far:
+            super()._add(assigned)
+            self._bring_ahead()
+            return
+        if any(a.task is None for a in assigned):
             super()._add(assigned)
             return
         for a in assigned:  # nothing has to come for these
@@ -111,6 +120,37 @@ class Moving(Dynamic):
             self._packets.take(step.node, lane, assigned.cells, assigned.task, launch)
         else:
             super()._emit(step, assigned, watched)
+
+    def handle(self, *reports: Report) -> list[Command]:
+        if self._coming and (came := [r for r in reports if isinstance(r, Done) and r.token in self._coming]):
+            reports = tuple([r for r in reports if r not in came])
+            for report in came:
+                self._came(report)
+            if self.failed is None:
+                self._bring_ahead()
+        return super().handle(*reports)
+
+    def is_free(self, device: DeviceIndex) -> bool:
+        return device not in self._coming.values() and super().is_free(device)
+
+    def _came(self, report: Done) -> None:
+        """What comes to a device ahead is there: that concerns nobody but those who write what it was read from."""
+        token = report.token
+        self._heard.append(token)
+        self._is_heard.add(token)
+        for index in self._hears.pop(token, ()):
+            self._free(index)
+        device = self._coming.pop(token)
+        if device not in self._coming.values():
+            self._following.arrived(device, report.time)
+
+    def _bring_ahead(self) -> None:
+        """What devices are to find that are busy with something else."""
+        packets, first = self._packets, len(self._packets.commands)
+        devices = [d for d in self._far if d not in self.full]
+        for device, keys in self._following.ahead(devices, partial(packets.may_bring, self._is_heard)):
+            self._coming.update(dict.fromkeys(packets.bring_ahead(keys, device), device))
+        self._play(first)
 
     def shortening(self) -> Sequence[Shorten]:
         return self._following.shortening()

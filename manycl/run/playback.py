@@ -42,7 +42,8 @@ class Changed(NamedTuple):
 
 
 class Playback:
-    """The state of a run that follows a script. ``issued``: who runs what, where that is decided while it goes on."""
+    """The state of a run that follows a script. ``issued``: who runs what, where that is decided while it goes on.
+    ``full``: devices whose memory has no room for all of the run beside what they hold."""
 
     def __init__(self, script: Script, directory: Directory) -> None:
         self.script = script
@@ -51,6 +52,7 @@ class Playback:
         self.decisions: list[DecisionEvent] = []
         self.issued: list[Assignment] = []
         self.failed: Failed | None = None
+        self.full: Set[DeviceIndex] = frozenset()
         self._is_over = False  # before its end
         self._is_disturbed = False
         self.directory = directory

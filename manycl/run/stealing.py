@@ -86,6 +86,19 @@ class Packet(NamedTuple):
     stolen: DeviceIndex | None = None
 
 
+class Standing(NamedTuple):
+    """Of a device that takes part: its work-groups a second, and seconds that a packet costs beside them; the cells
+    that it has got and that are not known to have ended, from ``first`` to before ``last``; since when it runs them
+    (None: it was given none of them), and when it would have ended them (``end``)."""
+
+    rate: float
+    packet: float
+    first: int
+    last: int
+    since: float | None
+    end: float
+
+
 @dataclass(slots=True)
 class _Member:
     terms: InitVar[Terms]
@@ -261,6 +274,22 @@ class Stealing:
     def has_enough(self, device: DeviceIndex) -> bool:
         """Whether a device is given no packet before one of those that it has has ended."""
         return len(self._members[device].given) >= GIVEN
+
+    def standings(self, now: float) -> dict[DeviceIndex, Standing]:
+        """Of all devices that take part."""
+        found = {}
+        for device, w in self._members.items():
+            first, last = w.rest
+            since = None
+            if w.given:
+                packets = [packet for packet, _, _ in w.given]
+                since, first, last = max(w.given[0][1], w.free), packets[0].first, packets[0].last
+                for low, high in (*((p.first, p.last) for p in packets[1:]), w.rest):
+                    if low == last:  # what is elsewhere is little
+                        last = high
+            if w.is_here:
+                found[device] = Standing(w.rate, w.packet, first, last, since, self._end(w, now))
+        return found
 
     # packets
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
-from manycl.graph.graph import Buffer, BufferKey, Graph, Launch, Window
+from manycl.graph.graph import Buffer, BufferKey, Graph, Launch, Piece, Window
 from manycl.group_range import RangeParts
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
@@ -96,6 +96,7 @@ class Cells:
     dimension: int = 0
     items: int = 1
     _bytes: list[CellBytes] = field(default_factory=list, compare=False, repr=False)
+    _order: dict[BufferKey, int] = field(default_factory=dict, compare=False, repr=False)
 
     def each(self, stock: Stock, seconds: Mapping[int, float]) -> float:
         """Of the seconds of a stock's cells, by step, those of a work-group."""
@@ -120,6 +121,20 @@ class Cells:
                 )
             )
         return self._bytes[0]
+
+    def order(self, graph: Graph) -> Mapping[BufferKey, int]:
+        """The places of all pieces that cells touch, of each buffer in the order of their bytes: so many transfers
+        become one. Found out once."""
+        if not self._order:
+            touched = self.bytes(graph)
+
+            def place(key: BufferKey) -> tuple[int, int]:
+                buffer = graph.buffers[key]
+                return (buffer.whole, buffer.region.hull[0]) if isinstance(buffer, Piece) else (key, 0)
+
+            keys = sorted(dict.fromkeys((*touched.finds, *touched.writes)), key=place)
+            self._order.update((key, n) for n, key in enumerate(keys))
+        return self._order
 
 
 class Timetable(NamedTuple):

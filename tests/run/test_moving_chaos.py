@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,29 +15,33 @@ from chaos import ChaosBackend
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import GROUP, ITEMS, NBYTES, Values, check_valid, graphs, one_run, plans, small_chunks
-from test_state import machines, unit
+from test_state import machine, machines, unit
 from transitions import validated
 
 from manycl.errors import ResultError
 from manycl.graph.graph import Graph, Launch
-from manycl.machine import DeviceIndex, Machine
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.plan.merging import MERGING
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
-from manycl.run.backend import Run
+from manycl.run.backend import Run, TransferQueue
 from manycl.run.beginning import Setup
 from manycl.run.coherence import Directory
+from manycl.run.emit_packets import PacketEmitter
 from manycl.run.engine import RunFailure, execute
+from manycl.run.inputs_ahead import Foreseen
 from manycl.run.lower import lower
 from manycl.run.moving import Moving
 from manycl.run.stealing import Packet, Stealing
-from manycl.run.steps import Lowered
+from manycl.run.steps import Cells, Lowered
 
 GROUPS = ITEMS // GROUP
 SHORTENED: list[int] = []
 """How many launches have ended early, of runs."""
+BROUGHT: list[int] = []
+"""How many pieces came to devices ahead, each time."""
 __all__ = ["small_chunks", "validated"]  # fixtures of the module
 
 
@@ -96,11 +100,31 @@ class StolenAnyhow(Stealing):
         return self._random.choice(packets) if packets else None
 
 
+def brought_anyhow() -> Callable[..., Foreseen]:
+    """Who foresees that any device takes any cells of any launch, whatever it has run of it."""
+    chance = random.Random(1)
+
+    def foreseen(cells: Cells, *given: Any) -> Foreseen:
+        first = chance.randrange(len(cells.steps))
+        return Foreseen(first, chance.randint(first, len(cells.steps)), None)
+
+    return foreseen
+
+
 @pytest.fixture(autouse=True, scope="module", params=["as it pays", "anyhow"])
 def stealing(request: pytest.FixtureRequest) -> Iterator[str]:
+    bring = PacketEmitter.bring_ahead
+
+    def noted(*given: Any) -> list[int]:
+        tokens = bring(*given)
+        BROUGHT.append(len(tokens))
+        return tokens
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PacketEmitter, "bring_ahead", noted)
         if request.param == "anyhow":
             patch.setattr("manycl.run.following.Stealing", StolenAnyhow)
+            patch.setattr("manycl.run.following.foreseen", brought_anyhow())
         yield request.param
 
 
@@ -137,6 +161,38 @@ def test_shares_that_move_give_the_sequential_result(data: Any, graph: Graph, wh
         assert not any(key < 0 for key in (*directory.valid, *directory.parts)), "pieces are left"
 
 
+@st.composite
+def hosts_with_devices(draw: Any) -> Machine:
+    """Some devices compute in the host's memory, others in their own."""
+    memories = draw(st.permutations([HOST, *[HOST] * draw(st.integers(0, 1)), *range(1, 1 + draw(st.integers(1, 2)))]))
+    memories = [memory and sorted({*memories}).index(memory) for memory in memories]
+    shared = draw(st.booleans()) and [*memories, max(memories)]
+    found = machine(list(shared or memories))
+    return replace(found, devices=tuple(replace(d, shortens=draw(st.booleans())) for d in found.devices))
+
+
+class SlowAhead(ChaosBackend):
+    """What comes to devices ahead begins at once, and ends after all else that can."""
+
+    def _advance(self, at: Any) -> None:
+        others = [p for p in (*self._startable(), *self._active) if len(p) == 2 or p[1] != TransferQueue.AHEAD]
+        is_ending = len(at) == 3 and at[1] == TransferQueue.AHEAD
+        super()._advance(self._random.choice(others) if is_ending and others else at)
+
+
+@settings(max_examples=200)
+@given(st.data(), graphs(), hosts_with_devices(), st.integers(0, 2**32))
+def test_what_comes_ahead_changes_nothing(data: Any, graph: Graph, where: Machine, seed: int) -> None:
+    """What the host has may come to devices that take nothing of what reads it, and others write it meanwhile."""
+    directory, values = Directory(), Values(graph, where.memories)
+    for key in graph.buffers:
+        directory.define(key)
+        for m in range(-1, where.memories):
+            values.put(m, key, Region.span(0, NBYTES), f"initial {key}" if m <= HOST else f"stale {m} {key}")
+    one_run(graph, where, data.draw(shares(graph, where)), directory, values, SlowAhead(where, seed))
+    check_valid(graph, where, directory, values)
+
+
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32))
 def packets_of_a_run(played: list[Moving], data: Any, graph: Graph, where: Machine, seed: int) -> None:
@@ -164,6 +220,7 @@ def packets_of_a_run(played: list[Moving], data: Any, graph: Graph, where: Machi
 
 def test_packets_are_all_of_a_launch(played: list[Moving], stealing: str) -> None:
     SHORTENED.clear()
+    BROUGHT.clear()
     for number in range(20):  # graphs are few in which somebody is idle while others have stocks, or packets
         hypothesis.seed(number)(packets_of_a_run)(
             played
@@ -177,6 +234,7 @@ def test_packets_are_all_of_a_launch(played: list[Moving], stealing: str) -> Non
     assert not all(c.beside for c in takes)
     assert stealing != "anyhow" or any(player._following.stolen for player in played)
     assert stealing != "anyhow" or any(SHORTENED)
+    assert any(BROUGHT)
 
 
 @settings(max_examples=60)
