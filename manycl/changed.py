@@ -1,10 +1,13 @@
-"""Frozen values with other fields."""
+"""Frozen values with other fields, and made in little time."""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
 Value = TypeVar("Value")
+
+named = tuple.__new__
+"""``named(Type, fields)``: a NamedTuple in half the time of a call of its type; all fields have to be there."""
 
 
 def changed(value: Value, **fields: Any) -> Value:

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -240,20 +241,21 @@ class MeasuredSlices:
         """A slice has taken so long. What cannot be is left out."""
         if points > 0 and math.isfinite(seconds) and seconds > 0.0:
             self.taken.append((points, seconds))
-            del self.taken[: -self.most]
+            if len(self.taken) > self.most:
+                del self.taken[: -self.most]
 
     def fit(self) -> tuple[float, float] | None:
         """Seconds that a slice takes beside its work, and points per second; None where too little was measured, or all
         slices had one size."""
-        pairs = [
-            (t2 - t1) / (n2 - n1) for i, (n1, t1) in enumerate(self.taken) for n2, t2 in self.taken[i + 1 :] if n1 != n2
-        ]
-        if len(self.taken) < MEASURED or not pairs:
+        if len(self.taken) < MEASURED:
+            return None
+        pairs = [(t2 - t1) / (n2 - n1) for (n1, t1), (n2, t2) in combinations(self.taken, 2) if n1 != n2]
+        if not pairs:
             return None
         slope = median(pairs)
         if slope <= 0.0:  # what is measured scatters more than sizes differ
             return None
-        return max(median(t - slope * n for n, t in self.taken), 0.0), 1.0 / slope
+        return max(median([t - slope * n for n, t in self.taken]), 0.0), 1.0 / slope
 
     def points(self, overhead: float) -> int | None:
         """The fewest points of a slice with which all of the kernel takes at most ``overhead`` (a part) longer than at

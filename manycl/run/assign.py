@@ -16,13 +16,15 @@ from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy
 from manycl.plan.problem import Problem
 from manycl.plan.queues import setup_cq
 from manycl.plan.rank import bottom_levels
+from manycl.run.steps import Cells
 from manycl.trace import DecisionEvent
 from manycl.unforeseen import told
 
 
 class Assigned(NamedTuple):
     """A node may be enqueued. ``watched``: the assigner must hear when it is complete. ``seconds``: what it is foreseen
-    to take (0: nothing is). ``cells``: all of these nodes run, the first of which is ``node``, as one ``task``."""
+    to take (0: nothing is). ``cells``: all of these nodes run, the first being ``node``, as one ``task``, a packet
+    ``of`` a launch."""
 
     node: int
     device: DeviceIndex
@@ -31,6 +33,7 @@ class Assigned(NamedTuple):
     seconds: float = 0.0
     cells: tuple[int, ...] = ()
     task: Launch | None = None
+    of: Cells | None = None
 
 
 class Assigner(Protocol):

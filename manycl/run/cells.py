@@ -12,7 +12,6 @@ from manycl.graph.access import clash
 from manycl.graph.division import Division, divide
 from manycl.graph.graph import BufferKey, Graph, Launch, Node
 from manycl.graph.reduction import Reduction
-from manycl.group_range import GroupRange
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.run.declared import Declared
@@ -145,13 +144,11 @@ def cells_of(
     dimension = steps[0].dimension
     assert dimension is not None
     launches = launches_of(_division(problem, node, launch, dimension, sizes))
-    before = (0, *accumulate(s.groups for s in steps))
-
-    def of(first: int, last: int) -> Launch:
-        return launches.packet(GroupRange(dimension, before[first], before[last] - before[first]))
-
+    groups = tuple(s.groups for s in steps)
+    before = (0, *accumulate(groups))
     items = launch.global_size[dimension] // before[-1]
-    return Cells(tuple(t for _, t in ordered), tuple(s.groups for s in steps), tuple(stocks), of, dimension, items)
+    packets = launches.packets(before)
+    return Cells(tuple(t for _, t in ordered), groups, tuple(stocks), packets, dimension, items)
 
 
 def _division(problem: Problem, node: int, launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> Division:

@@ -45,8 +45,9 @@ class Dynamic(Playback):
         self._complete: set[int] = set(done)
         self._is_heard: set[int] = set(done)
         self._moving: set[int] = set()  # transfers that will be reported
+        self._at_once: list[Command] = []  # those that were freed as they were decided
         self._done = done
-        self._decided: set[int] = set(done)  # nodes of which it is decided who runs them
+        self._undecided = len(self.graph.nodes) - len(done)  # nodes of which it is not decided yet who runs them
         self._valid = ChainMap(self._emitter.masks, directory.valid)
 
     @staticmethod
@@ -91,6 +92,7 @@ class Dynamic(Playback):
         return self._released()
 
     def handle(self, *reports: Report) -> list[Command]:
+        complete = self._complete
         for report in reports:
             if isinstance(report, Failed):
                 self.failed = self.failed or report
@@ -98,16 +100,22 @@ class Dynamic(Playback):
                 return []
             token = report.token
             self._heard.append(token)
-            self._moving.discard(token)
-            ended = self._end(self._emitter.told_by(token))
             self._is_heard.add(token)
-            self._is_heard.update(ended)
+            line = self._after_nothing.pop(token, None)
+            if line and line[0] == token:  # a packet, as nearly always of those
+                line.popleft()
+                complete.update(self._cells.pop(token))
+                ended = [token]
+            else:
+                self._moving.discard(token)
+                ended = self._end(self._emitter.told_by(token))
+                self._is_heard.update(ended)
             if self._hears:  # who waits for a node may hear of it by a later one of its queue
                 for told in {token, *ended}:
                     for i in self._hears.pop(told, ()):
                         self._free(i)
             self._add(self._assigner.completed(ended, report.time, self._valid))
-        if self.finished:
+        if len(complete) == len(self.graph.nodes) and self.finished:
             leave(self._emitter.leaves(), self.directory)
         return self._released()
 
@@ -115,10 +123,6 @@ class Dynamic(Playback):
         """The nodes that turn out to be complete when one is: with it what its queue was given before, and whatever
         any of these came after; of packets, their tokens."""
         complete, predecessors, packets = self._complete, self.graph.predecessors, self._cells
-        line = None if node is None else self._after_nothing.pop(node, None)
-        if node is not None and line and line[0] == node:  # as nearly always
-            complete.update(packets.pop(line.popleft()))
-            return [node]
         ended: list[int] = []
         pending = [] if node is None else [node]
         while pending:
@@ -148,7 +152,7 @@ class Dynamic(Playback):
         """Compile what was decided."""
         if not assigned:
             return
-        emitter, decided = self._emitter, self._decided
+        emitter = self._emitter
         first = len(emitter.commands)
         steps = [Assignment(a.node, a.device, a.queue, 0.0, a.seconds) for a in assigned]
         if emitter.far:  # in one memory nothing comes before its turn
@@ -159,12 +163,12 @@ class Dynamic(Playback):
         for step, a in zip(steps, assigned, strict=True):
             if a.cells:
                 self._emit(step, a, True)
-                decided.update(a.cells)
+                self._undecided -= len(a.cells)
             else:
                 self._emit(step, a, a.watched or last[a.device, a.queue] == a.node)
-                decided.add(a.node)
-            self.issued.append(step._replace(end=0.0) if step.end else step)
-        if len(decided) == len(self.graph):
+                self._undecided -= 1
+                self._issued.append(step._replace(end=0.0) if step.end else step)
+        if not self._undecided:
             emitter.finish()
         self._play(first)
 
@@ -176,7 +180,9 @@ class Dynamic(Playback):
             kind = type(command)
             if kind is Run or kind is HostCall:
                 assert isinstance(command, (Run, HostCall))
-                self._enqueue(command.token, lane_of(command), command.cells if isinstance(command, Run) else ())
+                self._line(lane_of(command)).append(command.token)
+                if isinstance(command, Run) and command.cells:
+                    self._cells[command.token] = command.cells
             elif kind is Download or kind is Copy:
                 assert isinstance(command, (Download, Copy))
                 self._moving.add(command.token)
@@ -185,16 +191,9 @@ class Dynamic(Playback):
             else:
                 heappush(ready, index)
 
-    def _enqueue(self, token: int, lane: Lane, cells: tuple[int, ...], after_nothing: bool = False) -> None:
-        """A queue will be given a node, or a packet; which may come ``after_nothing``, but what its queue was given."""
-        line = self._nodes.get(lane)
-        if line is None:
-            line = self._nodes[lane] = deque()
-        line.append(token)
-        if cells:
-            self._cells[token] = cells
-            if after_nothing:
-                self._after_nothing[token] = line
+    def _line(self, lane: Lane) -> deque[int]:
+        """The nodes of a queue that are not complete."""
+        return self._nodes.setdefault(lane, deque())
 
     def _hold(self, index: int, first: int) -> None:
         """A command waits for others to be given, and to be heard of; it is one of those from ``first`` on that were
@@ -230,12 +229,12 @@ class Dynamic(Playback):
             heappush(self._ready, index)
 
     def _released(self) -> list[Command]:
-        if not self._ready:
-            return []
-        before = len(self._freed)
-        out = super()._released()
-        if self._emitter.held:
-            self._emitter.held.difference_update(self._freed[before:])
+        out, self._at_once = self._at_once, []
+        if self._ready:
+            before = len(self._freed)
+            out += super()._released()
+            if self._emitter.held:
+                self._emitter.held.difference_update(self._freed[before:])
         return out
 
     def _was_given(self) -> set[int]:
@@ -254,7 +253,7 @@ class Dynamic(Playback):
 
     def plan(self, name: str) -> Plan:
         """What was decided, so that it can be done again without asking."""
-        return Plan(tuple(self.issued), name, self._names, 0.0)
+        return Plan(tuple(self._issued), name, self._names, 0.0)
 
     def where(self, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
         self.script = self.written()
@@ -262,7 +261,7 @@ class Dynamic(Playback):
 
     def held_up(self) -> str:
         commands = [self._emitter.commands[i] for i, n in self._waits.items() if n]
-        waiting = [n for n in range(len(self.graph)) if n not in self._decided]
+        waiting = [n for n in range(len(self.graph)) if not self._emitter.is_decided(n)]
         return (
             f"{len(self._complete)} of {len(self.graph)} nodes are complete; nobody has decided who runs {waiting[:5]};"
             f" {len(commands)} commands were not enqueued, first {commands[:1]}"

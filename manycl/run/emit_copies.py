@@ -119,6 +119,10 @@ class Copies:
         """What was emitted under a token."""
         return self.commands[self._at[token]]
 
+    def is_decided(self, node: int) -> bool:
+        """Whether it has been said who runs a node."""
+        return self._lane[node] is not None
+
     def told_by(self, token: int) -> int | None:
         """The node that is complete when a command is heard to be."""
         return token if token < len(self._lane) else self._tells[token - len(self._lane)]

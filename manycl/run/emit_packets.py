@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
+from manycl.changed import named
 from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST
@@ -12,7 +13,7 @@ from manycl.run.backend import Evict, Lane, Run, TransferQueue
 from manycl.run.coherence import HOST_BIT
 from manycl.run.emit import Emitter
 from manycl.run.emit_copies import Subject
-from manycl.run.steps import CellBytes, Cells
+from manycl.run.steps import Cells
 
 Found = TypeVar("Found")
 
@@ -41,57 +42,80 @@ class PacketEmitter(Emitter):
         # next one need not come after it, and all that it is to come after came before
         self._latest: dict[Lane, tuple[int, int]] = {}
         self._is_near = not (self.far or self._together or done)
+        self._keeps = bool(subject.keeping.mortal)
+        # launches, by the first of their cells: of which it is known what all cells do, …
+        self._known: set[int] = set()
+        self.alone: set[int] = set()
+        """… of which no cell comes after anything, so that packets only come behind what their queues were given, …"""
+        self._simple: set[int] = set()  # … and those of which both is so, with nothing to be kept
         self._shortens = [d.shortens for d in subject.problem.machine.devices]
         # what is where without a cell of a packet that may be shortened: of what it writes masks, makers, writers, and
         # transfers that still read it
         self._without: dict[int, list[_Before]] = {}
         self._again: set[int] = set()  # cells that such a packet has left
-        self._known: set[int] = set()  # launches, by the first of their cells, of which it is known what all cells do
 
     def take(self, token: int, lane: Lane, cells: tuple[int, ...], task: Launch, launch: Cells) -> int:
         """Emit the command of some cells of a launch, the first of which is the token: it is one launch, and its end is
         reported. Which of the commands it is."""
-        touched = launch.bytes(self._graph)
-        device, near = lane[0], self._is_near and self._know(launch.steps[0], touched, self._memory[lane[0]])
-        beside = self._latest.get(lane) == (self._last.get(lane), launch.steps[0])
-        if near and not touched.before:  # it only comes behind what its queue was given
-            index, last = len(self.commands), self._last.get(lane)
-            waits: tuple[int, ...] = ()
-            self._last[lane] = index
-            if last in self.held and last is not None:
-                self._hold(index, {last}, set())
-        else:
-            after: list[int] = []
-            told: set[int | None] = set()
-            heard: set[int] = set()
-            read_on = dict(self._unawaited)
-            if self.far:
-                self._bring_cells(cells, launch, lane, after, told, heard)
-                for cell in cells:
-                    self._comes_behind_unawaited(self._graph.nodes[cell].writes, device, after, heard)
-                if self._again:
-                    self._come_after_transfers(self._again.intersection(cells), device, after, heard)
-            elif not near:
-                self._find_cells(cells)
-            if before := {p for cell in cells for p in self._graph.predecessors[cell]}:
-                self._comes_behind(before, lane, after, told, heard)
-            index = len(self.commands)
-            waits = self._in_queue(index, lane, after, heard)
+        first = launch.steps[0]
+        if first not in self._simple:
+            return self._take(token, lane, cells, task, launch)
+        commands = self.commands
+        last, index = self._last.get(lane), len(commands)
+        if self.held and last is not None and last in self.held:
+            self._hold(index, {last}, set())
+        beside = self._latest.get(lane) == (last, first)
+        self._last[lane] = index
+        self._latest[lane] = index, first
+        device, queue = lane
+        parts = launch.parts(launch.steps.index(token), len(cells)) if self._shortens[device] else None
+        commands.append(named(Run, (token, device, queue, (), True, cells, task, beside, (), parts)))
+        lanes, at = self._lane, self._at
+        for cell in cells:
+            lanes[cell], at[cell] = lane, index
+        return index
+
+    def _take(self, token: int, lane: Lane, cells: tuple[int, ...], task: Launch, launch: Cells) -> int:
+        """The same, whatever comes before and behind it."""
+        device, first = lane[0], launch.steps[0]
+        is_alone = not launch.bytes(self._graph).before
+        near = self._is_near and (first in self._known or self._know(launch, self._memory[device]))
+        if is_alone:
+            self.alone.add(first)
+            if near and not self._keeps:
+                self._simple.add(first)
+        beside = self._latest.get(lane) == (self._last.get(lane), first)
+        after: list[int] = []
+        told: set[int | None] = set()
+        heard: set[int] = set()
+        read_on = dict(self._unawaited)
+        if self.far:
+            self._bring_cells(cells, launch, lane, after, told, heard)
+            for cell in cells:
+                self._comes_behind_unawaited(self._graph.nodes[cell].writes, device, after, heard)
+            if self._again:
+                self._come_after_transfers(self._again.intersection(cells), device, after, heard)
+        elif not near:
+            self._find_cells(cells)
+        if before := {p for cell in cells for p in self._graph.predecessors[cell]}:
+            self._comes_behind(before, lane, after, told, heard)
+        index = len(self.commands)
+        waits = self._in_queue(index, lane, after, heard)
         undo = self._keeper.undo(cells, device)
         # (what undo copies put back is what the whole packet was to change)
         ends_early = self._shortens[device] and not undo
         parts = launch.parts(launch.steps.index(token), len(cells)) if ends_early else None
         self.commands.append(Run(token, device, lane[1], waits, True, cells, task, beside and not undo, undo, parts))
-        self._newest[lane], self._latest[lane] = token, (index, launch.steps[0])
-        self._at.update(dict.fromkeys(cells, index))
+        self._newest[lane], self._latest[lane] = token, (index, first)
         self._is_cut = True
-        lanes = self._lane
+        lanes, at = self._lane, self._at
         for cell in cells:
-            lanes[cell] = lane
+            lanes[cell], at[cell] = lane, index
+        if near:
+            return index
         if self.far and parts is not None:
             self._remember(cells, read_on)
-        if not near:
-            self._make(cells, device, token)
+        self._make(cells, device, token)
         if self.far:
             self._turn[lane] = self._turn.get(lane, 0) + len(cells)
             for cell in cells:
@@ -172,16 +196,14 @@ class PacketEmitter(Emitter):
                 elif token is not None:
                     heard.add(token)
 
-    def _know(self, first: int, touched: CellBytes, memory: int) -> bool:
+    def _know(self, launch: Cells, memory: int) -> bool:
         """In the one memory, once all that any cell of a launch comes after is emitted: what its cells find is there by
         now, and what they write will be, as what is emitted from now on comes behind those of them that it has to do
-        with. Whether that is so; ``first``: the first of the cells."""
-        if first in self._known:
-            return True
-        lanes = self._lane
+        with. Whether that is so."""
+        lanes, touched = self._lane, launch.bytes(self._graph)
         if any(lanes[p] is None for p in touched.before):
             return False
-        self._known.add(first)
+        self._known.add(launch.steps[0])
         masks, valid, needs = self.masks, self._valid, self._needs
         for key in touched.finds:
             if key not in masks:

@@ -9,11 +9,12 @@ A device that has nothing to do, as its lines have come to an end, or wait for w
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from functools import partial
 from typing import NamedTuple
 
+from manycl.changed import named
 from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.movable import is_in_order
@@ -23,8 +24,9 @@ from manycl.run.assign import Assigned
 from manycl.run.backend import EndsEarly, Lane, Shorten
 from manycl.run.coherence import places
 from manycl.run.inputs_ahead import InputsAhead, foreseen
+from manycl.run.member import Packet, Terms
 from manycl.run.reassign import Reassignment
-from manycl.run.stealing import Packet, Stealing, Terms, nothing_moves
+from manycl.run.stealing import Stealing, nothing_moves
 from manycl.run.steps import Cells, Lowered
 from manycl.run.stocks import stocks_left
 from manycl.trace import DecisionEvent
@@ -37,15 +39,14 @@ DECIDING = 20e-6
 
 class _Moved:
     """A launch whose shares may move. ``before``: the steps that any of its cells depends on; ``is_ready``: whether all
-    of these have been given to devices; ``lanes``: of those that take part; ``thieves``: devices that have stolen;
-    ``ran``: work-groups by device."""
+    of these have been given to devices; ``lanes``: of those that take part; ``thieves``: devices that have
+    stolen."""
 
     def __init__(self, node: int, cells: Cells, stealing: Stealing, before: frozenset[int]) -> None:
         self.node, self.cells, self.stealing, self.before = node, cells, stealing, before
         self.lanes = {stock.device: (stock.device, stock.queue) for stock in cells.stocks}
         self.is_ready = False
         self.thieves: set[DeviceIndex] = set()
-        self.ran = Counter[DeviceIndex]()
 
 
 class _Wish(NamedTuple):
@@ -78,7 +79,7 @@ class Following:
         self._reassignment = Reassignment(problem, lowered)
         self._away: set[DeviceIndex] = set()
         timetable = lowered.timetable
-        self._seconds, self._position, self._launch = timetable.seconds, timetable.position, timetable.launch
+        self._seconds, self._position = timetable.seconds, timetable.position
         self._each, self._others = timetable.each, timetable.others
         self._memory = [d.memory for d in problem.machine.devices]
         self.decisions: list[DecisionEvent] = []
@@ -97,7 +98,8 @@ class Following:
             self._given[step] = 1
         self._busy = [0] * len(self._memory)  # steps that a device was given and that are not known to be complete
         self._whole = [0] * len(self._memory)  # those of them that are no packets
-        self._lane: dict[int, Lane] = {}  # of steps that are given
+        self._under_way: dict[int, tuple[Lane, _Moved | None]] = {}  # of steps that are given, and what packets are of
+        self._supplied: _Moved | None = None  # a launch of which it is known that _is_supplied()
         self._wishes: dict[int, _Wish] = {}  # by token
         self._lines: dict[Lane, deque[int | _Moved]] = {}
         self._inputs: InputsAhead | None = None
@@ -127,7 +129,7 @@ class Following:
         for moved in self._moved.values():
             for device, _, first, last in moved.cells.stocks:
                 planned = sum(moved.cells.groups[first:last])
-                yield moved.node, Share(device, planned, moved.ran[device])
+                yield moved.node, Share(device, planned, moved.stealing.ran(device))
 
     def _stealing(self, node: int, cells: Cells) -> Stealing:
         problem, total = self._problem, sum(cells.groups)
@@ -183,20 +185,24 @@ class Following:
             return seconds
         return seconds + self._inputs.left({key for step in steps for key in nodes[step].reads}, device, self._now)
 
-    def launch_of(self, step: int) -> Cells:
-        """The launch that a cell is of."""
-        return self._moved[self._launch[step]].cells
-
     # the assigner
 
     def start(self, now: float) -> list[Assigned]:
         return self._go(now)
 
     def completed(self, nodes: list[int], now: float, valid: Mapping[BufferKey, int]) -> list[Assigned]:
-        self._valid = valid
+        self._valid, self._now = valid, now
+        supplied, self._supplied = self._supplied, None
         for node in nodes:
-            lane = self._lane.pop(node)  # a packet has the token of its first cell
-            moved, device = self._moved.get(self._launch.get(node, -1)), lane[0]
+            lane, moved = self._under_way.pop(node)  # a packet has the token of its first cell
+            device = lane[0]
+            if moved is not None and moved is supplied and len(nodes) == 1:
+                taken = moved.stealing.follow(device, now)
+                self._busy[device] -= 1
+                if taken is not None:
+                    self._supplied = moved
+                    return [self._packet(moved, lane, taken)]
+                break
             if device != ON_HOST:
                 self._busy[device] -= 1
                 if moved is None:
@@ -209,6 +215,16 @@ class Following:
                     self._given[cell] = 1
         return self._go(now)
 
+    def _is_supplied(self, moved: _Moved) -> bool:
+        """Whether nothing but packets of a launch is under way and next in all lines, and each device has enough of
+        them: then, as one of them ends, its device takes the next one of its own, and there is nothing else to do."""
+        if not moved.is_ready or any(self._whole) or not moved.stealing.is_supplied:
+            return False
+        if any(line and line[0] is not moved for line in self._lines.values()):
+            return False
+        others = (one for one in self._moved.values() if one is not moved and one.stealing.is_open)
+        return not any(self._is_open(one) for one in others)
+
     def _go(self, now: float) -> list[Assigned]:
         self._now = now
         out: list[Assigned] = []
@@ -219,8 +235,10 @@ class Following:
                 if line and self._advance(lane, line, now, out):
                     waiting = True
         for moved in self._moved.values():
-            if not moved.stealing.is_over and (moved.is_ready or self._is_open(moved)):
+            if moved.stealing.is_open and (moved.is_ready or self._is_open(moved)):
                 self._steal(moved, now, out)
+                if self._is_supplied(moved):
+                    self._supplied = moved
         return out
 
     def _steal(self, moved: _Moved, now: float, out: list[Assigned]) -> None:
@@ -276,7 +294,7 @@ class Following:
 
     def _give(self, step: int, lane: Lane, out: list[Assigned]) -> None:
         self._given[step] = 1
-        self._lane[step] = lane
+        self._under_way[step] = lane, None
         if lane[0] != ON_HOST:
             self._busy[lane[0]] += 1
             self._whole[lane[0]] += 1
@@ -295,23 +313,28 @@ class Following:
         out: list[Assigned],
     ) -> bool:
         """Give a device a packet, of its own cells before ``limit`` or of anybody's; whether there was one."""
-        device, queue = lane
+        device = lane[0]
         taken = moved.stealing.take(device, now, limit)
         if taken is None:
             return False
-        _, first, last, stolen = taken
-        cells = moved.cells.steps[first:last]
-        if not moved.stealing.packets(device):  # else they may be given again
-            for cell in cells:
-                self._given[cell] = 1
-        self._lane[cells[0]] = lane
-        self._busy[device] += 1
-        moved.ran[device] += moved.stealing.groups(first, last)
-        if stolen is not None:
+        if taken.stolen is not None:
             self.stolen.append(taken)
             moved.thieves.add(device)
-        out.append(Assigned(cells[0], device, queue, True, 0.0, cells, moved.cells.launch(first, last)))
+        out.append(self._packet(moved, lane, taken))
         return True
+
+    def _packet(self, moved: _Moved, lane: Lane, taken: Packet) -> Assigned:
+        """A queue is given a packet."""
+        device, first, last, _ = taken
+        launch, given = moved.cells, self._given
+        cells = launch.steps[first:last]
+        token = cells[0]
+        if device not in moved.stealing.shortening:  # else they may be given again
+            for cell in cells:
+                given[cell] = 1
+        self._under_way[token] = lane, moved
+        self._busy[device] += 1
+        return named(Assigned, (token, device, lane[1], True, 0.0, cells, launch.launch(first, last), launch))
 
     # what comes before anybody knows whether it is needed
 
@@ -366,15 +389,15 @@ class Following:
 
     def shortened(self, token: int, found: EndsEarly | None, now: float) -> list[Assigned]:
         """What may be enqueued as a packet has ended early, or has not."""
+        self._supplied = None
         moved, packet, thief = self._wishes.pop(token)
         device, first, last, _ = packet
         end, begun = (last, 0.0) if found is None else (first + found.nodes, found.begun)
-        if self._lane.get(token) != moved.lanes[device]:
+        if self._under_way.get(token) != (moved.lanes[device], moved):
             return self._go(now)  # it has ended
         if end < last:
             moved.thieves.add(device)  # its line may have come to what is behind
         stealing = moved.stealing
-        moved.ran[device] -= stealing.groups(end, last)
         if stealing.shortened(packet, end, begun * stealing.groups(first, last), now, thief):
             assert thief is not None
             self.stolen.append(Packet(thief, end, last, device))
@@ -385,6 +408,7 @@ class Following:
 
     def leave(self, device: DeviceIndex, is_stopped: bool = False) -> None:
         """A device is given nothing more that another one can run. ``is_stopped``: nothing is under way."""
+        self._supplied = None
         self._away.add(device)
         for moved in self._moved.values():
             if not moved.stealing.is_over and self._are_others(moved):
@@ -408,6 +432,7 @@ class Following:
 
     def come(self, device: DeviceIndex, now: float) -> None:
         """A device takes part from now on: in launches whose shares may move, and in what would end earlier."""
+        self._supplied = None
         self._away.discard(device)
         for moved in self._moved.values():
             if not moved.stealing.is_over and device in self._able(moved):

@@ -57,6 +57,11 @@ class Moving(Dynamic):
         return Moving(subject, plan, follows, directory)
 
     @property
+    def issued(self) -> Sequence[Assignment]:
+        packets = (c for c in self._emitter.commands if isinstance(c, Run) and c.task is not None)
+        return [*self._issued, *(Assignment(c.token, c.device, c.queue, 0.0, 0.0) for c in packets)]
+
+    @property
     def complete(self) -> int:
         return super().complete - len(self._later)
 
@@ -97,27 +102,38 @@ class Moving(Dynamic):
             super()._add(assigned)
             self._bring_ahead()
             return
-        if any(a.task is None for a in assigned):
+        if not assigned:
+            return
+        if len(assigned) > 1 and any(a.task is None for a in assigned):
             super()._add(assigned)
             return
-        for a in assigned:  # nothing has to come for these
-            assert a.task is not None
-            lane, launch = (a.device, a.queue), self._following.launch_of(a.node)
-            index = packets.take(a.node, lane, a.cells, a.task, launch)
-            self._decided.update(a.cells)
-            self.issued.append(Assignment(a.node, a.device, a.queue, 0.0, 0.0))
-            self._enqueue(a.node, lane, a.cells, not launch.bytes(self.graph).before)
+        for token, device, queue, _, _, cells, task, launch in assigned:
+            if task is None or launch is None:
+                super()._add(assigned)
+                return
+            lane = device, queue
+            index = packets.take(token, lane, cells, task, launch)  # nothing has to come for it
+            self._undecided -= len(cells)
+            line = self._nodes.get(lane) or self._line(lane)
+            line.append(token)
+            self._cells[token] = cells
+            if launch.steps[0] in packets.alone:
+                self._after_nothing[token] = line
             if index in packets.held:
                 self._hold(index, index)
-            else:
+            elif self._ready:
                 heappush(self._ready, index)
-        if len(self._decided) == len(self.graph):
+            else:
+                self._freed.append(index)
+                self._at_once.append(self._commands[index])
+        if not self._undecided:
             packets.finish()
 
     def _emit(self, step: Assignment, assigned: Assigned, watched: bool) -> None:
         if assigned.task is not None:
-            lane, launch = (assigned.device, assigned.queue), self._following.launch_of(assigned.node)
-            self._packets.take(step.node, lane, assigned.cells, assigned.task, launch)
+            assert assigned.of is not None
+            lane = assigned.device, assigned.queue
+            self._packets.take(step.node, lane, assigned.cells, assigned.task, assigned.of)
         else:
             super()._emit(step, assigned, watched)
 
@@ -162,7 +178,7 @@ class Moving(Dynamic):
         if found is not None and token in self._cells:
             gone = self._packets.shorten(token, found.nodes, command.launch(found.nodes))
             self._cells[token] = self._cells[token][: found.nodes]
-            self._decided.difference_update(gone)
+            self._undecided += len(gone)
         self._add(self._following.shortened(token, found, now))
         return self._released()
 

@@ -42,15 +42,15 @@ class Changed(NamedTuple):
 
 
 class Playback:
-    """The state of a run that follows a script. ``issued``: who runs what, where that is decided while it goes on.
-    ``full``: devices whose memory has no room for all of the run beside what they hold."""
+    """The state of a run that follows a script. ``full``: devices whose memory has no room for all of the run beside
+    what they hold."""
 
     def __init__(self, script: Script, directory: Directory) -> None:
         self.script = script
         self.graph = script.lowered.graph
         self.queues = script.queues
         self.decisions: list[DecisionEvent] = []
-        self.issued: list[Assignment] = []
+        self._issued: list[Assignment] = []
         self.failed: Failed | None = None
         self.full: Set[DeviceIndex] = frozenset()
         self._is_over = False  # before its end
@@ -96,6 +96,11 @@ class Playback:
     def is_fixed(self) -> bool:
         """Whether all is decided before it begins."""
         return True
+
+    @property
+    def issued(self) -> Sequence[Assignment]:
+        """Who runs what, where that is decided while it goes on."""
+        return self._issued
 
     @property
     def to_come(self) -> list[Command]:
@@ -289,6 +294,9 @@ class Playback:
 def leave(leaves: Mapping[BufferKey, int], directory: Directory) -> None:
     """A run has come to its end: where buffers are now."""
     valid = directory.valid
+    if all(leaves.values()):  # as nearly always
+        valid.update(leaves)
+        return
     for key, mask in leaves.items():
         if mask:
             valid[key] = mask

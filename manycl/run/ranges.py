@@ -6,7 +6,7 @@ How that is done, :class:`~manycl.graph.reduction.Reduction` says; what ranges t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -69,21 +69,36 @@ class RangeLaunches:
             found = self._ranges.keep(key, self._range(groups, instead, begins))
         return found
 
-    def packet(self, groups: GroupRange) -> Launch:
-        """The same on the launch's own buffers, for somebody who does not ask for these groups again."""
-        place, launch = self._place, self.division.launch
-        if place is None:
-            return self._range(groups, {}, ())
-        program, kernel, local, each, whole, size, begin = place
-        along, first, count = groups
-        low = first * each
-        items, offset = min(count * each, whole - low), begin[along] + low
-        if len(size) > 1:
-            sizes = (*size[:along], items, *size[along + 1 :])
-            offsets = (*begin[:along], offset, *begin[along + 1 :])
-        else:
-            sizes, offsets = (items,), (offset,)
-        return _part(launch, _name(launch, groups), program, kernel, sizes, local, launch.args, offsets)
+    def packets(self, before: Sequence[int]) -> Callable[[int, int], Launch]:
+        """Who makes launches of the groups from ``before[first]`` to before ``before[last]``, on the launch's own
+        buffers, for somebody who does not ask for the same again: of a run they are many, and it waits for each."""
+        launch, dimension = self.division.launch, self.division.dimension
+        called, args, reads, writes = launch.name, launch.args, launch.reads, launch.writes
+        device, rank, notes, versions = launch.device, launch.rank, launch.annotations, launch.versions
+        overwrites, partition = launch.overwrites, launch.partition
+
+        def packet(first: int, last: int) -> Launch:
+            low, high = before[first], before[last]
+            place = self._place
+            if place is None:
+                return self._range(GroupRange(dimension, low, high - low), {}, ())
+            program, kernel, local, each, whole, size, begin = place
+            name = f"{called} [{low}:{high}]"
+            at, end = low * each, high * each
+            items = (end if end < whole else whole) - at
+            if len(size) > 1:
+                size = (*size[:dimension], items, *size[dimension + 1 :])
+                offset = _begin((*begin[:dimension], begin[dimension] + at, *begin[dimension + 1 :]))
+            else:
+                size, at = (items,), begin[0] + at
+                offset = (at,) if at else None
+            # (as by _part(), without the call)
+            return Launch(
+                name, program, kernel, size, local, args, reads, writes, offset, device, rank, notes, versions,
+                overwrites, partition,
+            )  # fmt: skip
+
+        return packet
 
     @cached_property
     def _place(self) -> _Common | None:
@@ -145,7 +160,7 @@ class RangeLaunches:
         begin = launch.global_offset or (0,) * len(counts)
         size, offset, hidden = sub.arguments(launch.global_size, launch.local_size, begin, firsts, counts)
         local = launch.local_size if division.own_groups else None
-        return _part(launch, name, program, kernel, size, local, (*args, *hidden, *behind), offset)
+        return _part(launch, name, program, kernel, size, local, (*args, *hidden, *behind), _begin(offset))
 
     @cached_property
     def _counts(self) -> tuple[int, ...]:
@@ -202,7 +217,7 @@ class HostRangeLaunches(RangeLaunches):
         offset[along] += groups.first * local
         size = (*launch.global_size[:along], groups.count * local, *launch.global_size[along + 1 :])
         args, name = _renamed(launch.args, instead), _name(launch, groups)
-        return _part(launch, name, launch.program, launch.kernel, size, launch.local_size, args, offset)
+        return _part(launch, name, launch.program, launch.kernel, size, launch.local_size, args, _begin(offset))
 
 
 class SourcelessLaunches(HostRangeLaunches):
@@ -227,6 +242,11 @@ def _place(
     return _Common(program, kernel, told, local[along], launch.global_size[along], launch.global_size, begin)
 
 
+def _begin(offset: Sequence[int]) -> tuple[int, ...] | None:
+    """As launches have it: None is the beginning."""
+    return tuple(offset) if any(offset) else None
+
+
 def _name(launch: Launch, groups: GroupRange) -> str:
     _, first, count = groups
     return f"{launch.name} [{first}:{first + count}]"
@@ -240,7 +260,7 @@ def _part(
     size: tuple[int, ...],
     local: tuple[int, ...] | None,
     args: tuple[Argument, ...],
-    offset: Sequence[int],
+    offset: tuple[int, ...] | None,
 ) -> Launch:
     """The launch with all of that instead: as ``dataclasses.replace``, in a fifth of its time."""
     return Launch(
@@ -252,7 +272,7 @@ def _part(
         args,
         launch.reads,
         launch.writes,
-        tuple(offset) if any(offset) else None,
+        offset,
         launch.device,
         launch.rank,
         launch.annotations,

@@ -25,22 +25,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
+from manycl.changed import named
 from manycl.machine import DeviceIndex
-from manycl.model.slices import MEASURED, MeasuredSlices
+from manycl.run.member import SHORTEST, Member, Packet, Standing, Terms
 
 PART = 1 / 3
 """Of the time until all end together, takes a packet where others are at work, …"""
-MOMENT, SHORTEST = 1 / 10, 2.5e-3
-"""… and at most this part of what the launch takes on all devices, or so many seconds: so late is noticed that others
-come or leave; …"""
-COST = 1 / 30
-"""… but what a packet costs is at most this part of what it computes. …"""
+MOMENT = 1 / 10
+"""… and at most this part of what the launch takes on all devices, or SHORTEST: so late is noticed that others come or
+leave; but what a packet costs is at most COST of what it computes. …"""
 LAST = 2.0
 """… A device that would run fewer of the shortest packets than this takes all at once, …"""
 NEEDED = 0.5
@@ -49,175 +45,6 @@ CRUMB = 1.25
 """… and all of a stock that is at most so many times the packet."""
 GIVEN = 2
 """Packets that a device is given ahead, the running one among them."""
-LATEST = 0.7
-"""The weight of the last packet's rate among all that were measured (devices become slower and faster), of a packet of
-SHORTEST seconds; shorter ones, which take as long as it takes to hear of them, count in proportion, and so do those
-that were foreseen to be shorter: what they read may have had to come first."""
-UNLIKE = 1.4
-"""Three packets of a device tell what each of them costs beside its groups, if each size is so many times the next …"""
-STRAIGHT = 0.03
-"""… and none took so much longer or shorter than that and a rate say: else the device has become slower. …"""
-DEAREST = 200e-6
-"""… That is taken for so many seconds at most, and …"""
-UNHEARD = 50e-6
-"""… for so many less: the engine hears of some ends later than of others."""
-LATE = 100e-6
-"""Seconds after which a packet that should have ended has not, and not just not been heard of."""
-
-
-class Terms(NamedTuple):
-    """What is foreseen of a device: seconds of a work-group, and seconds that a packet costs beside its groups.
-    ``first``: groups of a packet at most, until one was measured. ``shortens``: whether packets that it was given can
-    end early."""
-
-    group: float
-    packet: float
-    first: float = math.inf
-    shortens: bool = False
-
-
-class Packet(NamedTuple):
-    """Cells from ``first`` to before ``last`` run on a device, as one packet. ``stolen``: from whom, if its stock was
-    empty."""
-
-    device: DeviceIndex
-    first: int
-    last: int
-    stolen: DeviceIndex | None = None
-
-
-class Standing(NamedTuple):
-    """Of a device that takes part: its work-groups a second, and seconds that a packet costs beside them; the cells
-    that it has got and that are not known to have ended, from ``first`` to before ``last``; since when it runs them
-    (None: it was given none of them), and when it would have ended them (``end``)."""
-
-    rate: float
-    packet: float
-    first: int
-    last: int
-    since: float | None
-    end: float
-
-
-@dataclass(slots=True)
-class _Member:
-    terms: InitVar[Terms]
-    rest: tuple[int, int] = (0, 0)
-    """The stock: cells from one to before another."""
-    given: deque[tuple[Packet, float, int]] = field(default_factory=deque)
-    """Packets that have not ended, with when they were given, and their groups; …"""
-    bound: int = 0
-    """… all of their groups, …"""
-    until: float = 0.0
-    """… when they will have ended, …"""
-    due: float = math.inf
-    """… and by when the first one should be known to have."""
-    rate: float = field(init=False)
-    """Groups a second: as foreseen, then as measured."""
-    foreseen: float = field(init=False)
-    """Seconds that a packet costs beside its groups; …"""
-    packet: float = field(init=False)
-    """… the same, as measured."""
-    first: float = field(init=False)
-    """Groups of a packet at most, until one was measured."""
-    measured: MeasuredSlices = field(init=False)
-    """Packets of unlike sizes that the device went over to without waiting for anybody."""
-    shortens: bool = field(init=False)
-    is_near: bool = False
-    """Its packets are known to end too soon for anybody to take something of them."""
-    known: float = 0.0
-    """How much of the rate is measured: 1 after a packet of SHORTEST seconds, or some that are shorter."""
-    free: float = 0.0
-    """When it was last known to have ended something."""
-    is_here: bool = True
-    has_begun: bool = False
-
-    def __post_init__(self, terms: Terms) -> None:
-        self.rate, self.foreseen, self.packet = 1.0 / terms.group, terms.packet, terms.packet
-        self.first, self.shortens = terms.first, terms.shortens
-        self.measured = MeasuredSlices(0)
-
-    def give(self, packet: Packet, groups: int, now: float) -> None:
-        """It is to run a packet of so many groups, too."""
-        if not self.given and self.free < now:
-            self.free = now
-        self.has_begun = True
-        self.given.append((packet, now, groups))
-        self.bound += groups
-        self._foresee()
-
-    def end(self, now: float) -> Packet:
-        """Its first packet has ended now."""
-        packet, given, groups = self.given.popleft()
-        self.bound -= groups
-        self.is_near = False
-        took = now - (given if given > self.free else self.free)
-        self._learn(groups, took)
-        if given <= self.free and len(self.measured.taken) < MEASURED:
-            self._measure(groups, took)
-        self.free = now
-        self._foresee()
-        return packet
-
-    def _learn(self, groups: float, took: float) -> None:
-        """So many groups took so long."""
-        if took <= self.packet:
-            return
-        # of few groups, what they wait for takes
-        foreseen, unknown = groups / self.rate, 1.0 - self.known
-        telling = (took if took < foreseen else foreseen) / SHORTEST
-        if telling > 1.0:
-            telling = 1.0
-        weight = telling * (unknown if unknown > LATEST else LATEST)
-        self.known += telling
-        self.rate = 1.0 / (weight * (took - self.packet) / groups + (1.0 - weight) / self.rate)
-
-    def shorten(self, packet: Packet, last: int, groups: int, begun: float, now: float) -> None:
-        """A packet ends before cell ``last``, after so many groups, of which it has begun ``begun`` by now."""
-        place = next(n for n, (one, _, _) in enumerate(self.given) if one == packet)
-        _, given, before = self.given[place]
-        if not place and begun > 0.0:
-            self._learn(begun, now - (given if given > self.free else self.free))
-        self.given[place] = packet._replace(last=last), given, groups
-        self.bound -= before - groups
-        self._foresee()
-
-    def lose(self) -> list[Packet]:
-        """It is to run nothing any more: its packets."""
-        lost = [packet for packet, _, _ in self.given]
-        self.given.clear()
-        self.bound = 0
-        self._foresee()
-        return lost
-
-    def _foresee(self) -> None:
-        if not self.given:
-            self.until, self.due = 0.0, math.inf
-            return
-        _, given, first = self.given[0]
-        begun, rate = given if given > self.free else self.free, self.rate
-        self.until, self.due = begun + self.bound / rate, begun + first / rate + LATE
-
-    def through(self, now: float) -> float:
-        """When it will have ended its packets."""
-        until = self.until
-        if now > self.due:  # it is slower than that
-            _, given, first = self.given[0]
-            begun = given if given > self.free else self.free
-            until = begun + self.bound * (now - begun) / first
-        return until if until > now else now
-
-    def _measure(self, groups: int, took: float) -> None:
-        """A packet took so long: what packets cost, once that is known."""
-        taken = self.measured.taken
-        for n, _ in taken:
-            if n < UNLIKE * groups and groups < UNLIKE * n:
-                return
-        self.measured.add(groups, took)
-        if len(taken) == MEASURED and (found := self.measured.fit()) is not None:
-            once, rate = found
-            if all(abs(once + n / rate - seconds) <= STRAIGHT * seconds for n, seconds in taken):
-                self.packet = min(max(once - UNHEARD, self.packet), DEAREST)
 
 
 def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
@@ -243,12 +70,16 @@ class Stealing:
         in_turn: bool = False,
     ) -> None:
         self._before = (0, *accumulate(groups))  # groups before a cell
-        self._members = {d: _Member(t, stocks.get(d, (0, 0))) for d, t in terms.items()}
+        self._moment = self._before[-1] * MOMENT
+        self._members = {d: Member(t, stocks.get(d, (0, 0))) for d, t in terms.items()}
+        self._present = list(self._members.values())  # those who are here
         self._open = list(others)  # stocks that nobody has any more
         covered = sorted([*(w.rest for w in self._members.values() if w.rest[0] < w.rest[1]), *others])
         assert all(a[1] <= b[0] for a, b in pairwise(covered)), "no cell is in two stocks"
         assert sum(last - first for first, last in covered) == len(groups) - ran, "each cell is in a stock"
         self._moving, self._in_turn = moving, in_turn
+        self.shortening = {d for d, t in terms.items() if t.shortens}
+        """The devices whose packets can end early."""
         self._left = len(groups) - ran  # cells that nobody was given
         self._rest = sum(self._before[last] - self._before[first] for first, last in covered)  # their groups
 
@@ -291,6 +122,24 @@ class Stealing:
                 found[device] = Standing(w.rate, w.packet, first, last, since, self._end(w, now))
         return found
 
+    def ran(self, device: DeviceIndex) -> int:
+        """The work-groups that a device was given, and nobody else has taken from it."""
+        member = self._members.get(device)
+        return member.ran if member is not None else 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is, or may be, something for devices to take: of what nobody has, or of what others have."""
+        return bool(self._left) or any(w.given and w.shortens for w in self._members.values())
+
+    @property
+    def is_supplied(self) -> bool:
+        """Whether that is so of all devices that are here, none ends a packet early, and something is left."""
+        for w in self._present:
+            if len(w.given) < GIVEN or w.shortens:
+                return False
+        return self._left > 0
+
     # packets
 
     def stock(self, device: DeviceIndex) -> tuple[int, int]:
@@ -322,66 +171,91 @@ class Stealing:
             last = end
         if limit is not None and last > limit:
             last = limit
-        if last == first:
+        if first == last:
             return None
+        if not member.given and member.free < now:
+            member.free = now
+        member.has_begun = True
+        return self._given(member, Packet(device, first, last, stolen), end, now)
+
+    def _given(self, member: Member, packet: Packet, end: int, now: float) -> Packet:
+        """A device is given the beginning of its stock, which ends before cell ``end``."""
+        _, first, last, _ = packet
+        before = self._before
+        groups = before[last] - before[first]
         member.rest = last, end
-        taken = Packet(device, first, last, stolen)
-        groups = self._before[last] - self._before[first]
-        member.give(taken, groups, now)
+        member.given.append((packet, now, groups))
+        member.bound += groups
+        member.ran += groups
+        member.foresee()
         self._rest -= groups
         self._left -= last - first
-        return taken
+        return packet
 
-    def _end_of_packet(self, member: _Member, first: int, end: int, now: float) -> int:
+    def follow(self, device: DeviceIndex, now: float) -> Packet | None:
+        """A packet of a device has ended where none waits for another one (``is_supplied``): the next one of its own
+        stock, of which more is left behind that. None if there is no such one."""
+        member = self._members[device]
+        member.end(now)
+        first, end = member.rest
+        if first < end:
+            last = self._end_of_packet(member, first, end, now)
+            if first < last < end:  # else what comes behind it in its queue is next
+                return self._given(member, named(Packet, (device, first, last, None)), end, now)
+        member.foresee()
+        return None
+
+    def _end_of_packet(self, member: Member, first: int, end: int, now: float) -> int:
         """The end of the packet that begins with cell ``first`` of a stock that ends before ``end``; ``first`` itself
         where what the device has bound lasts until others will have run the rest."""
-        before, rate, is_alone = self._before, member.rate, True
-        mine, foreseen = member.through(now), member.foreseen
+        before, rate, until = self._before, member.rate, member.until
+        mine = until if now < until and now <= member.due else member.through(now)
         weight, ends, together = rate, rate * mine, rate
-        for w in self._members.values():
-            if w is not member and w.is_here:
+        for w in self._present:
+            if w is not member:
                 theirs = w.rate
                 together += theirs
                 if w.has_begun:
-                    is_alone = False
                     weight += theirs
-                    ends += theirs * w.through(now)
-        seconds = self._in_a_turn(rate) if self._in_turn else before[-1] / together * MOMENT
+                    until = w.until
+                    ends += theirs * (until if now < until and now <= w.due else w.through(now))
+        left = (self._rest + ends) / weight - mine
+        seconds = self._in_a_turn(rate) if self._in_turn else self._moment / together
         if seconds < SHORTEST:
             seconds = SHORTEST
-        least, left = foreseen / COST, (self._rest + ends) / weight - mine
-        if member.packet > foreseen:  # that is no reason to be late
-            least = max(least, min(member.packet / COST, seconds))
-        if not is_alone and not self._in_turn:  # so that all end together
-            if member.given and left < NEEDED * least:
+        least = member.least
+        if member.dear:  # that is no reason to be late
+            least = max(least, min(member.dear, seconds))
+        if weight > rate and not self._in_turn:  # others are at work: so that all end together
+            if left < NEEDED * least and member.given:
                 return first
-            part = left * PART
-            if left < LAST * foreseen / COST:
+            if left < LAST * member.least:
                 seconds = left
-            elif part < seconds:
-                seconds = part
-        if seconds < least <= left / LAST:
+            elif left * PART < seconds:
+                seconds = left * PART
+        if seconds < least and LAST * least <= left:
             seconds = least
         groups = seconds * rate
-        if not member.known:  # the first ones are to tell how long they take
-            groups = min(groups, member.first)
-        if before[end] - before[first] <= CRUMB * groups:
+        if not member.known and groups > member.first:  # the first ones are to tell how long they take
+            groups = member.first
+        begin = before[first]
+        if before[end] - begin <= CRUMB * groups:
             return end
-        last = bisect_right(before, before[first] + groups, first, end + 1) - 1
+        last = bisect_right(before, begin + groups, first, end + 1) - 1
         if last > first:
             return last
-        if member.given and before[first + 1] - before[first] > 2 * left * rate:
+        if member.given and before[first + 1] - begin > 2 * left * rate:
             return first  # somebody else may run it earlier
         return first + 1
 
     def _in_a_turn(self, rate: float) -> float:
         """Seconds of a packet of a device that so many groups a second take, where the launch is on one at a time: who
         is faster takes all that is left, so those that are bound by then are in nobody's way as long as that lasts."""
-        fastest = max(w.rate for w in self._members.values() if w.is_here)
+        fastest = max(w.rate for w in self._present)
         seconds = self._before[-1] / rate * MOMENT
         return min(seconds, self._rest / fastest / (GIVEN + 1)) if fastest > rate else seconds
 
-    def _steal(self, device: DeviceIndex, thief: _Member, now: float) -> DeviceIndex | None:
+    def _steal(self, device: DeviceIndex, thief: Member, now: float) -> DeviceIndex | None:
         """The end of the stock that would end last becomes the stock of a device that has none; who it is from."""
         own = thief.rate
         ends = {
@@ -410,8 +284,8 @@ class Stealing:
     def _divide(
         self,
         device: DeviceIndex,
-        thief: _Member,
-        victim: _Member,
+        thief: Member,
+        victim: Member,
         cells: tuple[int, int],
         end: float,
         now: float,
@@ -434,12 +308,12 @@ class Stealing:
                 return at
         return high
 
-    def _front(self, thief: _Member, low: int, high: int, now: float) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _front(self, thief: Member, low: int, high: int, now: float) -> tuple[tuple[int, int], tuple[int, int]]:
         """The packet with which a stock begins, and the rest of it."""
         last = self._end_of_packet(thief, low, high, now)
         return (low, last), (last, high)
 
-    def _end(self, member: _Member, now: float) -> float:
+    def _end(self, member: Member, now: float) -> float:
         """When a device would be through with its packets and its stock."""
         low, high = member.rest
         return member.through(now) + (self._before[high] - self._before[low]) / member.rate
@@ -464,8 +338,7 @@ class Stealing:
 
     def packets(self, device: DeviceIndex) -> list[Packet]:
         """Those that a device has and that can end early."""
-        member = self._members.get(device)
-        return [packet for packet, _, _ in member.given] if member is not None and member.shortens else []
+        return [packet for packet, _, _ in self._members[device].given] if device in self.shortening else []
 
     def shortened(self, packet: Packet, last: int, begun: float, now: float, thief: DeviceIndex | None) -> bool:
         """A packet ends before cell ``last``; of its groups it has begun ``begun`` by now. Whether ``thief``, who has
@@ -495,20 +368,24 @@ class Stealing:
         return at < end
 
     @staticmethod
-    def _has_nothing(member: _Member) -> bool:
+    def _has_nothing(member: Member) -> bool:
         return member.is_here and not member.given and member.rest[0] == member.rest[1]
 
     # events
 
     def ended(self, device: DeviceIndex, now: float) -> Packet:
         """The first of the packets that a device has was heard to be complete."""
-        return self._members[device].end(now)
+        member = self._members[device]
+        packet = member.end(now)
+        member.foresee()
+        return packet
 
     def leave(self, device: DeviceIndex) -> None:
         """A device is given nothing more. What it was given ends there."""
         member = self._members.get(device)
         if member is not None:
             member.is_here = False
+            self._present = [w for w in self._members.values() if w.is_here]
             self._opened(*member.rest)
             member.rest = (0, 0)
 
@@ -529,8 +406,11 @@ class Stealing:
         """A device takes part from now on, with nothing of its own."""
         member = self._members.get(device)
         if member is None:
-            member = self._members[device] = _Member(terms)
+            member = self._members[device] = Member(terms)
+            if terms.shortens:
+                self.shortening.add(device)
         member.is_here, member.free = True, max(now, member.free)
+        self._present = [w for w in self._members.values() if w.is_here]
 
     def _opened(self, first: int, last: int) -> None:
         if first < last:

@@ -168,7 +168,7 @@ def test_a_packet_is_the_launch_of_its_range(task: Launch) -> None:
     count = launches.division.facts.launch.groups(0)
     for first, groups in ((0, 1), (0, count), (1, count - 1), (count - 1, 1)):
         made, asked = (
-            launches.packet(launches.division.range(first, groups)),
+            launches.packets((first, first + groups))(0, 1),
             launches.range(launches.division.range(first, groups), {}),
         )
         assert made is not asked

@@ -1,0 +1,136 @@
+"""Who follows a plan whose shares move takes a short way while all devices have enough: it leads to the same."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import BufferArg, Graph, Launch
+from manycl.machine import HOST, Device, DeviceIndex, Machine
+from manycl.model.estimates import Estimates
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.split import Slice, Split
+from manycl.run.disturbance import Disturbance, Slowdown
+from manycl.run.following import Following
+from manycl.run.foresee import StepEstimates, foresee
+from manycl.run.stealing import Stealing
+from manycl.run.steps import Lowered, Step
+from manycl.trace import Event, KernelEvent
+
+GROUPS, BYTES = 4096, 64
+SHORT: Counter[bool] = Counter()
+"""Whether a packet was given by the short way, or the device took none so."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def counted() -> Iterator[None]:
+    before = Stealing.follow
+
+    def follow(self: Stealing, device: DeviceIndex, now: float) -> object:
+        found = before(self, device, now)
+        SHORT[found is not None] += 1
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stealing, "follow", follow)
+        yield
+    assert SHORT[True] > 100
+    assert SHORT[False] > 10
+
+
+@dataclass(frozen=True)
+class Each(Estimates):
+    """``groups``: seconds of a work-group, by device."""
+
+    seconds: tuple[float, ...]
+
+    def launch(self, node: int, device: DeviceIndex) -> float:
+        return self.groups(node, device, GROUPS, GROUPS)
+
+    def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float:
+        return 5e-6 + count * self.seconds[device]
+
+    def transfer(self, nbytes: int, source: int, target: int) -> float:
+        return 0.0
+
+
+class Truth(StepEstimates):
+    def __init__(self, problem: Problem, lowered: Lowered, times: Each) -> None:
+        super().__init__(problem, lowered)
+        self._times = times
+
+    def range(self, step: Step, device: DeviceIndex) -> float:
+        return self._times.groups(step.node, device, step.groups, GROUPS)
+
+
+def chain(count: int, apart: bool) -> Graph:
+    """Launches, each of which goes on with what the one before has made, or (``apart``) has nothing to do with it."""
+    builder, facts = GraphBuilder(), KernelFacts("k", 1, ())
+    program = ProgramFacts("", (), {"k": facts})
+    keys = [builder.buffer(GROUPS * BYTES) for _ in range(count + 1)]
+    for source, key in pairwise(keys):
+        reads = () if apart else (source,)
+        args = tuple(BufferArg(k) for k in (*reads, key))
+        builder.add(Launch("k", program, facts, (GROUPS,), (1,), args, reads, (key,), overwrites=(key,)))
+    return builder.build()
+
+
+def events(seed: int, short: bool) -> list[Event]:
+    """What happens on a machine of two or three devices that are not what they were taken for."""
+    chance = random.Random(seed)
+    devices = chance.randint(2, 3)
+    graph = chain(chance.randint(1, 3), chance.random() < 0.3)
+    length = chance.choice((0.01, 0.05)) / GROUPS
+    true = Each(tuple(length * chance.uniform(1.0, 4.0) for _ in range(devices)))
+    believed = Each(tuple(s * chance.choice((0.5, 1.0, 1.0, 2.0)) for s in true.seconds))
+    where = Machine(
+        tuple(
+            Device(f"d{d}", "cpu", memory=HOST, launch_overhead=5e-6, shortens=chance.random() < 0.2)
+            for d in range(devices)
+        )
+    )
+    splits = {
+        n: Split(0, GROUPS, slices={key: Slice(BYTES) for key in (*task.reads, *task.writes)})
+        for n, task in enumerate(graph.nodes)
+    }
+    problem = Problem(graph, where, believed, (1,) * devices, splits=splits)
+    total = sum(1 / s for s in believed.seconds)
+    shares: list[Assignment] = []
+    for n in range(len(graph.nodes)):
+        low = 0
+        for d, seconds in enumerate(believed.seconds):
+            high = GROUPS if d == devices - 1 else low + int(GROUPS / seconds / total)
+            end = believed.groups(n, DeviceIndex(d), high - low, GROUPS)
+            shares.append(Assignment(n, DeviceIndex(d), 0, 0.0, end, 0, low, high - low))
+            low = high
+    plan = Plan(tuple(shares), "", tuple(d.name for d in where.devices), 0.0, movable=tuple(range(len(graph.nodes))))
+    slow = Slowdown(DeviceIndex(chance.randrange(devices)), chance.choice((1.0, 3.0)), 0.005, 0.02)
+    with pytest.MonkeyPatch.context() as patch:
+        if not short:
+            patch.setattr(Following, "_is_supplied", lambda self, moved: False)
+        trace = foresee(
+            problem,
+            plan,
+            enqueuing={"cpu": 2e-5},
+            disturbance=Disturbance(slowdowns=(slow,)),
+            estimates=partial(Truth, times=true),
+        )
+    assert sum(e.groups for e in trace.events if isinstance(e, KernelEvent)) == GROUPS * len(graph.nodes)
+    return list(trace.events)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32))
+def test_the_short_way_leads_to_the_same(seed: int) -> None:
+    assert events(seed, True) == events(seed, False)
