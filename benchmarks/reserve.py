@@ -3,9 +3,16 @@
 free_ms: from the request until nothing of the other process runs on the device any more and the block of mc.reserve
 begins, which the requesting process measures; the most of the medians for launches of about 1, 20 and 200 ms (each of
 them, and the worst of all requests: free_1_ms, …, worst_ms). Requests come at random times, and not before the other
-process, which had given the device back, is at work again. It has the device that is asked for (--devices), and nothing
-else; its results are compared. alone_us: to reserve a device that nobody uses, and give it back. listening_us: what the
-first session of a process spends on reservations: its socket, its thread, and a look at what is reserved.
+process, which had given the device back, is at work again; it has the device that is asked for (--devices), and nothing
+else, and its results are compared.
+
+The first request is told for itself (first_1_ms, …): once somebody has asked for a device that cannot be stopped, long
+launches run there in pieces. launch_1_ms, …: what a launch takes then. Nothing stops a work-group, of 64 work-items:
+where a device runs all that a launch has at a time, as a GPU does with some 100,000 work-items, it is free when these
+have ended (--items 4194304: several times as many).
+
+alone_us: to reserve a device that nobody uses, and give it back. listening_us: what the first session of a process
+spends on reservations: its socket, its thread, and a look at what is reserved.
 """
 
 from __future__ import annotations
@@ -15,7 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import common
 
@@ -24,8 +31,10 @@ from manycl.front.reserve import reserve
 LENGTHS = (1, 20, 200)  # ms
 AT_WORK = 0.05
 """Seconds after which a process is at work again, which has to allocate a GPU's memory anew: some 10 ms."""
+SETTLING = 3.0
+"""Seconds after the first request, in which a process finds out how its launches may be divided."""
 COMPUTE = """
-import sys, time
+import statistics, sys, time
 import numpy as np
 import manycl as mc
 program = mc.Program('''__kernel void busy(__global uint *x, uint n) {
@@ -34,7 +43,7 @@ program = mc.Program('''__kernel void busy(__global uint *x, uint n) {
   x[get_global_id(0)] += v | 1u;
 }''')
 with mc.Queue(sys.argv[1]) as queue:
-    wanted, n = float(sys.argv[2]) * 1e-3, 1 << 14
+    wanted, n = float(sys.argv[2]) * 1e-3, int(sys.argv[4])
     x = queue.zeros(n, np.uint32)
     def seconds(steps):
         begin = time.perf_counter()
@@ -56,32 +65,41 @@ with mc.Queue(sys.argv[1]) as queue:
         a, c, left = a * a % 2**32, (a + 1) * c % 2**32, left >> 1
     v = np.arange(n, dtype=np.uint32) * np.uint32(factor) + np.uint32(added)
     print("ready", flush=True)
-    launches, end = 0, time.monotonic() + float(sys.argv[3])
+    took, end = [], time.monotonic() + float(sys.argv[3])
     while time.monotonic() < end:
-        seconds(steps)
-        launches += 1
-    assert (x.get() == (v | np.uint32(1)) * np.uint32(launches)).all()
-print("right", flush=True)
+        took.append(seconds(steps))
+    assert (x.get() == (v | np.uint32(1)) * np.uint32(len(took))).all()
+print("right", statistics.median(took[len(took) // 2:]), flush=True)
 """
 
 
-def times_of(devices: str, length: int, repeats: int) -> list[float]:
+class Times(NamedTuple):
+    """Of launches that take about so many ms: seconds until a device was free, the ``first`` time and then; and of a
+    ``launch``, then."""
+
+    first: float
+    then: list[float]
+    launch: float
+
+
+def times_of(devices: str, length: int, repeats: int, items: int) -> Times:
     """Seconds until a device is free, launches taking about so many ms."""
-    lasts = repeats * (AT_WORK + 0.05 + 4e-3 * length) + 1.0
-    words = [sys.executable, "-W", "ignore", "-c", COMPUTE, devices, str(length), str(lasts)]
+    lasts = repeats * (AT_WORK + 0.05 + 4e-3 * length) + SETTLING + 1.0
+    words = [sys.executable, "-W", "ignore", "-c", COMPUTE, devices, str(length), str(lasts), str(items)]
     chance = random.Random(length)
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "ready\n"
         found = []
-        for _ in range(repeats):
-            time.sleep(AT_WORK + chance.random() * 2e-3 * length)
+        for number in range(repeats + 1):
+            time.sleep((SETTLING if number == 1 else AT_WORK) + chance.random() * 2e-3 * length)
             device = reserve(devices)
             begin = time.perf_counter()
             with device:
                 found.append(time.perf_counter() - begin)
-        assert other.stdout.readline() == "right\n", "the other process has computed something else"
-    return found
+        word, _, launch = other.stdout.readline().partition(" ")
+        assert word == "right", "the other process has computed something else"
+    return Times(found[0], found[1:], float(launch))
 
 
 def alone(devices: str) -> float:
@@ -105,13 +123,16 @@ def listening() -> float:
 def main() -> None:
     made = common.parser(__doc__)
     made.add_argument("--devices", default="cpu", help="what is reserved, and computed on (default: cpu)")
+    made.add_argument("--items", type=int, default=1 << 14, help="work-items of a launch (default: 16384)")
     args = made.parse_args()
-    each = {length: times_of(args.devices, length, args.repeats) for length in LENGTHS}
-    medians: dict[str, Any] = {f"free_{length}_ms": 1e3 * statistics.median(found) for length, found in each.items()}
+    each = {length: times_of(args.devices, length, args.repeats, args.items) for length in LENGTHS}
+    medians: dict[str, Any] = {f"free_{length}_ms": 1e3 * statistics.median(of.then) for length, of in each.items()}
     figures = {
         "free_ms": max(medians.values()),
         **medians,
-        "worst_ms": 1e3 * max(x for found in each.values() for x in found),
+        "worst_ms": 1e3 * max(x for of in each.values() for x in of.then),
+        **{f"first_{length}_ms": 1e3 * of.first for length, of in each.items()},
+        **{f"launch_{length}_ms": 1e3 * of.launch for length, of in each.items()},
         "alone_us": 1e6 * common.median(lambda: alone(args.devices), args.repeats),
         "listening_us": 1e6 * common.median(listening, args.repeats),
     }

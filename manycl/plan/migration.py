@@ -31,7 +31,7 @@ def on_the_move(problem: Problem, plan: Plan) -> Plan:
     seconds: dict[int, float] = {}
     for a in plan.assignments:
         seconds[a.node] = max(seconds.get(a.node, 0.0), a.end - a.start)
-    moving = {n for n, t in seconds.items() if t >= SHORTEST and _may_move(problem, n)}
+    moving = {n for n, t in seconds.items() if t >= SHORTEST and may_move(problem, n)}
 
     def begun(a: Assignment) -> Assignment:
         if a.node not in moving or a.dimension is not WHOLE:
@@ -43,7 +43,7 @@ def on_the_move(problem: Problem, plan: Plan) -> Plan:
     return replace(plan, assignments=tuple(map(begun, plan.assignments)), movable=nodes, in_turn=nodes)
 
 
-def _may_move(problem: Problem, node: int) -> bool:
+def may_move(problem: Problem, node: int) -> bool:
     """Whether parts of a node run anywhere, and what they write need not be put together."""
     task, split = problem.graph.nodes[node], problem.splits.get(node)
     if not isinstance(task, Launch) or task.versions or split is None or split.groups < 2:

@@ -68,6 +68,9 @@ class Problem:
 
     ``away``: devices that have left and are not to be used; their memories still have what they had. Where that is all
     of them, it is none.
+
+    ``demanded``: devices that have to be free soon whenever another process asks for them, and launches of which cannot
+    end early.
     """
 
     graph: Graph
@@ -88,6 +91,7 @@ class Problem:
     looks: Looks | None = None
     away: frozenset[DeviceIndex] = frozenset()
     merging: Merging = "automatic"
+    demanded: frozenset[DeviceIndex] = frozenset()
 
     def initial(self, key: BufferKey) -> tuple[Part, ...]:
         """Where the contents of a buffer are at the start, part by part (none: they are undefined)."""

@@ -67,6 +67,10 @@ class AnalysedSplits(Mapping[int, "Split"]):
     def work(self, node: int, parts: int) -> Along | None:
         """The counted work in equal parts of the groups of a node that may be split; None where nothing is counted."""
 
+    def is_known(self, node: int) -> bool:
+        """Whether nothing need be found out to tell how a node may be split."""
+        return True
+
     @abstractmethod
     def touched(self, node: int, key: BufferKey, first: int, count: int) -> float:
         """Which part of a buffer some groups of a node that may be split read, wherever it lies."""

@@ -83,6 +83,13 @@ class Splits(AnalysedSplits):
         names = ("kernel", "path", "line", "reason")
         return [{**dict(zip(names, key, strict=True)), "launches": launches} for key, launches in found.items()]
 
+    def is_known(self, node: int) -> bool:
+        task = self._graph.nodes[node]
+        if node in self._found or not isinstance(task, Launch):
+            return True
+        sizes = {a.key: self._graph.buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
+        return not task.versions and is_known(task, sizes)
+
     def work(self, node: int, parts: int) -> Along | None:
         task, split = self._graph.nodes[node], self[node]
         assert isinstance(task, Launch)

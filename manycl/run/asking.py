@@ -79,6 +79,7 @@ def problem_of(session: Session, graph: Graph, queues: tuple[int, ...], options:
         spills=True,
         away=session.away,
         merging=session.merging,
+        demanded=session.demanded,
     )
 
 

@@ -203,10 +203,7 @@ class Availability:
             self._asked = time.monotonic()
         if has_heard or time.monotonic() >= self._next_look():
             self._look()
-        if self._waiting and all([watched.has_left() for watched in self._watched]):  # noqa: C419
-            waiting, self._waiting = self._waiting, []
-            for handle in waiting:
-                os.close(handle)
+        self._tell_who_waits()
 
     def _look(self) -> None:
         there = reservations()
@@ -216,6 +213,18 @@ class Availability:
         taken = held_by_others(there, process(), under())
         for watched in self._watched:
             watched.look(taken, there)
+
+    def left(self) -> None:
+        """A session's devices have ended what they had."""
+        with self._lock:
+            self._tell_who_waits()
+
+    def _tell_who_waits(self) -> None:
+        """Once nothing runs where it is not to."""
+        if self._waiting and all([watched.has_left() for watched in self._watched]):  # noqa: C419
+            waiting, self._waiting = self._waiting, []
+            for handle in waiting:
+                os.close(handle)
 
     def close(self) -> None:
         """Nobody listens any more."""
@@ -230,6 +239,7 @@ class Availability:
 
 _availability = Availability()
 watch = _availability.watch
+left = _availability.left
 
 
 def _forked() -> None:

@@ -31,6 +31,11 @@ class Awaited:
     def heard(self, reports: Iterable[Report]) -> None:
         self._due.difference_update([report.token for report in reports])
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all of them have been reported."""
+        return not self._due
+
     def check(self, state: Stalled) -> None:
         """Raise RunError where a wait would never end: nothing that will be reported is under way."""
         if not self._due:

@@ -10,17 +10,21 @@ from itertools import accumulate, pairwise
 
 from manycl.graph.access import clash
 from manycl.graph.division import Division, divide
-from manycl.graph.graph import BufferKey, Graph, Launch, Node
+from manycl.graph.graph import BufferKey, Launch, Node
 from manycl.graph.reduction import Reduction
+from manycl.plan.demanded import longest_piece
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.run.declared import Declared
 from manycl.run.drafts import StepDraft
+from manycl.run.pieces import settled_pieces
 from manycl.run.ranges import launches_of
 from manycl.run.steps import RANGE, Cells, Stock
 
 MOST = 48
 """Cells of a launch for each of its shares: cutting its buffers along them takes some 50 us a cell."""
+CELLS = 2.0
+"""Cells for each of the pieces that a share is to run in, where others ask for its device."""
 PART = 3
 """A cell is at most this part of what is behind it in its share: what is left last, and what is stolen, is at the
 end, …"""
@@ -35,15 +39,20 @@ LEAST = 30
 """… as long as a launch has so many of them."""
 
 
-def in_cells(plan: Plan, graph: Graph) -> Plan:
+def in_cells(plan: Plan, problem: Problem) -> Plan:
     """The ranges of launches whose shares may move (``Plan.movable``), cut."""
-    movable = frozenset(plan.movable)
+    movable, graph = frozenset(plan.movable), problem.graph
     shares: dict[int, list[int]] = {}
+    settled = settled_pieces(plan)
+    pieces: dict[int, float] = {}  # that devices are to be given of a launch one after another
     for a in plan.assignments:
         if a.node in movable and a.is_range:
             shares.setdefault(a.node, []).append(a.groups)
+            piece = settled.get((a.node, a.device)) or longest_piece(problem, a.device)
+            pieces[a.node] = max(pieces.get(a.node, 0.0), (a.end - a.start) / piece)
     least = {node: -(-sum(groups) // FINEST) for node, groups in shares.items()}
-    counts = {node: iter(_counts(groups, least[node])) for node, groups in shares.items()}
+    most = {node: max(MOST, math.ceil(CELLS * pieces[node])) for node in shares}
+    counts = {node: iter(_counts(groups, least[node], most[node])) for node, groups in shares.items()}
     together: dict[int, int] = {}
     out = []
     for a in plan.assignments:
@@ -61,10 +70,10 @@ def in_cells(plan: Plan, graph: Graph) -> Plan:
     return replace(plan, assignments=tuple(out), events=())
 
 
-def _counts(shares: Sequence[int], least: int) -> list[int]:
+def _counts(shares: Sequence[int], least: int, most: int) -> list[int]:
     """How many cells each share of a launch may have, in work-groups, which are ``least`` or more: all as many, and
-    what small ones have no use for is the others'."""
-    left, counts = MOST * len(shares), [1] * len(shares)
+    what small ones have no use for is the others'; ``most``: for each share."""
+    left, counts = most * len(shares), [1] * len(shares)
     ascending = sorted(range(len(shares)), key=shares.__getitem__)
     for place, share in enumerate(ascending):
         counts[share] = max(1, min(shares[share] // least, left // (len(shares) - place)))

@@ -73,6 +73,9 @@ class DeviceEvents:
         self.slow: Mapping[str, float] = {}
         """The devices that do not take as long as was measured, by name, with the factor of each; never changed, but
         replaced."""
+        self.demanded = frozenset[str]()
+        """The devices that somebody else has had in the meantime, and may want again, by name; never changed, but
+        replaced."""
         self._used: dict[DevicesInUse, frozenset[str]] = {}
         self._listeners: list[Callable[[], None]] = []
 
@@ -103,6 +106,8 @@ class DeviceEvents:
             self.away = {device: left for device, left in self.away.items() if device != name}
             return DeviceComes(name) if before is not None else None
         found = DeviceLeaves(name, event.how, event.returns)
+        if event.returns:
+            self.demanded |= {name}
         self.away = {**self.away, name: found}
         return found if before is None or (before.how != "lost" and event.how == "lost") else None
 

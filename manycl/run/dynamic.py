@@ -214,7 +214,7 @@ class Dynamic(Playback):
         self._emitter.add(step, watched)
 
     def react(self, events: Sequence[Changed], now: float) -> list[Command]:
-        for device, comes, _ in events:
+        for device, comes, _, _ in events:
             if comes:
                 self._assigner.come(device, now)
             else:

@@ -180,6 +180,11 @@ class _Play:
                     self._changed = watch.told(news)
                     return
                 issue(commands)
+            if playback.is_paused and watch is not None and awaited.is_over:
+                watch.look(playback)
+                with interruptible:
+                    watch.wait()
+                continue
             awaited.check(playback)
             with interruptible:
                 reports = [report for report in backend.wait() if report.run == run]
@@ -347,7 +352,8 @@ class _Play:
             directory.lose(key, "they were only on a device that has failed")
         watch.look()
         postponed: tuple[int, ...] = ()
-        if self._rest is not None and not watch.lost and (self._postponed or playback.is_fixed):
+        plans = self._rest is not None and not watch.lost and not watch.is_deserted
+        if plans and (self._postponed or playback.is_fixed):
             postponed = not_begun(subject.lowered, rest.done | {t for t in begun if t < len(playback.graph)})
             is_known = not directory.has_lost(subject.lowered.graph.buffers)
             is_possible = bool(postponed) and is_known and is_whole(rest, found, subject.lowered)
@@ -355,6 +361,7 @@ class _Play:
                 postponed = ()
         later = frozenset(t for t in range(len(playback.graph)) if subject.lowered.step(t).node in {*postponed})
         now = going_on(subject, playback, rest, directory, watch.away, lost, later, watch.slower)
+        now[1].awaits(watch.returning)
         nodes = range(len(playback.graph.nodes))
         void = frozenset(n for n in nodes if n not in rest.done)
         self._subject, self._playback, self._postponed = *now, postponed

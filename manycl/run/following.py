@@ -17,6 +17,7 @@ from typing import NamedTuple
 from manycl.changed import named
 from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.machine import HOST, DeviceIndex
+from manycl.plan.demanded import at_a_time, longest_piece
 from manycl.plan.movable import is_in_order
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
@@ -25,6 +26,7 @@ from manycl.run.backend import EndsEarly, Lane, Shorten
 from manycl.run.coherence import places
 from manycl.run.inputs_ahead import InputsAhead, foreseen
 from manycl.run.member import Packet, Terms
+from manycl.run.pieces import PieceLength, settled_pieces
 from manycl.run.reassign import Reassignment
 from manycl.run.stealing import Stealing, nothing_moves
 from manycl.run.steps import Cells, Lowered
@@ -76,8 +78,10 @@ class Following:
         self._lowered = lowered
         self._problem, self._graph, self._valid, self._done = problem, lowered.graph, valid, done
         self._in_turn = frozenset(lowered.plan.in_turn)
+        self._settled = settled_pieces(lowered.plan) if problem.demanded else {}
         self._reassignment = Reassignment(problem, lowered)
         self._away: set[DeviceIndex] = set()
+        self._returning: set[DeviceIndex] = set()
         timetable = lowered.timetable
         self._seconds, self._position = timetable.seconds, timetable.position
         self._each, self._others = timetable.each, timetable.others
@@ -113,6 +117,11 @@ class Following:
             self._lines[lane] = deque(self._moved[-1 - item] if item < 0 else item for item in line if item not in done)
             if lane[0] != ON_HOST:
                 used[lane[0]] = max(used[lane[0]], lane[1] + 1)
+        # few work-groups do not fill a GPU: short pieces run beside each other there
+        devices = [d for d in problem.demanded if self._moved and problem.machine.devices[d].kind != "cpu"]
+        self._turn_of = dict.fromkeys(devices, 0)
+        for device in devices:
+            used[device] = max(used[device], at_a_time(problem.machine.devices[device]))
         self.queues = tuple(max(1, count) for count in used)  # of those, too, that come, or steal
 
     def _others_of(self, moved: _Moved) -> list[DeviceIndex]:
@@ -123,6 +132,11 @@ class Following:
             able = [d for d in self._able(moved) if d not in moved.lanes]
             found = [d for d in able if problem.fits(node, d)]
         return found
+
+    def settled_pieces(self, node: int, device: DeviceIndex) -> tuple[float, float] | None:
+        """Seconds of the pieces of a launch that a device has settled on, and groups a second in these."""
+        moved = self._moved.get(node)
+        return moved.stealing.settled(device) if moved is not None else None
 
     def shares(self) -> Iterator[tuple[int, Share]]:
         """Of each launch (node), its shares in the order of their work-groups."""
@@ -155,7 +169,16 @@ class Following:
             self._others[node, device] = each
         shortens = owner.shortens and owner.memory == HOST and self._ends_early(node)
         first = math.inf if shortens else self._first(node, device, total)
-        return Terms(max(each, 1e-9 / total), overhead + DECIDING, first, shortens)
+        each = max(each, 1e-9 / total)
+        return Terms(each, overhead + DECIDING, first, shortens, self._pieces(node, device, total))
+
+    def _pieces(self, node: int, device: DeviceIndex, groups: int) -> PieceLength | None:
+        """How long pieces of a launch are that others may have to wait for."""
+        if device not in self._problem.demanded:
+            return None
+        settled = self._settled.get((node, device))
+        count = at_a_time(self._problem.machine.devices[device])
+        return PieceLength(settled or longest_piece(self._problem, device), count, groups, settled is not None)
 
     def _ends_early(self, node: int) -> bool:
         """Whether cells of a launch run one behind another: where work-groups begin with dimension 0 fastest."""
@@ -228,6 +251,8 @@ class Following:
     def _go(self, now: float) -> list[Assigned]:
         self._now = now
         out: list[Assigned] = []
+        if self.is_paused:
+            return out
         waiting, before = True, -1
         while waiting and len(out) > before:  # what one line is given may be what another one waits for
             waiting, before = False, len(out)
@@ -317,6 +342,9 @@ class Following:
         taken = moved.stealing.take(device, now, limit)
         if taken is None:
             return False
+        if device in self._turn_of:
+            lane = device, self._turn_of[device]
+            self._turn_of[device] = (lane[1] + 1) % self.queues[device]
         if taken.stolen is not None:
             self.stolen.append(taken)
             moved.thieves.add(device)
@@ -406,6 +434,15 @@ class Following:
 
     # devices that leave and come
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether all devices have left, and what is left waits for one that returns."""
+        return bool(self._returning) and len(self._away) == len(self._memory)
+
+    def awaits(self, devices: Collection[DeviceIndex]) -> None:
+        """These devices have left, or leave now, and somebody will say that they come again."""
+        self._returning.update(devices)
+
     def leave(self, device: DeviceIndex, is_stopped: bool = False) -> None:
         """A device is given nothing more that another one can run. ``is_stopped``: nothing is under way."""
         self._supplied = None
@@ -434,6 +471,7 @@ class Following:
         """A device takes part from now on: in launches whose shares may move, and in what would end earlier."""
         self._supplied = None
         self._away.discard(device)
+        self._returning.discard(device)
         for moved in self._moved.values():
             if not moved.stealing.is_over and device in self._able(moved):
                 self._join(moved, device, now)

@@ -98,7 +98,7 @@ def going_on(
     lost: Collection[DeviceIndex],
     later: Set[int] = frozenset(),
     slower: Mapping[DeviceIndex, float] = AS_FORESEEN,
-) -> tuple[Subject, Playback]:
+) -> tuple[Subject, Moving]:
     """Who plays what is left, without the devices that are ``away``, and but for the steps that are left for ``later``.
     ``slower``: how many times as long as was foreseen devices take, where that has changed. (``note`` was called.)
     Raises Unrecoverable."""

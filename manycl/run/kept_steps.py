@@ -39,9 +39,7 @@ class KeptSteps:
         for graph, known, kept, lowered in self._kept:
             if kept != limits or lowered.state != state:
                 continue
-            if graph is problem.graph and known is plan:
-                return lowered
-            if limits and same_graph(graph, problem.graph) and same_plan(known, plan):
+            if (known is plan or (limits and same_plan(known, plan))) and same_graph(graph, problem.graph):
                 return lowered
         if len(self._kept) >= KEPT:
             self._forget()

@@ -12,10 +12,11 @@ from statistics import median_low
 from manycl.errors import PolicyError
 from manycl.graph.graph import BufferKey, DeviceTask, Graph
 from manycl.graph.signature import Signature
-from manycl.machine import DeviceIndex
+from manycl.machine import DeviceIndex, Machine
+from manycl.plan.demanded import is_long
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.run.looking import Interest
-from manycl.run.pace import AHEAD
+from manycl.run.pace import at_once
 from manycl.run.result import Result
 from manycl.run.script import Script
 from manycl.run.session import LastTime, Session
@@ -78,6 +79,10 @@ class KnownGraph:
     def is_long(self) -> bool:
         """Whether its last run took so long that planning it is little beside that."""
         return self._latest >= LONG
+
+    def is_awaited(self, machine: Machine) -> bool:
+        """Whether its last run took so long that others, who ask for one of the devices, would have to wait."""
+        return any(is_long(device, self._latest) for device in machine.devices)
 
     @property
     def thinks(self) -> bool:
@@ -199,7 +204,7 @@ class KnownGraph:
         Ctrl-C may have to wait for."""
         self._forget()
         script = result.script
-        if script is not None and script.is_plain and result.seconds <= AHEAD:
+        if script is not None and script.is_plain and result.seconds <= at_once(script.problem):
             self._script, self._keys = script, keys
 
 

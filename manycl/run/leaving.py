@@ -13,6 +13,7 @@ from manycl.errors import DeviceError, ManyclError
 from manycl.interrupts import Uninterrupted, interruptible
 from manycl.logs import logger
 from manycl.machine import HOST
+from manycl.run.availability import left
 
 if TYPE_CHECKING:
     from manycl.run.session import Session
@@ -51,6 +52,9 @@ def _leave(of: weakref.ref[Session]) -> None:
         with suppress(ManyclError):  # whoever asks for results is told
             if session.flight is not None and session.flight.device in session.away:
                 session.land()
+    left()  # who waits for the device need not wait for its memory
+    with session.lock, Uninterrupted():
+        if not session.closed:
             vacate(session)
 
 

@@ -55,7 +55,7 @@ def lower(
     if not split and not in_parts:
         lowered = Lowered(problem.graph, plan)
     elif split and plan is not None and plan.movable and not limits:
-        lowered = _Assembly(problem, in_cells(plan, problem.graph), directory, {}).result()
+        lowered = _Assembly(problem, in_cells(plan, problem), directory, {}).result()
     elif split and plan is not None and not limits:
         parts = overlapped(problem, plan)
         lowered = in_turns(_Assembly(problem, parts.plan, directory, {}).result(), parts.turns)

@@ -10,9 +10,12 @@ from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
 from manycl.model.slices import MEASURED, MeasuredSlices
+from manycl.run.pieces import PieceLength
 
 SHORTEST = 2.5e-3
 """Seconds of a packet of which its device's rate is learned as well as from a longer one."""
+GIVEN = 2
+"""Packets that a device is given ahead, the running one among them."""
 COST = 1 / 30
 """What a packet costs is at most this part of what it computes."""
 LATEST = 0.7
@@ -34,12 +37,13 @@ LATE = 100e-6
 class Terms(NamedTuple):
     """What is foreseen of a device: seconds of a work-group, and seconds that a packet costs beside its groups.
     ``first``: groups of a packet at most, until one was measured. ``shortens``: whether packets that it was given can
-    end early."""
+    end early. ``pieces``: how long packets are at most."""
 
     group: float
     packet: float
     first: float = math.inf
     shortens: bool = False
+    pieces: PieceLength | None = None
 
 
 class Packet(NamedTuple):
@@ -97,6 +101,11 @@ class Member:
     is_measured: bool = False
     """… and whether these are enough."""
     shortens: bool = field(init=False)
+    pieces: PieceLength | None = field(init=False)
+    longest: float = math.inf
+    """Seconds of a packet at most."""
+    ahead: int = field(init=False)
+    """Packets that it is given ahead, the running one among them."""
     is_near: bool = False
     """Its packets are known to end too soon for anybody to take something of them."""
     known: float = 0.0
@@ -108,7 +117,10 @@ class Member:
 
     def __post_init__(self, terms: Terms) -> None:
         self.rate, self.least, self.packet = 1.0 / terms.group, terms.packet / COST, terms.packet
-        self.first, self.shortens = terms.first, terms.shortens
+        self.first, self.shortens, self.pieces = terms.first, terms.shortens, terms.pieces
+        self.ahead = GIVEN
+        if terms.pieces is not None:
+            self.ahead, self.longest = terms.pieces.at_a_time, terms.pieces.seconds
         self.measured = MeasuredSlices(0)
 
     def end(self, now: float) -> Packet:
@@ -119,6 +131,9 @@ class Member:
         free = self.free
         took = now - (given if given > free else free)
         self._learn(groups, took)
+        if self.pieces is not None:
+            self.pieces.end(groups, now)
+            self.longest = self.pieces.seconds
         if not self.is_measured and given <= free:
             self._measure(groups, took)
         self.free = now

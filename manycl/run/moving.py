@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from heapq import heappush
@@ -19,6 +19,8 @@ from manycl.run.dynamic import Dynamic
 from manycl.run.emit_copies import Subject
 from manycl.run.emit_packets import PacketEmitter
 from manycl.run.following import Following
+from manycl.run.pieces import SETTLED
+from manycl.run.playback import Changed
 from manycl.run.steps import Lowered
 
 
@@ -62,6 +64,18 @@ class Moving(Dynamic):
         return [*self._issued, *(Assignment(c.token, c.device, c.queue, 0.0, 0.0) for c in packets)]
 
     @property
+    def is_paused(self) -> bool:
+        return self._following.is_paused
+
+    def awaits(self, devices: Collection[DeviceIndex]) -> None:
+        """These devices have left, or leave now, and somebody will say that they come again."""
+        self._following.awaits(devices)
+
+    def react(self, events: Sequence[Changed], now: float) -> list[Command]:
+        self.awaits([event.device for event in events if event.returns])
+        return super().react(events, now)
+
+    @property
     def complete(self) -> int:
         return super().complete - len(self._later)
 
@@ -77,6 +91,8 @@ class Moving(Dynamic):
         return {name: elsewhere[name] / groups for name, groups in total.items()}
 
     def settled(self, plan: Plan | None) -> Plan | None:
+        if plan is not None and self._is_whole and self.script.problem.demanded:
+            return self._in_pieces(plan)  # it is to run in pieces again
         if plan is None or not self._is_whole or self._is_disturbed:
             return None
         begins, planned, now = Counter[int](), Counter[int](), dict[tuple[int, DeviceIndex], tuple[int, int]]()
@@ -95,6 +111,23 @@ class Moving(Dynamic):
                 end = a.start + (a.end - a.start) * (groups / a.groups if a.groups else 1.0)
                 out.append(a._replace(first=first, groups=groups, end=end))
         return replace(plan, assignments=tuple(out), movable=(), in_turn=())
+
+    def _in_pieces(self, plan: Plan) -> Plan:
+        """A plan with the pieces that devices have settled on, and the seconds that its shares take in these: how many
+        cells they have follows from that. Once, as what is measured is never the same twice."""
+        if SETTLED in plan.details:
+            return plan
+        out, pieces = list[Assignment](), list[tuple[int, DeviceIndex, float]]()
+        for a in plan.assignments:
+            found = self._following.settled_pieces(a.node, a.device) if a.is_range else None
+            if found is not None:
+                seconds, rate = found
+                a = a._replace(end=a.start + a.groups / rate)
+                pieces.append((a.node, a.device, seconds))
+            out.append(a)
+        if not pieces:
+            return plan
+        return replace(plan, assignments=tuple(out), details={**plan.details, SETTLED: tuple(pieces)})
 
     def _add(self, assigned: Sequence[Assigned]) -> None:
         packets = self._packets

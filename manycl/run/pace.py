@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from manycl.plan.demanded import ahead
 from manycl.plan.problem import Problem
 
 AHEAD = 1.0
@@ -22,8 +23,15 @@ is idle."""
 def ahead_of(problem: Problem) -> float:
     """Seconds of work that queues have at most in a run of a problem's graph. Of one that will run again and again,
     scripts are kept, which are followed to their end."""
+    if problem.demanded:
+        return ahead(problem)
     several = len(problem.machine.devices) > 1 and not problem.repeated
     return EXPECTANT if problem.away or several else AHEAD
+
+
+def at_once(problem: Problem) -> float:
+    """Seconds of work that a queue is given without anybody hearing of its progress."""
+    return min(AHEAD, ahead(problem))
 
 
 class Marks:

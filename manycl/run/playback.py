@@ -34,11 +34,13 @@ class State(Enum):
 
 
 class Changed(NamedTuple):
-    """A device comes, or leaves; or takes ``factor`` times as long as was measured (0: that has not changed)."""
+    """A device comes, or leaves; or takes ``factor`` times as long as was measured (0: that has not changed).
+    ``returns``: one that leaves will come again."""
 
     device: DeviceIndex
     comes: bool
     factor: float = 0.0
+    returns: bool = False
 
 
 class Playback:
@@ -91,6 +93,11 @@ class Playback:
             return valid
         script = self.written()
         return {**valid, **{key: script.needs.get(key, 0) for key in script.leaves}}
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing more is given to devices until one of them comes."""
+        return False
 
     @property
     def is_fixed(self) -> bool:

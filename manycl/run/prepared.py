@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from manycl.graph.graph import Graph
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.plan.policy import LearningPolicy, Policy, learns
 from manycl.run.learners import Learners, told
-from manycl.run.pace import AHEAD
+from manycl.run.looking import Interest
+from manycl.run.pace import at_once
 from manycl.run.planning import asked
 from manycl.run.result import Result
 from manycl.run.script import Script
@@ -42,6 +44,7 @@ class PreparedGraph:
         self.graph = graph
         given = policy if isinstance(policy, Plan) else None
         self._given = given
+        self._interest, self._is_looked_at = Interest(), False
         self._begin()
         policy = Learners().find(policy, options)
         self._learner = policy if learns(policy) else None
@@ -57,11 +60,14 @@ class PreparedGraph:
 
     def _begin(self) -> None:
         """Nothing is known of how the graph runs on the devices that there are."""
-        self._devices = self.session.present
+        self._devices = self._there
         self._trials = Trials(self._given, thoughts=SECOND_THOUGHTS if self.session.machine.memories > 1 else ())
         self._learned = self._given  # what the learner has planned
         self._scripts: list[Script] = []
-        self._is_short = True
+
+    @property
+    def _there(self) -> tuple[tuple[str, ...], frozenset[DeviceIndex]]:
+        return self.session.present, self.session.demanded
 
     @property
     def plan(self) -> Plan | None:
@@ -70,8 +76,10 @@ class PreparedGraph:
 
     def run(self) -> Result:
         """Run on the buffers' present contents; raises what a run raises."""
-        if self._devices != self.session.present:
-            self._begin()  # one was left out or has left, or is there again
+        if self._devices != self._there:
+            self._begin()  # one was left out or has left, or is there again; or somebody has asked for one
+        elif self.session.demanded:
+            self._look()
         if self._learner is not None:
             return self._learning(self._learner)
         plan = self._trials.plan
@@ -82,6 +90,16 @@ class PreparedGraph:
             result = self._follow(plan)
             self._trials.repeated(result.seconds)
         return result
+
+    def _look(self) -> None:
+        """Others ask for devices: how launches may be divided is found out beside the runs, and then they are."""
+        session, interest = self.session, self._interest
+        if not interest.is_done:
+            interest.price = 0.0
+            session.looking.ran(interest, 0.0, len(session.machine.devices), lambda: self.graph)
+        elif not self._is_looked_at:
+            self._is_looked_at = True
+            self._begin()
 
     def _learning(self, policy: LearningPolicy) -> Result:
         if not asked(policy, "learning", lambda: policy.settled(self.graph), lambda: True):
@@ -102,7 +120,7 @@ class PreparedGraph:
                     return result
         result = self._run(plan)
         # what is done again is enqueued at once: of long runs that would be more than Ctrl-C may have to wait for
-        self._is_short = result.seconds <= AHEAD
-        if self._is_short and result.script is not None:
-            self._scripts = [result.script, *self._scripts[: SCRIPTS - 1]]
+        found = result.script
+        if found is not None and result.seconds <= at_once(found.problem):
+            self._scripts = [found, *self._scripts[: SCRIPTS - 1]]
         return result

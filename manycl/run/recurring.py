@@ -103,7 +103,7 @@ class Recurring:
         for."""
         away = self._session.away
         if self.is_alone:
-            return None if ONLY in away else ONLY
+            return None if ONLY in away or self._is_demanded else ONLY
         found = self._expect()
         return None if found in away else found
 
@@ -124,7 +124,7 @@ class Recurring:
         if device in self._session.away:
             return False
         if self.is_alone:
-            return True
+            return not self._is_demanded
         found = self.expect()
         if found == device:
             return True
@@ -134,7 +134,9 @@ class Recurring:
     def rests(self, device: DeviceIndex) -> bool:
         """Whether a device may be given what comes next without anybody looking at each run: there is nothing to
         choose, or what came last comes again and again, and a plan gains nothing."""
-        return self.is_alone or (self._last is not None and self._last.rests(device))
+        if self.is_alone and not self._session.demanded:
+            return True
+        return self._last is not None and self._last.rests(device)
 
     @property
     def _guess(self) -> DeviceIndex | None:
@@ -145,6 +147,18 @@ class Recurring:
         if found is None and self._quick >= NEW and machine.devices:
             return max(machine.indices, key=lambda d: machine.devices[d].flops)
         return found
+
+    @property
+    def _is_demanded(self) -> bool:
+        """Whether others ask for the device, the only one, and what is expected next takes so long that they would
+        wait, and is known to be divisible or not."""
+        session = self._session
+        if not session.demanded:
+            return False
+        self._forget_others()
+        expected = self._last.then() if self._last is not None and self._last.then is not None else None
+        self._expected = expected
+        return expected is not None and expected.is_looked_at and expected.is_awaited(session.machine)
 
     @property
     def is_alone(self) -> bool:
@@ -160,7 +174,7 @@ class Recurring:
         options: Mapping[str, str] | None,
     ) -> None:
         """A device was given all that was enqueued, which took so long from the first command on."""
-        if self.is_alone:
+        if self.is_alone and not self._session.demanded:
             return  # no plan is better
         known = self._expected
         is_other = known is None or not known.is_like(run.given)
@@ -183,8 +197,11 @@ class Recurring:
     def _look(self, known: KnownGraph, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:
         """Take note of what a graph takes, and of what has been found out beside it."""
         session = self._session
-        if known.nodes > NODES or not known.thinks:
+        is_asked = bool(session.demanded) and known.is_awaited(session.machine)
+        if known.nodes > NODES or not (known.thinks or is_asked):
             return
+        if is_asked:  # others would wait for it, whatever it costs to find out
+            known.interest.price = 0.0
         session.looking.ran(known.interest, seconds, len(session.machine.devices), graph)
         if known.interest.is_done and not known.is_looked_at:
             known.look_again()
@@ -222,7 +239,7 @@ class Recurring:
         alone = queue_counts(machine, queues or {}) == (1,)
         # with one device that computes in the host's memory, nothing is decided by the scalars
         scalars = () if alone and machine.memories == 1 else deciding_scalars(batch)
-        kind = (policy, *settings, places, found.structure, self._session.away)
+        kind = (policy, *settings, places, found.structure, self._session.away, self._session.demanded)
         known = self._known.get((kind, scalars))
         if known is None:
             varied = self._of_kind(kind, len(batch.nodes), found) if scalars else None

@@ -381,7 +381,7 @@ class Session:
             self.use_clocks(learning)
             if script.plan.devices != tuple([d.name for d in self.machine.devices]):
                 return None
-            if any(script.queues[d] for d in self.away):
+            if any(script.queues[d] for d in self.away) or script.problem.demanded != self.demanded:
                 return None
             for key in script.problem.graph.buffers:
                 self.directory.check(key)
@@ -414,6 +414,14 @@ class Session:
         return frozenset(i for i, d in self.machine.numbered() if d.name in left) if left else NOBODY
 
     @property
+    def demanded(self) -> frozenset[DeviceIndex]:
+        """The devices that other processes have had in the meantime, and launches of which cannot end early."""
+        names = self.device_events.demanded
+        return (
+            frozenset(i for i, d in self.machine.numbered() if d.name in names and not d.shortens) if names else NOBODY
+        )
+
+    @property
     def present(self) -> tuple[str, ...]:
         """The names of the devices that may be used."""
         left = self.device_events.away
@@ -423,7 +431,7 @@ class Session:
         """A run has come to its end."""
         if result.lost:
             examine(self)
-        elif not isinstance(result.record, JoinedRecord):  # else it was disturbed
+        elif not isinstance(result.record, JoinedRecord) and not _is_in_pieces(result):  # else it was disturbed
             self.learn_from(result)
 
     def time_all(self) -> None:
@@ -539,6 +547,12 @@ class Session:
                 "a host function asked for an array, or for a run, of the devices whose run it is part of",
                 hint="give the array to the function as an argument of Queue.call",
             )
+
+
+def _is_in_pieces(result: Result) -> bool:
+    """Whether launches ran in pieces, beside each other: what these take tells little of whole ones."""
+    playback = result.playback
+    return playback is not None and bool(playback.script.problem.demanded) and bool(playback.script.lowered.cells)
 
 
 @atexit.register

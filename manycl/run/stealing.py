@@ -30,7 +30,7 @@ from itertools import accumulate, pairwise
 
 from manycl.changed import named
 from manycl.machine import DeviceIndex
-from manycl.run.member import SHORTEST, Member, Packet, Standing, Terms
+from manycl.run.member import GIVEN, SHORTEST, Member, Packet, Standing, Terms
 
 PART = 1 / 3
 """Of the time until all end together, takes a packet where others are at work, …"""
@@ -43,8 +43,6 @@ NEEDED = 0.5
 """… and nothing ahead where it would run less than this part of one; …"""
 CRUMB = 1.25
 """… and all of a stock that is at most so many times the packet."""
-GIVEN = 2
-"""Packets that a device is given ahead, the running one among them."""
 
 
 def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
@@ -104,7 +102,8 @@ class Stealing:
 
     def has_enough(self, device: DeviceIndex) -> bool:
         """Whether a device is given no packet before one of those that it has has ended."""
-        return len(self._members[device].given) >= GIVEN
+        member = self._members[device]
+        return len(member.given) >= member.ahead
 
     def standings(self, now: float) -> dict[DeviceIndex, Standing]:
         """Of all devices that take part."""
@@ -127,6 +126,12 @@ class Stealing:
         member = self._members.get(device)
         return member.ran if member is not None else 0
 
+    def settled(self, device: DeviceIndex) -> tuple[float, float] | None:
+        """Seconds of the pieces that a device has settled on, and groups a second in these; None where it has not."""
+        member = self._members.get(device)
+        pieces = member.pieces if member is not None else None
+        return (pieces.seconds, member.rate) if member and member.known and pieces and pieces.is_settled else None
+
     @property
     def is_open(self) -> bool:
         """Whether there is, or may be, something for devices to take: of what nobody has, or of what others have."""
@@ -136,7 +141,7 @@ class Stealing:
     def is_supplied(self) -> bool:
         """Whether that is so of all devices that are here, none ends a packet early, and something is left."""
         for w in self._present:
-            if len(w.given) < GIVEN or w.shortens:
+            if len(w.given) < w.ahead or w.shortens:
                 return False
         return self._left > 0
 
@@ -150,7 +155,7 @@ class Stealing:
         """The next packet of a device; None: it has enough, or nothing that it would take would end earlier by that.
         ``limit``: the packet is one of its own, of cells before this one."""
         member = self._members.get(device)
-        if member is None or len(member.given) >= GIVEN or not self._left or not member.is_here:
+        if member is None or len(member.given) >= member.ahead or not self._left or not member.is_here:
             return None
         stolen = None
         if limit is not None:
@@ -235,7 +240,7 @@ class Stealing:
                 seconds = left * PART
         if seconds < least and LAST * least <= left:
             seconds = least
-        groups = seconds * rate
+        groups = (seconds if seconds < member.longest else member.longest) * rate
         if not member.known and groups > member.first:  # the first ones are to tell how long they take
             groups = member.first
         begin = before[first]

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from manycl.machine import DeviceIndex, Machine
-from manycl.run.device_events import DeviceComes, DeviceEvent, DeviceEvents, DevicesInUse, DeviceSlows
+from manycl.run.device_events import (
+    DeviceComes,
+    DeviceEvent,
+    DeviceEvents,
+    DeviceLeaves,
+    DevicesInUse,
+    DeviceSlows,
+)
 from manycl.run.playback import Changed, Playback
 
 
@@ -34,7 +41,7 @@ class Watch:
             return []
         self._seen += len(events)
         news = [found for e in events if (found := self._changed(e)) is not None and found.device not in self.lost]
-        for device, comes, factor in news:
+        for device, comes, factor, _ in news:
             if factor:  # what is said is so
                 self.found = {d: f for d, f in self.found.items() if d != device}
                 continue
@@ -47,6 +54,8 @@ class Watch:
         device = self._index.get(event.device)
         if device is None:
             return None
+        if isinstance(event, DeviceLeaves):
+            return Changed(device, False, returns=event.returns)
         return Changed(device, isinstance(event, DeviceComes), event.factor if isinstance(event, DeviceSlows) else 0.0)
 
     def told(self, news: Collection[Changed]) -> str:
@@ -81,6 +90,21 @@ class Watch:
         """The devices that are not to be used any more."""
         left = self._events.away
         return frozenset(d for name, d in self._index.items() if name in left) | self.lost.keys()
+
+    @property
+    def returning(self) -> frozenset[DeviceIndex]:
+        """Those of them that will come again."""
+        left = self._events.away
+        return frozenset(d for name, d in self._index.items() if name in left and left[name].returns) - self.lost.keys()
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether there is no device any more until one returns."""
+        return bool(self.returning) and len(self.away) == len(self._index)
+
+    def wait(self) -> None:
+        """Until something happens."""
+        self._events.wait_for_news(self._seen)
 
     def look(self, playback: Playback | None = None) -> None:
         """Say which of the devices that leave have ended what they had to do (None: all of them)."""

@@ -101,6 +101,15 @@ def kept_anyhow() -> Iterator[None]:
         yield
 
 
+class Returning(Watch):
+    """Where all have left, one that was to return does."""
+
+    def wait(self) -> None:
+        SEEN["paused"] += 1
+        names = sorted(name for name, left in self._events.away.items() if left.returns)
+        self._events.put(DeviceComes(names[SEEN["paused"] % len(names)]))
+
+
 class Loss:
     """A graph that runs under chaos on some machine, and the same one step after another. ``homes``: which memories
     have contents when it begins."""
@@ -128,16 +137,19 @@ class Loss:
                 for m in range(-1, where.memories):
                     value = f"initial {key}" if m in (-1, home) else f"stale {m} {key}"
                     self.values.put(m, key, Region.span(0, NBYTES), value)
+        asked = data.draw(st.sets(st.sampled_from(where.indices))) if data is not None else ()
+        self.demanded = frozenset(asked)
 
     def happening(self, data: Any, count: int) -> list[tuple[int, Any]]:
-        """Devices leave, come and become slower, but there is always one."""
+        """Devices leave, come and become slower, but there is always one, or one that returns."""
         out = []
         for _ in range(count):
             device = data.draw(st.sampled_from([d.name for d in self.where.devices]))
             step = data.draw(st.integers(0, 60))
             kind = data.draw(st.sampled_from(["leaves", "comes", "leaves", "comes", "slows"]))
             if kind == "leaves":
-                event: Any = DeviceLeaves(device, data.draw(st.sampled_from(["drain", "now"])))
+                how, returns = data.draw(st.sampled_from(["drain", "now"])), data.draw(st.booleans())
+                event: Any = DeviceLeaves(device, how, returns)
             else:
                 event = DeviceComes(device) if kind == "comes" else DeviceSlows(device, 100.0)
             out.append((step, lambda event=event: self.put(event)))
@@ -156,7 +168,8 @@ class Loss:
         return out
 
     def put(self, event: Any) -> None:
-        if not isinstance(event, DeviceLeaves) or len(self.events.away) + 1 < len(self.where.devices):
+        leaves = isinstance(event, DeviceLeaves)
+        if not leaves or event.returns or len(self.events.away) + 1 < len(self.where.devices):
             self.events.put(event)
 
     def pieces(self, lowered: Lowered) -> Iterator[tuple[int, int, Region]]:
@@ -207,10 +220,19 @@ class Loss:
         backend.repeatable, backend.undefined, backend.judged = self.repeatable, self.undefined, self.judged
         has_failed = True
         self.events.listen(backend.wake)
-        watch = Watch(self.events, self.where)
+        watch = Returning(self.events, self.where)
         queues = tuple(2 for _ in self.where.devices)
         merging, splits = MERGING[len(self.graph) % 3], Splits(self.graph)
-        problem = Problem(self.graph, self.where, Unit(), queues, splits=splits, away=watch.away, merging=merging)
+        problem = Problem(
+            self.graph,
+            self.where,
+            Unit(),
+            queues,
+            splits=splits,
+            away=watch.away,
+            merging=merging,
+            demanded=self.demanded,
+        )
         try:
             setup = Setup(lowering, rest=rest, mortal=self.mortal)
             result = execute(problem, plan, backend, self.directory, setup=setup, watch=watch)
@@ -459,3 +481,4 @@ def test_runs_go_on_without_what_is_lost() -> None:
         assert SEEN["recovered"] > SEEN["failed"] / 2 > 0, SEEN
         assert SEEN["epochs"] > 0
         assert SEEN["lagging"] > 0
+        assert SEEN["paused"] > 0

@@ -420,7 +420,7 @@ def test_of_long_runs_nothing_is_done_again_at_once(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(session, "run", noted)
         prepared = PreparedGraph(session, enqueued.graph, InOrder())
         with monkeypatch.context() as patch:
-            patch.setattr("manycl.run.prepared.AHEAD", 0.0)
+            patch.setattr("manycl.run.prepared.at_once", lambda problem: 0.0)
             for _ in range(PLANNED_RUNS + 2):
                 prepared.run()
         assert len(decided) == PLANNED_RUNS + 2

@@ -1,0 +1,82 @@
+"""Launches on devices that other processes ask for: in pieces, one after another, so that such a device is free when
+those that it was given have ended. Pure.
+
+What a device was given cannot be taken back, unless its launches can end early. A piece costs some time, so launches
+are whole as long as nobody has asked; how short pieces are follows from how soon a device is to be free (*bounded
+in-flight commands*: W. Shen et al., "XSched", OSDI 2025).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+from manycl.machine import Device, DeviceIndex
+from manycl.plan.migration import may_move
+from manycl.plan.plan import WHOLE, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.split import AnalysedSplits
+
+FREE, FREE_OTHERS = {"cpu": 4e-3}, 0.75e-3
+"""Seconds after which devices are free, by their kind and of other kinds: of work that they have been given by then."""
+LONG = 2.0
+"""Launches that take longer than so many times that are in pieces."""
+PIECES, BESIDE = 2, 3
+"""Pieces that a device has at a time: one behind another, or beside each other, as few work-groups leave room."""
+
+
+def within(device: Device) -> float:
+    """Seconds within which a device is to be free."""
+    return FREE.get(device.kind, FREE_OTHERS)
+
+
+def is_long(device: Device, seconds: float) -> bool:
+    """Whether others would wait for a launch that takes a device so long."""
+    return seconds > LONG * within(device)
+
+
+def at_a_time(device: Device) -> int:
+    """Pieces that a device has at a time."""
+    return PIECES if device.kind == "cpu" else BESIDE
+
+
+def ahead(problem: Problem) -> float:
+    """Seconds of work that devices are to have at most, if others ask for some of them."""
+    return min([within(problem.machine.devices[d]) for d in problem.demanded], default=inf)
+
+
+def longest_piece(problem: Problem, device: DeviceIndex) -> float:
+    """Seconds of a piece of a launch on a device at most."""
+    if device not in problem.demanded:
+        return inf
+    found = problem.machine.devices[device]
+    return within(found) / at_a_time(found)
+
+
+def _is_known(problem: Problem, node: int) -> bool:
+    return not isinstance(problem.splits, AnalysedSplits) or problem.splits.is_known(node)
+
+
+def in_pieces(problem: Problem, plan: Plan) -> Plan:
+    """The plan, in which launches that take longer on devices that others ask for are shares that may move
+    (``Plan.movable``): these run in pieces. What may not be divided stays whole, and that of which nobody knows it yet:
+    finding out takes longer than most runs."""
+    if not problem.demanded:
+        return plan
+    nodes = {
+        a.node
+        for a in plan.assignments
+        if a.device in problem.demanded
+        and is_long(problem.machine.devices[a.device], a.end - a.start)
+        and _is_known(problem, a.node)
+        and may_move(problem, a.node)
+    }
+
+    def divided(a: Assignment) -> Assignment:
+        if a.node not in nodes or a.dimension is not WHOLE:
+            return a
+        split = problem.splits[a.node]
+        return a._replace(dimension=split.dimension, first=0, groups=split.groups)
+
+    movable = tuple(sorted({*plan.movable, *nodes}))
+    return replace(plan, assignments=tuple(map(divided, plan.assignments)), movable=movable) if nodes else plan

@@ -1,0 +1,67 @@
+"""Launches on devices that other processes ask for are in pieces where that can be, and nothing else is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, inf
+
+import pytest
+from test_movable import GROUPS, plan, problem
+
+from manycl.graph.reduction import Reduction
+from manycl.machine import DeviceIndex
+from manycl.plan.demanded import FREE, LONG, ahead, in_pieces, longest_piece
+from manycl.plan.plan import WHOLE, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.cells import FINEST, MOST, in_cells
+
+D0, D1 = DeviceIndex(0), DeviceIndex(1)
+SOON = FREE["cpu"]
+
+
+def asked(*devices: DeviceIndex, merge: Reduction = Reduction.NONE, memories: tuple[int, int] = (0, 0)) -> Problem:
+    return replace(problem(0.0, 2, memories, merge), demanded=frozenset(devices))
+
+
+def whole(*seconds: float, device: DeviceIndex = D0) -> Plan:
+    out = tuple(Assignment(n, device, 0, 0.0, s) for n, s in enumerate(seconds))
+    return Plan(out, "p", ("d0", "d1"), max(seconds))
+
+
+def test_only_long_launches_on_devices_that_are_asked_for_are_in_pieces() -> None:
+    found = in_pieces(asked(D0), whole(0.9 * LONG * SOON, 1.1 * LONG * SOON))
+    assert found.movable == (1,)
+    assert [(a.dimension, a.first, a.groups) for a in found.assignments] == [(WHOLE, 0, 0), (0, 0, GROUPS)]
+    assert in_pieces(asked(D1), whole(1.0, 1.0)).movable == ()
+    assert in_pieces(asked(), whole(1.0, 1.0)) == whole(1.0, 1.0)
+
+
+def test_shares_that_are_on_such_a_device_may_move() -> None:
+    assert in_pieces(asked(D1), plan(1.0, 2)).movable == (0, 1)
+    assert in_pieces(asked(D1), plan(1.0, 2)).assignments == plan(1.0, 2).assignments
+    assert in_pieces(asked(D1), replace(plan(1.0, 2), movable=(0,))).movable == (0, 1)
+
+
+@pytest.mark.parametrize("memories", [(0, 0), (0, 1)])
+def test_what_may_not_be_divided_stays_whole(memories: tuple[int, int]) -> None:
+    alone = replace(asked(D0, memories=memories), splits={})
+    assert in_pieces(alone, whole(1.0, 1.0)) == whole(1.0, 1.0)
+    merged = asked(D0, merge=Reduction.DIFFERENCE, memories=memories)
+    assert in_pieces(merged, whole(1.0, 1.0)).movable == ((0, 1) if memories == (0, 0) else ())
+
+
+def test_pieces_are_as_short_as_they_have_to_be() -> None:
+    one = asked(D0)
+    assert ahead(one) == SOON
+    assert ahead(asked()) == longest_piece(one, D1) == inf
+    longest = longest_piece(one, D0)
+    assert 0.0 < 2 * longest <= SOON
+    groups = 10**6
+    for seconds in (0.02, 0.2, 2.0):
+        there = Assignment(0, D0, 0, 0.0, seconds, 0, 0, groups)
+        cells = in_cells(Plan((there,), "p", ("d0", "d1"), seconds, movable=(0,)), one).assignments
+        assert sum(a.groups for a in cells) == groups
+        assert len(cells) <= max(MOST, FINEST)
+        longest_cell = max(a.groups for a in cells) * seconds / groups
+        assert longest_cell <= longest or longest_cell <= 2 * seconds / FINEST
+        assert len(cells) >= min(ceil(seconds / longest), FINEST / 2)
