@@ -253,7 +253,7 @@ def test_a_reservation_ends_when_its_time_is_over(folder: Path, start: Start) ->
 
 def test_killed_processes_leave_nothing_that_counts(folder: Path, start: Start) -> None:
     """At random times: whoever comes next has the device, and finds and leaves no file."""
-    choose = random.Random(7)
+    choose, killed = random.Random(7), list[subprocess.Popen[str]]()
     for turn in range(KILLS):
         holder = start("a")
         if choose.random() < 0.7:
@@ -262,8 +262,10 @@ def test_killed_processes_leave_nothing_that_counts(folder: Path, start: Start) 
             if choose.random() < 0.5:
                 said(waiter)
             waiter.kill()
+            killed.append(waiter)
         time.sleep(choose.random() * 0.05)
         holder.kill()
+        killed.append(holder)
         if turn % 4 == 0:
             hold = Hold(Request("d", frozenset("a")))
             hold.begin()
@@ -272,6 +274,8 @@ def test_killed_processes_leave_nothing_that_counts(folder: Path, start: Start) 
     hold = Hold(Request("d", frozenset("a")))
     hold.begin()
     hold.end()
+    for one in killed:
+        one.wait()  # the system takes its time to close what it had
     reservations()
     tell(str(folder), listeners(str(folder)))
     assert os.listdir(folder) == []

@@ -48,6 +48,8 @@ class PieceLength:
         if self._ended < 2 * PROBED or now <= self._since:
             return
         rate = self._groups / (now - self._since)
+        # (cells may be longer)
+        self.seconds = max(self.seconds, self._groups / (self._ended - PROBED) / rate)
         if rate < self._before * BETTER:
             self.seconds /= 2.0
             self.is_settled = True
