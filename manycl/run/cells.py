@@ -48,8 +48,9 @@ def in_cells(plan: Plan, problem: Problem) -> Plan:
     for a in plan.assignments:
         if a.node in movable and a.is_range:
             shares.setdefault(a.node, []).append(a.groups)
-            piece = settled.get((a.node, a.device)) or longest_piece(problem, a.device)
-            pieces[a.node] = max(pieces.get(a.node, 0.0), (a.end - a.start) / piece)
+            size = settled.get((a.node, a.device))
+            count = a.groups / size if size else (a.end - a.start) / longest_piece(problem, a.device)
+            pieces[a.node] = max(pieces.get(a.node, 0.0), count)
     least = {node: -(-sum(groups) // FINEST) for node, groups in shares.items()}
     most = {node: max(MOST, math.ceil(CELLS * pieces[node])) for node in shares}
     counts = {node: iter(_counts(groups, least[node], most[node])) for node, groups in shares.items()}

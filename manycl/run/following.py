@@ -26,7 +26,7 @@ from manycl.run.backend import EndsEarly, Lane, Shorten
 from manycl.run.coherence import places
 from manycl.run.inputs_ahead import InputsAhead, foreseen
 from manycl.run.member import Packet, Terms
-from manycl.run.pieces import PieceLength, settled_pieces
+from manycl.run.pieces import PieceSize, settled_pieces
 from manycl.run.reassign import Reassignment
 from manycl.run.stealing import Stealing, nothing_moves
 from manycl.run.steps import Cells, Lowered
@@ -133,10 +133,10 @@ class Following:
             found = [d for d in able if problem.fits(node, d)]
         return found
 
-    def settled_pieces(self, node: int, device: DeviceIndex) -> tuple[float, float] | None:
-        """Seconds of the pieces of a launch that a device has settled on, and groups a second in these."""
+    def settled_pieces(self, node: int, device: DeviceIndex) -> float:
+        """Groups of the pieces of a launch that a device has settled on; 0 where it has not."""
         moved = self._moved.get(node)
-        return moved.stealing.settled(device) if moved is not None else None
+        return moved.stealing.settled(device) if moved is not None else 0.0
 
     def shares(self) -> Iterator[tuple[int, Share]]:
         """Of each launch (node), its shares in the order of their work-groups."""
@@ -172,13 +172,13 @@ class Following:
         each = max(each, 1e-9 / total)
         return Terms(each, overhead + DECIDING, first, shortens, self._pieces(node, device, total))
 
-    def _pieces(self, node: int, device: DeviceIndex, groups: int) -> PieceLength | None:
-        """How long pieces of a launch are that others may have to wait for."""
+    def _pieces(self, node: int, device: DeviceIndex, groups: int) -> PieceSize | None:
+        """How large pieces of a launch are that others may have to wait for."""
         if device not in self._problem.demanded:
             return None
-        settled = self._settled.get((node, device))
+        settled = self._settled.get((node, device), 0.0)
         count = at_a_time(self._problem.machine.devices[device])
-        return PieceLength(settled or longest_piece(self._problem, device), count, groups, settled is not None)
+        return PieceSize(longest_piece(self._problem, device), count, groups, settled, settled > 0.0)
 
     def _ends_early(self, node: int) -> bool:
         """Whether cells of a launch run one behind another: where work-groups begin with dimension 0 fastest."""

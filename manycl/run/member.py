@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
 from manycl.model.slices import MEASURED, MeasuredSlices
-from manycl.run.pieces import PieceLength
+from manycl.run.pieces import PieceSize
 
 SHORTEST = 2.5e-3
 """Seconds of a packet of which its device's rate is learned as well as from a longer one."""
@@ -37,13 +37,13 @@ LATE = 100e-6
 class Terms(NamedTuple):
     """What is foreseen of a device: seconds of a work-group, and seconds that a packet costs beside its groups.
     ``first``: groups of a packet at most, until one was measured. ``shortens``: whether packets that it was given can
-    end early. ``pieces``: how long packets are at most."""
+    end early. ``pieces``: how large packets are at most."""
 
     group: float
     packet: float
     first: float = math.inf
     shortens: bool = False
-    pieces: PieceLength | None = None
+    pieces: PieceSize | None = None
 
 
 class Packet(NamedTuple):
@@ -101,9 +101,11 @@ class Member:
     is_measured: bool = False
     """… and whether these are enough."""
     shortens: bool = field(init=False)
-    pieces: PieceLength | None = field(init=False)
+    pieces: PieceSize | None = field(init=False)
     longest: float = math.inf
-    """Seconds of a packet at most."""
+    """Seconds of a packet at most; or …"""
+    most: float = math.inf
+    """… groups of it, once that is known."""
     ahead: int = field(init=False)
     """Packets that it is given ahead, the running one among them."""
     is_near: bool = False
@@ -120,7 +122,8 @@ class Member:
         self.first, self.shortens, self.pieces = terms.first, terms.shortens, terms.pieces
         self.ahead = GIVEN
         if terms.pieces is not None:
-            self.ahead, self.longest = terms.pieces.at_a_time, terms.pieces.seconds
+            self.ahead, self.most = terms.pieces.at_a_time, terms.pieces.groups or math.inf
+            self.longest = terms.pieces.seconds if math.isinf(self.most) else math.inf
         self.measured = MeasuredSlices(0)
 
     def end(self, now: float) -> Packet:
@@ -133,7 +136,8 @@ class Member:
         self._learn(groups, took)
         if self.pieces is not None:
             self.pieces.end(groups, now)
-            self.longest = self.pieces.seconds
+            if self.pieces.groups:
+                self.most, self.longest = self.pieces.groups, math.inf
         if not self.is_measured and given <= free:
             self._measure(groups, took)
         self.free = now

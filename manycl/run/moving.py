@@ -113,21 +113,15 @@ class Moving(Dynamic):
         return replace(plan, assignments=tuple(out), movable=(), in_turn=())
 
     def _in_pieces(self, plan: Plan) -> Plan:
-        """A plan with the pieces that devices have settled on, and the seconds that its shares take in these: how many
-        cells they have follows from that. Once, as what is measured is never the same twice."""
+        """A plan with the pieces that devices have settled on: how many cells shares have follows from that. Once, as
+        what is measured is never the same twice."""
         if SETTLED in plan.details:
             return plan
-        out, pieces = list[Assignment](), list[tuple[int, DeviceIndex, float]]()
-        for a in plan.assignments:
-            found = self._following.settled_pieces(a.node, a.device) if a.is_range else None
-            if found is not None:
-                seconds, rate = found
-                a = a._replace(end=a.start + a.groups / rate)
-                pieces.append((a.node, a.device, seconds))
-            out.append(a)
-        if not pieces:
-            return plan
-        return replace(plan, assignments=tuple(out), details={**plan.details, SETTLED: tuple(pieces)})
+        found = (
+            (a.node, a.device, self._following.settled_pieces(a.node, a.device)) for a in plan.assignments if a.is_range
+        )
+        pieces = tuple([(node, device, groups) for node, device, groups in found if groups])
+        return replace(plan, details={**plan.details, SETTLED: pieces}) if pieces else plan
 
     def _add(self, assigned: Sequence[Assigned]) -> None:
         packets = self._packets

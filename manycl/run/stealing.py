@@ -126,11 +126,11 @@ class Stealing:
         member = self._members.get(device)
         return member.ran if member is not None else 0
 
-    def settled(self, device: DeviceIndex) -> tuple[float, float] | None:
-        """Seconds of the pieces that a device has settled on, and groups a second in these; None where it has not."""
+    def settled(self, device: DeviceIndex) -> float:
+        """Groups of the pieces that a device has settled on; 0 where it has not."""
         member = self._members.get(device)
         pieces = member.pieces if member is not None else None
-        return (pieces.seconds, member.rate) if member and member.known and pieces and pieces.is_settled else None
+        return pieces.groups if pieces is not None and pieces.is_settled else 0.0
 
     @property
     def is_open(self) -> bool:
@@ -241,6 +241,7 @@ class Stealing:
         if seconds < least and LAST * least <= left:
             seconds = least
         groups = (seconds if seconds < member.longest else member.longest) * rate
+        groups = groups if groups < member.most else member.most
         if not member.known and groups > member.first:  # the first ones are to tell how long they take
             groups = member.first
         begin = before[first]

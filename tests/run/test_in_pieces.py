@@ -12,6 +12,7 @@ import pytest
 import manycl as mc
 from manycl.plan import demanded
 from manycl.plan.splitting import Splits
+from manycl.run import pieces
 from manycl.run.backend import Command, Report, Run
 from manycl.run.device_events import DeviceComes, DeviceLeaves
 from manycl.run.observers import Observer
@@ -30,11 +31,12 @@ ITEMS, LOCAL = 1 << 13, 64
 
 @pytest.fixture(params=["cpu1", "cpu1 apart", "cpu1/2"])
 def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
-    """Devices without a way to end launches early; all launches are long."""
+    """Devices without a way to end launches early; all launches are long, and pieces stay short."""
     devices, _, apart = request.param.partition(" ")
     if apart:
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     monkeypatch.setattr(demanded, "FREE", {"cpu": 1e-9})
+    monkeypatch.setattr(pieces, "PART", 0.0)
     with mc.Queue(devices) as made:
         yield made
 
@@ -91,10 +93,10 @@ def test_long_launches_are_in_pieces_once_somebody_has_asked(queue: mc.Queue) ->
         assert x.get().tobytes() == computed(turn)
         assert turn < 10_000
     assert graph.plan.movable == (0,)
-    pieces = Pieces()
-    queue.session.run(graph.graph, graph.plan, observers=[pieces])
-    assert pieces.count > 10
-    assert pieces.most <= demanded.PIECES * len(queue.devices)
+    seen = Pieces()
+    queue.session.run(graph.graph, graph.plan, observers=[seen])
+    assert seen.count > 10
+    assert seen.most <= demanded.PIECES * len(queue.devices)
 
 
 def test_launches_that_can_end_early_need_no_pieces() -> None:
