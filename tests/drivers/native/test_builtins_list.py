@@ -157,3 +157,16 @@ def test_what_is_none_is_an_error() -> None:
     for name in ("expo", "convert_float_sat", "convert_int5", "vload5", "native_atan", "get_global_id"):
         with pytest.raises(BuildError, match=name):
             compile_kernels(f"float k(float x) {{ return {name}(x); }}")
+
+
+def test_what_they_are_is_known_from_a_process_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = builtins.identity.__wrapped__
+    monkeypatch.setenv("MANYCL_CACHE", "0")
+    read = identity()
+    monkeypatch.setenv("MANYCL_CACHE", str(tmp_path))
+    assert identity() == read
+    monkeypatch.delattr(builtins, "files")  # nothing is read again
+    assert identity() == read
+    monkeypatch.setenv("MANYCL_CACHE", str(tmp_path / "another"))
+    with pytest.raises(NameError):
+        identity()

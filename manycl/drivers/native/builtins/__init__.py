@@ -14,9 +14,11 @@ import hashlib
 import re
 from importlib.resources import files
 
+from manycl.disk_cache import DiskCache
 from manycl.drivers.native.builtins import constants, conversions, elementwise, library, memory, vectors
 from manycl.drivers.native.builtins.types import WIDTHS
 
+_identities = DiskCache("built-ins", 1 << 16, ("manycl/drivers/native/builtins",))
 _WORD = re.compile(r"[A-Za-z_]\w*(\s*\()?")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define\b(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
@@ -70,9 +72,15 @@ def source(name: str) -> str | None:
 
 @functools.cache
 def identity() -> str:
-    """Changes whenever the text of any function may."""
+    """Changes whenever the text of any function may. Known from a process before, as long as no file has changed since:
+    reading all of them takes as long as launching a kernel for the first time."""
+    known = _identities.get(b"")
+    if known is not None:
+        return known.decode()
     texts = sorted((f.name, f.read_bytes()) for f in files(__package__).iterdir() if f.name.endswith((".py", ".cl")))
-    return hashlib.sha256(repr(texts).encode()).hexdigest()
+    found = hashlib.sha256(repr(texts).encode()).hexdigest()
+    _identities.keep(b"", found.encode())
+    return found
 
 
 @functools.lru_cache(maxsize=4096)
