@@ -3,6 +3,7 @@ engine on a simulated machine, what that gains, and what it never does; and on r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -21,7 +22,7 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.run.backend import TransferQueue, Upload
+from manycl.run.backend import Command, TransferQueue, Upload, continues
 from manycl.run.backends.sim import SimBackend
 from manycl.run.beginning import Setup
 from manycl.run.coherence import Directory
@@ -78,25 +79,31 @@ class FarTruth(StepEstimates):
 
 
 class Loop(NamedTuple):
-    """What takes the fast device, and a kernel that reads a ``table`` and an ``input``, and writes an ``output`` (or,
-    ``in_place``, the input)."""
+    """What takes the fast device, and a kernel that reads a ``table`` and ``inputs``, and writes an ``output`` (or,
+    ``in_place``, the first input)."""
 
     graph: Graph
     table: BufferKey
-    input: BufferKey
+    inputs: tuple[BufferKey, ...]
     output: BufferKey
 
     @staticmethod
-    def made(in_place: bool = False) -> Loop:
+    def made(in_place: bool = False, inputs: int = 1) -> Loop:
         builder = GraphBuilder()
         facts = KernelFacts("k", 1, ())
         program = ProgramFacts("", (), {"k": facts})
-        busy, table, data, out = (builder.buffer(n) for n in (4096, TABLE, INPUT, OUTPUT))
+        busy, table, out = (builder.buffer(n) for n in (4096, TABLE, OUTPUT))
+        reads = table, *(builder.buffer(INPUT) for _ in range(inputs))
         builder.add(Launch("o", program, facts, (GROUPS,), (1,), (BufferArg(busy),), (busy,), (busy,)))
-        args = tuple(map(BufferArg, (table, data, out)))
-        writes, overwrites = ((data,), ()) if in_place else ((out,), (out,))
-        builder.add(Launch("k", program, facts, (GROUPS,), (1,), args, (table, data), writes, overwrites=overwrites))
-        return Loop(builder.build(), table, data, out)
+        args = tuple(map(BufferArg, (*reads, out)))
+        writes, overwrites = ((reads[1],), ()) if in_place else ((out,), (out,))
+        builder.add(Launch("k", program, facts, (GROUPS,), (1,), args, reads, writes, overwrites=overwrites))
+        return Loop(builder.build(), table, reads[1:], out)
+
+    @property
+    def splits(self) -> dict[int, Split]:
+        slices = {key: Slice(INPUT // GROUPS) for key in self.inputs}
+        return {1: Split(0, GROUPS, slices={**slices, self.output: Slice(OUTPUT // GROUPS)})}
 
 
 class Hopped(NamedTuple):
@@ -121,9 +128,8 @@ def hopped(
     graph = loop.graph
     roomy = partial(Device, global_memory=1 << 34, max_allocation=1 << 34, launch_overhead=PACKET)
     where = Machine((roomy("cpu0", "cpu", memory=HOST, shortens=shortens), roomy("gpu0", "gpu", memory=1)))
-    splits = {1: Split(0, GROUPS, slices={loop.input: Slice(INPUT // GROUPS), loop.output: Slice(OUTPUT // GROUPS)})}
     times = FarTimes(wait, k)
-    problem = Problem(graph, where, times, (1, 1), splits=splits, handover=50e-6)
+    problem = Problem(graph, where, times, (1, 1), splits=loop.splits, handover=50e-6)
     taken = Assignment(0, FAST, 0, 0.0, told)
     moves = (1,) if way in ("hop", "both") else ()
     on = FAST if way == "waits" else SLOW
@@ -195,13 +201,34 @@ def test_what_a_launch_changes_stays_where_it_is() -> None:
     assert moved_before(ran, SECONDS) > TABLE + INPUT // 2
 
 
-def test_nothing_comes_to_a_device_whose_memory_is_full() -> None:
-    def fill(lowered: Lowered, playback: Playback) -> None:
-        playback.full = frozenset({FAST})
+def fill(lowered: Lowered, playback: Playback) -> None:
+    """The fast device's memory has no room for all of the run."""
+    playback.full = frozenset({FAST})
 
+
+def test_nothing_comes_to_a_device_whose_memory_is_full() -> None:
     ran = hopped("hop", 0.02, 10.0, prepare=fill)
     assert not moved_before(ran, 0.02)
     assert moved_before(ran, SECONDS) > TABLE
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_neighbours_come_in_one_transfer(ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three inputs, all that packets of many cells read, or that comes ahead."""
+    counts: list[tuple[int, int]] = []  # of pieces, and of transfers
+    perform = SimBackend.perform
+
+    def counted(backend: SimBackend, given: Sequence[Command]) -> None:
+        uploads = [isinstance(c, Upload) for c in given]
+        joined = [continues(backend._graph, a, b) for a, b in pairwise(given) if isinstance(a, Upload)]
+        counts.append((sum(uploads), sum(uploads) - sum(joined)))
+        perform(backend, given)
+
+    monkeypatch.setattr(SimBackend, "perform", counted)
+    hopped("hop", 0.02, 50.0, loop=Loop.made(inputs=3), prepare=(lambda *given: None) if ahead else fill)
+    pieces, transfers = max(counts)
+    assert pieces > (30 if ahead else 90)
+    assert transfers <= 4  # the table, and each input
 
 
 def test_what_comes_in_vain_takes_no_time() -> None:
@@ -214,8 +241,7 @@ def test_what_comes_in_vain_takes_no_time() -> None:
 def cells_of(loop: Loop) -> tuple[Any, Graph]:
     """The cells of the kernel, all of them the slow device's."""
     where = Machine((Device("cpu0", "cpu", memory=HOST), Device("gpu0", "gpu", memory=1)))
-    splits = {1: Split(0, GROUPS, slices={loop.input: Slice(INPUT // GROUPS), loop.output: Slice(OUTPUT // GROUPS)})}
-    problem = Problem(loop.graph, where, FarTimes(0.0, 1.0), (1, 1), splits=splits)
+    problem = Problem(loop.graph, where, FarTimes(0.0, 1.0), (1, 1), splits=loop.splits)
     shares = Assignment(0, FAST, 0, 0.0, 0.0), Assignment(1, SLOW, 0, 0.0, SECONDS, 0, 0, GROUPS)
     directory = Directory()
     lowered = lower(problem, Plan(shares, "", ("cpu0", "gpu0"), 0.0, movable=(1,)), directory)
