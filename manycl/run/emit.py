@@ -156,7 +156,7 @@ class Emitter(Copies):
         if self.far:
             self._turn[lane] = self._turn.get(lane, 0) + 1
             self._hand_over(node, device, task.writes)
-            self._send_home(node, device)
+            self._send_home(self._early.keys(node), device)
             self._keeper.wrote((node,), lane)
 
     def _bring_all(
@@ -376,11 +376,11 @@ class Emitter(Copies):
                     if isinstance(by, TransferQueue):  # else it takes its turn
                         self._upload(key, lane, is_due, by, source)
 
-    def _send_home(self, step: int, device: DeviceIndex) -> None:
+    def _send_home(self, keys: Iterable[BufferKey], device: DeviceIndex) -> None:
         """What a part of a launch has written goes to the host as soon as it has ended, if it is to."""
         if self._memory[device] == HOST:
             return
-        for key in self._early.keys(step):
+        for key in keys:
             if not self.masks[key] & HOST_BIT:
                 self._download(key, TransferQueue.EARLY)
                 self._sent = self._sent[0] + 1, self._sent[1] + self._graph.buffers[key].nbytes

@@ -120,8 +120,8 @@ class PacketEmitter(Emitter):
             self._turn[lane] = self._turn.get(lane, 0) + len(cells)
             for cell in cells:
                 self._hand_over(cell, device, self._graph.nodes[cell].writes)
-            for cell in cells:
-                self._send_home(cell, device)
+            early = [key for cell in cells for key in self._early.keys(cell)]
+            self._send_home(sorted(early, key=launch.order(self._graph).__getitem__), device)
             self._keeper.wrote(cells, lane)
         return index
 
