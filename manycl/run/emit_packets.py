@@ -52,7 +52,6 @@ class PacketEmitter(Emitter):
         # what is where without a cell of a packet that may be shortened: of what it writes masks, makers, writers, and
         # transfers that still read it
         self._without: dict[int, list[_Before]] = {}
-        self._again: set[int] = set()  # cells that such a packet has left
 
     def take(self, token: int, lane: Lane, cells: tuple[int, ...], task: Launch, launch: Cells) -> int:
         """Emit the command of some cells of a launch, the first of which is the token: it is one launch, and its end is
@@ -93,8 +92,6 @@ class PacketEmitter(Emitter):
             self._bring_cells(cells, launch, lane, after, told, heard)
             for cell in cells:
                 self._comes_behind_unawaited(self._graph.nodes[cell].writes, device, after, heard)
-            if self._again:
-                self._come_after_transfers(self._again.intersection(cells), device, after, heard)
         elif not near:
             self._find_cells(cells)
         if before := {p for cell in cells for p in self._graph.predecessors[cell]}:
@@ -183,18 +180,17 @@ class PacketEmitter(Emitter):
                     _put(self._writers, key, writers)
                     if read_on:
                         self._unawaited[key] = read_on
-            self._again.update(gone)
+            for cell in gone:
+                self._moves_in_vain(cell)
         return gone
 
-    def _come_after_transfers(self, cells: Set[int], device: DeviceIndex, after: list[int], heard: set[int]) -> None:
-        """What cells change may be on its way to the host's memory, where they were to run before."""
-        for cell in cells:
-            for key in self._graph.nodes[cell].writes:
-                token = self._transfer_to(key, HOST)
-                if token is not None and self._lane_of(token)[0] == device:
-                    after.append(token)
-                elif token is not None:
-                    heard.add(token)
+    def _moves_in_vain(self, cell: int) -> None:
+        """A cell leaves a packet: what it needs may still be on its way to the host's memory for that."""
+        node = self._graph.nodes[cell]
+        for key in dict.fromkeys((*node.reads, *node.writes)):
+            token = self._transfer_to(key, HOST)
+            if token is not None and token not in self._unawaited.get(key, ()):
+                self.reads_on(key, token)
 
     def _know(self, launch: Cells, memory: int) -> bool:
         """In the one memory, once all that any cell of a launch comes after is emitted: what its cells find is there by
