@@ -117,7 +117,10 @@ class Dynamic(Playback):
             self._add(self._assigner.completed(ended, report.time, self._valid))
         if len(complete) == len(self.graph.nodes) and self.finished:
             leave(self._emitter.leaves(), self.directory)
-        return self._released()
+        if self._ready:
+            return self._released()
+        out, self._at_once = self._at_once, []
+        return out
 
     def _end(self, node: int | None) -> list[int]:
         """The nodes that turn out to be complete when one is: with it what its queue was given before, and whatever

@@ -103,7 +103,8 @@ class Following:
         self._busy = [0] * len(self._memory)  # steps that a device was given and that are not known to be complete
         self._whole = [0] * len(self._memory)  # those of them that are no packets
         self._under_way: dict[int, tuple[Lane, _Moved | None]] = {}  # of steps that are given, and what packets are of
-        self._supplied: _Moved | None = None  # a launch of which it is known that _is_supplied()
+        self._supplied: _Moved | None = None  # a launch of which it is known that _is_supplied(), …
+        self._is_last = False  # … and whether nothing comes behind it
         self._wishes: dict[int, _Wish] = {}  # by token
         self._lines: dict[Lane, deque[int | _Moved]] = {}
         self._inputs: InputsAhead | None = None
@@ -220,11 +221,11 @@ class Following:
             lane, moved = self._under_way.pop(node)  # a packet has the token of its first cell
             device = lane[0]
             if moved is not None and moved is supplied and len(nodes) == 1:
-                taken = moved.stealing.follow(device, now)
-                self._busy[device] -= 1
-                if taken is not None:
+                taken = moved.stealing.follow(device, now, self._is_last)
+                if taken is not None:  # it is as busy as before
                     self._supplied = moved
                     return [self._packet(moved, lane, taken)]
+                self._busy[device] -= 1
                 break
             if device != ON_HOST:
                 self._busy[device] -= 1
@@ -241,10 +242,16 @@ class Following:
     def _is_supplied(self, moved: _Moved) -> bool:
         """Whether nothing but packets of a launch is under way and next in all lines, and each device has enough of
         them: then, as one of them ends, its device takes the next one of its own, and there is nothing else to do."""
-        if not moved.is_ready or any(self._whole) or not moved.stealing.is_supplied:
-            return False
-        if any(line and line[0] is not moved for line in self._lines.values()):
-            return False
+        if not moved.is_ready or any(self._whole) or self._turn_of or not moved.stealing.is_supplied:
+            return False  # (or a device's queues take turns)
+        self._is_last = True
+        for (device, _), line in self._lines.items():
+            if line and line[0] is not moved:
+                return False
+            if len(line) > 1:
+                self._is_last = False
+                if not moved.stealing.has_own(device):
+                    return False
         others = (one for one in self._moved.values() if one is not moved and one.stealing.is_open)
         return not any(self._is_open(one) for one in others)
 
@@ -342,6 +349,7 @@ class Following:
         taken = moved.stealing.take(device, now, limit)
         if taken is None:
             return False
+        self._busy[device] += 1
         if device in self._turn_of:
             lane = device, self._turn_of[device]
             self._turn_of[device] = (lane[1] + 1) % self.queues[device]
@@ -361,7 +369,6 @@ class Following:
             for cell in cells:
                 given[cell] = 1
         self._under_way[token] = lane, moved
-        self._busy[device] += 1
         return named(Assigned, (token, device, lane[1], True, 0.0, cells, launch.launch(first, last), launch))
 
     # what comes before anybody knows whether it is needed

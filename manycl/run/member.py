@@ -201,9 +201,8 @@ class Member:
     def _measure(self, groups: int, took: float) -> None:
         """A packet took so long: what packets cost, once that is known."""
         taken = self.measured.taken
-        low, high = groups / UNLIKE, groups * UNLIKE
         for n, _ in taken:
-            if low < n < high:
+            if n < UNLIKE * groups and groups < UNLIKE * n:
                 return
         self.measured.add(groups, took)
         self.is_measured = len(taken) == MEASURED

@@ -129,9 +129,7 @@ class Moving(Dynamic):
             super()._add(assigned)
             self._bring_ahead()
             return
-        if not assigned:
-            return
-        if len(assigned) > 1 and any(a.task is None for a in assigned):
+        if len(assigned) != 1 and (not assigned or any(a.task is None for a in assigned)):
             super()._add(assigned)
             return
         for token, device, queue, _, _, cells, task, launch in assigned:

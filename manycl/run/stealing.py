@@ -197,15 +197,15 @@ class Stealing:
         self._left -= last - first
         return packet
 
-    def follow(self, device: DeviceIndex, now: float) -> Packet | None:
+    def follow(self, device: DeviceIndex, now: float, is_last: bool) -> Packet | None:
         """A packet of a device has ended where none waits for another one (``is_supplied``): the next one of its own
-        stock, of which more is left behind that. None if there is no such one."""
+        stock. None if there is none, or it is all of the stock, and not ``is_last``: nothing comes behind that."""
         member = self._members[device]
         member.end(now)
         first, end = member.rest
         if first < end:
             last = self._end_of_packet(member, first, end, now)
-            if first < last < end:  # else what comes behind it in its queue is next
+            if first < last and (last < end or is_last):
                 return self._given(member, named(Packet, (device, first, last, None)), end, now)
         member.foresee()
         return None

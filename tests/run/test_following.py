@@ -37,8 +37,8 @@ SHORT: Counter[bool] = Counter()
 def counted() -> Iterator[None]:
     before = Stealing.follow
 
-    def follow(self: Stealing, device: DeviceIndex, now: float) -> object:
-        found = before(self, device, now)
+    def follow(self: Stealing, device: DeviceIndex, now: float, is_last: bool) -> object:
+        found = before(self, device, now, is_last)
         SHORT[found is not None] += 1
         return found
 
