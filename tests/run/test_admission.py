@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
 from between_runs import run_by
 
 import manycl as mc
+from manycl.graph.graph import BufferKey
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.run.admission import make_room
+from manycl.run.emit_packets import PacketEmitter
 from manycl.run.playback import Playback
 from manycl.run.session import Session
 from manycl.run.steps import Lowered
@@ -23,6 +26,11 @@ kernel void triple(global const int *a, global int *b) { b[get_global_id(0)] = 3
 kernel void sum(global const int *a, global const int *b, global const int *c, global const int *d, global int *e) {
     int i = get_global_id(0);
     e[i] = a[i] + b[i] + c[i] + d[i];
+}
+kernel void spin(global const int *a, global int *b, int rounds) {
+    int v = a[get_global_id(0)];
+    for (int k = 0; k < rounds; k++) v = v * 3 + k;
+    b[get_global_id(0)] = v;
 }
 """)
 
@@ -64,6 +72,38 @@ def test_arrays_that_fit_only_in_turn(queue: mc.Queue, seed: int) -> None:
     assert sum(expected[i].nbytes for i in range(10)) > 2 * LIMIT
     for array, contents in zip(arrays, expected, strict=True):
         assert (array.get() == contents).all()
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_inputs_come_ahead_only_where_there_is_room(
+    queue: mc.Queue, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel may move to a device that is busy, and that holds other arrays, each a quarter of its memory."""
+    ahead: list[int] = []
+    bring = PacketEmitter.bring_ahead
+
+    def noted(emitter: PacketEmitter, keys: Iterable[BufferKey], device: DeviceIndex) -> list[int]:
+        ahead.append(device)
+        return bring(emitter, keys, device)
+
+    monkeypatch.setattr(PacketEmitter, "bring_ahead", noted)
+    arrays = [queue.array(np.full(COUNT, i, np.int32)) for i in range(2 + others)]
+    busy = [queue.array(np.zeros(64, np.int32)) for _ in range(2)]
+    devices = queue.devices
+    with queue.prepare() as filling:
+        for array in arrays[2:]:
+            PROGRAM.triple(queue, (COUNT,), (64,), array, array)
+    whole = tuple(Assignment(n, DeviceIndex(1), 0, 0.0, 0.0) for n in range(others))
+    if others:
+        queue.session.run(filling.graph, Plan(whole, "fills", devices, 0.0))
+        assert held(queue)[1] == others * 4 * COUNT
+    with queue.prepare() as prepared:
+        PROGRAM.triple(queue, (64,), (64,), *busy)
+        PROGRAM.spin(queue, (COUNT,), (64,), *arrays[:2], 1000)
+    given = Assignment(0, DeviceIndex(1), 0, 0.0, 0.0), Assignment(1, DeviceIndex(0), 0, 0.0, 0.0, 0, 0, COUNT // 64)
+    queue.session.run(prepared.graph, Plan(given, "hop", devices, 0.0, movable=(1,)))
+    assert ahead == ([] if others else [1])
+    assert len(set(arrays[1].get())) == 1
 
 
 def test_a_run_that_needs_more_than_there_is_runs_in_ranges(queue: mc.Queue) -> None:
