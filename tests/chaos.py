@@ -23,6 +23,7 @@ from manycl.graph.graph import Graph, HostTask, Piece
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import ON_HOST
 from manycl.run.backend import (
+    FIRST,
     Command,
     Copy,
     Done,
@@ -119,6 +120,7 @@ class ChaosBackend:
         self._happening = sorted(happening, key=lambda h: h[0])
         self._woken = False
         self.shortened = 0  # launches that have ended early
+        self.restored = 0  # buffers that became what was kept beside of them
         self.undefined: Callable[[int, int], bool] = lambda node, key: False  # before the node
         self.gone: set[int] = set()  # memories
         self.taking: dict[int, float] = {}  # seconds of each kernel, by device, where that is known
@@ -142,6 +144,8 @@ class ChaosBackend:
         self._begun: set[int] = set()
         self._places: dict[int, tuple[int, int]] = {}  # of commands
         self._undo: dict[tuple[int, int], tuple[Run, dict[int, Value]]] = {}
+        self._kept: dict[tuple[int, int], Value] = {}  # beside the host's own: by number and buffer
+        self._saved: set[int] = set()
         self._windows = graph.windows
         self._inside: dict[int, dict[int, Value]] = {}  # by window
         self._stores: dict[int, dict[int, int]] = {}  # by device: bytes by store
@@ -166,6 +170,10 @@ class ChaosBackend:
             if isinstance(command, Run):
                 for store in self._stores_of(command):
                     self._allocate(command.device, store)
+            if isinstance(command, Download) and command.saves:
+                assert command.buffer not in self._saved, "it is not what it was when the run began"
+                self._saved.add(command.buffer)
+                self._kept[FIRST, command.buffer] = self.values[HOST].get(command.buffer)
             if isinstance(command, Upload) and command.store is not None:
                 self._allocate(command.device, command.store)
             if isinstance(command, Run | Copy):
@@ -257,6 +265,11 @@ class ChaosBackend:
                 begun.remove(command.token)
         self._undo.clear()
         return begun
+
+    def restore(self, graph: Graph, copies: Mapping[int, int]) -> None:
+        self.restored += len(copies)
+        for key, copy in copies.items():
+            self.values[HOST][key] = self._kept[copy, key]
 
     def has_crashed(self, device: int) -> bool:
         return False
@@ -450,6 +463,8 @@ class ChaosBackend:
                         held[key] = before if is_second else Interrupted(node, before)
         elif isinstance(command, Copy):
             self._at(command.device, command.target)[command.buffer] = rubbish
+        elif isinstance(command, Download) and command.aside is not None:
+            self._kept[command.aside, command.buffer] = rubbish
         else:
             held = self._at(command.device, command.store) if isinstance(command, Upload) else self.values[HOST]
             held[command.buffer] = rubbish
@@ -498,6 +513,9 @@ class ChaosBackend:
             return
         own = self.machine.devices[command.device].memory
         source, target = (command.source, own) if isinstance(command, Upload) else (own, HOST)
+        if isinstance(command, Download) and command.aside is not None:
+            self._kept[command.aside, command.buffer] = seen[command.buffer]
+            return
         held = self._at(command.device, command.store) if isinstance(command, Upload) else self.values[HOST]
         held[command.buffer] = seen[command.buffer]
         self.record.moved.append((command.buffer, source, target))

@@ -8,7 +8,7 @@ reported back; host calls always are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -70,9 +70,17 @@ class Upload(NamedTuple):
     source: int = HOST
 
 
+FIRST = 0
+"""Of the copies that the host keeps beside: of what its own copy was when the run began."""
+ASIDE = (1, 2)
+"""Those that checkpoints go to, in turns."""
+
+
 class Download(NamedTuple):
     """Copy a buffer from the device's memory to the host's. ``store``: from this window of it (None: from the whole).
-    ``queue``: DOWNLOAD, EARLY or a kernel queue."""
+    ``queue``: DOWNLOAD, EARLY or a kernel queue. ``aside``: to this one of the copies that the host keeps beside (None:
+    to its own). ``saves``: the host's own copy, which nobody has changed in the run, is copied to FIRST of these
+    before."""
 
     token: int
     buffer: BufferKey
@@ -81,6 +89,8 @@ class Download(NamedTuple):
     notify: bool
     store: BufferKey | None = None
     queue: int = TransferQueue.DOWNLOAD
+    aside: int | None = None
+    saves: bool = False
 
 
 class Copy(NamedTuple):
@@ -250,6 +260,10 @@ class Backend(Protocol):
         """The tokens of the commands that may have begun; after ``abort``. Those that have ``failed`` have, unless it
         is known that they have not. What had begun and did not end, and whose ``undo`` copies tell what was there, is
         undone, and has not begun."""
+
+    def restore(self, graph: Graph, copies: Mapping[BufferKey, int]) -> None:
+        """After ``abort``: the host's own copies of buffers of the run's graph become what is kept beside of them, in
+        these copies."""
 
     def lost(self, device: DeviceIndex) -> str:
         """After a failure: why a device does not work any more; empty where it does."""

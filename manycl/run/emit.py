@@ -23,7 +23,7 @@ from manycl.run.backend import (
     Upload,
 )
 from manycl.run.coherence import HOST_BIT, places
-from manycl.run.emit_copies import Copies, Subject
+from manycl.run.emit_copies import Copies, Ends, Subject
 from manycl.run.emit_kept import Keeper
 from manycl.run.merged_early import MergedEarly
 from manycl.run.pace import Marks, ahead_of
@@ -274,6 +274,7 @@ class Emitter(Copies):
     def _called(self, node: int, task: HostTask) -> None:
         """What a host function has changed goes to those who read it."""
         if self.far:
+            self._keeper.wrote_here(task.writes)
             self._hand_over(node, ON_HOST, task.writes)
 
     def _paced(self, lane: Lane, node: int, seconds: float, heard: set[int]) -> bool:
@@ -396,9 +397,12 @@ class Emitter(Copies):
         """All steps are emitted."""
         self._keeper.finish()
 
-    def keep(self, key: BufferKey, memory: int, device: DeviceIndex, queue: int) -> int:
+    def keep(self, key: BufferKey, memory: int, device: DeviceIndex, queue: int, ends: Ends) -> int:
         """A buffer that a device has goes to the host as well, behind what writes it; the token."""
-        return self._bring_down(key, memory, device, queue)
+        return self._bring_down(key, memory, device, queue, ends=ends)
+
+    def _saves(self, key: BufferKey) -> bool:
+        return self._keeper.saves(key, self._needs.get(key, 0))
 
     def leaves(self) -> Mapping[BufferKey, int]:
         """Where buffers are valid afterwards."""

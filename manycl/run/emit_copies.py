@@ -33,6 +33,17 @@ class Subject(NamedTuple):
     keeping: Keeping = NOTHING_KEPT
 
 
+class Ends(NamedTuple):
+    """Transfers that must have ended: those ``after`` which something comes on its device, and others that must be
+    ``heard`` of."""
+
+    after: Collection[int] = ()
+    heard: Collection[int] = ()
+
+
+NOTHING = Ends()
+
+
 class Copies:
     """``masks``: where each buffer is valid after the commands so far, as bits of places: memories, and where room is
     short also windows. ``made[key][place]``: the command whose end makes it so, where that is one of the run's.
@@ -213,14 +224,41 @@ class Copies:
         return token
 
     def _bring_down(
-        self, key: BufferKey, at: int, device: DeviceIndex, queue: int, store: BufferKey | None = None
+        self,
+        key: BufferKey,
+        at: int,
+        device: DeviceIndex,
+        queue: int,
+        store: BufferKey | None = None,
+        ends: Ends = NOTHING,
     ) -> int:
-        """From a place of a device, when it is there, to the host's memory; the token."""
+        """From a place of a device, when it is there, to the host's memory, once other transfers have ended; the
+        token."""
         index, writers = len(self.commands), self._writers.get(key, [])
         before, others = self._makers(key, at, device)
+        waits, saves = tuple(dict.fromkeys((*before, *ends.after))), self._saves(key)
         token = self._transfer(key, HOST, device, queue, writers[0] if len(writers) == 1 else None)
-        self._copies_wait(index, (device, queue), before, others)
-        self.commands.append(Download(token, key, device, tuple(before), True, store, queue))
+        self._copies_wait(index, (device, queue), waits, others.union(ends.heard))
+        self.commands.append(Download(token, key, device, waits, True, store, queue, saves=saves))
+        return token
+
+    def _saves(self, key: BufferKey) -> bool:
+        """Whether what the host had of a buffer is copied beside before a transfer overwrites it."""
+        return False
+
+    def set_aside(self, key: BufferKey, device: DeviceIndex, queue: int, copy: int, ends: Ends) -> int:
+        """From a device's memory, when it is there, to a copy that the host keeps beside, once other transfers have
+        ended; the token."""
+        index = len(self.commands)
+        self._mask(key)  # it is needed there
+        before, others = self._makers(key, self._memory[device], device)
+        waits = tuple(dict.fromkeys((*before, *ends.after)))
+        token = len(self._lane) + len(self._transfers)
+        self._transfers.append((device, queue))
+        self._tells.append(None)
+        self._at[token] = index
+        self._copies_wait(index, (device, queue), waits, others.union(ends.heard))
+        self.commands.append(Download(token, key, device, waits, True, None, queue, copy))
         return token
 
     def _copies_wait(

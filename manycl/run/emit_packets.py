@@ -178,8 +178,8 @@ class PacketEmitter(Emitter):
                     _put(self.masks, key, mask)
                     _put(self._made, key, made)
                     _put(self._writers, key, writers)
-                    if read_on:
-                        self._unawaited[key] = read_on
+                    if read_on or key in self._unawaited:  # (what reads it since, reads what was there before)
+                        self._unawaited[key] = list(dict.fromkeys((*read_on, *self._unawaited.get(key, ()))))
             for cell in gone:
                 self._moves_in_vain(cell)
         return gone

@@ -362,6 +362,8 @@ class _Play:
         later = frozenset(t for t in range(len(playback.graph)) if subject.lowered.step(t).node in {*postponed})
         now = going_on(subject, playback, rest, directory, watch.away, lost, later, watch.slower)
         now[1].awaits(watch.returning)
+        if rest.restored:
+            backend.restore(playback.graph, rest.restored)
         nodes = range(len(playback.graph.nodes))
         void = frozenset(n for n in nodes if n not in rest.done)
         self._subject, self._playback, self._postponed = *now, postponed

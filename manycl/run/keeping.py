@@ -4,10 +4,10 @@ change, and what only a device's own memory has. Pure.
 Where a device computes in the host's memory, a step that changes contents in place leaves nothing to run it again from
 when it is interrupted: what it writes is copied beside before it begins (*undo copy*; as database systems log before
 they write), and put back if it does not end. What is in a memory of the device's own is gone with it: when the run
-begins, and from time to time, all that is nowhere else is copied to the host (*checkpoint*; runs before may have been
-too short to pay for theirs). Both take time while nothing is lost: for each device a part KEEPING of the foreseen time
-in which the device that has most to do does its work, at most (one that has little to do may have what all others
-need); what is not worth that is not kept, and such a loss ends the run.
+begins, what is nowhere else is copied to the host (runs before may have been too short to pay for that), and from time
+to time all that has been changed in such memories (*checkpoint*). All of that takes time while nothing is lost: for
+each device a part KEEPING of the foreseen time in which the device that has most to do does its work, at most (one that
+has little to do may have what all others need); what is not worth that is not kept, and such a loss ends the run.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ KEEPING = 0.02
 """The part of foreseen seconds that keeping may take each device."""
 COMMAND = 10e-6
 """Seconds that one more command takes a device in another process."""
+COPYING = 4e9
+"""Bytes a second at which the host copies what it keeps of its own."""
 MOST = 1 << 28
 """Bytes of an undo copy: each queue has memory for one."""
 NOWHERE: frozenset[DeviceIndex] = frozenset()
@@ -96,41 +98,95 @@ def undo_bytes(lowered: Lowered, step: int) -> int:
 
 
 class Checkpoints:
-    """Which pieces of a device's memory are to be copied to the host, while it is given steps."""
+    """Which pieces are copied to the host, and when, as a run is given its steps.
 
-    def __init__(self) -> None:
-        self._earned = self._seconds = 0.0
-        self._alone: dict[BufferKey, float] = {}  # pieces that the host has not got: seconds to bring them there
+    A *checkpoint* is what all pieces are at one point of the run's order of steps, so that all that comes later can be
+    done again from there, whoever is lost and whatever devices have handed on meanwhile (a consistent cut, Chandy and
+    Lamport 1985). It goes beside the host's own copies, which are overwritten by what devices hand on, and in turns to
+    one of two places: the one before is whole as long as a new one is not.
+    """
 
-    def begin(self, costs: Mapping[BufferKey, float], seconds: float) -> list[BufferKey]:
-        """The run, which takes so many ``seconds``, finds contents that the device alone has (``costs``: seconds to
-        bring each to the host): the pieces that are to be copied before anything else. All of them, or, if the run does
-        not pay for that, none: what is done again after a loss needs all that the run has found."""
+    def __init__(self, total: float) -> None:
+        """The run takes so many seconds; 0: nobody knows."""
+        self._total = total
+        self._now = self._made = 0.0  # seconds of it, as far as it was given, and until the last checkpoint
+        self._spent: dict[DeviceIndex, float] = {}
+        self._saved = 0.0
+        self._turn = 0
+        # by place: what is not there as it is now, on which device it is, and seconds to bring it to the host
+        self._changed: tuple[dict[BufferKey, tuple[DeviceIndex, float]], ...] = ({}, {})
+        self._costs: tuple[dict[DeviceIndex, float], ...] = ({}, {})
+        # by device whose memory may be lost: pieces that the host has not got, and seconds to bring them there
+        self._alone: dict[DeviceIndex, dict[BufferKey, float]] = {}
+
+    def begin(self, device: DeviceIndex, costs: Mapping[BufferKey, float]) -> list[BufferKey]:
+        """The run finds contents that a device alone has (``costs``: seconds to bring each to the host): the pieces
+        that are to be copied before anything else. All of them, or, if the run does not pay for that, none: what is
+        done again after a loss needs all that the run has found."""
         total = sum(costs.values())
-        if total > KEEPING * seconds:
+        if total > KEEPING * self._total:
+            for key, cost in costs.items():
+                self.wrote(key, device, cost)
             return []
-        self._earned -= total
+        self._spent[device] = total
         return list(costs)
 
-    def wrote(self, costs: Mapping[BufferKey, float], seconds: float) -> list[BufferKey]:
-        """The device has been given what writes some pieces (``costs``: seconds to bring each to the host), and the run
-        goes on for so many ``seconds`` more than when it was told last: the pieces that are to be copied behind it."""
-        self._alone.update(costs)
-        self._earned += KEEPING * seconds
-        self._seconds += seconds
-        total = sum(self._alone.values())
-        if not self._alone or total > self._earned:
-            return []
-        found = list(self._alone)
-        self._earned -= total
-        self._alone.clear()
-        return found
+    def saves(self, cost: float) -> bool:
+        """Whether what the host had of a piece when the run began is kept (``cost``: seconds for that)."""
+        if self._saved + cost > KEEPING * self._total:
+            return False
+        self._saved += cost
+        return True
 
-    def last(self) -> list[BufferKey]:
-        """The device is given nothing more: what is copied for those who come after the run. It may take as long as all
-        that was copied during it."""
-        return list(self._alone) if sum(self._alone.values()) <= KEEPING * self._seconds else []
+    def wrote(self, key: BufferKey, device: DeviceIndex, cost: float) -> None:
+        """A device has been given what writes a piece."""
+        for changed, costs in zip(self._changed, self._costs, strict=True):
+            if (before := changed.get(key)) is not None:
+                costs[before[0]] -= before[1]
+            changed[key] = device, cost
+            costs[device] = costs.get(device, 0.0) + cost
+
+    def elsewhere(self, key: BufferKey) -> None:
+        """A piece is where nothing can be copied from."""
+        for changed, costs in zip(self._changed, self._costs, strict=True):
+            if (before := changed.pop(key, None)) is not None:
+                costs[before[0]] -= before[1]
+
+    def is_due(self, now: float) -> bool:
+        """Whether a checkpoint is to be made, ``now`` seconds after the run began: there are as many as are paid for,
+        but one for each part KEEPING of the run at most, as more would gain little."""
+        self._now = now
+        if not self._changed[self._turn] or now - self._made < KEEPING * self._total:
+            return False
+        costs, spent = self._costs[self._turn], self._spent
+        return all(c <= KEEPING * now - spent.get(d, 0.0) for d, c in costs.items() if c > 0.0)
+
+    def make(self) -> tuple[int, Mapping[BufferKey, DeviceIndex]]:
+        """A checkpoint is made: in which of the places, and from which devices what comes there."""
+        turn, self._made = self._turn, self._now
+        for device, cost in self._costs[turn].items():
+            self._spent[device] = self._spent.get(device, 0.0) + cost
+        found = {key: device for key, (device, _) in self._changed[turn].items()}
+        self._changed[turn].clear()
+        self._costs[turn].clear()
+        self._turn = 1 - turn
+        return turn, found
+
+    def alone(self, key: BufferKey, device: DeviceIndex, cost: float) -> None:
+        """Only a device whose memory may be lost has a piece now."""
+        self._alone.setdefault(device, {})[key] = cost
 
     def gone(self, key: BufferKey) -> None:
         """Somebody else has written a piece, or the host has got it."""
-        self._alone.pop(key, None)
+        for pieces in self._alone.values():
+            pieces.pop(key, None)
+
+    def last(self) -> Mapping[BufferKey, DeviceIndex]:
+        """Nothing more is given: what is copied for those who come after the run. It may take as long as all that was
+        copied during it."""
+        return {
+            key: device
+            for device, pieces in self._alone.items()
+            if sum(pieces.values()) <= KEEPING * self._now
+            for key in pieces
+        }

@@ -108,6 +108,8 @@ class _Outcome:
 
     def moved(self, command: Upload | Download | Copy) -> None:
         if isinstance(command, Download):
+            if command.aside is not None:
+                return
             place = HOST
         else:
             place = self._at(command.device, command.target if isinstance(command, Copy) else command.store)

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey, Graph, HostTask
 from manycl.machine import HOST
-from manycl.run.backend import Command, Copy, Evict, HostCall, Run, Upload, nodes_of
-from manycl.run.coherence import places
+from manycl.run.backend import FIRST, Command, Copy, Evict, HostCall, Run, Upload, nodes_of
+from manycl.run.coherence import HOST_BIT, places
 from manycl.run.steps import Lowered
 
 Overwrites = Callable[[int, BufferKey], bool]
@@ -54,12 +54,19 @@ _GONE = PieceVersion(-1)
 class Rest:
     """``done``: steps that need not run again. ``valid``: where pieces are that the run touches, as masks (0: nowhere,
     and nobody needs it). ``again``: steps that had run, and run once more. ``lost``: pieces that nobody needs, whose
-    contents are gone."""
+    contents are gone. ``restored``: of pieces that are to be in the host's memory, the copies kept beside in which they
+    are."""
 
     done: frozenset[int]
     valid: Mapping[BufferKey, int]
     again: frozenset[int]
     lost: frozenset[BufferKey]
+    restored: Mapping[BufferKey, int]
+
+
+def _beside(copy: int) -> int:
+    """The place that stands for a copy which the host keeps beside."""
+    return -1 - copy
 
 
 class HeldVersions:
@@ -105,8 +112,12 @@ class HeldVersions:
         own = self._memory(command.device)
         if isinstance(command, Copy):
             source, target = own, own
+        elif isinstance(command, Upload):
+            source, target = command.source, own
         else:
-            source, target = (command.source, own) if isinstance(command, Upload) else (own, HOST)
+            source, target = own, HOST if command.aside is None else _beside(command.aside)
+            if command.saves:
+                held[_beside(FIRST)] = held.get(HOST, _GONE)
         found = held.get(source, _GONE)
         if is_complete:
             held[target] = found
@@ -175,6 +186,7 @@ class _Closure:
         self._run = set(range(len(self._graph.nodes))) - self._done
         self._masks: dict[BufferKey, int] = {}
         self._lost: set[BufferKey] = set()
+        self._restored: dict[BufferKey, int] = {}
 
     def result(self) -> Rest:
         pending = set(self._graph.buffers)
@@ -186,7 +198,7 @@ class _Closure:
             pending.update(key for step in new for key in (*self._needs[step], *self._graph.nodes[step].writes))
         again = frozenset(self._run & self._done)
         done = frozenset(range(len(self._graph.nodes))) - self._run
-        return Rest(done, self._masks, again, frozenset(self._lost))
+        return Rest(done, self._masks, again, frozenset(self._lost), self._restored)
 
     def _check(self, step: int) -> None:
         task = self._graph.nodes[step]
@@ -247,11 +259,23 @@ class _Closure:
         return set(groups[wanted.number - 1])
 
     def _where(self, key: BufferKey, wanted: PieceVersion, writing: frozenset[int]) -> int:
+        """The memories that hold a version; if only a copy beside does, the host's, where that is put back."""
         mask = 0
-        for memory, version in self._history.held[key].items():
-            if version[:2] == wanted[:2] and version.begun <= writing and all(map(self._repeatable, version.begun)):
-                mask |= 1 << memory
-        return mask
+        self._restored.pop(key, None)
+        for place, version in self._history.held[key].items():
+            if (
+                version[:2] != wanted[:2]
+                or not version.begun <= writing
+                or not all(map(self._repeatable, version.begun))
+            ):
+                continue
+            if place >= HOST:
+                mask |= 1 << place
+            else:
+                self._restored[key] = _beside(place)
+        if mask:
+            self._restored.pop(key, None)
+        return mask or (HOST_BIT if key in self._restored else 0)
 
 
 def rest_of(

@@ -227,6 +227,7 @@ class Session:
             self.buffers.collect()
             self.backend.memory.trim()
             self.backend.undo.trim()
+            self.backend.kept.trim()
 
     def restrict(self, names: Collection[str]) -> Machine:
         """Only these of the devices that were opened are there from now on; the machine. Plans' steps are forgotten."""

@@ -125,7 +125,7 @@ class _Judge:
             yield self._memory[command.device], command.buffer, True
         elif isinstance(command, Download):
             yield self._memory[command.device], command.buffer, False
-            yield HOST, command.buffer, True
+            yield HOST if command.aside is None else -1 - command.aside, command.buffer, True
         else:
             memory = self._memory[command.device] if isinstance(command, Run) else HOST
             for task in [self._nodes[node] for node in nodes_of(command)]:
@@ -168,6 +168,8 @@ class _Judge:
                 (source, key, _), (target, _, _) = self._touches(i)
                 if held.get((source, key)) != version.get(key, 0):
                     raise ScriptError(f"{command} moves contents that are not the last")
+                if isinstance(command, Download) and command.saves and held.get((HOST, key)) != 0:
+                    raise ScriptError(f"{command} saves what the host had not got when the run began")
                 if held.get((target, key)) == version.get(key, 0) and key not in self._together:
                     raise ScriptError(f"{command} brings what is there")
                 held[target, key] = version.get(key, 0)

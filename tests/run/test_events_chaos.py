@@ -74,18 +74,20 @@ class KeptAnyhow(Checkpoints):
 
     chance = random.Random(1)
 
-    def begin(self, costs: Mapping[int, float], seconds: float) -> list[int]:
-        return [key for key in costs if self.chance.random() < 0.7]
-
-    def wrote(self, costs: Mapping[int, float], seconds: float) -> list[int]:
-        self._alone.update(costs)
-        return self.last()
-
-    def last(self) -> list[int]:
-        found = [key for key in self._alone if self.chance.random() < 0.5]
-        for key in found:
-            del self._alone[key]
+    def begin(self, device: DeviceIndex, costs: Mapping[int, float]) -> list[int]:
+        found = [key for key in costs if self.chance.random() < 0.7]
+        for key in costs.keys() - found:
+            self.wrote(key, device, costs[key])
         return found
+
+    def saves(self, cost: float) -> bool:
+        return self.chance.random() < 0.8
+
+    def is_due(self, now: float) -> bool:
+        return bool(self._changed[self._turn]) and self.chance.random() < 0.4
+
+    def last(self) -> dict[int, DeviceIndex]:
+        return {key: d for d, keys in self._alone.items() for key in keys if self.chance.random() < 0.5}
 
     @classmethod
     def undone(cls, problem: Problem, lowered: Lowered, *given: Any) -> frozenset[int]:
@@ -453,9 +455,9 @@ def test_what_a_device_alone_had_when_the_run_began_is_no_loss_once_a_step_has_e
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It was copied to the host before the first step changed it, and nothing is copied later."""
-    monkeypatch.setattr(KeptAnyhow, "begin", lambda _, costs, seconds: list(costs))
-    monkeypatch.setattr(KeptAnyhow, "wrote", lambda *given: [])
-    monkeypatch.setattr(KeptAnyhow, "last", lambda _: [])
+    monkeypatch.setattr(KeptAnyhow, "begin", lambda _, device, costs: list(costs))
+    monkeypatch.setattr(KeptAnyhow, "is_due", lambda *given: False)
+    monkeypatch.setattr(KeptAnyhow, "last", lambda _: {})
     builder, where, outcomes = GraphBuilder(), machine([1, HOST]), Counter[str]()
     key = builder.buffer(NBYTES, "one")
     for _ in range(4):
@@ -473,6 +475,39 @@ def test_what_a_device_alone_had_when_the_run_began_is_no_loss_once_a_step_has_e
             outcomes["failed"] += 1
             assert 0 not in backend.completed()
     assert outcomes["recovered"] > outcomes["failed"], outcomes
+
+
+@pytest.mark.parametrize("interval", [1, 2, 5])
+def test_no_loss_ends_a_run_whose_devices_hand_pieces_on(monkeypatch: pytest.MonkeyPatch, interval: int) -> None:
+    """Two devices go to and fro between two arrays, each with half of them in a memory of its own; what each hands on
+    by way of the host is newer than what was copied there. Wherever one of them dies, all can be made again from the
+    last checkpoint, or from the beginning."""
+    asked = Counter[str]()
+
+    def is_due(self: Checkpoints, now: float) -> bool:
+        asked["looks"] += 1
+        return bool(self._changed[self._turn]) and asked["looks"] % interval == 0
+
+    monkeypatch.setattr(KeptAnyhow, "saves", lambda *given: True)
+    monkeypatch.setattr(KeptAnyhow, "is_due", is_due)
+    builder, where, groups = GraphBuilder(), machine([1, 2]), ITEMS // GROUP
+    one, other = builder.buffer(NBYTES, "one"), builder.buffer(NBYTES, "other")
+    for _ in range(3):
+        builder.add(launch("stencil", [one, other]))
+        builder.add(launch("change", [other]))
+        builder.add(launch("map", [other, one]))
+    graph, names, outcomes = builder.build(), tuple(d.name for d in where.devices), Counter[str]()
+    halves = [(0, 0, groups // 2), (1, groups // 2, groups - groups // 2)]
+    steps = tuple(Assignment(n, DeviceIndex(d), 0, 0.0, 0.0, 0, a, b) for n in range(9) for d, a, b in halves)
+    for seed, dies, victim in product(range(2), range(0, 300, 10), range(2)):
+        loss = Loss(None, graph, where, homes=dict.fromkeys((one, other), HOST))
+        loss.mortal = frozenset(where.indices)
+        faults = Faults(dies={victim: dies}, exact=True, drains=seed % 2 == 0)
+        backend = ChaosBackend(where, seed, faults=faults)
+        outcomes["recovered" if loss.run(Plan(steps, "fixed", names, 0.0), backend).lost else "undisturbed"] += 1
+        outcomes["restored"] += backend.restored
+    assert outcomes["recovered"] > 50, outcomes
+    assert outcomes["restored"] > 10, outcomes
 
 
 def test_runs_go_on_without_what_is_lost() -> None:

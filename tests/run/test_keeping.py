@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_divided_chaos import launch
@@ -16,10 +16,10 @@ from manycl.machine import Device, DeviceIndex, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import Download, Run
+from manycl.run.backend import ASIDE, Download, Run
 from manycl.run.compiler import compiled
 from manycl.run.emit_copies import Subject
-from manycl.run.keeping import COMMAND, KEEPING, Checkpoints, keeping
+from manycl.run.keeping import COMMAND, COPYING, KEEPING, Checkpoints, keeping
 from manycl.run.script import Script
 from manycl.run.steps import Lowered
 from manycl.run.verify_script import verify_script
@@ -107,7 +107,7 @@ def test_scripts_with_checkpoints_are_right(of: Any, others: int) -> None:
 
 def test_what_a_device_alone_has_is_on_the_host_when_a_long_run_ends() -> None:
     script, lowered = script_of(["change"] * 4, [1.0] * 4, memory=1, found=0b11)
-    assert len([c for c in script.commands if isinstance(c, Download)]) == 4
+    assert [c.aside for c in script.commands if isinstance(c, Download)] == [*ASIDE, *ASIDE, None]
     assert all(script.leaves[key] == 0b11 for key in lowered.graph.nodes[0].writes)
     short, _ = script_of(["change"] * 4, [1e-4] * 4, memory=1)
     assert not [c for c in short.commands if isinstance(c, Download)]
@@ -123,7 +123,7 @@ def test_a_device_with_little_to_do_keeps_what_the_time_of_the_others_pays_for()
         verify_script(script)
         moved = [type(c).__name__ for c in script.commands if isinstance(c, (Download, Run))]
         needed = ["Run", "Run", "Download", "Run", "Run"]
-        assert moved == needed + ["Download"] * kept
+        assert moved == needed + ["Download"] * 2 * kept, "a checkpoint, and what the host gets"
 
 
 def test_what_a_device_alone_has_when_a_run_begins_is_copied_before_it_is_changed() -> None:
@@ -155,17 +155,54 @@ def test_contents_that_no_step_changes_are_copied_once() -> None:
     assert not [c for c in again.commands if isinstance(c, Download) and not c.after]
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.floats(1e-6, 1.0), st.floats(0.0, 1.0)), max_size=30))
-def test_checkpoints_bring_all_that_is_missing_when_it_is_paid_for(of: list[tuple[int, float, float]]) -> None:
-    checkpoints, missing, paid, earned = Checkpoints(), dict[int, float](), 0.0, 0.0
-    for key, cost, seconds in of:
-        missing[key] = cost
-        earned += KEEPING * seconds
-        found = checkpoints.wrote({key: cost}, seconds)
-        assert set(found) in (set(), set(missing))
-        assert bool(found) == (paid + sum(missing.values()) <= earned) or paid + sum(missing.values()) == pytest.approx(
-            earned
-        )
-        if found:
-            paid += sum(missing.values())
-            missing.clear()
+def test_what_the_host_had_is_kept_before_a_device_hands_on_what_is_newer() -> None:
+    """Once, and where the run pays for it; not what is in a checkpoint when the run ends."""
+    cost = COMMAND + NBYTES / COPYING
+    for part, kept in ((1.1, [True]), (0.9, [False])):
+        seconds = part * cost / KEEPING
+        script, _ = script_of(["change"] * 3, [seconds, 0.0, seconds], memory=1, others=1, found=0b11)
+        verify_script(script)
+        assert [c.saves for c in script.commands if isinstance(c, Download) and c.aside is None] == kept
+    long, _ = script_of(["change"] * 3, [1.0] * 3, memory=1, found=0b11)
+    assert not [c for c in long.commands if isinstance(c, Download) and c.saves]
+
+
+def test_a_checkpoint_has_ended_before_the_next_one_but_one_begins() -> None:
+    """Also on other devices: what is written next is the place of the one before it."""
+    script, _ = script_of(["change", "map"] * 6, [1.0] * 12, memory=1, others=4)
+    verify_script(script)
+    copies = [c for c in script.commands if isinstance(c, Download) and c.aside is not None]
+    assert {c.aside for c in copies} == {*ASIDE}
+    before: dict[int, set[int]] = {}
+    for c in copies:
+        before[c.token] = {*c.after}.union(*(before.get(t, ()) for t in c.after))
+    first = [next(c.token for c in copies if c.aside == turn) for turn in ASIDE]
+    assert first[0] in before[first[1]]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.floats(1e-6, 1.0), st.floats(0.0, 1.0)), max_size=30)
+)
+def test_checkpoints_have_all_that_has_changed_and_are_paid_for(of: list[tuple[int, int, float, float]]) -> None:
+    total = sum(seconds for *_, seconds in of)
+    checkpoints, now, version = Checkpoints(total), 0.0, dict[int, int]()
+    places: tuple[dict[int, int], ...] = ({}, {})
+    paid, last, turns = {0: 0.0, 1: 0.0}, 0.0, list[int]()
+    costs: dict[int, float] = {}
+    for key, device, cost, seconds in of:
+        version[key], costs[key] = version.get(key, 0) + 1, cost
+        checkpoints.wrote(key, DeviceIndex(device), cost)
+        now += seconds
+        if not checkpoints.is_due(now):
+            continue
+        turn, found = checkpoints.make()
+        turns.append(turn)
+        for k, d in found.items():
+            assert places[turn].get(k) != version[k], "what is there is not copied"
+            places[turn][k] = version[k]
+            paid[d] += costs[k]
+        assert places[turn] == version
+        assert all(seconds <= KEEPING * now * (1 + 1e-9) + 1e-12 for seconds in paid.values())
+        assert now - last >= KEEPING * total
+        last = now
+    assert all(a != b for a, b in pairwise(turns))

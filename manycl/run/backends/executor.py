@@ -40,6 +40,7 @@ from manycl.run.backend import (
 )
 from manycl.run.backends import last_words
 from manycl.run.backends.host_calls import HostCalls
+from manycl.run.backends.kept_copies import KeptCopies
 from manycl.run.backends.lanes import Lanes
 from manycl.run.backends.memory import Memory
 from manycl.run.backends.moves import Moved, Moves, within
@@ -70,6 +71,7 @@ class Executor:
         self.programs = Programs(machine, self.drivers)
         self.sequences = Sequences(self.memory, self.programs)
         self.undo = Undo(self.memory)
+        self.kept = KeptCopies(self.memory)
         self._runs = 0
         self._run: Underway | None = None  # the last
         self._is_over = True  # and nothing of it is left
@@ -119,7 +121,7 @@ class Executor:
         if joined is None:
             joined = {}
             self._joined.append((weakref.ref(graph), joined))
-        self._moves = Moves(run, graph, self.memory, self.lanes, run.record, run.events, joined)
+        self._moves = Moves(run, graph, self.memory, self.kept, self.lanes, run.record, run.events, joined)
         return run.number
 
     def start(self, graph: Graph, timed: Collection[DeviceIndex]) -> Underway:
@@ -235,6 +237,9 @@ class Executor:
     def begun(self, failed: Set[int]) -> Set[int]:
         begun = self.run.begun(failed)
         return begun - {token for token, copy in self.run.undone(begun) if self.undo.put_back(copy)}
+
+    def restore(self, graph: Graph, copies: Mapping[BufferKey, int]) -> None:
+        self.kept.restore(graph, copies)
 
     def lost(self, device: DeviceIndex) -> str:
         reason = self.lanes[device].probe()

@@ -149,6 +149,10 @@ class Memory:
             if device.memory == HOST:  # it is a host copy that is stale now; made anew when it is needed
                 self._free(index, self._taken(index, key))
 
+    def has(self, key: BufferKey) -> bool:
+        """Whether there is a buffer of a key."""
+        return key in self._sizes
+
     def nbytes(self, key: BufferKey) -> int:
         return self._sizes[key]
 

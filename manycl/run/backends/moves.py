@@ -9,7 +9,8 @@ from manycl.drivers.driver import Driver, End, Event, Queue
 from manycl.graph.graph import BufferKey, CopyTask, FillTask, Graph, Piece
 from manycl.machine import HOST, DeviceIndex
 from manycl.region import Box, union
-from manycl.run.backend import Copy, Download, TransferQueue, Upload
+from manycl.run.backend import FIRST, Copy, Download, TransferQueue, Upload
+from manycl.run.backends.kept_copies import KeptCopies
 from manycl.run.backends.lanes import Lanes
 from manycl.run.backends.memory import Memory
 from manycl.run.backends.record import RunRecord, Transferred
@@ -48,6 +49,7 @@ class Moves:
         run: Running,
         graph: Graph,
         memory: Memory,
+        kept: KeptCopies,
         lanes: Sequence[Lanes],
         record: RunRecord,
         events: dict[int, Event],
@@ -57,6 +59,7 @@ class Moves:
         self._graph = graph
         self._windows = graph.windows
         self._memory = memory
+        self._kept = kept
         self._lanes = lanes
         self._record = record
         self._events = events
@@ -90,6 +93,10 @@ class Moves:
     def _enqueue(self, lanes: Lanes, commands: Sequence[Transfer]) -> None:
         first = commands[0]
         after = list({id(event): event for c in commands for t in c.after for event in [self._events[t]]}.values())
+        if isinstance(first, Download) and first.saves:
+            self._kept.save(
+                self._of(first.buffer)[0], FIRST, self._rows(tuple([c.buffer for c in commands])), lanes.driver
+            )
         queue, target, source, rows = self._ways(lanes, commands)
         events = lanes.driver.copy(queue, target, source, rows, after)
         # else it is flushed when all that comes with it is enqueued
@@ -114,6 +121,8 @@ class Moves:
         there = End(memory.on_device(store, first.device), low)
         if isinstance(first, Upload):
             return lanes.of_uploads(first.queue), there, memory.upload_source(key), rows
+        if first.aside is not None:
+            return lanes.of_downloads(first.queue), self._kept.target(key, first.aside, lanes.driver), there, rows
         target = memory.download_target(key, partly=rows != self._whole(key))
         return lanes.of_downloads(first.queue), target, there, rows
 

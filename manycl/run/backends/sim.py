@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 
 from manycl.clock import VirtualClock
 from manycl.errors import RunError
-from manycl.graph.graph import Graph, HostTask, Launch, ndrange
+from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, ndrange
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.model.contention import NOTHING, Activities, Contention, Use
 from manycl.model.estimates import Estimates
@@ -211,6 +211,9 @@ class SimBackend:
 
     def wake(self) -> None:
         """Nobody waits while time stands still."""
+
+    def restore(self, graph: Graph, copies: Mapping[BufferKey, int]) -> None:
+        pass  # there are no contents
 
     def completed(self) -> Set[int]:
         return self._done
