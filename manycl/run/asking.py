@@ -15,6 +15,7 @@ from manycl.plan.policy import Policy, find
 from manycl.plan.present import on_present
 from manycl.plan.problem import HANDOVER, Problem
 from manycl.plan.splitting import Splits
+from manycl.run.compiler import check_devices
 from manycl.run.foresee import foreseeing, parts_of
 from manycl.run.overwritten import unneeded
 from manycl.run.simulate import with_ranges
@@ -43,6 +44,7 @@ def asked(
     """As :meth:`Session.run` has them. Raises PolicyError for a policy or an option that there is not."""
     if isinstance(policy, Plan):
         problem = replace(problem_of(session, graph, (), {}), repeated=repeated)
+        check_devices(problem, policy)
         return Asked(problem, on_present(problem, policy), policy.policy)
     chosen = find(policy or flags.policy()) if policy is None or isinstance(policy, str) else policy
     problem = replace(session.problem(graph, queues, options), repeated=repeated, rival=rival)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from manycl.errors import PolicyError
 from manycl.plan.plan import ON_HOST, Plan
+from manycl.plan.problem import Problem
 from manycl.run.emit import Emitter
 from manycl.run.emit_copies import Subject
 from manycl.run.replacement import TightEmitter
@@ -31,13 +32,18 @@ def emitting(subject: Subject, queues: tuple[int, ...], plan: Plan | None) -> Em
     return Emitter(subject, queues) if subject.lowered.room is None else TightEmitter(subject, queues, plan)
 
 
+def check_devices(problem: Problem, plan: Plan) -> None:
+    """Raise PolicyError for a plan that is for other devices."""
+    names = tuple(d.name for d in problem.machine.devices)
+    if plan.devices != names:
+        raise PolicyError(f"the plan is for devices {', '.join(plan.devices)}, not for {', '.join(names)}")
+
+
 def _checked(subject: Subject, plan: Plan) -> tuple[int, ...]:
     """How many queues a plan uses of each device."""
     problem = subject.problem
     devices = len(problem.machine.devices)
-    names = tuple(d.name for d in problem.machine.devices)
-    if plan.devices != names:
-        raise PolicyError(f"the plan is for devices {', '.join(plan.devices)}, not for {', '.join(names)}")
+    check_devices(problem, plan)
     if problem.fixed:
         raise PolicyError("the engine cannot continue a partial schedule yet (problem.fixed)")
     used = [0] * devices

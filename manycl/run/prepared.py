@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from manycl.errors import ManyclError
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.plan.policy import LearningPolicy, Policy, learns
+from manycl.run.engine import RunFailure
 from manycl.run.learners import Learners, told
 from manycl.run.looking import Interest
 from manycl.run.pace import at_once
@@ -60,7 +62,7 @@ class PreparedGraph:
 
     def _begin(self) -> None:
         """Nothing is known of how the graph runs on the devices that there are."""
-        self._devices = self._there
+        self._devices, self._changes = self._there, self.session.changes
         self._trials = Trials(self._given, thoughts=SECOND_THOUGHTS if self.session.machine.memories > 1 else ())
         self._learned = self._given  # what the learner has planned
         self._scripts: list[Script] = []
@@ -76,10 +78,31 @@ class PreparedGraph:
 
     def run(self) -> Result:
         """Run on the buffers' present contents; raises what a run raises."""
-        if self._devices != self._there:
-            self._begin()  # one was left out or has left, or is there again; or somebody has asked for one
-        elif self.session.demanded:
-            self._look()
+        while True:
+            if self._devices != self._there or not self._is_for_present():
+                self._begin()  # one was left out or has left, or is there again; or somebody has asked for one
+            elif self.session.demanded:
+                self._look()
+            changes = self.session.changes
+            try:
+                return self._once()
+            except RunFailure:
+                raise
+            except ManyclError:
+                if self._given is not None or self.session.changes == changes or not self.session.machine.devices:
+                    raise  # else a device was found to be lost before anything had begun
+
+    def _is_for_present(self) -> bool:
+        """Whether the plan that runs next is for the devices that there are: one that was made as a run began may be
+        for fewer, as a device was lost then, and is there again."""
+        if self._changes == self.session.changes:
+            return True
+        self._changes = self.session.changes
+        plan = self._learned if self._learner is not None else self._trials.plan
+        names = tuple(d.name for d in self.session.machine.devices)
+        return plan is None or plan is self._given or plan.devices == names
+
+    def _once(self) -> Result:
         if self._learner is not None:
             return self._learning(self._learner)
         plan = self._trials.plan

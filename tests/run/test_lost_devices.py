@@ -19,7 +19,7 @@ from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.opencl import copies, driver
 from manycl.errors import DeviceError, ManyclError, ResultError, RunError
 from manycl.machine import Device, Link, Machine
-from manycl.run import recurring
+from manycl.run import recurring, session
 from manycl.run.coherence import Directory
 from manycl.run.health import examine
 
@@ -268,3 +268,38 @@ def test_launches_that_are_known_are_looked_at_anew_on_a_device_that_is_admitted
             PROGRAM.inc(queue, (N,), (16,), x)
         assert (x.get() == 6).all()
         assert all(now is then for now, then in zip(old.held, before, strict=True)), "the kernel of the device before"
+
+
+@pytest.mark.parametrize("runs", [0, 1, 8])
+@pytest.mark.parametrize("policy", ["heft", "adaptive"])
+def test_a_prepared_graph_follows_no_plan_for_other_devices(
+    runs: int, policy: str, death: Death, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device is found to be lost when a run is about to begin, which then begins anew on the others; before the next
+    run the device is admitted again."""
+    begin, dying = session.execute, [False]
+
+    def execute(*args: Any, **options: Any) -> Any:
+        if dying.pop():
+            dying.append(False)
+            death.of, death.calls = victim(queue, 1), 0
+            raise RunError("it cannot be prepared")
+        dying.append(False)
+        return begin(*args, **options)
+
+    monkeypatch.setattr(session, "execute", execute)
+    monkeypatch.setattr(session.Session, "again", lambda *given, **options: None)  # it is planned, or a plan is given
+    with mc.Queue(f"{death.devices}/2", policy=policy) as queue:
+        x = queue.zeros(N, np.int32)
+        with queue.prepare() as graph:
+            PROGRAM.inc(queue, (N,), (16,), x)
+        for _ in range(runs):
+            graph.run()
+        dying[:] = [True]
+        with pytest.warns(RuntimeWarning, match="does not work any more"):
+            graph.run()
+        assert len(queue.excluded) == 1
+        death.of = None
+        queue.admit(next(iter(queue.excluded)))
+        graph.run()
+        assert (x.get() == runs + 2).all()
