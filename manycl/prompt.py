@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import select
 import struct
 import sys
 import threading
@@ -37,6 +38,12 @@ to stay: who gives the thread another policy later, without privileges, has to n
 TURN = 1e-4
 """Seconds after which a thread gives up Python's lock, where others wait for it and something has to be done soon."""
 _asked = threading.local()
+
+
+def give_way() -> None:
+    """Python's lock is another thread's now, if one waits for it, and then this one's again: for who does nothing but
+    look, which keeps others waiting for 5 ms. (``time.sleep(0)`` takes 80 us, this 0.5.)"""
+    select.select((), (), (), 0)
 
 
 class ShortTurns:

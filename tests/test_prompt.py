@@ -105,3 +105,27 @@ def test_who_says_how_long_turns_are_is_heeded(interval: None, monkeypatch: pyte
     monkeypatch.setenv("MANYCL_PROMPT", "0")
     turns.begin()
     assert sys.getswitchinterval() == pytest.approx(0.005)
+
+
+def test_who_looks_gives_way_to_others() -> None:
+    """A thread that asks for Python's lock has it long before the turn of who has it would end."""
+    asked, has_run = threading.Event(), list[bool]()
+
+    def other() -> None:
+        asked.wait()
+        has_run.append(True)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(100.0)
+    try:
+        asked.set()
+        for _ in range(1_000_000):
+            prompt.give_way()
+            if has_run:
+                break
+    finally:
+        sys.setswitchinterval(before)
+    assert has_run
+    thread.join()

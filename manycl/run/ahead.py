@@ -10,6 +10,7 @@ from manycl.drivers.driver import DriverError, Event
 from manycl.drivers.driver import Queue as DriverQueue
 from manycl.interrupts import interruptible
 from manycl.machine import DeviceIndex
+from manycl.prompt import give_way
 from manycl.run.backend import Failed
 from manycl.run.backends.inbox import Inbox
 from manycl.run.backends.patience import SPIN
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 UNKNOWN = AHEAD / 64
 """Seconds that a command counts for of which nobody knows how long it takes."""
+LOOKS = 8
+"""Of whoever looks whether an event is complete: then other threads have their turns."""
 AT_ONCE = 1e-3
 """Seconds that flights may take for the driver's own wait, during which Ctrl-C is not heard."""
 
@@ -108,10 +111,13 @@ class Ahead:
 
     def _sees(self, event: Event, until: float) -> bool:
         """Whether an event is found to be complete before some time. Raises DriverError if it has failed."""
-        done = self._lanes.driver.done
+        done, looks = self._lanes.driver.done, 0
         while not done(event):
             if perf_counter() > until:
                 return False
+            looks += 1
+            if not looks % LOOKS:
+                give_way()
         return True
 
     def _wait(self, event: Event) -> None:

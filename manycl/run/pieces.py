@@ -18,7 +18,7 @@ PROBED = 4
 """Pieces of each size that tell how fast they run."""
 BETTER = 1.1
 """How many times as fast larger ones have to run."""
-PART = 1 / 16
+PART = 1 / 8
 """Of a launch, all pieces that the device has at a time at most, once they become larger."""
 
 
