@@ -50,12 +50,11 @@ with mc.Queue(sys.argv[1]) as queue:
         program.busy(queue, (n,), (64,), x, np.uint32(steps))
         queue.finish()
         return time.perf_counter() - begin
-    steps, took = 100, 0.0
-    for _ in range(3):
-        took = seconds(steps)
+    steps = 100
+    took = min([seconds(steps) for _ in range(8)])
     while took < wanted / 2:
         steps = int(steps * min(max(1.2, wanted / took), 8.0))
-        took = min(seconds(steps), seconds(steps))
+        took = min([seconds(steps) for _ in range(3)])
     steps = max(1, int(steps * wanted / took))
     x.set(np.zeros(n, np.uint32))
     a, c, factor, added, left = 1664525, 1013904223, 1, 0, steps  # v -> v * factor + added is all steps
