@@ -155,6 +155,10 @@ class Loss:
             else:
                 event = DeviceComes(device) if kind == "comes" else DeviceSlows(device, 100.0)
             out.append((step, lambda event=event: self.put(event)))
+        if data.draw(st.integers(0, 3)) == 0:  # somebody else has all of them for a while
+            step = data.draw(st.integers(0, 20))
+            everyone = [DeviceLeaves(d.name, returns=True) for d in self.where.devices]
+            out += [(step, lambda event=event: self.put(event)) for event in everyone]
         return out
 
     def lagging(self, data: Any, backend: ChaosBackend) -> list[tuple[int, Any]]:
@@ -513,7 +517,7 @@ def test_no_loss_ends_a_run_whose_devices_hand_pieces_on(monkeypatch: pytest.Mon
 def test_runs_go_on_without_what_is_lost() -> None:
     """What precedes has seen both."""
     if SEEN.total() >= 2 * EXAMPLES:
-        assert SEEN["recovered"] > SEEN["failed"] / 2 > 0, SEEN
+        assert SEEN["recovered"] > SEEN["failed"] / 2, SEEN
         assert SEEN["epochs"] > 0
         assert SEEN["lagging"] > 0
         assert SEEN["paused"] > 0
