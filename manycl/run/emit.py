@@ -23,7 +23,7 @@ from manycl.run.backend import (
     Upload,
 )
 from manycl.run.coherence import HOST_BIT, places
-from manycl.run.emit_copies import Copies, Ends, Subject
+from manycl.run.emit_copies import Copies, EndedTransfers, Subject
 from manycl.run.emit_kept import Keeper
 from manycl.run.merged_early import MergedEarly
 from manycl.run.pace import Marks, ahead_of
@@ -397,7 +397,7 @@ class Emitter(Copies):
         """All steps are emitted."""
         self._keeper.finish()
 
-    def keep(self, key: BufferKey, memory: int, device: DeviceIndex, queue: int, ends: Ends) -> int:
+    def keep(self, key: BufferKey, memory: int, device: DeviceIndex, queue: int, ends: EndedTransfers) -> int:
         """A buffer that a device has goes to the host as well, behind what writes it; the token."""
         return self._bring_down(key, memory, device, queue, ends=ends)
 

@@ -33,7 +33,7 @@ class Subject(NamedTuple):
     keeping: Keeping = NOTHING_KEPT
 
 
-class Ends(NamedTuple):
+class EndedTransfers(NamedTuple):
     """Transfers that must have ended: those ``after`` which something comes on its device, and others that must be
     ``heard`` of."""
 
@@ -41,7 +41,7 @@ class Ends(NamedTuple):
     heard: Collection[int] = ()
 
 
-NOTHING = Ends()
+NOTHING = EndedTransfers()
 
 
 class Copies:
@@ -230,7 +230,7 @@ class Copies:
         device: DeviceIndex,
         queue: int,
         store: BufferKey | None = None,
-        ends: Ends = NOTHING,
+        ends: EndedTransfers = NOTHING,
     ) -> int:
         """From a place of a device, when it is there, to the host's memory, once other transfers have ended; the
         token."""
@@ -246,7 +246,7 @@ class Copies:
         """Whether what the host had of a buffer is copied beside before a transfer overwrites it."""
         return False
 
-    def set_aside(self, key: BufferKey, device: DeviceIndex, queue: int, copy: int, ends: Ends) -> int:
+    def set_aside(self, key: BufferKey, device: DeviceIndex, queue: int, copy: int, ends: EndedTransfers) -> int:
         """From a device's memory, when it is there, to a copy that the host keeps beside, once other transfers have
         ended; the token."""
         index = len(self.commands)

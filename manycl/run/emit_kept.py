@@ -10,7 +10,7 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.run.backend import ASIDE, Lane, TransferQueue
 from manycl.run.coherence import HOST_BIT
-from manycl.run.emit_copies import NOTHING, Ends
+from manycl.run.emit_copies import NOTHING, EndedTransfers
 from manycl.run.keeping import COMMAND, COPYING, Checkpoints
 
 if TYPE_CHECKING:
@@ -138,18 +138,18 @@ class Keeper:
         for key, device in found.items():
             mine = made.setdefault(device, [])
             # what comes from a device comes behind its first, which waits for the checkpoint before
-            ends = Ends(mine[:1]) if mine else self._ends(device)
+            ends = EndedTransfers(mine[:1]) if mine else self._ends(device)
             token = self._emitter.set_aside(key, device, TransferQueue.EARLY, ASIDE[turn], ends)
             mine.append(token)
             self._emitter.reads_on(key, token)
         self._latest = made
 
-    def _ends(self, device: DeviceIndex) -> Ends:
+    def _ends(self, device: DeviceIndex) -> EndedTransfers:
         """All of the last checkpoint, for a transfer of a device."""
         others = [token for d, tokens in self._latest.items() if d != device for token in tokens]
-        return Ends(self._latest.get(device, ()), others)
+        return EndedTransfers(self._latest.get(device, ()), others)
 
-    def _keep(self, key: BufferKey, device: DeviceIndex, ends: Ends) -> None:
+    def _keep(self, key: BufferKey, device: DeviceIndex, ends: EndedTransfers) -> None:
         token = self._emitter.keep(key, self._memory[device], device, TransferQueue.EARLY, ends)
         self._emitter.reads_on(key, token)
 

@@ -25,7 +25,7 @@ from manycl.run.assign import Assigned
 from manycl.run.backend import EndsEarly, Lane, Shorten
 from manycl.run.coherence import places
 from manycl.run.inputs_ahead import InputsAhead, foreseen
-from manycl.run.member import Packet, Terms
+from manycl.run.participant import Packet, Terms
 from manycl.run.pieces import PieceSize, settled_pieces
 from manycl.run.reassign import Reassignment
 from manycl.run.stealing import Stealing, nothing_moves

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from manycl.graph.graph import BufferKey, Graph
 from manycl.machine import HOST, DeviceIndex
 from manycl.model.estimates import Estimates
-from manycl.run.member import Standing
+from manycl.run.participant import Standing
 from manycl.run.steps import Cells
 
 STEP = 1e-3

@@ -30,7 +30,7 @@ from itertools import accumulate, pairwise
 
 from manycl.changed import named
 from manycl.machine import DeviceIndex
-from manycl.run.member import GIVEN, SHORTEST, Member, Packet, Standing, Terms
+from manycl.run.participant import GIVEN, SHORTEST, Packet, Participant, Standing, Terms
 
 PART = 1 / 3
 """Of the time until all end together, takes a packet where others are at work, …"""
@@ -69,7 +69,7 @@ class Stealing:
     ) -> None:
         self._before = (0, *accumulate(groups))  # groups before a cell
         self._moment = self._before[-1] * MOMENT
-        self._members = {d: Member(t, stocks.get(d, (0, 0))) for d, t in terms.items()}
+        self._members = {d: Participant(t, stocks.get(d, (0, 0))) for d, t in terms.items()}
         self._present = list(self._members.values())  # those who are here
         self._open = list(others)  # stocks that nobody has any more
         covered = sorted([*(w.rest for w in self._members.values() if w.rest[0] < w.rest[1]), *others])
@@ -183,7 +183,7 @@ class Stealing:
         member.has_begun = True
         return self._given(member, Packet(device, first, last, stolen), end, now)
 
-    def _given(self, member: Member, packet: Packet, end: int, now: float) -> Packet:
+    def _given(self, member: Participant, packet: Packet, end: int, now: float) -> Packet:
         """A device is given the beginning of its stock, which ends before cell ``end``."""
         _, first, last, _ = packet
         before = self._before
@@ -210,7 +210,7 @@ class Stealing:
         member.foresee()
         return None
 
-    def _end_of_packet(self, member: Member, first: int, end: int, now: float) -> int:
+    def _end_of_packet(self, member: Participant, first: int, end: int, now: float) -> int:
         """The end of the packet that begins with cell ``first`` of a stock that ends before ``end``; ``first`` itself
         where what the device has bound lasts until others will have run the rest."""
         before, rate, until = self._before, member.rate, member.until
@@ -261,7 +261,7 @@ class Stealing:
         seconds = self._before[-1] / rate * MOMENT
         return min(seconds, self._rest / fastest / (GIVEN + 1)) if fastest > rate else seconds
 
-    def _steal(self, device: DeviceIndex, thief: Member, now: float) -> DeviceIndex | None:
+    def _steal(self, device: DeviceIndex, thief: Participant, now: float) -> DeviceIndex | None:
         """The end of the stock that would end last becomes the stock of a device that has none; who it is from."""
         own = thief.rate
         ends = {
@@ -290,8 +290,8 @@ class Stealing:
     def _divide(
         self,
         device: DeviceIndex,
-        thief: Member,
-        victim: Member,
+        thief: Participant,
+        victim: Participant,
         cells: tuple[int, int],
         end: float,
         now: float,
@@ -314,12 +314,12 @@ class Stealing:
                 return at
         return high
 
-    def _front(self, thief: Member, low: int, high: int, now: float) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _front(self, thief: Participant, low: int, high: int, now: float) -> tuple[tuple[int, int], tuple[int, int]]:
         """The packet with which a stock begins, and the rest of it."""
         last = self._end_of_packet(thief, low, high, now)
         return (low, last), (last, high)
 
-    def _end(self, member: Member, now: float) -> float:
+    def _end(self, member: Participant, now: float) -> float:
         """When a device would be through with its packets and its stock."""
         low, high = member.rest
         return member.through(now) + (self._before[high] - self._before[low]) / member.rate
@@ -374,7 +374,7 @@ class Stealing:
         return at < end
 
     @staticmethod
-    def _has_nothing(member: Member) -> bool:
+    def _has_nothing(member: Participant) -> bool:
         return member.is_here and not member.given and member.rest[0] == member.rest[1]
 
     # events
@@ -412,7 +412,7 @@ class Stealing:
         """A device takes part from now on, with nothing of its own."""
         member = self._members.get(device)
         if member is None:
-            member = self._members[device] = Member(terms)
+            member = self._members[device] = Participant(terms)
             if terms.shortens:
                 self.shortening.add(device)
         member.is_here, member.free = True, max(now, member.free)

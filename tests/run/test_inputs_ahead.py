@@ -30,8 +30,8 @@ from manycl.run.engine import execute
 from manycl.run.foresee import StepEstimates
 from manycl.run.inputs_ahead import STEP, Foreseen, InputsAhead, foreseen
 from manycl.run.lower import lower
-from manycl.run.member import Standing
 from manycl.run.moving import Moving
+from manycl.run.participant import Standing
 from manycl.run.playback import Playback
 from manycl.run.steps import Lowered, Step
 from manycl.trace import KernelEvent, Trace, TransferEvent

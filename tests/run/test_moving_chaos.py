@@ -33,8 +33,8 @@ from manycl.run.emit_packets import PacketEmitter
 from manycl.run.engine import RunFailure, execute
 from manycl.run.inputs_ahead import Foreseen
 from manycl.run.lower import lower
-from manycl.run.member import Packet
 from manycl.run.moving import Moving
+from manycl.run.participant import Packet
 from manycl.run.stealing import Stealing
 from manycl.run.steps import Cells, Lowered
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
-from manycl.run.member import Terms
+from manycl.run.participant import Terms
 from manycl.run.pieces import BETTER, PART, SETTLED, PieceSize, settled_pieces
 from manycl.run.stealing import Stealing
 

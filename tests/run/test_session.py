@@ -267,7 +267,8 @@ def test_what_a_run_does_not_use_makes_way_the_largest_first_and_no_more_than_th
     session: Any = Room(held, limits, sizes)
     ranges = tuple(Assignment(n, place, 0, 0.0, 0.0) for n, place in enumerate(places))
     lowered = Lowered(graph, Plan(ranges, "given", ("d0", "d1"), 0.0))
-    state: Any = SimpleNamespace(limited=(), queues=tuple(int(d in places) for d in range(2)), held=None, buffers=None)
+    queues = tuple(int(d in places) for d in range(2))
+    state: Any = SimpleNamespace(limited=(), queues=queues, held=None, buffers=None, full=frozenset())
     total = sum(graph.buffers[key].nbytes for key in graph.buffers)
     short = [d for d in range(2) if d in places and sum(before[d].values()) + total > limits[d]]
     if any(needed[d] > limits[d] for d in short):

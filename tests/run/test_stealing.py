@@ -21,7 +21,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
 from manycl.run.cells import FINEST, MOST, cut, run_together
-from manycl.run.member import SHORTEST, Packet, Terms
+from manycl.run.participant import SHORTEST, Packet, Terms
 from manycl.run.stealing import GIVEN, MOMENT, Stealing
 
 GROUPS = 16384
