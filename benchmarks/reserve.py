@@ -7,7 +7,7 @@ process, which had given the device back, is at work again; it has the device th
 else, and its results are compared.
 
 The first request is told for itself (first_1_ms, …): once somebody has asked for a device that cannot be stopped, long
-launches run there in pieces. launch_1_ms, …: what a launch takes then. Nothing stops a work-group, of 64 work-items:
+launches run there in packets. launch_1_ms, …: what a launch takes then. Nothing stops a work-group, of 64 work-items:
 where a device runs all that a launch has at a time, as a GPU does with some 100,000 work-items, it is free when these
 have ended (--items 4194304: several times as many).
 

@@ -1,8 +1,8 @@
-"""Launches on devices that other processes ask for: in pieces, one after another, so that such a device is free when
+"""Launches on devices that other processes ask for: in packets, one after another, so that such a device is free when
 those that it was given have ended. Pure.
 
-What a device was given cannot be taken back, unless its launches can end early. A piece costs some time, so launches
-are whole as long as nobody has asked; how short pieces are follows from how soon a device is to be free (*bounded
+What a device was given cannot be taken back, unless its launches can end early. A packet costs some time, so launches
+are whole as long as nobody has asked; how short packets are follows from how soon a device is to be free (*bounded
 in-flight commands*: W. Shen et al., "XSched", OSDI 2025).
 """
 
@@ -20,9 +20,9 @@ from manycl.plan.split import AnalysedSplits
 FREE, FREE_OTHERS = {"cpu": 4e-3}, 0.75e-3
 """Seconds after which devices are free, by their kind and of other kinds: of work that they have been given by then."""
 LONG = 2.0
-"""Launches that take longer than so many times that are in pieces."""
-PIECES, BESIDE = 2, 3
-"""Pieces that a device has at a time: one behind another, or beside each other, as few work-groups leave room."""
+"""Launches that take longer than so many times that are in packets."""
+PACKETS_AHEAD, BESIDE = 2, 3
+"""Packets that a device has at a time: one behind another, or beside each other, as few work-groups leave room."""
 
 
 def within(device: Device) -> float:
@@ -36,8 +36,8 @@ def is_long(device: Device, seconds: float) -> bool:
 
 
 def at_a_time(device: Device) -> int:
-    """Pieces that a device has at a time."""
-    return PIECES if device.kind == "cpu" else BESIDE
+    """Packets that a device has at a time."""
+    return PACKETS_AHEAD if device.kind == "cpu" else BESIDE
 
 
 def ahead(problem: Problem) -> float:
@@ -45,8 +45,8 @@ def ahead(problem: Problem) -> float:
     return min([within(problem.machine.devices[d]) for d in problem.demanded], default=inf)
 
 
-def longest_piece(problem: Problem, device: DeviceIndex) -> float:
-    """Seconds of a piece of a launch on a device at most."""
+def longest_packet(problem: Problem, device: DeviceIndex) -> float:
+    """Seconds of a packet of a launch on a device at most."""
     if device not in problem.demanded:
         return inf
     found = problem.machine.devices[device]
@@ -57,10 +57,10 @@ def _is_known(problem: Problem, node: int) -> bool:
     return not isinstance(problem.splits, AnalysedSplits) or problem.splits.is_known(node)
 
 
-def in_pieces(problem: Problem, plan: Plan) -> Plan:
+def in_packets(problem: Problem, plan: Plan) -> Plan:
     """The plan, in which launches that take longer on devices that others ask for are shares that may move
-    (``Plan.movable``): these run in pieces. What may not be divided stays whole, and that of which nobody knows it yet:
-    finding out takes longer than most runs."""
+    (``Plan.movable``): these run in packets. What may not be divided stays whole, and that of which nobody knows it
+    yet: finding out takes longer than most runs."""
     if not problem.demanded:
         return plan
     nodes = {

@@ -12,19 +12,19 @@ from manycl.graph.access import clash
 from manycl.graph.division import Division, divide
 from manycl.graph.graph import BufferKey, Launch, Node
 from manycl.graph.reduction import Reduction
-from manycl.plan.demanded import longest_piece
+from manycl.plan.demanded import longest_packet
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.run.declared import Declared
 from manycl.run.drafts import StepDraft
-from manycl.run.pieces import settled_pieces
+from manycl.run.packet_size import settled_packets
 from manycl.run.ranges import launches_of
 from manycl.run.steps import RANGE, Cells, Stock
 
 MOST = 48
 """Cells of a launch for each of its shares: cutting its buffers along them takes some 50 us a cell."""
 CELLS = 2.0
-"""Cells for each of the pieces that a share is to run in, where others ask for its device."""
+"""Cells for each of the packets that a share is to run in, where others ask for its device."""
 PART = 3
 """A cell is at most this part of what is behind it in its share: what is left last, and what is stolen, is at the
 end, …"""
@@ -43,16 +43,16 @@ def in_cells(plan: Plan, problem: Problem) -> Plan:
     """The ranges of launches whose shares may move (``Plan.movable``), cut."""
     movable, graph = frozenset(plan.movable), problem.graph
     shares: dict[int, list[int]] = {}
-    settled = settled_pieces(plan)
-    pieces: dict[int, float] = {}  # that devices are to be given of a launch one after another
+    settled = settled_packets(plan)
+    packets: dict[int, float] = {}  # that devices are to be given of a launch one after another
     for a in plan.assignments:
         if a.node in movable and a.is_range:
             shares.setdefault(a.node, []).append(a.groups)
             size = settled.get((a.node, a.device))
-            count = a.groups / size if size else (a.end - a.start) / longest_piece(problem, a.device)
-            pieces[a.node] = max(pieces.get(a.node, 0.0), count)
+            count = a.groups / size if size else (a.end - a.start) / longest_packet(problem, a.device)
+            packets[a.node] = max(packets.get(a.node, 0.0), count)
     least = {node: -(-sum(groups) // FINEST) for node, groups in shares.items()}
-    most = {node: max(MOST, math.ceil(CELLS * pieces[node])) for node in shares}
+    most = {node: max(MOST, math.ceil(CELLS * packets[node])) for node in shares}
     counts = {node: iter(_counts(groups, least[node], most[node])) for node, groups in shares.items()}
     together: dict[int, int] = {}
     out = []

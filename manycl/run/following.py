@@ -17,7 +17,7 @@ from typing import NamedTuple
 from manycl.changed import named
 from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.machine import HOST, DeviceIndex
-from manycl.plan.demanded import at_a_time, longest_piece
+from manycl.plan.demanded import at_a_time, longest_packet
 from manycl.plan.movable import is_in_order
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
@@ -25,8 +25,8 @@ from manycl.run.assign import Assigned
 from manycl.run.backend import EndsEarly, Lane, Shorten
 from manycl.run.coherence import places
 from manycl.run.inputs_ahead import InputsAhead, foreseen
+from manycl.run.packet_size import PacketSize, settled_packets
 from manycl.run.participant import Packet, Terms
-from manycl.run.pieces import PieceSize, settled_pieces
 from manycl.run.reassign import Reassignment
 from manycl.run.stealing import Stealing, nothing_moves
 from manycl.run.steps import Cells, Lowered
@@ -78,7 +78,7 @@ class Following:
         self._lowered = lowered
         self._problem, self._graph, self._valid, self._done = problem, lowered.graph, valid, done
         self._in_turn = frozenset(lowered.plan.in_turn)
-        self._settled = settled_pieces(lowered.plan) if problem.demanded else {}
+        self._settled = settled_packets(lowered.plan) if problem.demanded else {}
         self._reassignment = Reassignment(problem, lowered)
         self._away: set[DeviceIndex] = set()
         self._returning: set[DeviceIndex] = set()
@@ -118,7 +118,7 @@ class Following:
             self._lines[lane] = deque(self._moved[-1 - item] if item < 0 else item for item in line if item not in done)
             if lane[0] != ON_HOST:
                 used[lane[0]] = max(used[lane[0]], lane[1] + 1)
-        # few work-groups do not fill a GPU: short pieces run beside each other there
+        # few work-groups do not fill a GPU: short packets run beside each other there
         devices = [d for d in problem.demanded if self._moved and problem.machine.devices[d].kind != "cpu"]
         self._turn_of = dict.fromkeys(devices, 0)
         for device in devices:
@@ -134,8 +134,8 @@ class Following:
             found = [d for d in able if problem.fits(node, d)]
         return found
 
-    def settled_pieces(self, node: int, device: DeviceIndex) -> float:
-        """Groups of the pieces of a launch that a device has settled on; 0 where it has not."""
+    def settled_packets(self, node: int, device: DeviceIndex) -> float:
+        """Groups of the packets of a launch that a device has settled on; 0 where it has not."""
         moved = self._moved.get(node)
         return moved.stealing.settled(device) if moved is not None else 0.0
 
@@ -171,15 +171,15 @@ class Following:
         shortens = owner.shortens and owner.memory == HOST and self._ends_early(node)
         first = math.inf if shortens else self._first(node, device, total)
         each = max(each, 1e-9 / total)
-        return Terms(each, overhead + DECIDING, first, shortens, self._pieces(node, device, total))
+        return Terms(each, overhead + DECIDING, first, shortens, self._packet_size(node, device, total))
 
-    def _pieces(self, node: int, device: DeviceIndex, groups: int) -> PieceSize | None:
-        """How large pieces of a launch are that others may have to wait for."""
+    def _packet_size(self, node: int, device: DeviceIndex, groups: int) -> PacketSize | None:
+        """How large packets of a launch are that others may have to wait for."""
         if device not in self._problem.demanded:
             return None
         settled = self._settled.get((node, device), 0.0)
         count = at_a_time(self._problem.machine.devices[device])
-        return PieceSize(longest_piece(self._problem, device), count, groups, settled, settled > 0.0)
+        return PacketSize(longest_packet(self._problem, device), count, groups, settled, settled > 0.0)
 
     def _ends_early(self, node: int) -> bool:
         """Whether cells of a launch run one behind another: where work-groups begin with dimension 0 fastest."""

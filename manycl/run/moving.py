@@ -19,7 +19,7 @@ from manycl.run.dynamic import Dynamic
 from manycl.run.emit_copies import Subject
 from manycl.run.emit_packets import PacketEmitter
 from manycl.run.following import Following
-from manycl.run.pieces import SETTLED
+from manycl.run.packet_size import SETTLED
 from manycl.run.playback import Changed
 from manycl.run.steps import Lowered
 
@@ -92,7 +92,7 @@ class Moving(Dynamic):
 
     def settled(self, plan: Plan | None) -> Plan | None:
         if plan is not None and self._is_whole and self.script.problem.demanded:
-            return self._in_pieces(plan)  # it is to run in pieces again
+            return self._in_packets(plan)  # it is to run in packets again
         if plan is None or not self._is_whole or self._is_disturbed:
             return None
         begins, planned, now = Counter[int](), Counter[int](), dict[tuple[int, DeviceIndex], tuple[int, int]]()
@@ -112,16 +112,15 @@ class Moving(Dynamic):
                 out.append(a._replace(first=first, groups=groups, end=end))
         return replace(plan, assignments=tuple(out), movable=(), in_turn=())
 
-    def _in_pieces(self, plan: Plan) -> Plan:
-        """A plan with the pieces that devices have settled on: how many cells shares have follows from that. Once, as
+    def _in_packets(self, plan: Plan) -> Plan:
+        """A plan with the packets that devices have settled on: how many cells shares have follows from that. Once, as
         what is measured is never the same twice."""
         if SETTLED in plan.details:
             return plan
-        found = (
-            (a.node, a.device, self._following.settled_pieces(a.node, a.device)) for a in plan.assignments if a.is_range
-        )
-        pieces = tuple([(node, device, groups) for node, device, groups in found if groups])
-        return replace(plan, details={**plan.details, SETTLED: pieces}) if pieces else plan
+        ranges, settled = (a for a in plan.assignments if a.is_range), self._following.settled_packets
+        found = ((a.node, a.device, settled(a.node, a.device)) for a in ranges)
+        packets = tuple([(node, device, groups) for node, device, groups in found if groups])
+        return replace(plan, details={**plan.details, SETTLED: packets}) if packets else plan
 
     def _add(self, assigned: Sequence[Assigned]) -> None:
         packets = self._packets

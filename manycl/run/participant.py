@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
 from manycl.model.slices import MEASURED, MeasuredSlices
-from manycl.run.pieces import PieceSize
+from manycl.run.packet_size import PacketSize
 
 SHORTEST = 2.5e-3
 """Seconds of a packet of which its device's rate is learned as well as from a longer one."""
@@ -37,13 +37,13 @@ LATE = 100e-6
 class Terms(NamedTuple):
     """What is foreseen of a device: seconds of a work-group, and seconds that a packet costs beside its groups.
     ``first``: groups of a packet at most, until one was measured. ``shortens``: whether packets that it was given can
-    end early. ``pieces``: how large packets are at most."""
+    end early. ``size``: how large packets are at most."""
 
     group: float
     packet: float
     first: float = math.inf
     shortens: bool = False
-    pieces: PieceSize | None = None
+    size: PacketSize | None = None
 
 
 class Packet(NamedTuple):
@@ -101,7 +101,7 @@ class Participant:
     is_measured: bool = False
     """… and whether these are enough."""
     shortens: bool = field(init=False)
-    pieces: PieceSize | None = field(init=False)
+    size: PacketSize | None = field(init=False)
     longest: float = math.inf
     """Seconds of a packet at most; or …"""
     most: float = math.inf
@@ -119,11 +119,11 @@ class Participant:
 
     def __post_init__(self, terms: Terms) -> None:
         self.rate, self.least, self.packet = 1.0 / terms.group, terms.packet / COST, terms.packet
-        self.first, self.shortens, self.pieces = terms.first, terms.shortens, terms.pieces
+        self.first, self.shortens, self.size = terms.first, terms.shortens, terms.size
         self.ahead = GIVEN
-        if terms.pieces is not None:
-            self.ahead, self.most = terms.pieces.at_a_time, terms.pieces.groups or math.inf
-            self.longest = terms.pieces.seconds if math.isinf(self.most) else math.inf
+        if terms.size is not None:
+            self.ahead, self.most = terms.size.at_a_time, terms.size.groups or math.inf
+            self.longest = terms.size.seconds if math.isinf(self.most) else math.inf
         self.measured = MeasuredSlices(0)
 
     def end(self, now: float) -> Packet:
@@ -134,10 +134,10 @@ class Participant:
         free = self.free
         took = now - (given if given > free else free)
         self._learn(groups, took)
-        if self.pieces is not None:
-            self.pieces.end(groups, now)
-            if self.pieces.groups:
-                self.most, self.longest = self.pieces.groups, math.inf
+        if self.size is not None:
+            self.size.end(groups, now)
+            if self.size.groups:
+                self.most, self.longest = self.size.groups, math.inf
         if not self.is_measured and given <= free:
             self._measure(groups, took)
         self.free = now

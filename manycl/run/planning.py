@@ -15,7 +15,7 @@ from manycl import flags
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import Graph, HostTask
 from manycl.machine import DeviceIndex
-from manycl.plan.demanded import in_pieces
+from manycl.plan.demanded import in_packets
 from manycl.plan.movable import with_moving_shares
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policies.in_order import InOrder
@@ -75,7 +75,7 @@ def decided(problem: Problem, policy: Policy, directory: Directory, lowering: Lo
     """The plan, and its steps. Raises what ``planned`` and ``lowering`` raise."""
     plan = planned(problem, policy)
     if plan is not None and plan is not policy and _is_own(policy) and not learns(policy):
-        plan = in_pieces(problem, _moving(problem, plan))
+        plan = in_packets(problem, _moving(problem, plan))
     try:
         return plan, lowering(problem, plan, directory)
     except Exception as error:

@@ -432,7 +432,7 @@ class Session:
         """A run has come to its end."""
         if result.lost:
             examine(self)
-        elif not isinstance(result.record, JoinedRecord) and not _is_in_pieces(result):  # else it was disturbed
+        elif not isinstance(result.record, JoinedRecord) and not _is_in_packets(result):  # else it was disturbed
             self.learn_from(result)
 
     def time_all(self) -> None:
@@ -550,8 +550,8 @@ class Session:
             )
 
 
-def _is_in_pieces(result: Result) -> bool:
-    """Whether launches ran in pieces, beside each other: what these take tells little of whole ones."""
+def _is_in_packets(result: Result) -> bool:
+    """Whether launches ran in packets, beside each other: what these take tells little of whole ones."""
     playback = result.playback
     return playback is not None and bool(playback.script.problem.demanded) and bool(playback.script.lowered.cells)
 

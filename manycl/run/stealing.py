@@ -127,10 +127,10 @@ class Stealing:
         return member.ran if member is not None else 0
 
     def settled(self, device: DeviceIndex) -> float:
-        """Groups of the pieces that a device has settled on; 0 where it has not."""
+        """Groups of the packets that a device has settled on; 0 where it has not."""
         member = self._members.get(device)
-        pieces = member.pieces if member is not None else None
-        return pieces.groups if pieces is not None and pieces.is_settled else 0.0
+        size = member.size if member is not None else None
+        return size.groups if size is not None and size.is_settled else 0.0
 
     @property
     def is_open(self) -> bool:

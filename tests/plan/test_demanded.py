@@ -1,4 +1,4 @@
-"""Launches on devices that other processes ask for are in pieces where that can be, and nothing else is."""
+"""Launches on devices that other processes ask for are in packets where that can be, and nothing else is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from test_movable import GROUPS, plan, problem
 
 from manycl.graph.reduction import Reduction
 from manycl.machine import DeviceIndex
-from manycl.plan.demanded import FREE, LONG, ahead, in_pieces, longest_piece
+from manycl.plan.demanded import FREE, LONG, ahead, in_packets, longest_packet
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.cells import FINEST, MOST, in_cells
@@ -28,33 +28,33 @@ def whole(*seconds: float, device: DeviceIndex = D0) -> Plan:
     return Plan(out, "p", ("d0", "d1"), max(seconds))
 
 
-def test_only_long_launches_on_devices_that_are_asked_for_are_in_pieces() -> None:
-    found = in_pieces(asked(D0), whole(0.9 * LONG * SOON, 1.1 * LONG * SOON))
+def test_only_long_launches_on_devices_that_are_asked_for_are_in_packets() -> None:
+    found = in_packets(asked(D0), whole(0.9 * LONG * SOON, 1.1 * LONG * SOON))
     assert found.movable == (1,)
     assert [(a.dimension, a.first, a.groups) for a in found.assignments] == [(WHOLE, 0, 0), (0, 0, GROUPS)]
-    assert in_pieces(asked(D1), whole(1.0, 1.0)).movable == ()
-    assert in_pieces(asked(), whole(1.0, 1.0)) == whole(1.0, 1.0)
+    assert in_packets(asked(D1), whole(1.0, 1.0)).movable == ()
+    assert in_packets(asked(), whole(1.0, 1.0)) == whole(1.0, 1.0)
 
 
 def test_shares_that_are_on_such_a_device_may_move() -> None:
-    assert in_pieces(asked(D1), plan(1.0, 2)).movable == (0, 1)
-    assert in_pieces(asked(D1), plan(1.0, 2)).assignments == plan(1.0, 2).assignments
-    assert in_pieces(asked(D1), replace(plan(1.0, 2), movable=(0,))).movable == (0, 1)
+    assert in_packets(asked(D1), plan(1.0, 2)).movable == (0, 1)
+    assert in_packets(asked(D1), plan(1.0, 2)).assignments == plan(1.0, 2).assignments
+    assert in_packets(asked(D1), replace(plan(1.0, 2), movable=(0,))).movable == (0, 1)
 
 
 @pytest.mark.parametrize("memories", [(0, 0), (0, 1)])
 def test_what_may_not_be_divided_stays_whole(memories: tuple[int, int]) -> None:
     alone = replace(asked(D0, memories=memories), splits={})
-    assert in_pieces(alone, whole(1.0, 1.0)) == whole(1.0, 1.0)
+    assert in_packets(alone, whole(1.0, 1.0)) == whole(1.0, 1.0)
     merged = asked(D0, merge=Reduction.DIFFERENCE, memories=memories)
-    assert in_pieces(merged, whole(1.0, 1.0)).movable == ((0, 1) if memories == (0, 0) else ())
+    assert in_packets(merged, whole(1.0, 1.0)).movable == ((0, 1) if memories == (0, 0) else ())
 
 
 def test_pieces_are_as_short_as_they_have_to_be() -> None:
     one = asked(D0)
     assert ahead(one) == SOON
-    assert ahead(asked()) == longest_piece(one, D1) == inf
-    longest = longest_piece(one, D0)
+    assert ahead(asked()) == longest_packet(one, D1) == inf
+    longest = longest_packet(one, D0)
     assert 0.0 < 2 * longest <= SOON
     groups = 10**6
     for seconds in (0.02, 0.2, 2.0):

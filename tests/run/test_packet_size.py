@@ -1,4 +1,4 @@
-"""Pieces become larger as long as that makes a device faster, and no larger."""
+"""Packets become larger as long as that makes a device faster, and no larger."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
+from manycl.run.packet_size import BETTER, PART, SETTLED, PacketSize, settled_packets
 from manycl.run.participant import Terms
-from manycl.run.pieces import BETTER, PART, SETTLED, PieceSize, settled_pieces
 from manycl.run.stealing import Stealing
 
 DEVICE = DeviceIndex(0)
@@ -19,39 +19,39 @@ RATE = 1e6
 
 
 def rate(groups: float, full: float) -> float:
-    """Groups a second of a device that a piece of so many groups fills (``full``)."""
+    """Groups a second of a device that a packet of so many groups fills (``full``)."""
     return RATE * min(1.0, groups / full)
 
 
 @given(st.floats(100, 100_000), st.integers(5000, 2_000_000))
 def test_pieces_are_as_large_as_it_pays(full: float, total: int) -> None:
     first = max(1, round(SHORT * RATE))
-    pieces, now = PieceSize(SHORT, 2, total), 0.0
+    packets, now = PacketSize(SHORT, 2, total), 0.0
     for _ in range(200):  # of a launch that never ends
-        groups = max(1, round(pieces.groups or first))
+        groups = max(1, round(packets.groups or first))
         assert groups == first or 2 * groups <= max(PART * total, 4 * first)
         now += groups / rate(groups, full)
-        pieces.end(groups, now)
-    assert pieces.is_settled
-    if pieces.groups > first:  # it has paid
-        assert rate(pieces.groups, full) >= 0.99 * BETTER * rate(pieces.groups / 2, full)
-    if 4 * pieces.groups <= 0.99 * PART * total:  # more does not
-        assert rate(2 * pieces.groups, full) <= 1.01 * BETTER * rate(pieces.groups, full)
+        packets.end(groups, now)
+    assert packets.is_settled
+    if packets.groups > first:  # it has paid
+        assert rate(packets.groups, full) >= 0.99 * BETTER * rate(packets.groups / 2, full)
+    if 4 * packets.groups <= 0.99 * PART * total:  # more does not
+        assert rate(2 * packets.groups, full) <= 1.01 * BETTER * rate(packets.groups, full)
 
 
 def test_what_is_settled_stays() -> None:
-    pieces = PieceSize(5e-3, 2, 10**6, 77.0, is_settled=True)
+    packets = PacketSize(5e-3, 2, 10**6, 77.0, is_settled=True)
     for n in range(100):
-        pieces.end(1 + n, 1.0 + n)
-    assert pieces.groups == 77.0
+        packets.end(1 + n, 1.0 + n)
+    assert packets.groups == 77.0
 
 
 def test_packets_are_no_longer_than_pieces() -> None:
     """Of a launch of 200 ms, on a device that is all alone, and as fast as foreseen."""
     total, cells = 40_000, 400
     each = 0.2 / total
-    pieces = PieceSize(SHORT, 2, total)
-    terms = {DEVICE: Terms(each, 20e-6, pieces=pieces)}
+    packets = PacketSize(SHORT, 2, total)
+    terms = {DEVICE: Terms(each, 20e-6, size=packets)}
     stealing = Stealing([total // cells] * cells, {DEVICE: (0, cells)}, terms)
     given_, now, sizes = [], 0.0, []
     while not stealing.is_over:
@@ -70,5 +70,5 @@ def test_packets_are_no_longer_than_pieces() -> None:
 
 def test_plans_say_what_was_settled() -> None:
     plan = Plan((), "p", ("d0",), 0.0, details={SETTLED: ((3, DEVICE, 50.0),)})
-    assert settled_pieces(Plan.from_json(plan.to_json())) == settled_pieces(plan) == {(3, DEVICE): 50.0}
-    assert settled_pieces(Plan((), "p", ("d0",), 0.0)) == {}
+    assert settled_packets(Plan.from_json(plan.to_json())) == settled_packets(plan) == {(3, DEVICE): 50.0}
+    assert settled_packets(Plan((), "p", ("d0",), 0.0)) == {}

@@ -1,4 +1,4 @@
-"""Devices that other processes have asked for: long launches run there in pieces, and wait between two of them until
+"""Devices that other processes have asked for: long launches run there in packets, and wait between two of them until
 the device comes again; results are the same."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 import manycl as mc
 from manycl.plan import demanded
 from manycl.plan.splitting import Splits
-from manycl.run import pieces
+from manycl.run import packet_size
 from manycl.run.backend import Command, Report, Run
 from manycl.run.device_events import DeviceComes, DeviceLeaves
 from manycl.run.observers import Observer
@@ -32,12 +32,12 @@ ITEMS, LOCAL = 1 << 13, 64
 
 @pytest.fixture(params=["cpu1", "cpu1 apart", "cpu1/2"])
 def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
-    """Devices without a way to end launches early; all launches are long, and pieces stay short."""
+    """Devices without a way to end launches early; all launches are long, and packets stay short."""
     devices, _, apart = request.param.partition(" ")
     if apart:
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     monkeypatch.setattr(demanded, "FREE", {"cpu": 1e-9})
-    monkeypatch.setattr(pieces, "PART", 0.0)
+    monkeypatch.setattr(packet_size, "PART", 0.0)
     with mc.Queue(devices) as made:
         yield made
 
@@ -73,8 +73,8 @@ def is_found_out(turn: int) -> None:
     time.sleep(0.005)
 
 
-class Pieces(Observer):
-    """``most``: the most pieces of a launch that a device had at a time."""
+class Packets(Observer):
+    """``most``: the most packets of a launch that a device had at a time."""
 
     def __init__(self) -> None:
         self.count = self.most = self.now = 0
@@ -108,10 +108,10 @@ def test_long_launches_are_in_pieces_once_somebody_has_asked(queue: mc.Queue) ->
         assert x.get().tobytes() == computed.after(turn)
         is_found_out(turn)
     assert graph.plan.movable == (0,)
-    seen = Pieces()
+    seen = Packets()
     queue.session.run(graph.graph, graph.plan, observers=[seen])
     assert seen.count > 10
-    assert seen.most <= demanded.PIECES * len(queue.devices)
+    assert seen.most <= demanded.PACKETS_AHEAD * len(queue.devices)
 
 
 def test_launches_that_can_end_early_need_no_pieces() -> None:
@@ -148,7 +148,7 @@ def test_a_launch_waits_between_two_pieces(queue: mc.Queue, after: int) -> None:
     with queue.prepare() as graph:
         change(queue, (ITEMS,), (LOCAL,), x, np.uint32(50))
         change(queue, (ITEMS,), (LOCAL,), x, np.uint32(50))
-    assert {*Splits(graph.graph)} == {0, 1}  # else they would not be in pieces yet
+    assert {*Splits(graph.graph)} == {0, 1}  # else they would not be in packets yet
     queue.session.run(graph.graph, observers=[Leaving()])
     ended.set()
     others[0].join()

@@ -1,7 +1,7 @@
-"""How large the pieces of a launch are on a device that other processes ask for. Pure.
+"""How large the packets of a launch are on a device that other processes ask for. Pure.
 
 They are to be short, but too few work-groups do not fill a device: as long as twice as many run faster by more than a
-few percent, pieces are twice as large, up to a part of the launch.
+few percent, packets are twice as large, up to a part of the launch.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 
-SETTLED = "pieces"
-"""The entry of a plan with the groups of pieces that a run of it has settled on: of a launch (node) on a device."""
+SETTLED = "packet sizes"
+"""The entry of a plan with the groups of packets that a run of it has settled on: of a launch (node) on a device."""
 PROBED = 4
-"""Pieces of each size that tell how fast they run."""
+"""Packets of each size that tell how fast they run."""
 BETTER = 1.1
 """How many times as fast larger ones have to run."""
 PART = 1 / 8
-"""Of a launch, all pieces that the device has at a time at most, once they become larger."""
+"""Of a launch, all packets that the device has at a time at most, once they become larger."""
 
 
 @dataclass(slots=True)
-class PieceSize:
-    """``seconds``: of a piece, at first; ``groups``: of one then (0: not yet). ``at_a_time``: how many a device has;
-    ``total``: groups of the launch. ``is_settled``: whether larger pieces do not pay, as far as that is known."""
+class PacketSize:
+    """``seconds``: of a packet, at first; ``groups``: of one then (0: not yet). ``at_a_time``: how many a device has;
+    ``total``: groups of the launch. ``is_settled``: whether larger packets do not pay, as far as that is known."""
 
     seconds: float
     at_a_time: int
@@ -35,10 +35,10 @@ class PieceSize:
     _ended: int = 0
     _probed: int = 0
     _since: float = 0.0
-    _before: float = 0.0  # groups a second of pieces half as large
+    _before: float = 0.0  # groups a second of packets half as large
 
     def end(self, groups: int, now: float) -> None:
-        """A piece of so many groups has ended."""
+        """A packet of so many groups has ended."""
         if self.is_settled:
             return
         self._ended += 1
@@ -58,8 +58,8 @@ class PieceSize:
             self.groups = 2.0 * each
 
 
-def settled_pieces(plan: Plan) -> Mapping[tuple[int, DeviceIndex], float]:
-    """By launch and device, the groups of pieces that a plan has from a run before."""
+def settled_packets(plan: Plan) -> Mapping[tuple[int, DeviceIndex], float]:
+    """By launch and device, the groups of packets that a plan has from a run before."""
     found = plan.details.get(SETTLED, ())
     assert isinstance(found, tuple | list)
     return {(node, device): groups for node, device, groups in found}
