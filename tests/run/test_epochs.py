@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hopping_times import GROUPS, HoppingTruth
 from hypothesis import given
 from hypothesis import strategies as st
 from test_events_real import PROGRAM, N
-from test_hopping_runs import BYTES, GROUPS, HoppingTruth
 
 import manycl as mc
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -43,6 +43,8 @@ from manycl.run.steps import Lowered
 from manycl.run.watch import Watch
 
 FACTS = KernelFacts("k", 1, ())
+BYTES = 64
+"""That each work-group changes."""
 
 
 def chain(count: int) -> Graph:
@@ -124,7 +126,7 @@ class Simulated:
 
         def lowering(given: Problem, plan: Plan | None, directory: Directory) -> Lowered:
             lowered = lower(given, plan, directory)
-            truth = HoppingTruth(given, lowered, self.truth)  # type: ignore[arg-type]
+            truth = HoppingTruth(given, lowered, self.truth)
             if backend:
                 backend[0]._estimates = truth
             else:

@@ -8,61 +8,25 @@ from functools import partial
 
 import numpy as np
 import pytest
+from hopping_times import FAST, GROUPS, PACKET, SLOW, HoppingTimes, HoppingTruth
 
 import manycl as mc
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, Launch
-from manycl.machine import HOST, Device, DeviceIndex, Machine
-from manycl.model.estimates import Estimates
+from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 from manycl.plan.verify import verify
-from manycl.run.foresee import StepEstimates, foresee
-from manycl.run.steps import Lowered, Step
+from manycl.run.foresee import foresee
 from manycl.trace import KernelEvent
 
-GROUPS, BYTES = 4096, 64
-SLOW, FAST = DeviceIndex(0), DeviceIndex(1)
-PACKET = 5e-6
+BYTES = 64
+"""That each work-group writes."""
 SECONDS = 0.2
 """Of the kernel on the slow device."""
-
-
-class HoppingTimes(Estimates):
-    """Of what takes the fast device (node 0), which nobody knows, and of the kernel (node 1), ``k`` times as long on
-    the slow device."""
-
-    def __init__(self, wait: float, k: float) -> None:
-        self.wait, self.k = wait, k
-
-    def launch(self, node: int, device: DeviceIndex) -> float:
-        return self.groups(node, device, GROUPS, GROUPS)
-
-    def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float:
-        if node == 0:
-            return self.wait
-        return PACKET + SECONDS / (self.k if device == FAST else 1.0) * count / of
-
-    def transfer(self, nbytes: int, source: int, target: int) -> float:
-        return 0.0
-
-
-class HoppingTruth(StepEstimates):
-    """What packets really take."""
-
-    def __init__(self, problem: Problem, lowered: Lowered, times: HoppingTimes) -> None:
-        super().__init__(problem, lowered)
-        self._times = times
-
-    def range(self, step: Step, device: DeviceIndex) -> float:
-        return self._times.groups(step.node, device, step.groups, GROUPS)
-
-    def launch(self, token: int, device: DeviceIndex) -> float:
-        step = self._lowered.step(token)
-        return super().launch(token, device) if step.role else self._times.launch(step.node, device)
 
 
 def hopping_graph() -> Graph:
@@ -82,7 +46,7 @@ def slow_and_fast() -> Machine:
 def simulated(k: float, wait: float, in_turn: bool) -> tuple[float, set[str]]:
     """When the kernel ends, and the devices on which it ran."""
     graph = hopping_graph()
-    times = HoppingTimes(wait, k)
+    times = HoppingTimes(SECONDS, wait, k)
     machine = slow_and_fast()
     keys = [graph.nodes[n].writes[0] for n in range(2)]
     splits = {n: Split(0, GROUPS, slices={keys[n]: Slice(BYTES)}) for n in range(2)}
@@ -179,7 +143,7 @@ def test_kernels_of_mig_heft_migrate_when_a_run_goes_otherwise(k: float, wait: f
     really it takes a part of that."""
     graph, machine = hopping_graph(), slow_and_fast()
     keys = [graph.nodes[n].writes[0] for n in range(2)]
-    foreseen, truth = HoppingTimes(2 * SECONDS, k), HoppingTimes(wait * SECONDS, k)
+    foreseen, truth = HoppingTimes(SECONDS, 2 * SECONDS, k), HoppingTimes(SECONDS, wait * SECONDS, k)
     splits = {1: Split(0, GROUPS, slices={keys[1]: Slice(BYTES)})}
     graph = replace(graph, nodes=(replace(graph.nodes[0], device="fast"), graph.nodes[1]))
     ends = {}

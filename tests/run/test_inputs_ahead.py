@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hopping_times import FAST, GROUPS, PACKET, SLOW, HoppingTimes, HoppingTruth
 
 import manycl as mc
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, BufferKey, Graph, Launch
-from manycl.machine import HOST, Device, DeviceIndex, Machine
-from manycl.model.estimates import Estimates
+from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
@@ -27,55 +27,26 @@ from manycl.run.backends.sim import SimBackend
 from manycl.run.beginning import Setup
 from manycl.run.coherence import Directory
 from manycl.run.engine import execute
-from manycl.run.foresee import StepEstimates
 from manycl.run.inputs_ahead import STEP, Foreseen, InputsAhead, foreseen
 from manycl.run.lower import lower
 from manycl.run.moving import Moving
 from manycl.run.participant import Standing
 from manycl.run.playback import Playback
-from manycl.run.steps import Lowered, Step
+from manycl.run.steps import Lowered
 from manycl.trace import KernelEvent, Trace, TransferEvent
 
-GROUPS, SLOW, FAST = 4096, DeviceIndex(0), DeviceIndex(1)
 SECONDS = 0.08
 """Of the kernel on the slow device."""
-LINK, LATENCY, PACKET = 25e9, 10e-6, 5e-6
+LINK, LATENCY = 25e9, 10e-6
 TABLE, INPUT, OUTPUT = 16 << 20, 32 << 20, 16 << 20
 """Bytes that all work-groups read, and of which each reads, and writes, a slice."""
 
 
-class FarTimes(Estimates):
-    """Of what takes the fast device for ``wait`` seconds (node 0), and of the kernel (node 1), which it runs ``k``
-    times as fast as the slow one."""
-
-    def __init__(self, wait: float, k: float) -> None:
-        self.wait, self.k = wait, k
-
-    def launch(self, node: int, device: DeviceIndex) -> float:
-        return self.groups(node, device, GROUPS, GROUPS)
-
-    def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float:
-        if node == 0:
-            return self.wait
-        return PACKET + SECONDS / (self.k if device == FAST else 1.0) * count / of
+class FarTimes(HoppingTimes):
+    """Of a fast device with memory of its own."""
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         return 0.0 if source == target else LATENCY + nbytes / LINK
-
-
-class FarTruth(StepEstimates):
-    """What steps really take."""
-
-    def __init__(self, problem: Problem, lowered: Lowered, times: FarTimes) -> None:
-        super().__init__(problem, lowered)
-        self._times = times
-
-    def range(self, step: Step, device: DeviceIndex) -> float:
-        return self._times.groups(step.node, device, step.groups, GROUPS)
-
-    def launch(self, token: int, device: DeviceIndex) -> float:
-        step = self._lowered.step(token)
-        return super().launch(token, device) if step.role else self._times.launch(step.node, device)
 
 
 class Loop(NamedTuple):
@@ -130,7 +101,7 @@ def hopped(
     graph = loop.graph
     roomy = partial(Device, global_memory=1 << 34, max_allocation=1 << 34, launch_overhead=PACKET)
     where = Machine((roomy("cpu0", "cpu", memory=HOST, shortens=shortens), roomy("gpu0", "gpu", memory=1)))
-    times = FarTimes(wait, k)
+    times = FarTimes(SECONDS, wait, k)
     problem = Problem(graph, where, times, (1, 1), splits=loop.splits, handover=50e-6)
     taken = Assignment(0, FAST, 0, 0.0, told)
     moves = (1,) if way in ("hop", "both") else ()
@@ -141,7 +112,7 @@ def hopped(
     for key in graph.buffers:
         directory.define(key)
     lowered = lower(problem, plan, directory)
-    estimates = FarTruth(problem, lowered, times)
+    estimates = HoppingTruth(problem, lowered, times)
     backend = SimBackend(where, estimates, report_latency=50e-6, enqueuing=dict.fromkeys(("cpu", "gpu"), 20e-6))
     result = execute(problem, plan, backend, directory, setup=Setup(lambda *given: lowered, prepare))
     mine_ran = [e for e in result.trace.events if isinstance(e, KernelEvent) and e.node == 1]
@@ -254,7 +225,7 @@ def test_what_comes_in_vain_takes_no_time() -> None:
 def cells_of(loop: Loop) -> tuple[Any, Graph]:
     """The cells of the kernel, all of them the slow device's."""
     where = Machine((Device("cpu0", "cpu", memory=HOST), Device("gpu0", "gpu", memory=1)))
-    problem = Problem(loop.graph, where, FarTimes(0.0, 1.0), (1, 1), splits=loop.splits)
+    problem = Problem(loop.graph, where, FarTimes(SECONDS, 0.0, 1.0), (1, 1), splits=loop.splits)
     shares = Assignment(0, FAST, 0, 0.0, 0.0), Assignment(1, SLOW, 0, 0.0, SECONDS, 0, 0, GROUPS)
     directory = Directory()
     lowered = lower(problem, Plan(shares, "", ("cpu0", "gpu0"), 0.0, movable=(1,)), directory)
@@ -264,7 +235,7 @@ def cells_of(loop: Loop) -> tuple[Any, Graph]:
 def test_pieces_come_from_the_far_end_as_much_at_a_time_as_a_step_takes() -> None:
     loop = Loop.made()
     cells, graph = cells_of(loop)
-    times = FarTimes(0.0, 1.0)
+    times = FarTimes(SECONDS, 0.0, 1.0)
     ahead = InputsAhead(graph, (HOST, 1), times)
     found, there = Foreseen(5, len(cells.steps), None), set[BufferKey]()
     lows: list[int] = []
