@@ -125,20 +125,6 @@ def stealing(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
-@pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> list[Moving]:
-    """Those who play runs with shares that may move."""
-    found: list[Moving] = []
-    following = Moving.following
-
-    def noted(*given: Any) -> Moving:
-        found.append(following(*given))
-        return found[-1]
-
-    monkeypatch.setattr(Moving, "following", noted)
-    return found
-
-
 @settings(max_examples=120)
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32))
 def test_shares_that_move_give_the_sequential_result(data: Any, graph: Graph, where: Machine, seed: int) -> None:

@@ -44,20 +44,6 @@ GROUPS = ITEMS // LOCAL
 KERNELS = ("iterate", "change", "blur", "blur", "count")
 
 
-@pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> list[Moving]:
-    """Those who play runs with shares that may move."""
-    found: list[Moving] = []
-    following = Moving.following
-
-    def noted(*given: object) -> Moving:
-        found.append(following(*given))  # type: ignore[arg-type]
-        return found[-1]
-
-    monkeypatch.setattr(Moving, "following", noted)
-    return found
-
-
 class MovingChain:
     """A chain of kernels on some devices."""
 
