@@ -72,8 +72,9 @@ class Recurring:
         if isinstance(known, Varied):
             graph = batch.graph()
         elif known.graph is None:
-            graph = known.graph = batch.graph()
-            known.signature = found  # of the buffers that the graph names
+            graph = batch.graph()
+            bounds.check(graph)  # what others are compared with has not been refused
+            known.graph, known.signature = graph, found  # of the buffers that the graph names
         else:
             graph = batch.as_in(known.graph, dict(zip(known.signature.keys, keys, strict=True)))
             if found.scalars != known.signature.scalars:

@@ -291,18 +291,24 @@ def test_large_graphs_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [len(k.graph) for k in queue._recurring._known.values()] == [8, 10]
 
 
-def test_what_fails_is_told_each_time() -> None:
-    source = "kernel void f(global int *x, int n) { x[get_global_id(0) + n] = 1; }"
+@pytest.mark.parametrize("numbers", [(0, 60), (60, 0)])
+def test_what_fails_is_told_each_time(numbers: tuple[int, int]) -> None:
+    """Whether the first of its kind is refused, or one like it has run before."""
+    source = (
+        "kernel void f(global const int *x, global int *y, int n) { y[get_global_id(0)] = x[get_global_id(0) + n]; }"
+    )
     with planned("cpu/1") as queue:
         program = mc.Program(source)
-        x = queue.zeros(64, np.int32)
+        x, y = queue.array(np.ones(64, np.int32)), queue.zeros(64, np.int32)
         for _ in range(3):
-            program.f(queue, (64,), (8,), x, 0)
-            queue.finish()
-            program.f(queue, (64,), (8,), x, 60)
-            with pytest.raises(LaunchError, match="outside of a buffer"):
-                queue.finish()
-        assert (x.get() == 1).all()
+            for n in numbers:
+                program.f(queue, (64,), (8,), x, y, n)
+                if not n:
+                    queue.finish()
+                    continue
+                with pytest.raises(LaunchError, match="outside of a buffer"):
+                    queue.finish()
+        assert (y.get() == 1).all()
 
 
 def test_host_functions_are_called_each_time() -> None:
