@@ -13,11 +13,20 @@ import numpy as np
 import pytest
 
 import manycl as mc
-from manycl.errors import DeviceError
+from manycl.errors import DeviceError, LaunchError
 
 N = 64
 SOURCE = "__kernel void inc(__global int *x) { x[get_global_id(0)] += 1; }"
 PROGRAM = mc.Program(SOURCE)
+PLANNED = [("cpu/2", "auto"), ("cpu/2#0", "heft")]
+"""Queues that refuse what leaves its array when a result is asked for."""
+
+
+def enqueue_behind(queue: mc.Queue) -> mc.Array:
+    """A launch that leaves the array."""
+    array = queue.zeros(N // 2, np.int32)
+    PROGRAM.inc(queue, (N,), (16,), array)
+    return array
 
 
 def test_a_queue_that_shares_a_session_leaves_it_open() -> None:
@@ -52,6 +61,37 @@ def test_close_gives_the_devices_back() -> None:
         a.get()
     with pytest.raises(DeviceError, match="closed"):
         queue.session.admit(queue.devices[0])
+
+
+@pytest.mark.parametrize(("devices", "policy"), PLANNED)
+def test_what_is_refused_is_told_once(devices: str, policy: str) -> None:
+    """Not again as the block ends, whether the error ends it or not."""
+
+    def refused() -> None:
+        with mc.Queue(devices, policy=policy) as queue:
+            enqueue_behind(queue).get()
+
+    with pytest.raises(LaunchError, match="outside of a buffer") as told:
+        refused()
+    assert told.value.__context__ is None
+    with mc.Queue(devices, policy=policy) as queue:
+        a = enqueue_behind(queue)
+        with pytest.raises(LaunchError, match="outside of a buffer"):
+            a.get()
+        assert not len(queue)
+        assert not a.get().any()
+
+
+@pytest.mark.parametrize(("devices", "policy"), PLANNED)
+def test_a_block_that_raises_refuses_nothing(devices: str, policy: str) -> None:
+    def raises() -> None:
+        with mc.Queue(devices, policy=policy) as queue:
+            enqueue_behind(queue)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as told:
+        raises()
+    assert told.value.__context__ is None
 
 
 @pytest.mark.parametrize("zero_copy", ["1", "0"])
