@@ -16,7 +16,7 @@ from typing import Any
 import native_entries
 import numpy as np
 import pytest
-from test_native_runtime import Flag, enqueue_randomly, kernel, shared
+from native_commands import Flag, enqueue_randomly, kernel, shared
 
 from manycl.drivers.driver import Holdable
 from manycl.drivers.native.devices import found_with
@@ -148,7 +148,7 @@ OTHERS_SIGNAL = """
 import os, signal, sys, time
 sys.path.insert(0, sys.argv[1])
 import native_entries
-from test_native_runtime import Flag
+from native_commands import Flag
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import itertools
 import random
 import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import native_entries
@@ -19,73 +16,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from native_commands import Flag, Open, enqueue_randomly, kernel, shared, uint
 
 from manycl.drivers.driver import DriverError, End
-from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.native.kernel import MOST_FRAME
-from manycl.drivers.native.queue import GIVEN
 from manycl.graph.graph import LocalArg
-from manycl.group_range import RangeParts
 from manycl.region import Box
 
 PIECE = 1 << 17  # bytes of a copy that one worker does at once, as in runtime/copies.h
-
-Open = Callable[[int], NativeDriver]
-
-
-@pytest.fixture
-def open_driver() -> Iterator[Open]:
-    """A device of so many threads, on any cores."""
-    made: list[NativeDriver] = []
-
-    def of(threads: int) -> NativeDriver:
-        driver = NativeDriver(found_with(native_entries.compile_entries).device, (-1,) * threads, compiler)
-        made.append(driver)
-        return driver
-
-    yield of
-    for driver in made:
-        driver.finish()
-        driver.release()
-
-
-compiler = native_entries.compile_entries
-
-
-@pytest.fixture(params=[1, 2, 5])
-def driver(open_driver: Open, request: pytest.FixtureRequest) -> NativeDriver:
-    return open_driver(request.param)
-
-
-def uint(value: int) -> bytes:
-    return value.to_bytes(4, "little")
-
-
-def kernel(driver: NativeDriver, name: str, *args: Any) -> Any:
-    made = driver.kernel(driver.build(native_entries.ALL), name)
-    for index, value in enumerate(args):
-        made.set(index, uint(value) if isinstance(value, int) else value)
-    return made
-
-
-def shared(driver: NativeDriver, values: Any) -> Any:
-    """The array as the device's memory: both see what either writes."""
-    data = values.reshape(-1).view(np.uint8)
-    return driver.allocate(data.nbytes, data)
-
-
-class Flag:
-    """A kernel that runs until it is let go."""
-
-    def __init__(self, driver: NativeDriver, queue: Any, after: Sequence[Any] = ()) -> None:
-        self.word = np.zeros(1, np.uint32)
-        self.event = driver.launch(
-            queue, kernel(driver, "flag", shared(driver, self.word)), (1,), (1,), None, list(after) or None
-        )
-
-    def let_go(self) -> None:
-        self.word[0] = 1
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 17, 1000, 100_003])
@@ -145,78 +84,6 @@ def test_fills_of_many_pieces(driver: NativeDriver, nbytes: int, length: int) ->
     driver.wait(event)
     assert (values[length:-length].reshape(-1, length) == np.frombuffer(pattern, np.uint8)).all()
     assert set(values[:length]) == set(values[-length:]) == {9}
-
-
-def enqueue_randomly(driver: NativeDriver, seed: int, commands: int) -> Callable[[], None]:
-    """Commands on four buffers in three queues, of which each waits for those that it must come after, and for others;
-    some launches may run beside the command before them. The result is compared with that of one after another."""
-    choose = random.Random(seed)
-    sizes = [choose.choice((1, 5, 64, 3000)) for _ in range(3)] + [40_000]
-    arrays = [np.arange(n, dtype=np.uint32) + i for i, n in enumerate(sizes)]
-    wanted = [a.copy() for a in arrays]
-    memories = [shared(driver, a) for a in arrays]
-    queues = [driver.queue(timed=True) for _ in range(3)]
-    events: list[list[Any]] = [[] for _ in sizes]  # since the last command that wrote to each
-    everything: list[Any] = []
-    beside = set[Any]()
-    crossed, added = kernel(driver, "crossed"), kernel(driver, "add")
-    for _ in range(commands):
-        to, of = choose.sample(range(len(sizes)), 2)
-        if sizes[to] > sizes[of]:
-            to, of = of, to
-        queue, n = choose.choice(queues), sizes[to]
-        after = events[to] + events[of][:1] + choose.sample(everything, min(len(everything), choose.randrange(3)))
-        kind, by = choose.randrange(8), choose.randrange(1000)
-        is_beside = kind < 6 and choose.random() < 0.3
-        launch = (
-            partial(driver.launch_in_parts, parts=RangeParts(0, (n,)), is_beside=True) if is_beside else driver.launch
-        )
-        if kind < 4:
-            crossed.set(0, memories[to])
-            crossed.set(1, memories[of])
-            event = launch(queue, crossed, (n,), (1,), None, after or None)
-            wanted[to] = wanted[to] * np.uint32(3) + wanted[of][:n]
-        elif kind < 6:
-            added.set(0, memories[to])
-            added.set(1, uint(by))
-            event = launch(queue, added, (n,), (1,), None, after or None)
-            wanted[to] += np.uint32(by)
-        elif kind < 7:
-            event = driver.copy(queue, End(memories[to]), End(memories[of]), (Box(0, 4 * n),), after)[-1]
-            wanted[to][:] = wanted[of][:n]
-        else:
-            event = driver.fill(queue, memories[to], uint(by), 0, 4 * n, after)
-            wanted[to][:] = by
-        if kind < 4 or kind == 6:
-            events[of].append(event)
-        events[to] = [event]
-        everything.append(event)
-        if is_beside:
-            beside.add(event[:2])
-
-    def check() -> None:
-        for event in everything[:: choose.randint(1, 50)]:
-            driver.wait(event)
-        for queue_events in events:
-            for event in queue_events:
-                driver.wait(event)
-        for queue in queues:
-            driver.wait((queue, queue.state[GIVEN], None))
-        assert all((a == w).all() for a, w in zip(arrays, wanted, strict=True))
-        assert driver.succeeded(everything)
-        spans: dict[int, list[tuple[float, float, bool]]] = {}
-        for event in everything:
-            spans.setdefault(id(event[0]), []).append((*driver.times(event), event[:2] in beside))
-        for found in spans.values():
-            assert all(start < end for start, end, _ in found)
-            ends = itertools.accumulate((end for _, end, _ in found), max)
-            assert all(
-                is_beside or last <= start + 2e-9 for last, (start, _, is_beside) in zip(ends, found[1:], strict=False)
-            )
-            begins = [start for start, _, _ in found]
-            assert begins == sorted(begins)
-
-    return check
 
 
 def test_random_commands_in_random_queues(driver: NativeDriver) -> None:
@@ -328,98 +195,6 @@ def test_a_thread_that_waits_computes_as_the_devices_own_do(open_driver: Open) -
     assert len(floats) == 1
     assert all(flushed == now for flushed, now in states)
     assert states[0][0] not in floats
-
-
-def test_a_launch_runs_beside_the_one_before_it(open_driver: Open) -> None:
-    """When all of that has begun; and is complete after it."""
-    driver = open_driver(2)
-    queue, other, counts = driver.queue(timed=True), driver.queue(timed=True), np.zeros(1000, np.uint32)
-    flag, once = Flag(driver, queue), kernel(driver, "once", shared(driver, counts), 0)
-    second = driver.launch_in_parts(queue, once, (1000,), (1,), None, None, RangeParts(0, (1000,)), is_beside=True)
-    third = driver.launch_in_parts(queue, once, (1000,), (1,), None, [second], RangeParts(0, (1000,)), is_beside=True)
-    while counts.min() < 1:
-        time.sleep(1e-3)
-    behind = driver.launch(other, once, (1000,), (1,), None, [second])
-    last = driver.launch(queue, once, (1000,), (1,), None, None)
-    time.sleep(0.02)
-    assert (counts == 1).all(), "what waits for it waits for what is before it"
-    assert not any(driver.done(event) for event in (flag.event, second, third, behind, last))
-    flag.let_go()
-    driver.wait(last)
-    driver.wait(behind)
-    assert (counts == 4).all()
-    assert driver.times(second)[1] < driver.times(flag.event)[1] <= driver.times(third)[0] + 2e-9
-
-
-def test_a_launch_that_has_not_begun_ends_with_its_first_part(open_driver: Open) -> None:
-    driver = open_driver(2)
-    queue, counts = driver.queue(timed=True), np.zeros(1000, np.uint32)
-    flag, once = Flag(driver, queue), kernel(driver, "once", shared(driver, counts), 0)
-    parts = RangeParts(0, (100, 400, 650, 1000))
-    event = driver.launch_in_parts(queue, once, (1000,), (1,), None, None, parts)
-    assert driver.shorten(event) == (1, 0.0)
-    assert driver.shorten(event) is None, "it cannot be any shorter"
-    behind = driver.launch(queue, once, (1000,), (1,), None, None)
-    assert driver.shorten(flag.event) is None
-    assert driver.shorten(behind) is None, "it has no parts"
-    flag.let_go()
-    driver.wait(event)
-    driver.wait(behind)
-    assert (counts[:100] == 2).all()
-    assert (counts[100:] == 1).all()
-    assert driver.shorten(event) is None, "it is complete"
-
-
-@pytest.mark.parametrize("ns", [0, 300, 20_000])
-def test_what_a_shortened_launch_leaves_is_run_by_another_one(driver: NativeDriver, ns: int) -> None:
-    """Whenever it is shortened, each group runs once, and what comes behind it waits for it."""
-    choose = random.Random(ns)
-    queue, other = driver.queue(timed=True), driver.queue(timed=True)
-    groups = 3000 if ns < 1000 else 100
-    for turn in range(150):
-        counts = np.zeros(groups, np.uint32)
-        run = kernel(driver, "once", shared(driver, counts), ns)
-        ends = sorted({*choose.sample(range(1, groups), choose.randrange(1, 9)), groups})
-        event = driver.launch_in_parts(
-            queue, run, (groups,), (1,), None, None, RangeParts(0, tuple(ends)), turn % 3 == 0
-        )
-        if turn % 2:
-            wait_a_moment(choose.randrange(0, 2 * ns * groups // 1000 + 10))
-        count, events = len(ends), [event]
-        for _ in range(choose.randrange(1, 3)):
-            found = driver.shorten(event)
-            if found is not None:
-                assert 1 <= found[0] <= count
-                assert 0.0 <= found[1] <= ends[found[0] - 1] / ends[count - 1]
-                count = found[0]
-        if count < len(ends):
-            rest = kernel(driver, "once", shared(driver, counts[ends[count - 1] :]), ns)
-            events.append(driver.launch(other, rest, (groups - ends[count - 1],), (1,), None, None))
-        last = driver.launch(queue, kernel(driver, "once", shared(driver, counts), 0), (groups,), (1,), None, events)
-        driver.wait(last)
-        assert (counts == 2).all()
-        start, end = driver.times(event)
-        assert start < end <= driver.times(last)[0] + 2e-9
-
-
-def wait_a_moment(microseconds: int) -> None:
-    until = time.perf_counter() + 1e-6 * microseconds
-    while time.perf_counter() < until:
-        pass
-
-
-def test_only_the_last_dimension_is_shortened(open_driver: Open) -> None:
-    """Groups run with dimension 0 fastest: what is behind some of them is no part along that."""
-    driver = open_driver(2)
-    queue, counts = driver.queue(timed=True), np.zeros(60, np.uint32)
-    flag, once = Flag(driver, queue), kernel(driver, "once", shared(driver, counts), 0)
-    across = driver.launch_in_parts(queue, once, (6, 10), (1, 1), None, None, RangeParts(0, (2, 6)))
-    down = driver.launch_in_parts(queue, once, (6, 10), (1, 1), None, None, RangeParts(1, (3, 10)))
-    assert driver.shorten(across) is None
-    assert driver.shorten(down) == (1, 0.0)
-    flag.let_go()
-    driver.wait(down)
-    assert counts.tolist() == [2] * 18 + [1] * 42
 
 
 def test_a_signal_is_heard_while_the_main_thread_waits(open_driver: Open) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import native_entries
 import numpy as np
 import pytest
-from test_native_runtime import Flag, kernel, shared
+from native_commands import Flag, kernel, shared
 
 import manycl as mc
 from manycl.drivers.native.devices import found_with
