@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from manycl.plan.plan import Plan
+from manycl.plan.policies.auto import Auto
+from manycl.plan.problem import Problem
 from manycl.run.moving import Moving
 
 
@@ -20,4 +23,18 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Moving]:
         return found[-1]
 
     monkeypatch.setattr(Moving, "following", noted)
+    return found
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the graphs that ``auto`` has planned."""
+    found: list[int] = []
+    plan = Auto.plan
+
+    def noted(self: Auto, problem: Problem) -> Plan:
+        found.append(len(problem.graph))
+        return plan(self, problem)
+
+    monkeypatch.setattr(Auto, "plan", noted)
     return found

@@ -6,42 +6,24 @@ import gc
 import itertools
 import weakref
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from loops import COUNT, GROUP, PROGRAM, Numbers, loop
 
 import manycl as mc
 from manycl.errors import LaunchError, PolicyError
 from manycl.graph.graph import Graph
-from manycl.graph.signature import Signature
-from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.plan.policies.auto import Auto
 from manycl.plan.problem import Problem
-from manycl.run import known as known_graphs
 from manycl.run import recurring
-from manycl.run.known import RETRIED, VARIED
 from manycl.run.looking import BackgroundAnalysis
-from manycl.run.recurring import KEPT, NEW, Recurring
-from manycl.run.trials import PLANNED_RUNS
+from manycl.run.recurring import KEPT, Recurring
 from manycl.run.verify_script import verify_script
-
-Numbers = npt.NDArray[np.int32]
-COUNT, GROUP = 256, 16
-PROGRAM = mc.Program("""
-kernel void copy(global const int *x, global int *y) { int i = get_global_id(0); y[i] = x[i]; }
-kernel void add(global int *x, int n) { int i = get_global_id(0); x[i] += n; }
-kernel void stencil(global const int *x, global int *y) {
-    int i = get_global_id(0), n = get_global_size(0);
-    if (i < n - 1) y[i] = x[i + 1] + 3 * x[i];
-}
-kernel void bins(global const int *x, global int *y) { atomic_add(&y[x[get_global_id(0)] & 7], 1); }
-""")
 
 
 def _stencil(x: Numbers, y: Numbers) -> None:
@@ -153,29 +135,6 @@ PLANNED = {"budget": "1.0"}
 
 def planned(devices: str) -> mc.Queue:
     return mc.Queue(devices, options=PLANNED)
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of the graphs that ``auto`` has planned."""
-    found: list[int] = []
-    plan = Auto.plan
-
-    def noted(self: Auto, problem: Problem) -> Plan:
-        found.append(len(problem.graph))
-        return plan(self, problem)
-
-    monkeypatch.setattr(Auto, "plan", noted)
-    return found
-
-
-def loop(queue: mc.Queue, number: int, times: int = 3) -> Numbers:
-    x, y = queue.array(np.full(COUNT, number, np.int32)), queue.zeros(COUNT, np.int32)
-    for _ in range(times):
-        PROGRAM.stencil(queue, (COUNT,), (GROUP,), x, y)
-        PROGRAM.add(queue, (COUNT,), (GROUP,), y, 1)
-        x, y = y, x
-    return x.get()
 
 
 def test_with_one_device_a_graph_is_planned_once(asked: list[int]) -> None:
@@ -392,147 +351,3 @@ def test_with_several_devices_floats_are_no_part_of_it(
                 assert (x.get() == n / 2 * (n * data + 1) + 2).all()
         assert len(queue._recurring._known) <= 3
         assert len(asked) < 20
-
-
-# ways: planned, or given to a device as it is enqueued
-
-
-def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, flown: float, runs: int) -> str:
-    """How a loop runs whose runs take so long, planned and given at once: a letter for each run."""
-    taken = {"p": planned, "f": flown}
-    out = ""
-    took, flew = known_graphs.KnownGraph.took, known_graphs.KnownGraph.flew
-    monkeypatch.setattr(
-        known_graphs.KnownGraph, "took", lambda known, seconds, ran: took(known, taken["p"], ran and taken["p"])
-    )
-    monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
-    monkeypatch.setattr(known_graphs.KnownGraph, "flew", lambda known, run, seconds: flew(known, run, taken["f"]))
-    for n in range(runs):
-        x, y = queue.array(np.full(COUNT, n, np.int32)), queue.zeros(COUNT, np.int32)
-        PROGRAM.stencil(queue, (COUNT,), (GROUP,), x, y)
-        PROGRAM.add(queue, (COUNT,), (GROUP,), y, 1)
-        out += "p" if queue.enqueued.flight is None else "f"
-        assert (y.get()[:-1] == 4 * n + 1).all()
-    return out
-
-
-def test_the_quicker_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    for planned, flown, then in ((0.002, 0.004, "p"), (0.004, 0.002, "f")):
-        with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
-            found = ways(queue, patch, planned, flown, 70)
-            tried = found.index("f")  # a plan is kept: after how many runs, their times decide
-            assert PLANNED_RUNS <= tried <= 2 * PLANNED_RUNS
-            other = "f" if then == "p" else "p"
-            again = RETRIED + tried + 2
-            assert found[tried:] == "ff" + then * RETRIED + other + then * (69 - again)
-
-
-def test_what_takes_long_is_planned_where_devices_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a plan nothing is kept that a loss would take; what takes little is given at once all the same."""
-    for seconds, there in ((0.02, False), (0.004, True)):
-        with mc.Queue("cpu/2@process") as queue, monkeypatch.context() as patch:
-            assert ("f" in ways(queue, patch, seconds, seconds / 2, 3 * PLANNED_RUNS)) == there
-
-
-def test_new_graphs_that_take_little_are_not_planned_each_time(
-    asked: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recurring, "WORTH", 1e9)
-    with mc.Queue("cpu/2") as queue:
-        for n in range(1, 20):
-            x = queue.zeros(COUNT * n, np.int32)
-            for _ in range(2):
-                PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
-            assert (x.get() == 2 * n).all()
-        assert len(asked) == NEW
-        monkeypatch.setattr(recurring, "WORTH", 0.0)
-        monkeypatch.setattr(recurring, "LONG", 0.0)
-        for n in range(20, 30):
-            x = queue.zeros(COUNT * n, np.int32)
-            PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
-            assert (x.get() == n).all()
-        assert len(asked) == NEW + 9, "until one took longer"
-    monkeypatch.setattr(recurring, "LONG", 1e9)
-    with mc.Queue("cpu/2") as queue:
-        for n in range(1, 12):
-            x = queue.zeros(COUNT * n, np.int32)
-            PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
-            assert (x.get() == n).all()
-        assert len(asked) == 2 * NEW + 9, "a single command may take longer"
-
-
-def test_graphs_that_differ_by_scalars_are_known_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop's counter is new each time: each has its own result, whichever way it goes. One that comes again is known
-    by itself."""
-    source = """
-    kernel void shift(global int *x, int k) { int i = get_global_id(0); if (i > k) x[i] = x[i] + x[k]; }
-    kernel void put(global int *x, int k) { if (get_global_id(0) == 0) x[k] = k; }"""
-    program = mc.Program(source)
-    monkeypatch.setattr(recurring, "NEW", 1 << 20)
-    monkeypatch.setattr(recurring, "WORTH", 0.0)
-    monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
-    for planned, flown, then in ((2.0, 3.0, "p"), (3.0, 2.0, "f")):
-        with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
-            took, flew = known_graphs.Varied.took, known_graphs.Varied.flew
-            patch.setattr(known_graphs.Varied, "took", lambda *a, by=planned, to=took: to(a[0], by, a[2] and by))
-            patch.setattr(known_graphs.Varied, "flew", lambda known, run, _, by=flown, to=flew: to(known, run, by))
-            x, expected, ways = queue.zeros(COUNT, np.int32), np.zeros(COUNT, np.int32), ""
-            for k in [*range(40), 30, 30]:
-                program.put(queue, (COUNT,), (GROUP,), x, k)
-                program.shift(queue, (COUNT,), (GROUP,), x, k)
-                ways += "p" if queue.enqueued.flight is None else "f"
-                queue.finish()
-                expected[k] = k
-                expected[k + 1 :] += expected[k]
-                assert (x.get() == expected).all()
-            assert ways[:VARIED] == VARIED * "p", "each may come again"
-            assert ways[30:40] == 10 * then
-            assert len(queue._recurring._known) == VARIED + 1
-
-
-@pytest.mark.parametrize("zero_copy", ["0", "1"])
-def test_one_device_is_given_all_at_once(monkeypatch: pytest.MonkeyPatch, zero_copy: str) -> None:
-    monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
-    with mc.Queue("cpu/1") as queue:
-        assert ways(queue, monkeypatch, 1.0, 2.0, 70) == "f" * 70
-        assert not queue._recurring._known
-
-
-def test_what_was_not_expected_is_right_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two loops in turn, and in any order; one of them begins as the other one does."""
-    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(recurring, "WORTH", 1.0)
-    with mc.Queue("cpu/2") as queue:
-        for n, times in enumerate([3, 3, 3, 3, 3, 3, 5, 3, 5, 3, 5, 3, 5, 3, 5, 5, 5, 3, 3, 1, 3, 1]):
-            want = n
-            for _ in range(times):
-                want = 4 * want + 1
-            assert loop(queue, n, times)[0] == want
-
-
-def test_with_gpus_what_nobody_knows_goes_to_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    for planned, flown, found in (
-        (1.0, 2.0, "ff" + "pppp" + "p" * 10),
-        (0.003, 0.002, "ff" + "pppp" + "f" * 10),
-        (0.1, 0.002, "ff" + "pp" + "f" * 10),  # plans do not help
-        (0.1, 1e-4, "f" * 12),
-    ):
-        with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
-            for lanes in queue.session.backend.lanes:
-                patch.setattr(lanes, "watched", True)
-            assert ways(queue, patch, planned, flown, len(found)) == found
-
-
-def test_what_is_tried_again_without_a_plan_does_not_rest() -> None:
-    """Nothing is known of it then: what it took before has been forgotten."""
-    known = known_graphs.KnownGraph(1, Signature((), (), ()), known_graphs.THOUGHTS)
-    known.then = weakref.ref(known)
-    for _ in range(known_graphs.SETTLED):
-        known.flew(SimpleNamespace(device=0, given=[]), 1e-2)
-    for _ in range(known_graphs.PLANNED_RUNS):
-        known.took(2e-3, 2e-3)
-    ways = [known.way(None) for _ in range(2 * known_graphs.RETRIED)]
-    assert ways.index(0) == known_graphs.RETRIED
-    assert not known.rests(DeviceIndex(0))
