@@ -6,7 +6,9 @@ program knows: by looking at the status in turn, by a thread each that waits, by
 own clock. pinned_gb_per_s: to the device from pinned memory. result_beside_us, result_behind_us: from a kernel's
 end until its result begins to leave while a large upload is under way, by another queue and by the kernel's own.
 small_pinned_us, small_copied_us: from the start of a large upload until the second of two small ones begins that are
-enqueued behind it in another queue, from pinned and from ordinary memory. enqueued_us, enqueued_untimed_us: a call that
+enqueued behind it in another queue, from pinned and from ordinary memory. marker_us, barrier_us: from the end of an
+upload until a marker, or a barrier, behind it is known to be complete, while a kernel that began before takes
+``kernel_ms`` in another queue. enqueued_us, enqueued_untimed_us: a call that
 enqueues a kernel, in a queue whose commands are timed and in one whose are not. migrated_gb_per_s: from another device
 in a context of both, left to the driver (where two have memory of their own). Medians.
 """
@@ -36,6 +38,8 @@ kernel void spin(global float *x, int rounds) {
 kernel void touch(global uchar *x) { if (get_global_id(0) == 0) x[0] += 1; }
 """
 KERNELS, QUEUES, WATCHED, ROUNDS = 32, 8, 4, 100_000
+BESIDE = 20 * ROUNDS
+"""Rounds of a kernel beside which something else is waited for."""
 NBYTES = 1 << 28
 FEW = 1 << 14
 COMPLETE = cl.command_execution_status.COMPLETE
@@ -47,7 +51,7 @@ class Spins:
     """Small kernels, each on a buffer of its own."""
 
     def __init__(self, driver: OpenCLDriver) -> None:
-        program = cl.Program(driver.context, SOURCE).build()
+        self.program = program = cl.Program(driver.context, SOURCE).build()
         self.buffers = [cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, 4 * 64) for _ in range(KERNELS)]
         self.kernels = [cl.Kernel(program, "spin") for _ in range(KERNELS)]
         for kernel, buffer in zip(self.kernels, self.buffers, strict=True):
@@ -154,6 +158,26 @@ def small_us(driver: OpenCLDriver, *, is_pinned: bool) -> float:
     return 1e-3 * float(events[-1].profile.start - first.profile.start)
 
 
+def marked_us(driver: OpenCLDriver, spins: Spins, mark: Callable[[cl.CommandQueue], cl.Event]) -> tuple[float, float]:
+    """From an upload's end until what marks it is seen to be complete, beside a kernel; how long that takes (s)."""
+    kernels, uploads = (driver.queue(timed=True) for _ in range(2))
+    data = np.zeros(FEW, np.uint8)
+    target = cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, FEW)
+    kernel = cl.Kernel(spins.program, "spin")
+    kernel.set_args(spins.buffers[0], np.int32(BESIDE))
+    beside = cl.enqueue_nd_range_kernel(kernels, kernel, (64,), (64,))
+    kernels.flush()
+    events = {"upload": cl.enqueue_copy(uploads, target, data, is_blocking=False), "mark": mark(uploads)}
+    uploads.flush()
+    seen: dict[str, float] = {}
+    while len(seen) < len(events):
+        for name, event in events.items():
+            if name not in seen and event.command_execution_status == COMPLETE:
+                seen[name] = time.perf_counter()
+    beside.wait()
+    return 1e6 * (seen["mark"] - seen["upload"]), 1e-9 * float(beside.profile.end - beside.profile.start)
+
+
 def enqueued_us(driver: OpenCLDriver, spins: Spins, *, profile: bool) -> float:
     """The call that enqueues a kernel, the median of all, in microseconds."""
     queue = driver.queue(timed=profile)
@@ -215,6 +239,9 @@ def main() -> None:
             "result_behind_us": common.median(lambda: result_us(driver, spins, own=True), args.repeats),
             "small_pinned_us": common.median(lambda: small_us(driver, is_pinned=True), args.repeats),
             "small_copied_us": common.median(lambda: small_us(driver, is_pinned=False), args.repeats),
+            "marker_us": common.median(lambda: marked_us(driver, spins, cl.enqueue_marker)[0], args.repeats),
+            "barrier_us": common.median(lambda: marked_us(driver, spins, cl.enqueue_barrier)[0], args.repeats),
+            "kernel_ms": 1e3 * marked_us(driver, spins, cl.enqueue_barrier)[1],
             "enqueued_us": common.median(lambda: enqueued_us(driver, spins, profile=True), args.repeats),
             "enqueued_untimed_us": common.median(lambda: enqueued_us(driver, spins, profile=False), args.repeats),
             **({"migrated_gb_per_s": migrated_rate(own[:2], args.repeats)} if len(own) > 1 else {}),

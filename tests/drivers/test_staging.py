@@ -110,6 +110,34 @@ def test_a_transfer_that_fails_is_told_by_its_event(monkeypatch: pytest.MonkeyPa
     driver.release()
 
 
+@pytest.mark.parametrize("is_polled", [False, True])
+def test_transfers_come_behind_what_their_queue_was_given(is_polled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In either way of finding out when that is complete; also behind what other queues do."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    for name, value in (("STAGE_FROM", 1), ("STAGE_AFTER", 0)):
+        monkeypatch.setattr(f"manycl.drivers.opencl.staging.{name}", value)
+    _, (opened,) = open_devices("opencl/2#0")
+    driver = opened.open()
+    driver.is_polled = is_polled
+    count = 1 << 20
+    memory, other, out = driver.allocate(count), driver.allocate(count), np.zeros(count, np.uint8)
+    queue, beside, whole = driver.queue(timed=True), driver.queue(timed=True), (Box(0, count),)
+    for value in range(1, 9):
+        driver.fill(queue, memory, bytes([value]), 0, count, ())
+        driver.copy(queue, End(out), End(memory), whole, ())
+        found = out.copy()
+        (made,) = driver.copy(beside, End(other), End(np.full(count, 10 + value, np.uint8)), whole, ())
+        (event,) = driver.copy(queue, End(found), End(other), whole, (made,))
+        driver.flush(beside)
+        driver.flush(queue)
+        driver.wait(event)
+        assert isinstance(event, Staged)
+        assert (out == value).all()
+        assert (found == 10 + value).all()
+    driver.finish()
+    driver.release()
+
+
 def test_few_transfers_go_straight_to_the_driver(context: cl.Context) -> None:
     """The chunks take longer to make than what they save."""
     stager = Stager(context, cl.CommandQueue(context))

@@ -170,7 +170,7 @@ class OpenCLDriver:
             part = staged_part(target, source, rows) if self._stager is not None else None
             if self._stager is not None and part is not None and self._stager.pays(len(part.data)):
                 # the thread that waits for what was given before is not the one that will send that
-                before = cl.enqueue_marker(queue, wait_for=list(after) or None)
+                before = self._mark(queue, after)
                 for other in self._queues:
                     other.flush()
                 staged = Staged(self.context)
@@ -180,7 +180,15 @@ class OpenCLDriver:
                 self._stager.start(queue.int_ptr, part, before, staged)
                 return [staged]
             events = copy_rows(queue, target, source, rows, after)
-            return events or [cl.enqueue_marker(queue, wait_for=list(after) or None)]
+            return events or [self._mark(queue, after)]
+
+    def _mark(self, queue: cl.CommandQueue, after: Sequence[cl.Event]) -> cl.Event:
+        """What is complete when all that a queue was given is, and some events. NVIDIA's driver says of a marker, as of
+        a kernel, that it is complete only once kernels of other queues have ended that began before; of a barrier it
+        says so at once (benchmarks/drivers.py, ``marker_us``, ``barrier_us``). PoCL 3.0 never finishes one behind what
+        has failed."""
+        mark = cl.enqueue_barrier if self.is_polled else cl.enqueue_marker
+        return mark(queue, wait_for=list(after) or None)
 
     def read(self, queue: cl.CommandQueue, out: Bytes, source: cl.Buffer, low: int) -> cl.Event:
         with translated:

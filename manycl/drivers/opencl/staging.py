@@ -20,9 +20,13 @@ import numpy as np
 
 from manycl.drivers.driver import Bytes, End
 from manycl.drivers.opencl.real import cl
+from manycl.prompt import be_prompt
 from manycl.region import Box
 
-STAGE_FROM = 1 << 20  # bytes; below, the driver's own path has less latency
+STAGE_FROM = 32 << 20
+"""Bytes; below, the driver's own path is as fast, and needs no threads, for which there may be no core: beside an H200,
+driver and threads move 1 MiB at 6.9 and 2.0 GB/s, 16 MiB at 10 and 12, 64 MiB at 7 and 23, and where all cores compute,
+4 MiB at 8.0 and 0.5, 16 MiB at 2.8 and 2.4, 64 MiB at 3.2 and 5.0."""
 CHUNK = 4 << 20  # bytes; measured beside an H200: eight threads copy 4 MiB pieces at 52 GB/s, 1 MiB pieces at 37
 WORKERS = 8
 _SLOTS = 2  # chunks of a worker: one on its way, one being filled
@@ -93,7 +97,7 @@ class Stager:
         self._used: set[ThreadPoolExecutor] = set()  # since the last time that they were known to be idle
         self._orders: dict[int, ThreadPoolExecutor] = {}
         self._working = Lock()
-        self._copiers = ThreadPoolExecutor(self._workers, "manycl-stage-copy")
+        self._copiers = ThreadPoolExecutor(self._workers, "manycl-stage-copy", be_prompt)
 
     def pays(self, nbytes: int) -> bool:
         """Whether one more transfer of so many bytes is worth it: there were many."""
@@ -104,7 +108,7 @@ class Stager:
         """Copy once ``after`` is complete, behind what was started for the same queue; ``event`` tells of it."""
         order = self._orders.get(queue)
         if order is None:
-            order = self._orders[queue] = ThreadPoolExecutor(1, "manycl-stage")
+            order = self._orders[queue] = ThreadPoolExecutor(1, "manycl-stage", be_prompt)
         self._used.add(order)
         order.submit(self._perform, part, after, event)
         return event
