@@ -13,8 +13,9 @@ and what they read in a strip, is in the second cache, and what comes from farth
 _ROWS = 2048
 """Work-items of a block of other tiles at most, unless a work-group or a tile has more: what rows of a group read alike
 stays in the cache, and a block that takes long does not take much longer than a group."""
-_EACH = 8
-"""Blocks for each thread, where there are enough work-items: so that all of them end at about the same time."""
+_EACH, _STRIPS_EACH = 8, 32
+"""Blocks for each thread, where there are enough work-items: so that all end at about the same time. Those whose
+tiles are run strip by strip may take long, and who wants the end of a launch waits for those that have begun."""
 Size = tuple[int, int, int]
 
 
@@ -34,7 +35,8 @@ class Tiles(NamedTuple):
         first = self.dimension
         found = self._strips(global_size) if self.kept else self._beside(global_size, local_size)
         least = (*self.items, 1)
-        while _count(global_size, found) < _EACH * self.threads:
+        each = _STRIPS_EACH if self.kept else _EACH
+        while _count(global_size, found) < each * self.threads:
             larger = [d for d in (first, 1 - first, 2) if found[d] > least[d]]
             if not larger:
                 break
