@@ -25,6 +25,7 @@ from manycl.run.assign import Assigned
 from manycl.run.backend import EndsEarly, Lane, Shorten
 from manycl.run.coherence import places
 from manycl.run.inputs_ahead import InputsAhead, foreseen
+from manycl.run.merged_early import MergedEarly
 from manycl.run.packet_size import PacketSize, settled_packets
 from manycl.run.participant import Packet, Terms
 from manycl.run.reassign import Reassignment
@@ -107,6 +108,7 @@ class Following:
         self._is_last = False  # … and whether nothing comes behind it
         self._wishes: dict[int, _Wish] = {}  # by token
         self._lines: dict[Lane, deque[int | _Moved]] = {}
+        self._early, self._home = MergedEarly(problem, lowered), dict[int, int]()
         self._inputs: InputsAhead | None = None
         if problem.machine.memories > 1:
             self._inputs = InputsAhead(lowered.graph, self._memory, problem.estimates)
@@ -196,7 +198,8 @@ class Following:
         return items * total / math.prod(launch.global_size)
 
     def _moving(self, steps: tuple[int, ...], device: DeviceIndex) -> float:
-        """Seconds in which what some cells read comes to a device."""
+        """Seconds in which what some cells read comes to a device, and what they write to the host from there, if it is
+        to."""
         memory, missing = self._memory[device], dict[int, int]()
         nodes, buffers = self._graph.nodes, self._graph.buffers
         for key in {key for step in steps for key in nodes[step].reads}:
@@ -204,10 +207,20 @@ class Following:
             if mask and not mask >> memory & 1:
                 source = min(places(mask))
                 missing[source] = missing.get(source, 0) + buffers[key].nbytes
-        seconds = sum(self._problem.estimates.transfer(nbytes, source, memory) for source, nbytes in missing.items())
+        transfer = self._problem.estimates.transfer
+        seconds = sum(transfer(nbytes, source, memory) for source, nbytes in missing.items())
+        if memory != HOST and (home := sum(map(self._goes_home, steps))):
+            seconds += transfer(home, memory, HOST)
         if self._inputs is None or not self._inputs.is_coming(device):
             return seconds
         return seconds + self._inputs.left({key for step in steps for key in nodes[step].reads}, device, self._now)
+
+    def _goes_home(self, step: int) -> int:
+        """Bytes that a step writes and that go to the host's memory as soon as it has ended."""
+        found = self._home.get(step)
+        if found is None:
+            found = self._home[step] = sum(self._graph.buffers[key].nbytes for key in self._early.keys(step))
+        return found
 
     # the assigner
 
@@ -400,11 +413,12 @@ class Following:
                     break
         return out
 
-    def arrived(self, device: DeviceIndex, now: float) -> None:
-        """All that was to come to a device is there."""
+    def arrived(self, device: DeviceIndex, now: float) -> list[Assigned]:
+        """All that was to come to a device is there: what it takes, if it has waited for that."""
         assert self._inputs is not None
         self._inputs.arrived(device)
         self._now = now
+        return [] if self._busy[device] else self._go(now)
 
     # packets that end early
 

@@ -181,8 +181,8 @@ class Moving(Dynamic):
         for index in self._hears.pop(token, ()):
             self._free(index)
         device = self._coming.pop(token)
-        if device not in self._coming.values():
-            self._following.arrived(device, report.time)
+        if device not in self._coming.values() and self.failed is None:
+            self._add(self._following.arrived(device, report.time))
 
     def _bring_ahead(self) -> None:
         """What devices are to find that are busy with something else."""

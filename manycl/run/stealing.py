@@ -327,20 +327,32 @@ class Stealing:
     # packets that end early
 
     def wanted(self, device: DeviceIndex, now: float) -> Packet | None:
-        """Of whose packet a device that would take nothing wants the end: of what would end last. Also of one that
-        should end soon: nobody hears of it before its end, if it does not."""
+        """Of whose packet a device that would take nothing wants the end: of what would end last, if it would take
+        something of that. Also of one that should end soon: nobody hears of it before its end, if it does not."""
         thief = self._members.get(device)
         if thief is None or not self._has_nothing(thief) or self._open:
             return None
-        latest, found = -math.inf, None
+        latest, found, victim = -math.inf, None, thief
         for w in self._members.values():
             if w is thief or not w.shortens or not w.given or w.is_near or (self._in_turn and w.rate >= thief.rate):
                 continue
             end = math.inf if now > w.due else self._end(w, now)
             packet = max((packet for packet, _, _ in w.given), key=_cells_of)
             if end > latest and packet.last - packet.first > 1:
-                latest, found = end, packet
-        return found
+                latest, found, victim = end, packet, w
+        if found is None or self._moving is nothing_moves or latest == math.inf:
+            return found
+        # who would only find out that what it needs comes too late has stopped another one for nothing
+        cells = self._not_begun(victim, found, now), found.last
+        return found if self._divide(device, thief, victim, cells, latest, now) < found.last else None
+
+    def _not_begun(self, member: Participant, packet: Packet, now: float) -> int:
+        """The first of a packet's cells that a device should not have begun yet, but for the last one."""
+        before, begun = self._before[packet.first], 0.0
+        for one, given, _ in member.given:
+            if one == packet:
+                begun = (now - max(given, member.free)) * member.rate
+        return min(bisect_left(self._before, before + begun, packet.first, packet.last), packet.last - 1)
 
     def packets(self, device: DeviceIndex) -> list[Packet]:
         """Those that a device has and that can end early."""

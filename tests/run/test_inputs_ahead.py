@@ -27,7 +27,7 @@ from manycl.run.backends.sim import SimBackend
 from manycl.run.beginning import Setup
 from manycl.run.coherence import Directory
 from manycl.run.engine import execute
-from manycl.run.inputs_ahead import STEP, Foreseen, InputsAhead, foreseen
+from manycl.run.inputs_ahead import LOADED, STEP, Foreseen, InputsAhead, foreseen
 from manycl.run.lower import lower
 from manycl.run.moving import Moving
 from manycl.run.participant import Standing
@@ -222,6 +222,29 @@ def test_what_comes_in_vain_takes_no_time() -> None:
     assert ran.end <= hopped("slow", 2 * SECONDS, 10.0).end * 1.001
 
 
+def ran_on(ran: Hopped, device: str) -> int:
+    """The packets of the kernel that a device has run."""
+    return sum(isinstance(e, KernelEvent) and e.device == device and e.node == 1 for e in ran.trace.events)
+
+
+def test_who_would_get_its_inputs_too_late_stops_nobody() -> None:
+    """What is left takes the slow device 30 ms, and its inputs 32 to come; of fewer inputs it is worth while."""
+    ran = hopped("hop", 0.05, 10.0, loop=Loop.made(inputs=64), prepare=fill)
+    assert (ran_on(ran, "cpu0"), ran_on(ran, "gpu0")) == (1, 0)
+    assert ran.end <= SECONDS * 1.001
+    ran = hopped("hop", 0.05, 10.0, loop=Loop.made(inputs=32), prepare=fill)
+    assert ran_on(ran, "gpu0")
+    assert ran.end < SECONDS - 5e-3
+
+
+def test_who_would_send_its_results_home_too_late_takes_nothing() -> None:
+    """The inputs are there, but results of 4 GiB are to be on the host."""
+    ran = hopped("hop", 0.05, 10.0, loop=Loop.made(outputs=256))
+    assert moved_before(ran, 0.05) > TABLE
+    assert (ran_on(ran, "cpu0"), ran_on(ran, "gpu0")) == (1, 0)
+    assert ran_on(hopped("hop", 0.05, 10.0, loop=Loop.made(outputs=32)), "gpu0")
+
+
 def cells_of(loop: Loop) -> tuple[Any, Graph]:
     """The cells of the kernel, all of them the slow device's."""
     where = Machine((Device("cpu0", "cpu", memory=HOST), Device("gpu0", "gpu", memory=1)))
@@ -245,6 +268,8 @@ def test_pieces_come_from_the_far_end_as_much_at_a_time_as_a_step_takes() -> Non
         assert ahead.left(keys, FAST, 0.0) == pytest.approx(times.transfer(sum(b.nbytes for b in buffers), HOST, 1))
         assert ahead.left(keys, FAST, 0.0) <= STEP
         assert ahead.left(keys, FAST, 1.0) == 0.0
+        alone = ahead.left(keys, FAST, 0.0)
+        assert ahead.left(keys, FAST, alone) == pytest.approx(alone * (1 - 1 / LOADED))  # as long as the host computes
         rows = [b.region.hull for b in buffers if hasattr(b, "region")]
         assert all(a[1] == b[0] for a, b in pairwise(rows)), "they are neighbours, and one transfer"
         lows.append(rows[0][0])
