@@ -27,7 +27,7 @@ from manycl.reservations import ear as ears
 from manycl.reservations.ear import Ear, listeners, tell
 from manycl.reservations.hold import Hold, Request
 from manycl.reservations.identity import for_children
-from manycl.reservations.records import Reservation, held_by_others, in_force, in_order, parse, unexpired
+from manycl.reservations.records import Reservation, held_by_others, in_force, in_order, parse, parse_message, unexpired
 from manycl.reservations.register import reservations
 from manycl.runtime_folder import runtime_folder
 
@@ -366,6 +366,30 @@ def test_many_reservations_in_turn_leave_nothing_behind(folder: Path) -> None:
 
 
 # listening
+
+
+@given(several())
+def test_who_listens_is_told_what_is_reserved(there: list[Reservation]) -> None:
+    for one in there:
+        assert parse_message(one.format()) == one
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"name": 1}', '{"name": "x"}', "\xff"])
+def test_what_is_no_message_says_nothing(text: str) -> None:
+    assert parse_message(text.encode("latin-1")) is None
+
+
+def test_messages_say_what_is_reserved_if_they_can(folder: Path) -> None:
+    listener, names = Ear(folder), listeners(str(folder))
+    one, long = reservation(1, resources=frozenset("a")), reservation(2, command="x" * 5000)
+    for sent, told in (((one,), [one]), ((one, None, long), [one]), ((None,), []), ((long,), [])):
+        for what in sent:
+            assert not tell(str(folder), names, (), what)
+        assert listener.heard() == []
+        assert listener.told == told
+    assert listener.heard() is None
+    assert listener.told == []
+    listener.close()
 
 
 def test_who_reserves_waits_until_all_have_left_or_are_gone(folder: Path) -> None:

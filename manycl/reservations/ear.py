@@ -1,8 +1,8 @@
 """How processes hear that reservations have changed: each that listens has a datagram socket in the runtime folder.
 
-What is sent says nothing but that: who hears it reads the files. With it comes, if the sender wants to know when what
-it has reserved is free, one end of a pipe (SCM_RIGHTS), which the listener closes when it has left those devices. The
-sender sees the other end end once all of them have, or are gone.
+What is sent says nothing but that, or what its sender has reserved: who hears it reads the files, and may begin before.
+With it comes, if the sender wants to know when what it has reserved is free, one end of a pipe (SCM_RIGHTS), which the
+listener closes when it has left those devices. The sender sees the other end end once all of them have, or are gone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from pathlib import Path
 from manycl.errors import ManyclError
 from manycl.reservations.folder import UNFINISHED, locked
 from manycl.reservations.identity import closed_in_children, process
+from manycl.reservations.records import Reservation, parse_message
 from manycl.runtime_folder import existing
 
 ENDING = ".listener"
 _LONGEST = 100  # bytes of an address; longer ones go by the folder's descriptor
 _MOST = 8  # descriptors of a message
+_NOTHING, _MOST_WORDS = b"!", 1 << 12
 _CREDENTIALS = struct.Struct("3i")
 _SPACE = socket.CMSG_SPACE(_MOST * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
 _made = 0
@@ -44,6 +46,8 @@ class Ear:
             self._socket.close()
             raise ManyclError(f"{self._path} cannot be made: {error.strerror}") from None
         self._owner = os.getpid()
+        self.told: list[Reservation] = []
+        """What they have reserved by their own account who were heard of last."""
         closed_in_children.add(self)
 
     def _bind(self) -> None:
@@ -62,9 +66,10 @@ class Ear:
         if nothing was sent."""
         found: list[int] = []
         is_any = False
+        self.told = []
         while True:
             try:
-                _, ancillary, _, _ = self._socket.recvmsg(1, _SPACE, socket.MSG_CMSG_CLOEXEC)
+                words, ancillary, _, _ = self._socket.recvmsg(_MOST_WORDS, _SPACE, socket.MSG_CMSG_CLOEXEC)
             except OSError:  # no more, or closed
                 return found if is_any else None
             came: list[int] = []
@@ -79,6 +84,8 @@ class Ear:
             if sender in _allowed():  # the folder keeps others out; this does not depend on it
                 found += came
                 is_any = True
+                if words != _NOTHING and (reservation := parse_message(words)) is not None:
+                    self.told.append(reservation)
             else:
                 for handle in came:
                     os.close(handle)
@@ -118,16 +125,20 @@ def listeners(folder: str) -> list[str]:
         return []
 
 
-def tell(folder: str, names: Sequence[str], descriptors: Sequence[int] = ()) -> list[str]:
-    """Tell these listeners that something has changed; the names of those who have too much to hear just now. Sockets
-    of processes that are gone are removed."""
-    busy = []
+def tell(
+    folder: str, names: Sequence[str], descriptors: Sequence[int] = (), reserved: Reservation | None = None
+) -> list[str]:
+    """Tell these listeners that something has changed, or what is ``reserved``; the names of those who have too much to
+    hear just now. Sockets of processes that are gone are removed."""
+    busy, words = [], _NOTHING if reserved is None else reserved.format()
+    if len(words) > _MOST_WORDS:
+        words = _NOTHING
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sender:
         for name in names:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
             try:
                 with _Address(Path(folder) / name) as address:
-                    sender.sendmsg([b"!"], rights, 0, address)
+                    sender.sendmsg([words], rights, 0, address)
             except (BlockingIOError, InterruptedError):
                 busy.append(name)
             except ConnectionRefusedError:

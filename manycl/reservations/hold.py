@@ -74,7 +74,9 @@ class Hold:
             if not self.is_in_force:  # who listens takes a while to begin
                 with _Hearing(self._folder) as hearing:
                     self._wait_for_turn(hearing, waiting)
-            self._leaving.begin()  # they know whose turn it is, and leave while the file is written anew
+            self._leaving.begin(
+                entry.reservation
+            )  # they know whose turn it is, and leave while the file is written anew
             entry.hold()
             while wait and not self._leaving.is_over(LOOK_AGAIN):
                 pass
@@ -160,8 +162,11 @@ class _Leaving:
         self._folder = folder
         self._read = self._write = -1
         self._untold: list[str] = []
+        self._reserved: Reservation | None = None
 
-    def begin(self) -> None:
+    def begin(self, reserved: Reservation) -> None:
+        """What is ``reserved`` is in force now."""
+        self._reserved = reserved
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         closed_in_children.add(self)
         self._untold = listeners(self._folder)
@@ -193,7 +198,7 @@ class _Leaving:
 
     def _tell(self) -> None:
         if self._untold:
-            self._untold = tell(self._folder, self._untold, (self._write,))
+            self._untold = tell(self._folder, self._untold, (self._write,), self._reserved)
         if not self._untold and self._write >= 0:
             os.close(self._write)
             self._write = -1

@@ -74,6 +74,15 @@ def parse(name: str, data: bytes) -> Reservation | None:
     return made
 
 
+def parse_message(data: bytes) -> Reservation | None:
+    """What ``format`` has made; None for anything else."""
+    try:
+        name = json.loads(data)["name"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return parse(name, data) if isinstance(name, str) else None
+
+
 def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 

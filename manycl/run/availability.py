@@ -25,10 +25,10 @@ from manycl import flags
 from manycl.drivers.driver import Holdable
 from manycl.errors import ManyclError
 from manycl.logs import logger
-from manycl.prompt import ShortTurns, be_prompt
+from manycl.prompt import ShortTurns, be_prompt, be_punctual
 from manycl.reservations.ear import Ear, sweep
 from manycl.reservations.identity import process, under
-from manycl.reservations.records import Reservation, Resources, held_by_others, in_force
+from manycl.reservations.records import Reservation, Resources, held_by_others, in_force, unexpired
 from manycl.reservations.register import reservations
 from manycl.run.device_events import DeviceComes, DeviceLeaves
 from manycl.runtime_folder import runtime_folder
@@ -130,6 +130,7 @@ class Availability:
         self._lock = threading.RLock()
         self._watched: list[_Watched] = []
         self._ear: Ear | None = None
+        self._there: Sequence[Reservation] = ()  # what was reserved when that was last read
         self._looked = 0.0  # when it was last read what is reserved, by time.monotonic, …
         self._end = math.inf  # … and when the first of that ends by itself
         self._waiting: list[int] = []  # pipes of processes that want to know when this one has left
@@ -162,6 +163,7 @@ class Availability:
 
     def _listen(self, ear: Ear) -> None:
         be_prompt()
+        be_punctual()
         poll = select.poll()
         poll.register(ear, select.POLLIN)
         turns = ShortTurns()
@@ -201,23 +203,33 @@ class Availability:
         if came:
             self._waiting += came
             self._asked = time.monotonic()
+        if ear.told:  # reading takes a while
+            told = {r.name: r for r in (*self._there, *ear.told)}
+            self._follow(unexpired(told.values()))
         if has_heard or time.monotonic() >= self._next_look():
             self._look()
         self._tell_who_waits()
 
     def _look(self) -> None:
-        there = reservations()
+        self._there = there = reservations()
         self._looked = time.monotonic()
         self._end = min([r.until for r in there if r.until is not None], default=math.inf)
+        self._follow(there)
+
+    def _follow(self, there: Sequence[Reservation]) -> None:
+        """These are all reservations, as far as is known."""
         self._watched = [watched for watched in self._watched if not watched.is_over]
         taken = held_by_others(there, process(), under())
         for watched in self._watched:
             watched.look(taken, there)
 
     def left(self) -> None:
-        """A session's devices have ended what they had."""
-        with self._lock:
-            self._tell_who_waits()
+        """A session's devices have ended what they had. (Whoever has the lock will find that out.)"""
+        if self._waiting and self._lock.acquire(blocking=False):
+            try:
+                self._tell_who_waits()
+            finally:
+                self._lock.release()
 
     def _tell_who_waits(self) -> None:
         """Once nothing runs where it is not to."""

@@ -29,8 +29,10 @@ PART = 3
 """A cell is at most this part of what is behind it in its share: what is left last, and what is stolen, is at the
 end, …"""
 FINEST = 300
-"""… but no less than this part of the launch, as long as all of it counts: a part of a percent decides nothing."""
-
+"""… but no less than this part of the launch, as long as all of it counts: a part of a percent decides nothing. Where
+others ask for its device, …"""
+SHORTEST = 1024
+"""… it is as short as packets are to be there, down to this part."""
 
 TOGETHER = (64, 12, 12)
 """Work-items in each dimension that a processor's threads run beside each other, or a multiple of that, in vectors and
@@ -51,8 +53,8 @@ def in_cells(plan: Plan, problem: Problem) -> Plan:
             size = settled.get((a.node, a.device))
             count = a.groups / size if size else (a.end - a.start) / longest_packet(problem, a.device)
             packets[a.node] = max(packets.get(a.node, 0.0), count)
-    least = {node: -(-sum(groups) // FINEST) for node, groups in shares.items()}
-    most = {node: max(MOST, math.ceil(CELLS * packets[node])) for node in shares}
+    most = {node: max(MOST, min(math.ceil(CELLS * packets[node]), SHORTEST)) for node in shares}
+    least = {node: -(-sum(groups) // max(FINEST, most[node])) for node, groups in shares.items()}
     counts = {node: iter(_counts(groups, least[node], most[node])) for node, groups in shares.items()}
     together: dict[int, int] = {}
     out = []

@@ -62,10 +62,11 @@ DeviceEvent = DeviceLeaves | DeviceComes | DeviceSlows
 
 
 class DeviceEvents:
-    """The inbox of a session. ``names``: of its devices. All methods may be called by any thread."""
+    """The inbox of a session. ``names``: of its devices; ``freed`` is called each time that somebody uses fewer of
+    them, by his thread. All methods may be called by any thread."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names = tuple(names)
+    def __init__(self, names: Iterable[str], freed: Callable[[], None] = lambda: None) -> None:
+        self._names, self._freed = tuple(names), freed
         self._changed = threading.Condition()
         self._happened: list[DeviceEvent] = []  # one device each, which they were news of
         self.away: Mapping[str, DeviceLeaves] = {}
@@ -139,10 +140,12 @@ class DeviceEvents:
     def uses(self, use: DevicesInUse, names: Collection[str]) -> None:
         """Somebody uses these devices from now on, and no others."""
         with self._changed:
-            self._used.pop(use, None)
+            before = self._used.pop(use, frozenset())
             if names:
                 self._used[use] = frozenset(names)
             self._changed.notify_all()
+        if not before.issubset(names):
+            self._freed()
 
     def wait_until_free(self, device: str, seconds: float | None = None) -> bool:
         """Wait until a device, and all parts of one, have nothing to do any more, at most so long; whether that is

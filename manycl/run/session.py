@@ -36,7 +36,7 @@ from manycl.plan.policy import Policy
 from manycl.plan.problem import Problem, queue_counts
 from manycl.run.admission import make_room
 from manycl.run.asking import asked, problem_of
-from manycl.run.availability import watch
+from manycl.run.availability import left, watch
 from manycl.run.backends.command_buffer import CommandBuffer, recorded
 from manycl.run.backends.executor import Executor
 from manycl.run.backends.memory import MemoryUse
@@ -130,7 +130,7 @@ class Session:
         self._opened = self._all  # less what is left out
         self.excluded: dict[str, str] = {}
         """Devices that have failed for good, by name, and why they are left out."""
-        self.device_events = DeviceEvents(d.name for d in self._all.devices)
+        self.device_events = DeviceEvents((d.name for d in self._all.devices), left)
         """What is said of devices that leave and come."""
         self.store = Store() if (flags.learning() if remember is None else remember) else None
         self._measurements = self.store.measurements() if self.store is not None else {}

@@ -13,7 +13,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.demanded import FREE, LONG, ahead, in_packets, longest_packet
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.cells import FINEST, MOST, in_cells
+from manycl.run.cells import MOST, SHORTEST, in_cells
 
 D0, D1 = DeviceIndex(0), DeviceIndex(1)
 SOON = FREE["cpu"]
@@ -61,7 +61,7 @@ def test_pieces_are_as_short_as_they_have_to_be() -> None:
         there = Assignment(0, D0, 0, 0.0, seconds, 0, 0, groups)
         cells = in_cells(Plan((there,), "p", ("d0", "d1"), seconds, movable=(0,)), one).assignments
         assert sum(a.groups for a in cells) == groups
-        assert len(cells) <= max(MOST, FINEST)
+        assert len(cells) <= max(MOST, SHORTEST)
         longest_cell = max(a.groups for a in cells) * seconds / groups
-        assert longest_cell <= longest or longest_cell <= 2 * seconds / FINEST
-        assert len(cells) >= min(ceil(seconds / longest), FINEST / 2)
+        assert longest_cell <= longest or longest_cell <= 2 * seconds / SHORTEST
+        assert len(cells) >= min(ceil(seconds / longest), SHORTEST / 2)
