@@ -9,8 +9,9 @@ in-flight commands*: W. Shen et al., "XSched", OSDI 2025).
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
+from math import inf, prod
 
+from manycl.graph.graph import Launch
 from manycl.machine import Device, DeviceIndex
 from manycl.plan.migration import may_move
 from manycl.plan.plan import WHOLE, Assignment, Plan
@@ -23,6 +24,11 @@ LONG = 2.0
 """Launches that take longer than so many times that are in packets."""
 PACKETS_AHEAD, BESIDE = 2, 3
 """Packets that a device has at a time: one behind another, or beside each other, as few work-groups leave room."""
+
+
+FILLED = 1024
+"""Work-items for each compute unit, at least, in all packets that a device has at a time: GPUs run up to 2,048 there,
+and fewer take as long as more."""
 
 
 def within(device: Device) -> float:
@@ -51,6 +57,16 @@ def longest_packet(problem: Problem, device: DeviceIndex) -> float:
         return inf
     found = problem.machine.devices[device]
     return within(found) / at_a_time(found)
+
+
+def shortest_packet(problem: Problem, node: int, device: DeviceIndex, groups: int) -> float:
+    """Of so many work-groups of a launch, those that a packet on a device has at least: shorter ones leave it without
+    anything to do."""
+    found, launch = problem.machine.devices[device], problem.graph.nodes[node]
+    if found.kind == "cpu" or not isinstance(launch, Launch):
+        return 1.0
+    each = prod(launch.global_size) / groups
+    return max(1.0, FILLED * found.compute_units / (each * at_a_time(found)))
 
 
 def _is_known(problem: Problem, node: int) -> bool:

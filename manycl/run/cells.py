@@ -12,8 +12,8 @@ from manycl.graph.access import clash
 from manycl.graph.division import Division, divide
 from manycl.graph.graph import BufferKey, Launch, Node
 from manycl.graph.reduction import Reduction
-from manycl.plan.demanded import longest_packet
-from manycl.plan.plan import Plan
+from manycl.plan.demanded import longest_packet, shortest_packet
+from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.declared import Declared
 from manycl.run.drafts import StepDraft
@@ -51,7 +51,7 @@ def in_cells(plan: Plan, problem: Problem) -> Plan:
         if a.node in movable and a.is_range:
             shares.setdefault(a.node, []).append(a.groups)
             size = settled.get((a.node, a.device))
-            count = a.groups / size if size else (a.end - a.start) / longest_packet(problem, a.device)
+            count = a.groups / size if size else _packets(problem, a)
             packets[a.node] = max(packets.get(a.node, 0.0), count)
     most = {node: max(MOST, min(math.ceil(CELLS * packets[node]), SHORTEST)) for node in shares}
     least = {node: -(-sum(groups) // max(FINEST, most[node])) for node, groups in shares.items()}
@@ -71,6 +71,15 @@ def in_cells(plan: Plan, problem: Problem) -> Plan:
             start, end = a.start + each * low, a.start + each * high
             out.append(a._replace(first=a.first + low, groups=high - low, start=start, end=end))
     return replace(plan, assignments=tuple(out), events=())
+
+
+def _packets(problem: Problem, share: Assignment) -> float:
+    """In how many packets a share is to run at most."""
+    seconds, split = longest_packet(problem, share.device), problem.splits.get(share.node)
+    if seconds == math.inf or split is None:
+        return 0.0
+    least = shortest_packet(problem, share.node, share.device, split.groups)
+    return min((share.end - share.start) / seconds, share.groups / least)
 
 
 def _counts(shares: Sequence[int], least: int, most: int) -> list[int]:

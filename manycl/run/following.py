@@ -17,7 +17,7 @@ from typing import NamedTuple
 from manycl.changed import named
 from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.machine import HOST, DeviceIndex
-from manycl.plan.demanded import at_a_time, longest_packet
+from manycl.plan.demanded import at_a_time, longest_packet, shortest_packet
 from manycl.plan.movable import is_in_order
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
@@ -173,15 +173,19 @@ class Following:
         shortens = owner.shortens and owner.memory == HOST and self._ends_early(node)
         first = math.inf if shortens else self._first(node, device, total)
         each = max(each, 1e-9 / total)
-        return Terms(each, overhead + DECIDING, first, shortens, self._packet_size(node, device, total))
+        return Terms(each, overhead + DECIDING, first, shortens, self._packet_size(node, device, total, each))
 
-    def _packet_size(self, node: int, device: DeviceIndex, groups: int) -> PacketSize | None:
-        """How large packets of a launch are that others may have to wait for."""
+    def _packet_size(self, node: int, device: DeviceIndex, groups: int, each: float) -> PacketSize | None:
+        """How large packets of a launch are that others may have to wait for; ``each``: seconds of a work-group."""
         if device not in self._problem.demanded:
             return None
         settled = self._settled.get((node, device), 0.0)
         count = at_a_time(self._problem.machine.devices[device])
-        return PacketSize(longest_packet(self._problem, device), count, groups, settled, settled > 0.0)
+        longest = longest_packet(self._problem, device)
+        if settled:
+            return PacketSize(longest, count, groups, settled, True)
+        least = shortest_packet(self._problem, node, device, groups)
+        return PacketSize(longest, count, groups, least if least * each > longest else 0.0)
 
     def _ends_early(self, node: int) -> bool:
         """Whether cells of a launch run one behind another: where work-groups begin with dimension 0 fastest."""
