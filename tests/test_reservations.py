@@ -374,7 +374,7 @@ def test_who_listens_is_told_what_is_reserved(there: list[Reservation]) -> None:
         assert parse_message(one.format()) == one
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"name": 1}', '{"name": "x"}', "\xff"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"name": 1}', '{"name": "x"}', "\xff", "[" * 4096])
 def test_what_is_no_message_says_nothing(text: str) -> None:
     assert parse_message(text.encode("latin-1")) is None
 

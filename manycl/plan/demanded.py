@@ -24,8 +24,6 @@ LONG = 2.0
 """Launches that take longer than so many times that are in packets."""
 PACKETS_AHEAD, BESIDE = 2, 3
 """Packets that a device has at a time: one behind another, or beside each other, as few work-groups leave room."""
-
-
 FILLED = 1024
 """Work-items for each compute unit, at least, in all packets that a device has at a time: GPUs run up to 2,048 there,
 and fewer take as long as more."""

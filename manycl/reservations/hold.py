@@ -74,9 +74,8 @@ class Hold:
             if not self.is_in_force:  # who listens takes a while to begin
                 with _Hearing(self._folder) as hearing:
                     self._wait_for_turn(hearing, waiting)
-            self._leaving.begin(
-                entry.reservation
-            )  # they know whose turn it is, and leave while the file is written anew
+            # they know whose turn it is, and leave while the file is written anew
+            self._leaving.begin(entry.reservation)
             entry.hold()
             while wait and not self._leaving.is_over(LOOK_AGAIN):
                 pass

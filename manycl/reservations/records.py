@@ -78,7 +78,7 @@ def parse_message(data: bytes) -> Reservation | None:
     """What ``format`` has made; None for anything else."""
     try:
         name = json.loads(data)["name"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return parse(name, data) if isinstance(name, str) else None
 

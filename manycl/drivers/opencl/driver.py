@@ -187,8 +187,11 @@ class OpenCLDriver:
         a kernel, that it is complete only once kernels of other queues have ended that began before; of a barrier it
         says so at once (benchmarks/drivers.py, ``marker_us``, ``barrier_us``). PoCL 3.0 never finishes one behind what
         has failed."""
-        mark = cl.enqueue_barrier if self.is_polled else cl.enqueue_marker
-        return mark(queue, wait_for=list(after) or None)
+        if not self.is_polled:
+            return cl.enqueue_marker(queue, wait_for=list(after) or None)
+        if after:
+            cl.enqueue_barrier(queue, wait_for=list(after))
+        return cl.enqueue_barrier(queue)
 
     def read(self, queue: cl.CommandQueue, out: Bytes, source: cl.Buffer, low: int) -> cl.Event:
         with translated:
