@@ -16,18 +16,15 @@ from typing import NamedTuple
 
 from manycl.changed import named
 from manycl.graph.graph import BufferKey, HostTask, Launch
-from manycl.machine import HOST, DeviceIndex
-from manycl.plan.demanded import at_a_time, longest_packet, shortest_packet
-from manycl.plan.movable import is_in_order
+from manycl.machine import DeviceIndex
+from manycl.plan.demanded import at_a_time
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.run.assign import Assigned
 from manycl.run.backend import EndsEarly, Lane, Shorten
-from manycl.run.coherence import places
-from manycl.run.inputs_ahead import InputsAhead, foreseen
-from manycl.run.merged_early import MergedEarly
-from manycl.run.packet_size import PacketSize, settled_packets
-from manycl.run.participant import Packet, Terms
+from manycl.run.inputs_ahead import foreseen
+from manycl.run.participant import Packet
+from manycl.run.prospects import Prospects
 from manycl.run.reassign import Reassignment
 from manycl.run.stealing import Stealing, nothing_moves
 from manycl.run.steps import Cells, Lowered
@@ -36,8 +33,6 @@ from manycl.trace import DecisionEvent
 
 REPLANNED = 2e-3
 """Seconds that have to be gained where a device comes, or what is planned stays as it is."""
-DECIDING = 20e-6
-"""Seconds that the engine takes to decide and enqueue a packet."""
 
 
 class _Moved:
@@ -76,10 +71,9 @@ class Following:
         self, problem: Problem, lowered: Lowered, valid: Mapping[BufferKey, int], done: Set[int] = frozenset()
     ) -> None:
         assert lowered.plan is not None
-        self._lowered = lowered
         self._problem, self._graph, self._valid, self._done = problem, lowered.graph, valid, done
         self._in_turn = frozenset(lowered.plan.in_turn)
-        self._settled = settled_packets(lowered.plan) if problem.demanded else {}
+        self._prospects, self._now = Prospects(problem, lowered), 0.0
         self._reassignment = Reassignment(problem, lowered)
         self._away: set[DeviceIndex] = set()
         self._returning: set[DeviceIndex] = set()
@@ -108,11 +102,7 @@ class Following:
         self._is_last = False  # … and whether nothing comes behind it
         self._wishes: dict[int, _Wish] = {}  # by token
         self._lines: dict[Lane, deque[int | _Moved]] = {}
-        self._early, self._home = MergedEarly(problem, lowered), dict[int, int]()
-        self._inputs: InputsAhead | None = None
-        if problem.machine.memories > 1:
-            self._inputs = InputsAhead(lowered.graph, self._memory, problem.estimates)
-        self._now = 0.0
+        self._inputs = self._prospects.inputs
         self._foreseen = [0.0] * len(self._memory)  # seconds of the steps that devices have, and that are no packets, …
         self._since = [0.0] * len(self._memory)  # … from then on
         used = [0] * len(self._memory)
@@ -150,81 +140,16 @@ class Following:
 
     def _stealing(self, node: int, cells: Cells) -> Stealing:
         problem, total = self._problem, sum(cells.groups)
-        terms = {d: self._terms(node, d, total, seconds) for d, seconds in self._each[node].items()}
+        terms = {d: self._prospects.terms(node, d, total, seconds) for d, seconds in self._each[node].items()}
 
         def moving(device: DeviceIndex, first: int, last: int) -> float:
-            return self._moving(cells.steps[first:last], device)
+            return self._prospects.moving(cells.steps[first:last], device, self._valid, self._now)
 
         stocks, others = stocks_left(cells, self._done)
         ran = sum(1 for step in cells.steps if step in self._done)
         cost = moving if problem.machine.memories > 1 else nothing_moves
         in_turn = node in self._in_turn
         return Stealing(cells.groups, stocks, terms, cost, others=others, ran=ran, in_turn=in_turn)
-
-    def _terms(self, node: int, device: DeviceIndex, total: int, each: float = 0.0) -> Terms:
-        """What is foreseen of a device for a launch of so many work-groups; ``each``: seconds of one, if known."""
-        owner = self._problem.machine.devices[device]
-        overhead = owner.launch_overhead
-        if not each:  # asking the models takes longer than all else that is done before a run
-            each = self._others.get((node, device), 0.0)
-        if not each:
-            each = (self._problem.range_seconds(node, device, total) - overhead) / total
-            self._others[node, device] = each
-        shortens = owner.shortens and owner.memory == HOST and self._ends_early(node)
-        first = math.inf if shortens else self._first(node, device, total)
-        each = max(each, 1e-9 / total)
-        return Terms(each, overhead + DECIDING, first, shortens, self._packet_size(node, device, total, each))
-
-    def _packet_size(self, node: int, device: DeviceIndex, groups: int, each: float) -> PacketSize | None:
-        """How large packets of a launch are that others may have to wait for; ``each``: seconds of a work-group."""
-        if device not in self._problem.demanded:
-            return None
-        settled = self._settled.get((node, device), 0.0)
-        count = at_a_time(self._problem.machine.devices[device])
-        longest = longest_packet(self._problem, device)
-        if settled:
-            return PacketSize(longest, count, groups, settled, True)
-        least = shortest_packet(self._problem, node, device, groups)
-        return PacketSize(longest, count, groups, least if least * each > longest else 0.0)
-
-    def _ends_early(self, node: int) -> bool:
-        """Whether cells of a launch run one behind another: where work-groups begin with dimension 0 fastest."""
-        launch, cells = self._problem.graph.nodes[node], self._lowered.cells[node]
-        assert isinstance(launch, Launch)
-        return is_in_order(launch, cells.dimension)
-
-    def _first(self, node: int, device: DeviceIndex, total: int) -> float:
-        """Work-groups of the first packets of a device, at most."""
-        launch = self._problem.graph.nodes[node]
-        items = self._problem.estimates.first_slice(node, device)
-        if items is None or not isinstance(launch, Launch):
-            return math.inf
-        return items * total / math.prod(launch.global_size)
-
-    def _moving(self, steps: tuple[int, ...], device: DeviceIndex) -> float:
-        """Seconds in which what some cells read comes to a device, and what they write to the host from there, if it is
-        to."""
-        memory, missing = self._memory[device], dict[int, int]()
-        nodes, buffers = self._graph.nodes, self._graph.buffers
-        for key in {key for step in steps for key in nodes[step].reads}:
-            mask = self._valid.get(key, 0)
-            if mask and not mask >> memory & 1:
-                source = min(places(mask))
-                missing[source] = missing.get(source, 0) + buffers[key].nbytes
-        transfer = self._problem.estimates.transfer
-        seconds = sum(transfer(nbytes, source, memory) for source, nbytes in missing.items())
-        if memory != HOST and (home := sum(map(self._goes_home, steps))):
-            seconds += transfer(home, memory, HOST)
-        if self._inputs is None or not self._inputs.is_coming(device):
-            return seconds
-        return seconds + self._inputs.left({key for step in steps for key in nodes[step].reads}, device, self._now)
-
-    def _goes_home(self, step: int) -> int:
-        """Bytes that a step writes and that go to the host's memory as soon as it has ended."""
-        found = self._home.get(step)
-        if found is None:
-            found = self._home[step] = sum(self._graph.buffers[key].nbytes for key in self._early.keys(step))
-        return found
 
     # the assigner
 
@@ -530,7 +455,7 @@ class Following:
         return bool(able)
 
     def _join(self, moved: _Moved, device: DeviceIndex, now: float) -> None:
-        terms = self._terms(moved.node, device, sum(moved.cells.groups))
+        terms = self._prospects.terms(moved.node, device, sum(moved.cells.groups))
         moved.stealing.come(device, terms, now)
         moved.lanes.setdefault(device, (device, 0))
 
