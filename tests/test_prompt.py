@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -45,6 +47,25 @@ def test_a_thread_is_prompt_and_what_it_starts_is_not() -> None:
     before, after = in_thread(ask)
     assert after == prompt.SLICE
     assert inner == [before, before]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system's own")
+@pytest.mark.parametrize("may", [False, True])
+def test_waits_of_a_thread_that_is_punctual_end_in_time(may: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_PROMPT", "1" if may else "0")
+    slack: list[int] = []
+    get_slack = partial(ctypes.CDLL(None).prctl, 30, 0, 0, 0, 0)  # PR_GET_TIMERSLACK
+
+    def look() -> None:
+        slack.append(get_slack())
+        prompt.be_punctual()
+        slack.append(get_slack())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert slack[0] > prompt.PUNCTUAL
+    assert slack[1] == (prompt.PUNCTUAL if may else slack[0])
 
 
 def test_it_may_be_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,9 +57,9 @@ def longest_packet(problem: Problem, device: DeviceIndex) -> float:
     return within(found) / at_a_time(found)
 
 
-def shortest_packet(problem: Problem, node: int, device: DeviceIndex, groups: int) -> float:
-    """Of so many work-groups of a launch, those that a packet on a device has at least: shorter ones leave it without
-    anything to do."""
+def least_groups(problem: Problem, node: int, device: DeviceIndex, groups: int) -> float:
+    """Of so many work-groups of a launch, those that a packet on a device has at least: fewer leave a part of it
+    without anything to do."""
     found, launch = problem.machine.devices[device], problem.graph.nodes[node]
     if found.kind == "cpu" or not isinstance(launch, Launch):
         return 1.0

@@ -12,7 +12,7 @@ from manycl.graph.access import clash
 from manycl.graph.division import Division, divide
 from manycl.graph.graph import BufferKey, Launch, Node
 from manycl.graph.reduction import Reduction
-from manycl.plan.demanded import longest_packet, shortest_packet
+from manycl.plan.demanded import least_groups, longest_packet
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.declared import Declared
@@ -31,7 +31,7 @@ end, …"""
 FINEST = 300
 """… but no less than this part of the launch, as long as all of it counts: a part of a percent decides nothing. Where
 others ask for its device, …"""
-SHORTEST = 1024
+FINEST_DEMANDED = 1024
 """… it is as short as packets are to be there, down to this part."""
 
 TOGETHER = (64, 12, 12)
@@ -53,7 +53,7 @@ def in_cells(plan: Plan, problem: Problem) -> Plan:
             size = settled.get((a.node, a.device))
             count = a.groups / size if size else _packets(problem, a)
             packets[a.node] = max(packets.get(a.node, 0.0), count)
-    most = {node: max(MOST, min(math.ceil(CELLS * packets[node]), SHORTEST)) for node in shares}
+    most = {node: max(MOST, min(math.ceil(CELLS * packets[node]), FINEST_DEMANDED)) for node in shares}
     least = {node: -(-sum(groups) // max(FINEST, most[node])) for node, groups in shares.items()}
     counts = {node: iter(_counts(groups, least[node], most[node])) for node, groups in shares.items()}
     together: dict[int, int] = {}
@@ -78,7 +78,7 @@ def _packets(problem: Problem, share: Assignment) -> float:
     seconds, split = longest_packet(problem, share.device), problem.splits.get(share.node)
     if seconds == math.inf or split is None:
         return 0.0
-    least = shortest_packet(problem, share.node, share.device, split.groups)
+    least = least_groups(problem, share.node, share.device, split.groups)
     return min((share.end - share.start) / seconds, share.groups / least)
 
 

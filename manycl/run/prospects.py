@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from manycl.graph.graph import BufferKey, Launch
 from manycl.machine import HOST, DeviceIndex
-from manycl.plan.demanded import at_a_time, longest_packet, shortest_packet
+from manycl.plan.demanded import at_a_time, least_groups, longest_packet
 from manycl.plan.movable import is_in_order
 from manycl.plan.problem import Problem
 from manycl.run.coherence import places
@@ -59,7 +59,7 @@ class Prospects:
         longest = longest_packet(self._problem, device)
         if settled:
             return PacketSize(longest, count, groups, settled, True)
-        least = shortest_packet(self._problem, node, device, groups)
+        least = least_groups(self._problem, node, device, groups)
         return PacketSize(longest, count, groups, least if least * each > longest else 0.0)
 
     def _ends_early(self, node: int) -> bool:

@@ -11,10 +11,10 @@ from test_movable import GROUPS, plan, problem
 from manycl.graph.graph import Launch
 from manycl.graph.reduction import Reduction
 from manycl.machine import DeviceIndex
-from manycl.plan.demanded import FILLED, FREE, LONG, ahead, at_a_time, in_packets, longest_packet, shortest_packet
+from manycl.plan.demanded import FILLED, FREE, LONG, ahead, at_a_time, in_packets, least_groups, longest_packet
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.cells import CELLS, MOST, SHORTEST, in_cells
+from manycl.run.cells import CELLS, FINEST_DEMANDED, MOST, in_cells
 
 D0, D1 = DeviceIndex(0), DeviceIndex(1)
 SOON = FREE["cpu"]
@@ -62,10 +62,10 @@ def test_pieces_are_as_short_as_they_have_to_be() -> None:
         there = Assignment(0, D0, 0, 0.0, seconds, 0, 0, groups)
         cells = in_cells(Plan((there,), "p", ("d0", "d1"), seconds, movable=(0,)), one).assignments
         assert sum(a.groups for a in cells) == groups
-        assert len(cells) <= max(MOST, SHORTEST)
+        assert len(cells) <= max(MOST, FINEST_DEMANDED)
         longest_cell = max(a.groups for a in cells) * seconds / groups
-        assert longest_cell <= longest or longest_cell <= 2 * seconds / SHORTEST
-        assert len(cells) >= min(ceil(seconds / longest), SHORTEST / 2)
+        assert longest_cell <= longest or longest_cell <= 2 * seconds / FINEST_DEMANDED
+        assert len(cells) >= min(ceil(seconds / longest), FINEST_DEMANDED / 2)
 
 
 def test_packets_on_gpus_are_no_shorter_than_what_fills_them() -> None:
@@ -76,10 +76,10 @@ def test_packets_on_gpus_are_no_shorter_than_what_fills_them() -> None:
     launch = one.graph.nodes[0]
     assert isinstance(launch, Launch)
     for groups in (GROUPS, 10 * GROUPS):
-        least = shortest_packet(one, 0, D0, groups)
+        least = least_groups(one, 0, D0, groups)
         each, count = launch.global_size[0] / groups, at_a_time(devices[0])
         assert least * each * count == pytest.approx(max(132 * FILLED, count * each))
-    assert shortest_packet(asked(D0), 0, D0, GROUPS) == 1.0
+    assert least_groups(asked(D0), 0, D0, GROUPS) == 1.0
     there = Assignment(0, D0, 0, 0.0, 0.2, 0, 0, GROUPS)
     cells = in_cells(Plan((there,), "p", ("d0", "d1"), 0.2, movable=(0,)), one).assignments
-    assert len(cells) <= max(MOST, ceil(CELLS * GROUPS / shortest_packet(one, 0, D0, GROUPS)))
+    assert len(cells) <= max(MOST, ceil(CELLS * GROUPS / least_groups(one, 0, D0, GROUPS)))

@@ -61,6 +61,22 @@ def test_who_is_away_is_what_was_said_last(said: list[DeviceEvent]) -> None:
     assert heard == events.away.keys()
 
 
+def test_who_wants_to_know_hears_of_devices_that_are_used_no_more() -> None:
+    """At once, and of nothing else; and may ask then whether they are free."""
+    found: list[bool] = []
+    events = DeviceEvents(DEVICES, lambda: found.append(events.wait_until_free("gpu0", 0.0)))
+    one = DevicesInUse(events, ["gpu0"])
+    other = DevicesInUse(events)
+    other.become(["gpu0", "cpu0.0"])
+    one.add("cpu0.1")
+    assert found == []
+    one.discard("gpu0")
+    assert found == [False]
+    other.become(["cpu0.0"])
+    other.become(["cpu0.0"])
+    assert found == [False, True]
+
+
 def test_events_of_unknown_devices_and_kinds_are_refused() -> None:
     events = DeviceEvents(DEVICES)
     for wrong in (DeviceComes("gpu1"), DeviceLeaves("cpu"), DeviceLeaves("gpu")):
