@@ -26,6 +26,8 @@ import numpy as np
 import pyopencl as cl
 
 import manycl as mc
+from manycl.drivers.addresses import aligned
+from manycl.drivers.driver import Bytes
 from manycl.drivers.opencl.driver import OpenCLDriver
 from manycl.machine import HOST
 
@@ -114,11 +116,17 @@ def late_us(driver: OpenCLDriver, spins: Spins, look: Look) -> float:
     return 1e6 * float(statistics.median(s - end for s, end in zip(seen, ends, strict=True)))
 
 
+def pinned(driver: OpenCLDriver, nbytes: int) -> tuple[Bytes, object]:
+    """Page-locked memory, and what keeps it so."""
+    data = aligned(nbytes)
+    data[:] = 1
+    return data, driver.pin(data)
+
+
 def pinned_rate(driver: OpenCLDriver) -> float:
     uploads = driver.queue(timed=False)
     target = cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, NBYTES)
-    data, _pin = driver.pinned(NBYTES)
-    data[:] = 1
+    data, _pin = pinned(driver, NBYTES)
     rates = [NBYTES / 1e9 / common.seconds(lambda: cl.enqueue_copy(uploads, target, data).wait()) for _ in range(2)]
     return rates[-1]  # the first one allocates
 
@@ -126,8 +134,8 @@ def pinned_rate(driver: OpenCLDriver) -> float:
 def result_us(driver: OpenCLDriver, spins: Spins, *, own: bool) -> float:
     """From a kernel's end until its result leaves, by the kernel's own queue or by another one, in microseconds."""
     kernels, uploads, results = (driver.queue(timed=True) for _ in range(3))
-    data, kept = driver.pinned(NBYTES)
-    small, host = driver.pinned(4 * 64)
+    data, kept = pinned(driver, NBYTES)
+    small, host = pinned(driver, 4 * 64)
     target = cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, NBYTES)
     up = cl.enqueue_copy(uploads, target, data, is_blocking=False)
     uploads.flush()
@@ -144,8 +152,8 @@ def result_us(driver: OpenCLDriver, spins: Spins, *, own: bool) -> float:
 def small_us(driver: OpenCLDriver, *, is_pinned: bool) -> float:
     """From the start of a large upload until the second of two small ones begins, in microseconds."""
     large, small = (driver.queue(timed=True) for _ in range(2))
-    data, kept = driver.pinned(NBYTES)
-    few, host = driver.pinned(FEW)
+    data, kept = pinned(driver, NBYTES)
+    few, host = pinned(driver, FEW)
     source = few if is_pinned else np.zeros(FEW, np.uint8)
     target = cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, NBYTES)
     first = cl.enqueue_copy(large, target, data, is_blocking=False)

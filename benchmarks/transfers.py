@@ -16,6 +16,7 @@ import numpy as np
 import pyopencl as cl
 
 import manycl as mc
+from manycl.drivers.addresses import aligned
 
 NBYTES = 1 << 30
 SOURCE = "__kernel void touch(__global uchar *x) { if (get_global_id(0) == 0) x[0] += 1; }"
@@ -48,8 +49,9 @@ def main() -> None:
     driver: Any = queue.session.backend.drivers[0]
     uploads = driver.queue(timed=True)
     target = cl.Buffer(driver.context, cl.mem_flags.READ_WRITE, NBYTES)
-    fast, _pin = driver.pinned(NBYTES)
+    fast = aligned(NBYTES)
     fast[:] = data
+    _pin = driver.pin(fast)
 
     def by_hand(source: np.ndarray) -> float:
         def copy() -> None:

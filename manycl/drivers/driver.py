@@ -11,7 +11,7 @@ What a driver may rely on, and what it must keep:
 - *Order.* The commands of a queue run in the order in which they were given to it, each once all before it are
   complete; those of different queues run in any order, also at the same time. A command waits also for the events
   in its ``after``, which may be of any queue of the device. Nothing but ``wait``, ``finish``, ``build``,
-  ``allocate`` and ``pinned`` may block until something has been computed.
+  ``allocate`` and ``pin`` may block until something has been computed.
 - *Sending.* What was given to a queue may stay with the host until ``flush`` is called for the queue, which it is, soon
   after; other threads may wait for it already.
 - *Failures.* Methods raise DriverError, whose message has the library's own words, and nothing else. What fails after
@@ -82,7 +82,7 @@ class Source(NamedTuple):
 
 class End(NamedTuple):
     """One end of a copy. ``memory`` has the bytes of a buffer from byte ``low`` of it on: an allocation of the driver,
-    or a host array (which has all of it: ``low`` is 0). ``is_pinned``: of host memory, that it comes from ``pinned``
+    or a host array (which has all of it: ``low`` is 0). ``is_pinned``: of host memory, that it was given to ``pin``
     (of any driver)."""
 
     memory: Allocation | Bytes
@@ -137,9 +137,10 @@ class Driver(Protocol):
         """Nobody uses it any more, neither a command that is under way. Kernels may still be set to it; they are set
         anew before they are launched. (What is merely dropped is freed as well, some time.)"""
 
-    def pinned(self, nbytes: int) -> tuple[Bytes, object]:
-        """Host memory that the device's copies are fastest from and to, and what must be kept as long as it is used.
-        A driver that has no such memory gives any."""
+    def pin(self, data: Bytes) -> object:
+        """Have the device's copies be as fast as they can be from and to host memory, which stays where it is and as it
+        is, for as long as what is returned is kept: it is page-locked. A driver that gains nothing by that does
+        nothing. Raises DriverError where no more can be had."""
 
     # programs
 

@@ -148,7 +148,7 @@ class Aboard(Ahead):
         if key not in self.leg.written and self._directory.valid.get(key, 0) & HOST_BIT:
             return None
         try:
-            target = memory.download_target(key, nbytes < wanted.buffer.nbytes)
+            target = memory.download_target(key, nbytes if nbytes < wanted.buffer.nbytes else None)
             events = lanes.driver.copy(
                 self.queue, target, End(self.allocations[key]), (Box(low, nbytes),), self.uploads
             )

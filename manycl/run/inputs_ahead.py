@@ -25,9 +25,9 @@ from manycl.run.steps import Cells
 STEP = 1e-3
 """Seconds of transfers that are under way to a device at a time: so long may something else that it needs have to
 wait."""
-LOADED = 3.0
-"""So many times longer than alone a transfer takes while the host's cores compute, as they copy for it (beside an H200
-with 16 cores, 64 MiB: 23 GB/s, and 5 to 8 while all compute)."""
+LOADED = 1.5
+"""So many times longer than alone a transfer takes while the host's cores compute (beside an H200 with 16 cores, 64 MiB
+of page-locked memory: 1.3 ms, and 1.5 to 1.8 while all compute; ordinary memory takes 13 to 19)."""
 
 
 class Foreseen(NamedTuple):

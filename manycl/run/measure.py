@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 
+from manycl.drivers.addresses import aligned
 from manycl.drivers.choice import OpenDevice
 from manycl.drivers.driver import Allocation, Driver, End, Event, Queue, Source
 from manycl.machine import HOST, Machine
@@ -22,6 +23,7 @@ from manycl.model.history import identity
 from manycl.model.measured import together
 from manycl.model.occupancy import ITEMS_PER_UNIT
 from manycl.region import Box
+from manycl.run.backends.host_bytes import shared
 
 _SOURCE = """
 __kernel void nothing(__global float *x) { }
@@ -153,16 +155,18 @@ class _Link:
         self.nbytes = min(_LARGE, device.global_memory // _SHARE, device.max_allocation)
         self._queues = [driver.queue(timed=True) for _ in range(2)]
         self._device = [driver.allocate(self.nbytes) for _ in range(2)]
-        self._pins = [driver.pinned(self.nbytes) for _ in range(2)]
-        for data, _ in self._pins:
+        new_bytes = shared if driver.has_own_process else aligned
+        self._host = [new_bytes(self.nbytes) for _ in range(2)]
+        for data in self._host:
             data[:] = 1
+        self._pins = [driver.pin(data) for data in self._host]
 
     def up(self, nbytes: int = 0) -> Event:
         """Enqueue a transfer to the device (0: of everything); its event."""
-        return self._start(0, End(self._device[0]), End(self._pins[0][0], 0, is_pinned=True), nbytes)
+        return self._start(0, End(self._device[0]), End(self._host[0], 0, is_pinned=True), nbytes)
 
     def down(self, nbytes: int = 0) -> Event:
-        return self._start(1, End(self._pins[1][0], 0, is_pinned=True), End(self._device[1]), nbytes)
+        return self._start(1, End(self._host[1], 0, is_pinned=True), End(self._device[1]), nbytes)
 
     def measure(self) -> Values:
         values: Values = {}
@@ -182,10 +186,10 @@ class _Link:
 
     def _chunks_up(self, size: int) -> Event:
         """As much as there is in chunks of a size."""
-        return self._start(0, End(self._device[0]), End(self._pins[0][0], 0, is_pinned=True), self.nbytes, size)
+        return self._start(0, End(self._device[0]), End(self._host[0], 0, is_pinned=True), self.nbytes, size)
 
     def _chunks_down(self, size: int) -> Event:
-        return self._start(1, End(self._pins[1][0], 0, is_pinned=True), End(self._device[1]), self.nbytes, size)
+        return self._start(1, End(self._host[1], 0, is_pinned=True), End(self._device[1]), self.nbytes, size)
 
     def _start(self, queue: int, target: End, source: End, nbytes: int, chunk: int = 0) -> Event:
         nbytes = nbytes or self.nbytes

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manycl.drivers.addresses import aligned
 from manycl.drivers.shared import Arena, mapped, shared_memory
-from manycl.run.backends.host_bytes import aligned
 from manycl.run.backends.pool import is_alone, references
 
 PAGE = mmap.PAGESIZE

@@ -93,7 +93,6 @@ def test_a_transfer_that_fails_is_told_by_its_event(monkeypatch: pytest.MonkeyPa
     def broken(*given: object) -> None:
         raise cl.RuntimeError("clEnqueueWriteBuffer failed: OUT_OF_RESOURCES")
 
-    monkeypatch.setattr("manycl.drivers.opencl.staging.STAGE_AFTER", 0)
     with monkeypatch.context() as patch:
         patch.setattr(Stager, "_transfer", broken)
         memory, queue = driver.allocate(len(data)), driver.queue(timed=True)
@@ -114,8 +113,7 @@ def test_a_transfer_that_fails_is_told_by_its_event(monkeypatch: pytest.MonkeyPa
 def test_transfers_come_behind_what_their_queue_was_given(is_polled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In either way of finding out when that is complete; also behind what other queues do."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    for name, value in (("STAGE_FROM", 1), ("STAGE_AFTER", 0)):
-        monkeypatch.setattr(f"manycl.drivers.opencl.staging.{name}", value)
+    monkeypatch.setattr("manycl.drivers.opencl.staging.STAGE_FROM", 1)
     _, (opened,) = open_devices("opencl/2#0")
     driver = opened.open()
     driver.is_polled = is_polled
@@ -136,15 +134,3 @@ def test_transfers_come_behind_what_their_queue_was_given(is_polled: bool, monke
         assert (found == 10 + value).all()
     driver.finish()
     driver.release()
-
-
-def test_few_transfers_go_straight_to_the_driver(context: cl.Context) -> None:
-    """The chunks take longer to make than what they save."""
-    stager = Stager(context, cl.CommandQueue(context))
-    nbytes, count = CHUNK, 0
-    while not stager.pays(nbytes):
-        count += 1
-    assert not stager._slots
-    assert count >= 16
-    assert stager.pays(1)
-    stager.close()

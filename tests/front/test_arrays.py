@@ -272,7 +272,7 @@ def test_a_closed_session_says_so() -> None:
 
 
 def test_what_a_device_wrote_is_mapped_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of memory that has moved often enough to be page-locked, as well: it was made anew, without its contents."""
+    """Of memory that has moved often enough to be page-locked, as well."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     program = mc.Program("kernel void add(global int *x, int by) { x[get_global_id(0)] += by; }")
     with mc.Queue("cpu/2") as queue:

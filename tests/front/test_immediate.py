@@ -45,7 +45,6 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     if request.param == "staged":
         monkeypatch.setattr(staging, "STAGE_FROM", 1)
-        monkeypatch.setattr(staging, "STAGE_AFTER", 0)
         monkeypatch.setattr(pinning, "PIN_FROM", 1 << 40)
         monkeypatch.setattr(aboard, "BESIDE", 1)
     with mc.Queue("opencl/2#0" if request.param == "staged" else "cpu/2#0") as queue:

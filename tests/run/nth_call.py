@@ -357,7 +357,6 @@ def environment(case: Case) -> Iterator[None]:
         if case.staged:
             for owner, name, value in (
                 (staging, "STAGE_FROM", 1),
-                (staging, "STAGE_AFTER", 0),
                 (pinning, "PIN_FROM", 1 << 40),
                 (staging, "CHUNK", 1000),
             ):

@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.front import arrays
-from manycl.run.backends.host_bytes import aligned
 from manycl.run.backends.pinning import Pinning
 from manycl.run.backends.pool import IDLE, size_class
 from manycl.run.backends.results import MOST, Results
@@ -26,17 +25,17 @@ kernel void copy(global const int *x, global int *y) { y[get_global_id(0)] = x[g
 
 
 class Locking:
-    """A driver that gives page-locked memory, so many times."""
+    """A driver that locks memory, so many times."""
 
     def __init__(self, most: int = 1000) -> None:
         self.most, self.asked, self.made = most, 0, list[int]()
 
-    def pinned(self, nbytes: int) -> Any:
+    def pin(self, data: Any) -> object:
         self.asked += 1
         if len(self.made) >= self.most:
             raise DriverError("out of resources")
-        self.made.append(nbytes)
-        return aligned(nbytes), object()
+        self.made.append(len(data))
+        return data
 
 
 class ResultsMachine(RuleBasedStateMachine):
@@ -108,9 +107,7 @@ def test_results_that_come_again_are_page_locked() -> None:
     pinning.use(driver)  # type: ignore[arg-type]
     results = Results(pinning)
     kinds = [results.take(100_000)[1] for _ in range(20)]
-    assert kinds == sorted(kinds)
-    assert kinds[1] is False, "the first may not come again"
-    assert kinds[5]
+    assert kinds == [False, *[True] * 19], "the first may not come again"
     assert driver.made == [size_class(100_000)]
 
 
@@ -199,31 +196,3 @@ def test_loops_need_no_new_memory_and_give_it_back(queue: mc.Queue) -> None:
     del x, result
     queue.session.trim()
     assert all(use == (0, 0, 0) for use in queue.session.memory().values())
-
-
-def test_sizes_that_change_all_the_time_are_not_page_locked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(arrays, "LARGE", 1)
-    with mc.Queue("cpu/2#0") as queue:
-        driver = queue.session.backend.drivers[0]
-        pinned, made = driver.pinned, list[int]()
-        monkeypatch.setattr(driver, "pinned", lambda nbytes: (made.append(nbytes), pinned(nbytes))[1])
-
-        def loop(extent: int) -> None:
-            x = queue.array(np.full(extent, 3, np.int32))
-            PROGRAM.add(queue, (extent,), (64,), x, 4)
-            assert (x.get() == 7).all()
-
-        for _ in range(30):
-            loop(4096)
-        before = len(made)
-        assert before <= 4, "what comes again is"
-        sizes = [64 * round(64 * 1.25**k) for k in range(24)]
-        for _ in range(3):
-            for extent in sizes:
-                loop(extent)
-        few = len(made) - before
-        assert few < 3 * len(sizes)
-        for extent in sizes:
-            loop(extent)
-        assert len(made) - before - few <= few // 3

@@ -8,10 +8,8 @@ import struct
 from array import array
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from manycl.analysis.work_group.group_function import MOST_OWN
-from manycl.drivers.addresses import address_of
+from manycl.drivers.addresses import address_of, aligned
 from manycl.drivers.driver import Bytes, DriverError, Source
 from manycl.drivers.native.compiled import ALIGNMENT, NativeKernel
 from manycl.graph.graph import LocalArg
@@ -42,11 +40,9 @@ def new_bytes(nbytes: int) -> tuple[Bytes, int]:
     """Uninitialised memory and its address, which is a multiple of ALIGNMENT; of much memory, of a page's size."""
     least = _PAGE if nbytes >= _PAGE else ALIGNMENT
     try:
-        raw = np.empty(nbytes + least, np.uint8)
+        data = aligned(nbytes, least)
     except MemoryError as error:
         raise DriverError(str(error)) from None
-    start = -address_of(raw) % least
-    data = raw[start : start + nbytes]
     return data, address_of(data)
 
 

@@ -15,7 +15,7 @@ from manycl.drivers.driver import BuildError, Bytes, DriverError, End, Source
 from manycl.drivers.opencl.copies import copy_rows, read_buffer, write_buffer
 from manycl.drivers.opencl.quiet import new_kernel, quiet
 from manycl.drivers.opencl.real import cl
-from manycl.drivers.opencl.staging import Staged, Stager, pinned, staged_part
+from manycl.drivers.opencl.staging import Staged, Stager, pin, staged_part
 from manycl.graph.graph import LocalArg
 from manycl.machine import HOST, Device
 from manycl.region import Box
@@ -84,8 +84,8 @@ class OpenCLDriver:
         self.is_polled = device.kind != "cpu"
         self._queues: list[cl.CommandQueue] = []
         self._stager = Stager(self.context, self._new_queue()) if device.memory != HOST else None
-        # of pinned memory and of the clock: queues that nobody else enqueues on (PoCL 3.0 crashes when several threads
-        # enqueue on one queue at once)
+        # of the clock: a queue that nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue
+        # at once)
         self._own_queue: cl.CommandQueue | None = None
         self._owning = threading.Lock()
         self._offset = 0.0
@@ -108,9 +108,9 @@ class OpenCLDriver:
         with suppress(cl.Error):  # the device may be lost
             allocation.release()
 
-    def pinned(self, nbytes: int) -> tuple[Bytes, object]:
-        with translated, self._owning:
-            return pinned(self.context, self._mine(), nbytes)
+    def pin(self, data: Bytes) -> object:
+        with translated:
+            return pin(self.context, data)
 
     # programs
 
@@ -168,7 +168,7 @@ class OpenCLDriver:
     ) -> Sequence[cl.Event]:
         with translated:
             part = staged_part(target, source, rows) if self._stager is not None else None
-            if self._stager is not None and part is not None and self._stager.pays(len(part.data)):
+            if self._stager is not None and part is not None:
                 # the thread that waits for what was given before is not the one that will send that
                 before = self._mark(queue, after)
                 for other in self._queues:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from manycl.drivers.addresses import aligned
 from manycl.drivers.driver import Bytes, End
 from manycl.drivers.opencl.real import cl
 from manycl.prompt import be_prompt
@@ -30,7 +31,6 @@ driver and threads move 1 MiB at 6.9 and 2.0 GB/s, 16 MiB at 10 and 12, 64 MiB a
 CHUNK = 4 << 20  # bytes; measured beside an H200: eight threads copy 4 MiB pieces at 52 GB/s, 1 MiB pieces at 37
 WORKERS = 8
 _SLOTS = 2  # chunks of a worker: one on its way, one being filled
-STAGE_AFTER = 8  # bytes that have been moved for each of the chunks': making these takes as long as several transfers
 
 
 class _Transfer(NamedTuple):
@@ -91,18 +91,12 @@ class Stager:
         self._context = context
         self._queue = queue
         self._workers = min(WORKERS, cpu_count() or 1)
-        self._moved = 0  # bytes that were to be
         self._slots: list[list[Bytes]] = []
         self._pins: list[object] = []
         self._used: set[ThreadPoolExecutor] = set()  # since the last time that they were known to be idle
         self._orders: dict[int, ThreadPoolExecutor] = {}
         self._working = Lock()
         self._copiers = ThreadPoolExecutor(self._workers, "manycl-stage-copy", be_prompt)
-
-    def pays(self, nbytes: int) -> bool:
-        """Whether one more transfer of so many bytes is worth it: there were many."""
-        self._moved += nbytes
-        return self._moved >= STAGE_AFTER * self._workers * _SLOTS * CHUNK
 
     def start(self, queue: int, part: StagedPart, after: cl.Event | None, event: Staged) -> Staged:
         """Copy once ``after`` is complete, behind what was started for the same queue; ``event`` tells of it."""
@@ -142,9 +136,9 @@ class Stager:
         with self._working:
             if not self._slots:
                 for _ in range(self._workers):
-                    pins = [pinned(self._context, self._queue, CHUNK) for _ in range(_SLOTS)]
-                    self._pins.extend(pin for _, pin in pins)
-                    self._slots.append([chunk for chunk, _ in pins])
+                    chunks = [aligned(CHUNK) for _ in range(_SLOTS)]
+                    self._pins += [pin(self._context, chunk) for chunk in chunks]
+                    self._slots.append(chunks)
             begin = time.perf_counter()
             starts = iter(range(0, len(part.data), CHUNK))  # shared: each worker takes the next chunk there is
             enqueueing = Lock()  # PoCL 3.0 crashes when several threads enqueue on one queue at once
@@ -198,12 +192,8 @@ def _pull(of: _Transfer, slots: list[Bytes]) -> None:
         take()
 
 
-def pinned(context: cl.Context, queue: cl.CommandQueue, nbytes: int) -> tuple[Bytes, object]:
-    """Page-locked host memory: the memory as bytes, and the object that keeps it."""
+def pin(context: cl.Context, data: Bytes) -> object:
+    """Page-lock host memory: what keeps it so. Devices have no use for the buffer itself: it is never mapped, and no
+    command is ever given it. (Measured beside an H200, for 64 MiB: 1.3 ms; new memory by ALLOC_HOST_PTR: 29 to 61.)"""
     flags = cl.mem_flags
-    pin = cl.Buffer(context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, nbytes)
-    data, event = cl.enqueue_map_buffer(
-        queue, pin, cl.map_flags.READ | cl.map_flags.WRITE, 0, (nbytes,), np.uint8, is_blocking=True
-    )
-    event.wait()
-    return data, pin
+    return cl.Buffer(context, flags.READ_WRITE | flags.USE_HOST_PTR, hostbuf=data)

@@ -312,7 +312,8 @@ class Executor:
     def _fetch(self, key: BufferKey, device: DeviceIndex, rows: tuple[Box, ...], result: End | None) -> None:
         self.settle()
         lanes = self.lanes[device]
-        target = self.memory.download_target(key, bool(rows)) if result is None else result
+        nbytes = sum(box.nbytes for box in rows) or None
+        target = self.memory.download_target(key, nbytes) if result is None else result
         source = End(self.memory.on_device(key, device))
         events = lanes.driver.copy(lanes.downloads, target, source, rows or (Box(0, len(target.memory)),), ())
         lanes.flush(lanes.downloads)

@@ -6,15 +6,14 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from mmap import PAGESIZE
 from os import cpu_count
 
 import numpy as np
 
-from manycl.drivers.addresses import address_of
 from manycl.drivers.driver import Bytes
 from manycl.drivers.shared import shared_memory
 
-ALIGNMENT = 4096  # bytes; at least what any device asks of the host memory that it computes in
 _COPY_THREADS = 8  # one thread copies 12.7 GB/s, eight 40 GB/s (measured beside an H200)
 _PARALLEL_FROM = 4 << 20  # bytes; below, one thread copies faster than several start
 
@@ -43,15 +42,8 @@ def clear_bytes(target: Bytes) -> None:
 def _parts(count: int) -> list[slice]:
     """A part of whole pages for each thread."""
     threads = min(_COPY_THREADS, cpu_count() or 1)
-    step = -(-count // threads // ALIGNMENT) * ALIGNMENT
+    step = -(-count // threads // PAGESIZE) * PAGESIZE
     return [slice(i, min(i + step, count)) for i in range(0, count, step)]
-
-
-def aligned(nbytes: int) -> Bytes:
-    """Uninitialised host memory that starts on a page."""
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -address_of(raw) % ALIGNMENT
-    return raw[start : start + nbytes]
 
 
 HostBytes = Callable[[int], Bytes]
@@ -59,7 +51,7 @@ HostBytes = Callable[[int], Bytes]
 
 
 def shared(nbytes: int) -> Bytes:
-    """As :func:`aligned`, for devices with processes of their own."""
+    """As :func:`manycl.drivers.addresses.aligned`, for devices with processes of their own."""
     return shared_memory().take(nbytes)
 
 

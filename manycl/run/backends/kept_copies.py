@@ -46,7 +46,8 @@ class KeptCopies:
         found = held.get(copy)
         if found is None or len(found[0]) < self._memory.nbytes(key):
             try:
-                found = held[copy] = driver.pinned(self._memory.nbytes(key))
+                data = self._memory.new_bytes(self._memory.nbytes(key))
+                found = held[copy] = data, driver.pin(data)
             except MemoryError as error:
                 raise DriverError(str(error)) from None
         return found[0]

@@ -1,8 +1,8 @@
 """Where buffers live: the host's copy and each device's, allocated when first needed.
 
 Devices whose ``memory`` is the host's have the host copy itself: nothing is ever copied for them. When the machine has
-devices with memory of their own, host copies are pinned, so transfers run at the link's full rate (docs/design.md,
-decision 4).
+devices with memory of their own, host copies that are moved are pinned where they lie, so transfers run at the link's
+full rate (docs/design.md, decision 4).
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import NamedTuple
 
+from manycl.drivers.addresses import aligned
 from manycl.drivers.driver import Allocation, Bytes, DeviceLost, Driver, DriverError, End
 from manycl.errors import RunError
 from manycl.graph.graph import Argument, Buffer, BufferArg, BufferKey, LocalArg, Owned, owned
 from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.run.backends import red_zones
-from manycl.run.backends.host_bytes import HostBytes, aligned, copy_bytes, host_memory, shared
+from manycl.run.backends.host_bytes import HostBytes, copy_bytes, host_memory, shared
 from manycl.run.backends.pinning import Pinning
 from manycl.run.backends.pool import Pool, is_alone, references, size_class
 from manycl.run.backends.red_zones import Trespass
@@ -65,7 +66,7 @@ class Memory:
         self.resting = Resting()
         self._pool = Pool()
         self._pinning = Pinning()
-        self._new_bytes: HostBytes = aligned
+        self.new_bytes: HostBytes = aligned
         self.results = Results(self._pinning)
         self._capacities: dict[BufferKey, int] = {}  # bytes that are allocated, where another array may have them next
         self._use(machine, drivers)
@@ -86,8 +87,8 @@ class Memory:
         own = [driver for driver in drivers if driver.device.memory != HOST]
         self._guards = [(driver, driver.queue(timed=False)) for driver in drivers] if self.guarded else []
         if any(driver.has_own_process for driver in drivers):  # from now on: such a device may come again
-            self._new_bytes = self.results.new_bytes = shared
-        is_shared = self._new_bytes is shared
+            self.new_bytes = self.results.new_bytes = shared
+        is_shared = self.new_bytes is shared
         self._pinning.use(own[0] if own and not self.guarded and not is_shared else None)
 
     def create(self, key: BufferKey, nbytes: int, name: str = "") -> None:
@@ -180,39 +181,22 @@ class Memory:
     def replace(self, key: BufferKey) -> Bytes:
         """The host's copy, for writing all of it."""
         self._borrowed.pop(key, None)
-        if self._pinning.has_moved(key):
-            self._improve(key)
         return self.host(key)
-
-    def _improve(self, key: BufferKey) -> None:
-        """A host copy that has been moved before, and whose contents nobody needs, is made anew in page-locked memory
-        where that pays."""
-        shared = any(d.memory == HOST and key in self._buffers[index] for index, d in self._machine.numbered())
-        if shared or not self._pinning.pays(self._capacity(key), key) or not self._is_free(key):
-            return
-        with self._lock:
-            host, full = self._host.pop(key), self._full.pop(key)
-            try:
-                self._host[key] = self._allocate(key)
-            except RunError:
-                self._host[key], self._full[key] = host, full
 
     def upload_source(self, key: BufferKey, nbytes: int | None = None) -> End:
         """Where an upload of so many bytes (None: of all) reads from."""
         source = self._borrowed.get(key)
-        if nbytes is None:
-            nbytes = self._sizes[key]
-        if source is not None:
-            self._pinning.moved(nbytes)
-            return End(source)
-        self._pinning.moved(nbytes, key)
-        return End(self.host(key), 0, key in self._pinning)
+        return self._end(key, self.host(key), nbytes, is_upload=True) if source is None else End(source)
 
-    def download_target(self, key: BufferKey, partly: bool = False) -> End:
-        """Where a download (of a part, else of all) writes to."""
-        data = self.host(key) if partly else self.replace(key)
-        self._pinning.moved(len(data), key)
-        return End(data, 0, key in self._pinning)
+    def download_target(self, key: BufferKey, nbytes: int | None = None) -> End:
+        """Where a download of so many bytes (None: of all) writes to."""
+        data = self.replace(key) if nbytes is None else self.host(key)
+        return self._end(key, data, nbytes, is_upload=False)
+
+    def _end(self, key: BufferKey, data: Bytes, nbytes: int | None, *, is_upload: bool) -> End:
+        """The host copy of a buffer as an end of a transfer of so many bytes."""
+        full, much = self._full.get(key, data), len(data) if nbytes is None else nbytes
+        return End(data, 0, self._pinning.is_pinned(key, full, much, is_upload=is_upload))
 
     def on_device(self, key: BufferKey, device: DeviceIndex) -> Allocation:
         """The memory that a buffer has on a device."""
@@ -448,21 +432,15 @@ class Memory:
             raise self._no_room(key)
         try:
             if self.guarded:
-                self._zoned[key] = self._new_bytes(nbytes + 2 * red_zones.ZONE)
+                self._zoned[key] = self.new_bytes(nbytes + 2 * red_zones.ZONE)
                 return red_zones.around(self._zoned[key])
-            if self._pinning.pays(capacity, key) and (locked := self._pinning.lock(capacity, key)) is not None:
-                return self._filling(key, locked)
-            return self._filling(key, self._new_bytes(capacity))
+            full = self._full[key] = self.new_bytes(capacity)
+            return _start(full, nbytes)
         except (MemoryError, ValueError):  # ValueError: more than an array can have
             if self._pool:
                 self.trim()
                 return self._allocate(key)
             raise self._no_room(key) from None
-
-    def _filling(self, key: BufferKey, full: Bytes) -> Bytes:
-        """The host copy of a buffer, in memory of its capacity."""
-        self._full[key] = full
-        return _start(full, self._sizes[key])
 
     def _no_room(self, key: BufferKey) -> RunError:
         return RunError(

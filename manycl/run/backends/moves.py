@@ -119,11 +119,12 @@ class Moves:
             return lanes.queues[first.queue], self._store(first.target, first), self._store(first.source, first), rows
         key, store, low, rows = self._what(first.store, tuple([command.buffer for command in commands]))
         there = End(memory.on_device(store, first.device), low)
+        nbytes = None if rows == self._whole(key) else sum(box.nbytes for box in rows)
         if isinstance(first, Upload):
-            return lanes.of_uploads(first.queue), there, memory.upload_source(key), rows
+            return lanes.of_uploads(first.queue), there, memory.upload_source(key, nbytes), rows
         if first.aside is not None:
             return lanes.of_downloads(first.queue), self._kept.target(key, first.aside, lanes.driver), there, rows
-        target = memory.download_target(key, partly=rows != self._whole(key))
+        target = memory.download_target(key, nbytes)
         return lanes.of_downloads(first.queue), target, there, rows
 
     def _store(self, store: BufferKey, copy: Copy) -> End:

@@ -1,8 +1,8 @@
 """Host memory for large results, which are NumPy's arrays: it comes back when nobody looks at it any more.
 
 What a loop asks for again and again need not be new memory each time, of which each page costs a fault, nor be copied
-there from memory that a device writes to fast: it can be just that. Measured beside an H200 for 256 MB: page-locked
-memory takes 90 to 185 ms to allocate, new memory 42 ms to touch.
+there from memory that a device writes to fast: it can be just that. Measured beside an H200 for 256 MB: new memory
+takes 42 ms to touch, and 6 then to page-lock.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from itertools import count
 from threading import Lock
 
+from manycl.drivers.addresses import aligned
 from manycl.drivers.driver import Bytes
-from manycl.run.backends.host_bytes import HostBytes, aligned
+from manycl.run.backends.host_bytes import HostBytes
 from manycl.run.backends.pinning import Pinning
 from manycl.run.backends.pool import IDLE, is_alone, references, size_class
 
@@ -29,8 +30,8 @@ class Results:
         self._lock = Lock()
         self._runs = 0
         self._most = 0  # bytes of results that there were at once
-        # whether page-locked, and since which run; least recently asked for first
-        self._kept: dict[int, tuple[Bytes, bool, int]] = {}
+        # what keeps it page-locked, if anything, and since which run; least recently asked for first
+        self._kept: dict[int, tuple[Bytes, object | None, int]] = {}
         self._numbers = count()
 
     def take(self, nbytes: int) -> tuple[Bytes, bool]:
@@ -46,15 +47,16 @@ class Results:
                         break
                     waiting -= len(self._kept[number][0])
                     self._free([number])
-                found = self.new_bytes(capacity), False
-            elif not found[1] and self._pinning.pays(capacity):  # it comes again and again
-                locked = self._pinning.lock(capacity)
-                found = found if locked is None else (locked, True)
-            self._pinning.moved(nbytes)
+                found = self.new_bytes(capacity), None
+            elif found[1] is None:  # it comes again
+                found = found[0], self._pinning.lock(found[0])
+            memory, pin = found
             if len(self._kept) < MOST:
-                self._kept[next(self._numbers)] = *found, self._runs
-            memory, is_pinned = found
-            return memory[:nbytes], is_pinned
+                self._kept[next(self._numbers)] = memory, pin, self._runs
+            elif pin is not None:
+                self._pinning.unlocked(capacity)
+                pin = None
+            return memory[:nbytes], pin is not None
 
     def tick(self) -> None:
         """A run begins: what nobody has, or has asked for in a long time, is freed."""
@@ -80,14 +82,15 @@ class Results:
     def _alone(self) -> list[int]:
         return [n for n, (memory, _, _) in self._kept.items() if is_alone(references(memory))]
 
-    def _waiting(self, capacity: int) -> tuple[Bytes, bool] | None:
-        for number, (memory, is_pinned, _) in self._kept.items():
+    def _waiting(self, capacity: int) -> tuple[Bytes, object | None] | None:
+        for number, (memory, pin, _) in self._kept.items():
             if len(memory) == capacity and is_alone(references(memory)):
                 del self._kept[number]
-                self._pinning.reused += is_pinned
-                return memory, is_pinned
+                return memory, pin
         return None
 
     def _free(self, numbers: Iterable[int]) -> None:
         for number in list(numbers):
-            self._pinning.freed += self._kept.pop(number)[1]
+            memory, pin, _ = self._kept.pop(number)
+            if pin is not None:
+                self._pinning.unlocked(len(memory))

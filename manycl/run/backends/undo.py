@@ -92,8 +92,8 @@ class Undo:
         found = areas.get(queue)
         if found is None or len(found[0]) < nbytes:
             try:
-                data = lanes.driver.pinned(nbytes)[0]
+                data = self._memory.new_bytes(nbytes)
                 found = areas[queue] = data, lanes.driver.allocate(nbytes, data)
-            except DriverError:
+            except (DriverError, MemoryError):
                 return None
         return found
