@@ -185,6 +185,21 @@ def test_what_goes_there_comes_back(desk: Desk, nbytes: int, is_pinned: bool) ->
     assert (came == data).all(), "also when it is not page-locked any more"
 
 
+def test_memory_that_is_given_back_is_pinned_anew(desk: Desk) -> None:
+    """The next array lies where the last one did, on other pages: what is moved is what is there now."""
+    driver, nbytes = desk.driver, 1 << 20
+    memory, rows = driver.allocate(nbytes), (Box(0, nbytes),)
+    for turn in range(24):
+        sent, came = np.full(nbytes + turn % 3, turn, np.uint8), np.zeros(nbytes, np.uint8)
+        pins = [driver.pin(end) for end in (sent, came)]
+        driver.copy(desk.queue, End(memory), End(sent, 0, True), rows, ())
+        (*_, event) = driver.copy(desk.queue, End(came, 0, True), End(memory), rows, ())
+        desk.end(event)
+        assert (came == turn).all()
+        del pins, sent, came
+    driver.free(memory)
+
+
 @st.composite
 def some_rows(draw: Any, nbytes: int) -> tuple[Box, ...]:
     """Disjoint, in order."""
