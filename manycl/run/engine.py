@@ -352,7 +352,7 @@ class _Play:
             directory.lose(key, "they were only on a device that has failed")
         watch.look()
         postponed: tuple[int, ...] = ()
-        plans = self._rest is not None and not watch.lost and not watch.is_deserted
+        plans = self._rest is not None and not watch.is_deserted
         if plans and (self._postponed or playback.is_fixed):
             postponed = not_begun(subject.lowered, rest.done | {t for t in begun if t < len(playback.graph)})
             is_known = not directory.has_lost(subject.lowered.graph.buffers)

@@ -57,6 +57,17 @@ def chain(count: int) -> Graph:
     return builder.build()
 
 
+def to_and_fro(count: int) -> Graph:
+    """Launches, each of which overwrites what the one before has read."""
+    builder = GraphBuilder()
+    x, y = builder.buffer(GROUPS * BYTES), builder.buffer(GROUPS * BYTES)
+    for _ in range(count):
+        args, program = (BufferArg(x), BufferArg(y)), ProgramFacts("", (), {"k": FACTS})
+        builder.add(Launch("k", program, FACTS, (GROUPS,), (1,), args, (x,), (y,), overwrites=(y,)))
+        x, y = y, x
+    return builder.build()
+
+
 @given(st.data(), st.integers(1, 12))
 def test_what_is_left_keeps_the_order_that_it_had(data: Any, count: int) -> None:
     """By walking the graph from each node."""
@@ -109,8 +120,10 @@ class Simulated:
 
     def problem(self, graph: Graph) -> Problem:
         self.asked.append(len(graph))
-        key = graph.nodes[0].writes[0]
-        splits = {n: Split(0, GROUPS, slices={key: Slice(BYTES)}) for n in range(len(graph))}
+        splits = {
+            n: Split(0, GROUPS, slices=dict.fromkeys((*task.reads, *task.writes), Slice(BYTES)))
+            for n, task in enumerate(graph.nodes)
+        }
         watch = Watch(self.events, self.machine)
         return Problem(
             graph, self.machine, self.times, (1,) * len(self.machine.devices), splits=splits, away=watch.away
@@ -120,6 +133,8 @@ class Simulated:
         self,
         happening: tuple[tuple[float, Callable[[], object]], ...] = (),
         disturbance: Disturbance = UNDISTURBED,
+        *,
+        is_planned_anew: bool = True,
     ) -> Result:
         problem, watch = self.problem(self.graph), Watch(self.events, self.machine)
         backend: list[SimBackend] = []
@@ -136,7 +151,7 @@ class Simulated:
             return lowered
 
         lowering(problem, None, Directory())
-        setup = Setup(lowering, rest=self.problem)
+        setup = Setup(lowering, rest=self.problem if is_planned_anew else None)
         return execute(problem, find("balance"), backend[0], Directory(), setup=setup, watch=watch)
 
 
@@ -173,6 +188,26 @@ def test_a_device_that_leaves_leaves_a_plan_for_the_others() -> None:
     assert result.details[epochs.REPLANNED][0]["changed"] == "d2 left"
     left = count * each - 3 * moment
     assert 0.999 * (moment + left / 3) <= result.seconds <= 1.02 * (moment + 1.1 + left / 2)
+
+
+def test_a_device_that_is_lost_leaves_a_plan_for_the_others() -> None:
+    """As one that leaves; what it was at is run again."""
+    each, count = 0.6, 20
+    run = Simulated((each, each, each), count)
+    run.graph = to_and_fro(count)
+    moment = 0.25 * count * each / 3
+    result = run.run(disturbance=Disturbance(lost={DeviceIndex(2): moment}))
+    assert result.lost == {"d2": "the device was lost"}
+    (told,) = result.details[epochs.REPLANNED]
+    assert told["changed"] == "d2 was lost"
+    assert told["nodes"] == run.asked[-1] > count / 2
+    stays = Simulated((each, each, each), count)
+    stays.graph = run.graph
+    alike = stays.run(disturbance=Disturbance(lost={DeviceIndex(2): moment}), is_planned_anew=False)
+    assert epochs.REPLANNED not in alike.details
+    assert moment + (count * each - 3 * moment) / 2 < result.seconds < 0.9 * alike.seconds
+    last = [e for e in result.trace.kernels() if e.node == count - 1]
+    assert sorted((e.device, e.groups) for e in last) == [("d0", GROUPS // 2), ("d1", GROUPS // 2)]
 
 
 def test_a_device_that_is_said_to_be_slower_has_less_of_what_is_left() -> None:
