@@ -139,9 +139,10 @@ class Stealing:
 
     @property
     def is_supplied(self) -> bool:
-        """Whether that is so of all devices that are here, none ends a packet early, and something is left."""
-        for w in self._present:
-            if len(w.given) < w.ahead or w.shortens:
+        """Whether that is so of all devices that are here, none ends a packet early, those that have left have ended
+        what they had, and something is left."""
+        for w in self._members.values():
+            if w.given if not w.is_here else len(w.given) < w.ahead or w.shortens:
                 return False
         return self._left > 0
 

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -21,11 +21,18 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
+from manycl.run.backends.sim import SimBackend
+from manycl.run.beginning import Setup
+from manycl.run.coherence import Directory
+from manycl.run.device_events import DeviceComes, DeviceEvents, DeviceLeaves
 from manycl.run.disturbance import Disturbance, Slowdown
+from manycl.run.engine import execute
 from manycl.run.following import Following
-from manycl.run.foresee import StepEstimates, foresee
+from manycl.run.foresee import StepEstimates
+from manycl.run.lower import lower
 from manycl.run.stealing import Stealing
 from manycl.run.steps import Lowered, Step
+from manycl.run.watch import Watch
 from manycl.trace import Event, KernelEvent
 
 GROUPS, BYTES = 4096, 64
@@ -86,8 +93,9 @@ def chain(count: int, apart: bool) -> Graph:
     return builder.build()
 
 
-def events(seed: int, short: bool) -> list[Event]:
-    """What happens on a machine of two or three devices that are not what they were taken for."""
+def events(seed: int, short: bool, leaves: bool = False) -> list[Event]:
+    """What happens on a machine of two or three devices that are not what they were taken for; whether one leaves
+    meanwhile, and may come again."""
     chance = random.Random(seed)
     devices = chance.randint(2, 3)
     graph = chain(chance.randint(1, 3), chance.random() < 0.3)
@@ -96,7 +104,9 @@ def events(seed: int, short: bool) -> list[Event]:
     believed = Each(tuple(s * chance.choice((0.5, 1.0, 1.0, 2.0)) for s in true.seconds))
     where = Machine(
         tuple(
-            Device(f"d{d}", "cpu", memory=HOST, launch_overhead=5e-6, shortens=chance.random() < 0.2)
+            Device(
+                f"d{d}", "cpu", memory=HOST, launch_overhead=5e-6, shortens=chance.random() < (0.5 if leaves else 0.2)
+            )
             for d in range(devices)
         )
     )
@@ -116,21 +126,31 @@ def events(seed: int, short: bool) -> list[Event]:
             low = high
     plan = Plan(tuple(shares), "", tuple(d.name for d in where.devices), 0.0, movable=tuple(range(len(graph.nodes))))
     slow = Slowdown(DeviceIndex(chance.randrange(devices)), chance.choice((1.0, 3.0)), 0.005, 0.02)
+    said, leaving = DeviceEvents(plan.devices), chance.choice(plan.devices)
+    moments = sorted(chance.uniform(0.0, 0.03) for _ in range(chance.choice((1, 2)) if leaves else 0))
+    news = zip(moments, (DeviceLeaves(leaving), DeviceComes(leaving)), strict=False)
+    happening = tuple([(moment, partial(said.put, event)) for moment, event in news])
+    lowered = lower(problem, plan, Directory())
+    disturbance = Disturbance(slowdowns=(slow,), happening=happening)
+    backend = SimBackend(where, Truth(problem, lowered, true), disturbance=disturbance, enqueuing={"cpu": 2e-5})
+    said.listen(backend.wake)
     with pytest.MonkeyPatch.context() as patch:
         if not short:
             patch.setattr(Following, "_is_supplied", lambda self, moved: False)
-        trace = foresee(
-            problem,
-            plan,
-            enqueuing={"cpu": 2e-5},
-            disturbance=Disturbance(slowdowns=(slow,)),
-            estimates=partial(Truth, times=true),
-        )
-    assert sum(e.groups for e in trace.events if isinstance(e, KernelEvent)) == GROUPS * len(graph.nodes)
-    return list(trace.events)
+        setup = Setup(lambda *_: lowered)
+        result = execute(problem, plan, backend, Directory(), setup=setup, watch=Watch(said, where))
+    assert sum(e.groups for e in result.trace.events if isinstance(e, KernelEvent)) == GROUPS * len(graph.nodes)
+    return list(result.trace.events)
 
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**32))
 def test_the_short_way_leads_to_the_same(seed: int) -> None:
     assert events(seed, True) == events(seed, False)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32))
+@example(37)  # one leaves whose packet can end early, as the other one has enough
+def test_the_short_way_leads_to_the_end_where_devices_leave_and_come(seed: int) -> None:
+    assert events(seed, True, leaves=True)
