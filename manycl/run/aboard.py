@@ -116,7 +116,7 @@ class Aboard(Ahead):
         queue = lanes.uploads if is_beside else self.queue
         target = End(memory.on_device(key, self.device))
         try:
-            events = lanes.driver.copy(queue, target, memory.upload_source(key, nbytes), boxes, ())
+            events = lanes.driver.copy(queue, target, memory.upload_source(key, self.device, nbytes), boxes, ())
         except DeviceLost:
             raise
         except DriverError as error:
@@ -148,7 +148,7 @@ class Aboard(Ahead):
         if key not in self.leg.written and self._directory.valid.get(key, 0) & HOST_BIT:
             return None
         try:
-            target = memory.download_target(key, nbytes if nbytes < wanted.buffer.nbytes else None)
+            target = memory.download_target(key, self.device, nbytes if nbytes < wanted.buffer.nbytes else None)
             events = lanes.driver.copy(
                 self.queue, target, End(self.allocations[key]), (Box(low, nbytes),), self.uploads
             )

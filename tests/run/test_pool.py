@@ -122,12 +122,12 @@ class MemoryMachine(RuleBasedStateMachine):
             return
         key = data.draw(st.sampled_from(sorted(self.keys)))
         for _ in range(times):
-            source = self.memory.upload_source(key)
+            source = self.memory.upload_source(key, DeviceIndex(1))
             if self.keys[key] >= 0:
                 assert (source.memory == self.keys[key]).all()
             assert not source.is_pinned or key not in self.lent
             del source
-            target = self.memory.download_target(key)
+            target = self.memory.download_target(key, DeviceIndex(1))
             target.memory[:] = number
             del target
             self.lent.discard(key)
@@ -418,7 +418,7 @@ def test_memory_is_page_locked_where_that_pays_and_stays_where_it_is(nbytes: int
         sources = []
         for key in keys:
             held.replace(key)[:] = run
-            source = held.upload_source(key)
+            source = held.upload_source(key, DeviceIndex(0))
             assert (source.memory == run).all()
             sources.append(source.is_pinned)
             del source
@@ -439,13 +439,35 @@ def test_what_is_moved_of_large_memory_has_to_be_worth_locking_it() -> None:
         held.create(BufferKey(key), 8 * LARGE)
         held.host(BufferKey(key))[:] = 1
     row = LARGE // 64
-    rows = [held.upload_source(BufferKey(0), row).is_pinned for _ in range(400)]
+    rows = [held.upload_source(BufferKey(0), DeviceIndex(0), row).is_pinned for _ in range(400)]
     assert rows == [False] * 255 + [True] * 145, "from a half of it on"
-    assert not held.download_target(BufferKey(1)).is_pinned, "it may have never been touched"
-    assert held.download_target(BufferKey(1)).is_pinned
-    assert held.upload_source(BufferKey(1)).is_pinned
+    assert not held.download_target(BufferKey(1), DeviceIndex(0)).is_pinned, "it may have never been touched"
+    assert held.download_target(BufferKey(1), DeviceIndex(0)).is_pinned
+    assert held.upload_source(BufferKey(1), DeviceIndex(0)).is_pinned
     held.borrow(BufferKey(2), np.full(8 * LARGE, 5, np.uint8))
-    assert not held.upload_source(BufferKey(2)).is_pinned, "it is the caller's"
+    assert not held.upload_source(BufferKey(2), DeviceIndex(0)).is_pinned, "it is the caller's"
+
+
+def test_each_driver_locks_memory_for_itself() -> None:
+    drivers = [Driver(1), Driver(2), Driver(HOST)]
+    locked: list[int] = []
+    for n, driver in enumerate(drivers):
+        driver.pin = lambda data, n=n: locked.append(n) or data if n != 1 else None  # type: ignore[method-assign]
+    held = memory(*drivers)
+    for key in range(2):
+        held.create(BufferKey(key), LARGE)
+        held.host(BufferKey(key))[:] = 1
+    for _ in range(3):
+        assert held.upload_source(BufferKey(0), DeviceIndex(0)).is_pinned
+        assert not held.upload_source(BufferKey(0), DeviceIndex(1)).is_pinned, "it gains nothing by that"
+        assert not held.upload_source(BufferKey(1), DeviceIndex(1)).is_pinned
+    assert locked == [0]
+    drivers[1].pin = lambda data: locked.append(1) or data  # type: ignore[method-assign,func-returns-value]
+    held.rearrange(Machine(tuple(d.device for d in drivers)), drivers, [0, 1, 2])  # type: ignore[arg-type]
+    assert held.upload_source(BufferKey(0), DeviceIndex(1)).is_pinned
+    assert held.upload_source(BufferKey(0), DeviceIndex(0)).is_pinned
+    assert locked == [0, 1]
+    assert held._pinning.locked == size_class(LARGE)
 
 
 def test_no_more_than_a_part_of_the_hosts_memory_is_page_locked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,8 +476,8 @@ def test_no_more_than_a_part_of_the_hosts_memory_is_page_locked(monkeypatch: pyt
     for key in range(9):
         held.create(BufferKey(key), 2 * LARGE)
         held.host(BufferKey(key))[:] = 1
-    locked = [held.upload_source(BufferKey(key)).is_pinned for key in range(9)]
+    locked = [held.upload_source(BufferKey(key), DeviceIndex(0)).is_pinned for key in range(9)]
     assert locked == [True] * 5 + [False] * 4
     held.release(BufferKey(0))
     held.trim()
-    assert held.upload_source(BufferKey(7)).is_pinned, "there is room again"
+    assert held.upload_source(BufferKey(7), DeviceIndex(0)).is_pinned, "there is room again"

@@ -44,7 +44,7 @@ class ResultsMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         pinning = Pinning()
-        pinning.use(Locking())  # type: ignore[arg-type]
+        pinning.use([Locking()])  # type: ignore[arg-type]
         self.results = Results(pinning)
         self.held: list[tuple[Any, int]] = []
         self.most = 0
@@ -104,7 +104,7 @@ def test_one_after_another_is_one_memory() -> None:
 
 def test_results_that_come_again_are_page_locked() -> None:
     pinning, driver = Pinning(), Locking()
-    pinning.use(driver)  # type: ignore[arg-type]
+    pinning.use([driver])  # type: ignore[arg-type]
     results = Results(pinning)
     kinds = [results.take(100_000)[1] for _ in range(20)]
     assert kinds == [False, *[True] * 19], "the first may not come again"
@@ -113,7 +113,7 @@ def test_results_that_come_again_are_page_locked() -> None:
 
 def test_results_come_from_ordinary_memory_where_no_more_can_be_locked() -> None:
     pinning, driver = Pinning(), Locking(0)
-    pinning.use(driver)  # type: ignore[arg-type]
+    pinning.use([driver])  # type: ignore[arg-type]
     results = Results(pinning)
     places = set()
     for _ in range(20):

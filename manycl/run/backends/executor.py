@@ -313,7 +313,7 @@ class Executor:
         self.settle()
         lanes = self.lanes[device]
         nbytes = sum(box.nbytes for box in rows) or None
-        target = self.memory.download_target(key, nbytes) if result is None else result
+        target = self.memory.download_target(key, device, nbytes) if result is None else result
         source = End(self.memory.on_device(key, device))
         events = lanes.driver.copy(lanes.downloads, target, source, rows or (Box(0, len(target.memory)),), ())
         lanes.flush(lanes.downloads)

@@ -89,7 +89,7 @@ class Memory:
         if any(driver.has_own_process for driver in drivers):  # from now on: such a device may come again
             self.new_bytes = self.results.new_bytes = shared
         is_shared = self.new_bytes is shared
-        self._pinning.use(own[0] if own and not self.guarded and not is_shared else None)
+        self._pinning.use(own if not self.guarded and not is_shared else ())
 
     def create(self, key: BufferKey, nbytes: int, name: str = "") -> None:
         """Make a buffer known. It has what an array of about its size has left behind, or else no memory yet."""
@@ -183,20 +183,20 @@ class Memory:
         self._borrowed.pop(key, None)
         return self.host(key)
 
-    def upload_source(self, key: BufferKey, nbytes: int | None = None) -> End:
-        """Where an upload of so many bytes (None: of all) reads from."""
+    def upload_source(self, key: BufferKey, device: DeviceIndex, nbytes: int | None = None) -> End:
+        """Where an upload of so many bytes (None: of all) to a device reads from."""
         source = self._borrowed.get(key)
-        return self._end(key, self.host(key), nbytes, is_upload=True) if source is None else End(source)
+        return self._end(key, self.host(key), device, nbytes, is_upload=True) if source is None else End(source)
 
-    def download_target(self, key: BufferKey, nbytes: int | None = None) -> End:
-        """Where a download of so many bytes (None: of all) writes to."""
+    def download_target(self, key: BufferKey, device: DeviceIndex, nbytes: int | None = None) -> End:
+        """Where a download of so many bytes (None: of all) from a device writes to."""
         data = self.replace(key) if nbytes is None else self.host(key)
-        return self._end(key, data, nbytes, is_upload=False)
+        return self._end(key, data, device, nbytes, is_upload=False)
 
-    def _end(self, key: BufferKey, data: Bytes, nbytes: int | None, *, is_upload: bool) -> End:
-        """The host copy of a buffer as an end of a transfer of so many bytes."""
+    def _end(self, key: BufferKey, data: Bytes, device: DeviceIndex, nbytes: int | None, *, is_upload: bool) -> End:
+        """The host copy of a buffer as an end of a transfer."""
         full, much = self._full.get(key, data), len(data) if nbytes is None else nbytes
-        return End(data, 0, self._pinning.is_pinned(key, full, much, is_upload=is_upload))
+        return End(data, 0, self._pinning.is_pinned(key, full, much, self._drivers[device], is_upload=is_upload))
 
     def on_device(self, key: BufferKey, device: DeviceIndex) -> Allocation:
         """The memory that a buffer has on a device."""

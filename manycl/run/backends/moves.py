@@ -121,10 +121,10 @@ class Moves:
         there = End(memory.on_device(store, first.device), low)
         nbytes = None if rows == self._whole(key) else sum(box.nbytes for box in rows)
         if isinstance(first, Upload):
-            return lanes.of_uploads(first.queue), there, memory.upload_source(key, nbytes), rows
+            return lanes.of_uploads(first.queue), there, memory.upload_source(key, first.device, nbytes), rows
         if first.aside is not None:
             return lanes.of_downloads(first.queue), self._kept.target(key, first.aside, lanes.driver), there, rows
-        target = memory.download_target(key, nbytes)
+        target = memory.download_target(key, first.device, nbytes)
         return lanes.of_downloads(first.queue), target, there, rows
 
     def _store(self, store: BufferKey, copy: Copy) -> End:
