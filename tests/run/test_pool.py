@@ -424,13 +424,13 @@ def test_memory_is_page_locked_where_that_pays_and_stays_where_it_is(nbytes: int
             del source
         locked.append(sum(sources))
     assert locked == [3] * 12 if nbytes == LARGE else [0] * 3 + [3] * 9
-    assert held._pinning.locked == 3 * size_class(nbytes)
+    assert held._pinning.nbytes == 3 * size_class(nbytes)
     assert all((look == held.host(key).view(np.uint32)).all() for look, key in zip(seen, keys, strict=True))
     del seen
     for key in keys:
         held.release(key)
     held.trim()
-    assert held._pinning.locked == 0
+    assert held._pinning.nbytes == 0
 
 
 def test_what_is_moved_of_large_memory_has_to_be_worth_locking_it() -> None:
@@ -467,7 +467,7 @@ def test_each_driver_locks_memory_for_itself() -> None:
     assert held.upload_source(BufferKey(0), DeviceIndex(1)).is_pinned
     assert held.upload_source(BufferKey(0), DeviceIndex(0)).is_pinned
     assert locked == [0, 1]
-    assert held._pinning.locked == size_class(LARGE)
+    assert held._pinning.nbytes == size_class(LARGE)
 
 
 def test_no_more_than_a_part_of_the_hosts_memory_is_page_locked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,13 +35,13 @@ class _HostCopy:
 
 
 class Pinning:
-    """Of one session, by the keys of buffers. ``locked``: bytes that are page-locked, for whomever."""
+    """Of one session, by the keys of buffers. ``nbytes``: that are page-locked, for whomever."""
 
     def __init__(self) -> None:
         self._drivers: list[Driver] = []
         self._copies: dict[BufferKey, _HostCopy] = {}
         self._locking = Lock()  # threads of slowed devices move host copies, too
-        self.locked = 0
+        self.nbytes = 0
 
     def use(self, drivers: Sequence[Driver]) -> None:
         """The drivers that may lock memory."""
@@ -64,24 +64,24 @@ class Pinning:
                 return False
             if driver in copy.pins or driver not in self._drivers:  # by now
                 return driver in copy.pins
-            if (pin := self._pin(data, driver)) is not None:
-                self.locked += copy.nbytes if not copy.pins else 0
+            if (pin := self._pinned(data, driver)) is not None:
+                self.nbytes += copy.nbytes if not copy.pins else 0
                 copy.pins[driver] = pin
             return driver in copy.pins
 
-    def lock(self, data: Bytes) -> object | None:
+    def pin(self, data: Bytes) -> object | None:
         """Page-lock memory for the first driver: what keeps it so; None where no more can be had."""
         with self._locking:
             if not self._drivers or not self._has_room(len(data)):
                 return None
-            pin = self._pin(data, self._drivers[0])
+            pin = self._pinned(data, self._drivers[0])
             if pin is not None:
-                self.locked += len(data)
+                self.nbytes += len(data)
             return pin
 
-    def unlocked(self, nbytes: int) -> None:
+    def unpinned(self, nbytes: int) -> None:
         """So many bytes are no longer page-locked."""
-        self.locked -= nbytes
+        self.nbytes -= nbytes
 
     def rename(self, source: BufferKey, target: BufferKey) -> None:
         """The host copy is another buffer's now."""
@@ -92,12 +92,12 @@ class Pinning:
         """There is no host copy any more."""
         copy = self._copies.pop(key, None)
         if copy is not None and copy.pins:
-            self.unlocked(copy.nbytes)
+            self.unpinned(copy.nbytes)
 
     def _has_room(self, nbytes: int) -> bool:
-        return _MOST * (self.locked + nbytes) <= host_memory()
+        return _MOST * (self.nbytes + nbytes) <= host_memory()
 
-    def _pin(self, data: Bytes, driver: Driver) -> object | None:
+    def _pinned(self, data: Bytes, driver: Driver) -> object | None:
         try:
             pin = driver.pin(data)
         except DriverError:

@@ -49,12 +49,12 @@ class Results:
                     self._free([number])
                 found = self.new_bytes(capacity), None
             elif found[1] is None:  # it comes again
-                found = found[0], self._pinning.lock(found[0])
+                found = found[0], self._pinning.pin(found[0])
             memory, pin = found
             if len(self._kept) < MOST:
                 self._kept[next(self._numbers)] = memory, pin, self._runs
             elif pin is not None:
-                self._pinning.unlocked(capacity)
+                self._pinning.unpinned(capacity)
                 pin = None
             return memory[:nbytes], pin is not None
 
@@ -93,4 +93,4 @@ class Results:
         for number in list(numbers):
             memory, pin, _ = self._kept.pop(number)
             if pin is not None:
-                self._pinning.unlocked(len(memory))
+                self._pinning.unpinned(len(memory))
