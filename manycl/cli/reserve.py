@@ -17,7 +17,7 @@ from manycl import flags
 from manycl.cli import completers
 from manycl.cli.completers import completed
 from manycl.errors import ManyclError
-from manycl.reservations.hold import LOOK_AGAIN, Hold
+from manycl.reservations.hold import Hold
 from manycl.reservations.identity import for_children
 from manycl.reservations.records import Reservation
 
@@ -100,7 +100,7 @@ def _sleep(hold: Hold) -> int:
     while (left := _left(hold)) is None or left > 0:
         time.sleep(1.0 if left is None else min(left, 1.0))
         is_in_force = hold.is_in_force
-        if was_in_force and not is_in_force and (left is None or left > LOOK_AGAIN):
+        if was_in_force and not is_in_force and _left(hold) != 0.0:  # else its time is over
             print("manycl: somebody with a higher priority has reserved the device", file=sys.stderr, flush=True)
         was_in_force = is_in_force
     return 0

@@ -87,7 +87,10 @@ def test_it_ends_with_a_signal_and_leaves_nothing(reserve: Reserve, folder: Path
 
 
 def test_it_ends_when_the_time_is_over_and_the_command_goes_on(reserve: Reserve, folder: Path) -> None:
-    assert reserve("cpu", "--for", "0.1").wait(60) == 0
+    alone = reserve("cpu", "--for", "0.1")
+    assert alone.wait(60) == 0
+    assert alone.stdout is not None
+    assert alone.stdout.read() == "manycl: cpu is reserved for 0.1 s\n", "nobody else has reserved it"
     process = reserve("cpu", "--for", "0.1", "--", sys.executable, "-c", "import time; time.sleep(1e6)")
     while "not reserved any more" not in said(process):
         pass
