@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-RUNS = {"pyopencl", "pytools", "sqlite3", "islpy", "clang", "pcpp", "ortools", "platformdirs"}
+RUNS = {"pyopencl", "pytools", "sqlite3", "islpy", "clang", "ortools", "platformdirs"}
 """What planning, compiling and running need."""
 SHOWS = {"matplotlib", "rich", "PIL"}
 TESTS = {"pytest", "hypothesis", "jsonschema"}
@@ -48,7 +48,7 @@ def loaded(code: str) -> set[str]:
         (EXEC, (RUNS | SHOWS | TESTS | ENGINE | {"numpy", "manycl.front", "manycl.plan"}) - {"platformdirs"}),
         (
             "import manycl; manycl.Queue('cpu').close()",
-            SHOWS | TESTS | READS | {"islpy", "clang", "pcpp", "ortools", "manycl.plan.policies.portfolio"},
+            SHOWS | TESTS | READS | {"islpy", "clang", "ortools", "manycl.plan.policies.portfolio"},
         ),
     ],
     ids=["the package", "all its names", "manycl --help", "manycl exec", "a queue"],

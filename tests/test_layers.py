@@ -19,7 +19,7 @@ PACKAGE = ROOT / "manycl"
 PACKAGES = (PACKAGE, ROOT / "manycl_bench")
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CONTRACT = SETTINGS["tool"]["importlinter"]["contracts"][0]["layers"]
-HEAVY = {"numpy", "pyopencl", "clang", "matplotlib", "jsonschema", "rich", "pcpp"}
+HEAVY = {"numpy", "pyopencl", "clang", "matplotlib", "jsonschema", "rich"}
 
 
 def stage(module: str) -> str:

@@ -28,8 +28,8 @@ def _diagnostic(found: Any, expanded: Expanded, rows: list[str], moved: int = 0)
     index = min(max(location.line - 1, 0), len(expanded.lines) - 1)
     row = rows[index]
     before = row.encode()[: max(location.column - moved - 1, 0)].decode(errors="replace")
-    path, line = expanded.lines[index]
-    return Diagnostic(path, line, len(before) + 1, severity, found.spelling, row)
+    path, line, column, own = expanded.place(index, len(before) + 1, row)
+    return Diagnostic(path, line, column, severity, found.spelling, own)
 
 
 def all_errors(unit: Any, expanded: Expanded, parse: Callable[[str], Any]) -> tuple[Diagnostic, ...]:

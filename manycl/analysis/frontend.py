@@ -19,7 +19,7 @@ from clang import cindex
 from manycl.analysis.clang_types import NO_TYPE, Types, pointer
 from manycl.analysis.diagnostics import ERROR, FILE, all_errors, diagnostics
 from manycl.analysis.options import BuildOptions
-from manycl.analysis.preprocess import Expanded, Expander
+from manycl.analysis.preprocess import Expanded, expand
 from manycl.analysis.tree import CType, Function, Node, Unit
 from manycl.errors import SourceError
 
@@ -56,32 +56,11 @@ def _arguments(version: str) -> list[str]:
     return ["-x", "cl", f"-cl-std={version}", "-target", "spir64", f"-I{include}", limit, *tolerant]
 
 
-def _parse(text: str, version: str, options: int = 0) -> cindex.TranslationUnit:
+def _parse(text: str, version: str) -> cindex.TranslationUnit:
     try:
-        return cindex.Index.create().parse(
-            FILE, args=_arguments(version), unsaved_files=[(FILE, text)], options=options
-        )
+        return cindex.Index.create().parse(FILE, args=_arguments(version), unsaved_files=[(FILE, text)])
     except cindex.TranslationUnitLoadError as error:
         raise SourceError("the compiler gave up on this source", hint="is it deeply nested?") from error
-
-
-@functools.cache
-def _expander(version: str) -> Expander:
-    """The preprocessor with every macro that the compiler and its header define for this language version."""
-    detailed = cindex.TranslationUnit.PARSE_DETAILED_PROCESSING_RECORD
-    predefined = {"__OPENCL_VERSION__": version[2] + version[4] + "0"}
-    header: dict[str, str] = {}
-    for cursor in _parse("", version, detailed).cursor.get_children():
-        if cursor.kind != cindex.CursorKind.MACRO_DEFINITION:
-            continue
-        words = [token.spelling for token in cursor.get_tokens()][1:]
-        if cursor.location.file is None and not (words and words[0] == "(" and "," in words):
-            predefined[cursor.spelling] = " ".join(words)
-        else:
-            header[cursor.spelling] = " ".join(words)
-    for name in ("_FILE__", "__LINE__", "__DATE__", "__TIME__"):
-        predefined.pop(name, None)
-    return Expander(predefined, header)
 
 
 def load(source: str, path: str, folder: str | None, options: BuildOptions, *, everything: bool = False) -> Unit:
@@ -103,7 +82,7 @@ def load(source: str, path: str, folder: str | None, options: BuildOptions, *, e
 
 
 def _load(source: str, path: str, folder: str | None, options: BuildOptions, version: str, everything: bool) -> Unit:
-    expanded = _expander(version).expand(source, path, folder, options)
+    expanded = expand(source, path, folder, options, version)
     unit = _parse(expanded.text, version)
     found = diagnostics(unit, expanded)
     if any(d.is_error for d in found):

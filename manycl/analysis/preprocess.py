@@ -1,280 +1,189 @@
-"""Macro and include expansion with pcpp, so that what the parser sees has one text and plain byte extents.
+"""Macro and include expansion by clang, so that what the parser sees has one text and plain byte extents.
 
-Positions: whitespace is kept as it stands (comments become blanks), so a line without macros keeps its
-columns; the table of lines maps each line of the result to the user's file.
+Macros of OpenCL's header are defined as their own names: conditions know them, and the text keeps them, as each driver
+has its own. Those whose values are numbers are replaced, as conditions may compare them.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-import stat
-import types
-from collections.abc import Mapping
-from copy import copy
-from dataclasses import dataclass, replace
-from typing import IO, Any
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
-import pcpp
-from pcpp import parser as pcpp_parser
-from pcpp.ply.ply import lex
+from clang import cindex
 
+from manycl import flags, limited
 from manycl.analysis.options import BuildOptions
-from manycl.analysis.plain_lines import shorten
 from manycl.errors import Diagnostic, SourceError
 
-MAX_DEPTH = 200  # nested includes, as in clang
-MAX_FILES = 2000
-MAX_BYTES = 16 << 20  # of one include file and of the whole result
+MAX_BYTES = 16 << 20  # of the expanded source
+COMPUTING = 20  # seconds
+_PRELUDE = "<manycl>"
+_OPTIONS = (
+    "-x",
+    "cl",
+    "-target",
+    "spir64",
+    "-Wno-everything",
+    "-W#warnings",
+    "-fno-diagnostics-show-option",
+    "-fno-color-diagnostics",
+    "-fno-caret-diagnostics",
+)
+_MARKER = re.compile(r'# (\d+) "((?:[^"\\]|\\.)*)"((?: \d)*)')
+_PRAGMA = re.compile(r"#pragma (?!OPENCL|STDC)")
+_OWN_PRAGMA = re.compile(r"#pragma (?:(?:push|pop)_macro\b|once$|$)")
+_SAID = re.compile(
+    r"(?P<path>.*?):(?P<line>\d+):(?P<column>\d+): (?P<severity>fatal error|error|warning): (?P<text>.*)"
+)
+_RENUMBERED = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(?:line\b|\d)", re.M)
+_NUMBER = re.compile(r"-?(?:0[xX][\da-fA-F]+|\d+)[uUlL]*")
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|/\*.*?\*/|//.*|[\w.]+|\S')
 
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """The expanded source, the (file, line) that each of its lines came from, ``#warning`` messages, and the files that
-    it includes."""
+    """An expanded source. ``lines``: the (file, line) that each row of ``text`` came from. ``warnings``: those of
+    ``#warning``. ``files``: the absolute paths of the files that it includes. ``own``: the rows of the source itself,
+    none where it numbers its lines differently."""
 
     text: str
     lines: tuple[tuple[str, int], ...]
     warnings: tuple[Diagnostic, ...]
     files: tuple[str, ...] = ()
+    path: str = ""
+    own: tuple[str, ...] = ()
 
+    def place(self, index: int, column: int, row: str) -> tuple[str, int, int, str]:
+        """Return the file, line and column, and that line of the file, of a column (from 1) of a row.
 
-_NUMBER = r"(0[xX][\da-fA-F]*\.?[\da-fA-F]*[pP][+-]?\d+|(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|\d+[eE][+-]?\d+)[fFlLhH]?"
-
-
-def _make_lexer() -> Any:
-    """pcpp's lexer, but with C's whole syntax of floating constants (pcpp splits ``1.f``, ``.5f`` and
-    ``0x1p3``, whose letters could then be taken for macros)."""
-    rules = types.ModuleType("manycl_opencl_lexer")
-    rules.__file__ = __file__
-    names = ("tokens", "literals", "_string_literal_linecont_pat")
-    for name, value in vars(pcpp_parser).items():
-        if name.startswith("t_") or name in names:
-            setattr(rules, name, value)
-
-    def floating(token: Any) -> Any:
-        return token
-
-    floating.__doc__ = _NUMBER
-    rules.t_CPP_FLOAT = floating  # type: ignore[attr-defined]
-    # functions' rules are tried in the order of their lines: this one must come before that of integers
-    floating.__code__ = floating.__code__.replace(co_firstlineno=1)
-    return lex.lex(module=rules, optimize=True, lextab="", errorlog=lex.NullLogger())
-
-
-class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
-    def __init__(self, lexer: Any, header: Mapping[str, str], display: dict[str, str]) -> None:
-        super().__init__(lexer)
-        self.header = header
-        self.display = display
-        self.rewrite_paths: list[tuple[str, str]] = []
-        self.errors: list[Diagnostic] = []
-        self.warnings: list[Diagnostic] = []
-        self.files: list[str] = []
-
-    def shown(self, path: str | None) -> str:
-        return self.display.get(path or "", path or "")
-
-    def on_error(self, file: str, line: int, message: str) -> None:
-        words = message if len(message) <= 300 else message[:300] + " ..."
-        self.errors.append(Diagnostic(self.shown(file), line, 0, "error", words))
-
-    def on_directive_handle(self, directive: Any, tokens: Any, passing: bool, before: Any) -> bool | None:
-        if directive.value == "pragma" and not tokens:
-            raise pcpp.OutputDirective(pcpp.Action.IgnoreAndRemove)
-        result: bool | None = super().on_directive_handle(directive, tokens, passing, before)
-        return result
-
-    def include(self, tokens: Any, original_line: Any) -> Any:
-        if not tokens:
-            self.on_error(self.lastdirective.source, self.lastdirective.lineno, "#include without a file name")
-        return super().include(tokens, original_line)
-
-    def define(self, tokens: Any) -> None:
-        if not isinstance(tokens, str) and tokens and tokens[0].type != self.t_ID:
-            self.on_error(tokens[0].source, tokens[0].lineno, "macro name must be an identifier")
-        super().define(tokens)
-
-    def on_file_open(self, is_system_include: bool, path: str) -> IO[str]:
-        self.files.append(os.path.abspath(path))
-        if self.include_depth >= MAX_DEPTH or len(self.files) > MAX_FILES:
-            here = self.lastdirective
-            problem = f"#include of {path!r} is nested too deeply (does a file include itself?)"
-            raise SourceError(
-                "the source cannot be preprocessed",
-                (Diagnostic(self.shown(here.source), here.lineno, 0, "error", problem),),
-            )
-        info = os.stat(path)
-        if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_BYTES:
-            raise OSError(f"{path} is no ordinary source file")
-        return open(path, encoding="utf-8-sig", errors="replace")
-
-    def on_include_not_found(self, malformed: bool, system: bool, folder: str, path: str) -> None:
-        here = self.lastdirective
-        text = f"malformed #include: {path}" if malformed else f"'{path}' file not found"
-        self.on_error(here.source, here.lineno, text)
-        raise pcpp.OutputDirective(pcpp.Action.IgnoreAndRemove)
-
-    def on_unknown_macro_in_defined_expr(self, token: Any) -> bool:
-        return token.value in self.header
-
-    def on_unknown_macro_in_expr(self, name: str) -> int:
-        try:
-            return int(self.header.get(name, "0"), 0)
-        except ValueError:
-            return 0
-
-    def on_directive_unknown(self, directive: Any, tokens: Any, passing: bool, before: Any) -> bool | None:
-        text = "".join(token.value for token in tokens).strip()
-        if directive.value == "pragma":
-            self.expand_pragma(tokens)
-            return None  # passes through
-        if directive.value == "warning":
-            place = (self.shown(directive.source), directive.lineno, 0)
-            self.warnings.append(Diagnostic(*place, "warning", f"#warning {text}"))
-        elif directive.value == "error":
-            self.on_error(directive.source, directive.lineno, f"#error {text}".strip())
-        elif directive.value not in ("line", "ident", "sccs") and not directive.value.isdecimal():  # # 1 "file.cl" 2
-            self.on_error(directive.source, directive.lineno, f"invalid directive #{directive.value}")
-        return True
-
-    def expand_pragma(self, tokens: list[Any]) -> None:
-        """Expand the macros of a pragma in place, as compilers do but for those whose words are their own."""
-        if not tokens or tokens[0].value in ("OPENCL", "STDC"):
-            return
-        expanded = "".join(token.value for token in self.expand_macros([copy(token) for token in tokens]))
-        tokens[0].value = expanded
-        for token in tokens[1:]:
-            token.value = ""
-
-    def on_comment(self, token: Any) -> bool:
-        token.value = re.sub(r"[^\n]", " ", token.value)
-        token.type = self.t_SPACE
-        return True
-
-
-class Expander:
-    """Expands sources for one language version. ``predefined`` macros are replaced, those of ``header``
-    (which the parser will see anyway) are only known to be defined."""
-
-    def __init__(self, predefined: Mapping[str, str], header: Mapping[str, str]) -> None:
-        self._lexer = _make_lexer()
-        self._header = header
-        first = _Preprocessor(self._lexer, {}, {})
-        for name in ("__PCPP__",):
-            first.undef(name)
-        for name, value in predefined.items():
-            first.define(f"{name} {value}")
-        self._macros = first.macros
-
-    def expand(self, source: str, path: str, folder: str | None, options: BuildOptions) -> Expanded:
-        """Expand ``source``, known to the user as ``path``; quoted includes are sought in ``folder`` first.
-
-        Raises :class:`SourceError` with every problem found.
+        ``row`` is that of the text. Macro expansion moves what stands behind it: the column is that of the same token,
+        counted from the line's beginning or end, or that of the macro.
         """
-        macros = self._macros.keys() | {name.partition("(")[0] for name, _ in options.macros}
-        shortened = shorten(source, macros)
-        if shortened is None:
-            return self._expand(source, path, folder, options)
-        if shortened.is_all:
-            places = tuple((path, number) for number in range(1, len(shortened.rows) + 1))
-            return Expanded("\n".join(shortened.rows), places, ())
-        short = self._expand(shortened.text, path, folder, options)
-        text = shortened.restore(short.text)
-        return self._expand(source, path, folder, options) if text is None else replace(short, text=text)
-
-    def _expand(self, source: str, path: str, folder: str | None, options: BuildOptions) -> Expanded:
-        display = {path: path}
-        preprocessor = _Preprocessor(self._lexer, self._header, display)
-        preprocessor.macros = dict(self._macros)
-        for name, value in options.macros:
-            if value is None:
-                preprocessor.undef(name)
-            else:
-                preprocessor.define(f"{name} {value}")
-        for include in options.folders:
-            preprocessor.add_path(include)
-        if folder is not None:
-            preprocessor.temp_path.insert(0, folder)
-        try:
-            preprocessor.ignore = frozenset()
-            preprocessor.parser = preprocessor.parsegen(source, path, path)
-            expanded = _write(preprocessor, path, folder)
-        except SourceError:
-            raise
-        except (MemoryError, KeyboardInterrupt):
-            raise
-        except RecursionError:
-            raise SourceError(f"{path}: the macros of this source are nested too deeply") from None
-        except Exception as error:  # pcpp meets malformed directives with exceptions of every kind
-            here = getattr(preprocessor.lastdirective, "lineno", 0)
-            words = "malformed directive"
-            if not isinstance(error, IndexError):
-                words = f"the preprocessor cannot read this ({type(error).__name__}: {error})"
-            problem = Diagnostic(path, here, 0, "error", words)
-            raise _refused([*preprocessor.errors, problem], source, path) from error
-        if preprocessor.errors:
-            raise _refused(preprocessor.errors, source, path)
-        return expanded
+        path, line = self.lines[index]
+        if path != self.path or not 0 < line <= len(self.own):
+            return path, line, column, row
+        own = self.own[line - 1]
+        here, there = list(_TOKEN.finditer(row)), [t for t in _TOKEN.finditer(own) if t[0][:2] not in ("/*", "//")]
+        number = sum(token.end() < column for token in here)  # of the token that the column is in
+        if number >= len(here) or not there:
+            return path, line, len(own.rstrip()) + 1 if there else 1, own
+        same = next((n for n, (a, b) in enumerate(zip(here, there, strict=False)) if a[0] != b[0]), len(there))
+        if number < same:
+            within = column - 1 - here[number].start()
+            return path, line, there[number].start() + within + 1, own
+        after = number - len(here)
+        if -after <= len(there) and all(a[0] == b[0] for a, b in zip(here[after:], there[after:], strict=True)):
+            return path, line, there[after].start() + column - here[number].start(), own
+        return path, line, there[min(same, len(there) - 1)].start() + 1, own
 
 
-def _refused(problems: list[Diagnostic], source: str, path: str) -> SourceError:
-    rows = source.split("\n")
-    own = (replace(p, source=rows[p.line - 1]) if p.path == path and p.line <= len(rows) else p for p in problems)
-    return SourceError("the source cannot be preprocessed", tuple(own))
+def expand(source: str, path: str, folder: str | None, options: BuildOptions, version: str) -> Expanded:
+    """Expand ``source``, known to the user as ``path``; quoted includes are sought in ``folder`` first.
+
+    ``version``: of the language, ``CL1.2``. Raises :class:`SourceError` with the problems that clang found.
+    """
+    quoted = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    given = f'# 1 "{_PRELUDE}"\n{_header(version)}# 1 "{quoted}"\n{source.removeprefix(chr(0xFEFF))}\n'
+    words = [f"-I{include}" for include in options.folders]
+    words += [f"-U{name}" if value is None else f"-D{name}={value}" for name, value in options.macros]
+    if "-cl-fast-relaxed-math" in options.flags:
+        words.append("-D__FAST_RELAXED_MATH__=1")
+    output, said = _run(given, folder, version, *words)
+    own = () if _RENUMBERED.search(source) else tuple(source.removeprefix("\ufeff").splitlines())
+    expander = _Output(path, folder, own)
+    problems = tuple(expander.problems(said))
+    if any(problem.is_error for problem in problems):
+        raise SourceError("the source cannot be preprocessed", tuple(p for p in problems if p.is_error))
+    if _PRAGMA.search(output):  # with Microsoft's extensions, clang expands what stands in pragmas
+        others = _run(given, folder, version, *words, "-fms-extensions")[0].split("\n")
+        rows = output.split("\n")
+        if len(rows) == len(others):
+            output = "\n".join(b if _PRAGMA.match(a) else a for a, b in zip(rows, others, strict=True))
+    return expander.read(output, problems)
 
 
-def _write(preprocessor: _Preprocessor, path: str, folder: str | None) -> Expanded:
-    parts: list[str] = []
-    lines: list[tuple[str, int]] = []
-    names = dict(preprocessor.display)
-    place: tuple[str, int] | None = None
-    before: Any = None
-    size = 0
-    while (token := preprocessor.token()) is not None:
-        value = token.value
-        if not value or token.type in preprocessor.t_LINECONT:
-            continue
-        if value.isspace():
-            before = None
-        else:
-            if before is not None and _would_join(before, token):
-                parts.append(" ")
-            before = token
-            if place is None:
-                source = token.source or path
-                if source not in names:
-                    names[source] = _display(source, path, folder)
-                place = (names[source], token.lineno)
-        parts.append(value)
-        size += len(value)
-        if size > MAX_BYTES:
-            raise SourceError(f"{path}: the source is longer than {MAX_BYTES >> 20} MiB once its macros are expanded")
-        if "\n" not in value:
-            continue
-        for offset in range(value.count("\n")):
-            here = place or ((path, token.lineno) if not lines else (lines[-1][0], lines[-1][1]))
-            lines.append((here[0], here[1] + offset) if place else here)
-            place = None
-    lines.append(place or (path, lines[-1][1] if lines else 1))
-    return Expanded("".join(parts), tuple(lines), tuple(preprocessor.warnings), tuple(preprocessor.files))
+class _Output:
+    """Reads what clang has written about a source."""
+
+    def __init__(self, path: str, folder: str | None, own: tuple[str, ...]) -> None:
+        self.path, self.folder, self.own = path, folder, own
+
+    def problems(self, said: str) -> Iterator[Diagnostic]:
+        for found in map(_SAID.fullmatch, said.splitlines()):
+            if found is not None:
+                path, line = self.shown(found["path"]), int(found["line"])
+                row = self.own[line - 1] if path == self.path and 0 < line <= len(self.own) else ""
+                before = row.encode()[: int(found["column"]) - 1].decode(errors="replace")
+                severity, text = found["severity"].removeprefix("fatal "), found["text"]
+                if text.startswith("#include nested too deeply"):
+                    text = "#include is nested too deeply (does a file include itself?)"
+                text = text if len(text) <= 300 else text[:300] + " ..."
+                yield Diagnostic(path, line, len(before) + 1 if row else int(found["column"]), severity, text, row)
+
+    def shown(self, path: str) -> str:
+        """An included file as the user would name it: relative to the including file where it lies below it."""
+        if path == self.path or self.folder is None or path.startswith("<"):
+            return path
+        relative = os.path.relpath(os.path.join(self.folder, path), self.folder)
+        return path if relative.startswith("..") else os.path.join(os.path.dirname(self.path), relative)
+
+    def read(self, output: str, problems: tuple[Diagnostic, ...]) -> Expanded:
+        parts: list[str] = []
+        lines: list[tuple[str, int]] = []
+        files: list[str] = []
+        here, line = _PRELUDE, 0
+        for row in output.split("\n"):
+            marker = _MARKER.fullmatch(row) if row.startswith("# ") else None
+            if marker is not None:
+                name = re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], marker[2])
+                if marker[3].startswith(" 1") and name not in ("<built-in>", "<command line>"):
+                    files.append(os.path.abspath(os.path.join(self.folder or "", name)))
+                here, number = self.shown(name), int(marker[1])
+                if lines and lines[-1][0] == here and 0 < number - line < 100:
+                    parts.extend([""] * (number - line))
+                    lines.extend((here, line + i) for i in range(number - line))
+                line = number
+                continue
+            if not here.startswith(("<manycl", "<built-in", "<command")):
+                parts.append("" if _OWN_PRAGMA.match(row) else row)
+                lines.append((here, line))
+            line += 1
+        while len(parts) > 1 and not parts[-1] and not parts[-2]:
+            parts.pop()
+            lines.pop()
+        return Expanded(
+            "\n".join(parts), tuple(lines) or ((self.path, 1),), problems, tuple(files), self.path, self.own
+        )
 
 
-def _display(source: str, path: str, folder: str | None) -> str:
-    """An included file as the user would name it: relative to the including file where it lies below it."""
-    if folder is None:
-        return source
-    relative = os.path.relpath(source, folder)
-    return source if relative.startswith("..") else os.path.join(os.path.dirname(path), relative)
+@functools.cache
+def _header(version: str) -> str:
+    """Definitions of the macros of OpenCL's header, by names or numbers, and of the version of the device."""
+    include = cindex.Config.resource_dir or ""
+    own, with_header = (
+        dict(re.findall(r"^#define (\w+(?:\([^)]*\))?) ?(.*)$", _run("", None, version, "-dM", *words)[0], re.M))
+        for words in ((), ("-Xclang", "-finclude-default-header", f"-I{include}/include", f"-I{include}"))
+    )
+    rows = [f"#define __OPENCL_VERSION__ {version[2]}{version[4]}0"]
+    for name, value in with_header.items():
+        if name not in own:
+            rows.append(f"#define {name} {value if _NUMBER.fullmatch(value) and name[:3] != 'CLK' else name}")
+    return "".join(f"{row}\n" for row in rows)
 
 
-_WORD = re.compile(r"[\w.]")
-_PUNCTUATION = frozenset("+-&|<>=*/#!%^:")
-
-
-def _would_join(before: Any, token: Any) -> bool:
-    """Whether writing the two tokens side by side could read as one (``-N`` with ``N`` being ``-1``)."""
-    if before.source == token.source and before.lexpos + len(before.value) == token.lexpos:
-        return False  # side by side in the source already
-    last, first = before.value[-1], token.value[0]
-    return bool(_WORD.match(last) and _WORD.match(first)) or (last in _PUNCTUATION and first in _PUNCTUATION)
+def _run(given: str, folder: str | None, version: str, *words: str) -> tuple[str, str]:
+    """Return what clang makes of a text in a folder, and what it says. Raises SourceError where it does not end."""
+    wheel = limited.wheel()
+    clang = (str(wheel), "clang") if wheel is not None else (flags.clang() or "clang",)
+    command = (*clang, *_OPTIONS, f"-cl-std={version}", "-cl-no-stdinc", *words, "-E", "-")
+    place = Path(folder) if folder is not None and os.path.isdir(folder) else Path(tempfile.gettempdir())
+    done = limited.run(command, given=given.encode(), folder=place, computing=COMPUTING, output=MAX_BYTES)
+    if done.trouble and not _SAID.search(done.log):
+        said = f"the source cannot be preprocessed: {done.trouble}\n{done.log[:1000]}".rstrip()
+        raise SourceError(said, hint="do its macros explode, or does it include what is no file?")
+    return done.output.decode(errors="replace"), done.log

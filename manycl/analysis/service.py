@@ -46,7 +46,7 @@ ENDING = 5.0  # seconds that a process may take to end once it has stopped to an
 TRIES = 2  # a question is asked again if the process was ended from outside
 _CACHED = 256  # programs
 _OURS = ("manycl", "manycl/analysis", "manycl/analysis/work_group", "manycl/graph", "manycl/model")
-CODE = (*_OURS, "clang", "clang/native", "pcpp", "pcpp/ply", "islpy")
+CODE = (*_OURS, "ziglang", "clang", "clang/native", "islpy")
 """What finds out all that is kept on disk about sources and launches."""
 _answers = DiskCache("sources", 64 << 20, CODE)
 _about_launches = DiskCache("launches", 64 << 20, CODE)

@@ -3,7 +3,7 @@
 libclang cannot be trusted with its own process. Measured with libclang-ng 22.1.4: a chain of 20,000 unary
 operators, 100,000 nested ``if`` or a sum of 100,000 terms kill the process (stack overflow, SIGSEGV), also on a
 thread with a 512 MiB stack; 100,000 array brackets keep it busy for more than a minute, and 30 macros that double
-each other keep pcpp busy for more than 20 s. So :mod:`manycl.analysis.service` keeps one such worker per process,
+each other make the preprocessor write without end. So :mod:`manycl.analysis.service` keeps one such worker per process,
 starts a new one when it dies. A question that computes for too long ends its process (the limit is on the process'
 own seconds: those of a busy machine do not count). Messages are pickles, preceded by their length in 8 bytes.
 """

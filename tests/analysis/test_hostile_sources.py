@@ -12,9 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from manycl.analysis import ProgramFacts, frontend, parse_program, service
+from manycl import limited
+from manycl.analysis import ProgramFacts, frontend, parse_program, preprocess, service
 from manycl.analysis.known_launch import KnownLaunch
-from manycl.analysis.options import read_options
+from manycl.analysis.options import BuildOptions, read_options
 from manycl.analysis.service import launched, sub_kernel, symbolic
 from manycl.errors import SourceError
 from manycl.group_range import GroupRange
@@ -105,10 +106,25 @@ def test_a_file_that_includes_itself(tmp_path: Path) -> None:
 def test_a_source_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     answered("")  # the worker is there
     monkeypatch.setattr(service, "SOURCE_LIMIT", 1.0)
-    doubling = "".join(f"#define A{i} A{i + 1} A{i + 1}\n" for i in range(40)) + "A0"
+    doubling = "".join(f"#define A{i} A{i + 1} A{i + 1}\n" for i in range(19))
     with pytest.raises(SourceError, match="took more than 1 s"):
-        parse_program(doubling)
+        parse_program(f"{doubling}\n#define A19 int x(void);\nA0")
     monkeypatch.undo()
+    assert answered("kernel void k() {}") is not None
+
+
+def test_macros_that_explode_are_given_up() -> None:
+    doubling = "".join(f"#define A{i} A{i + 1} A{i + 1}\n" for i in range(40))
+    with pytest.raises(SourceError, match="do its macros explode"):
+        parse_program(f"{doubling}\nA0")
+    assert answered("kernel void k() {}") is not None
+
+
+def test_a_pipe_that_is_included_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe.h")
+    monkeypatch.setattr(limited, "PATIENCE", 0.2)
+    with pytest.raises(SourceError, match="stands still"):
+        preprocess.expand('#include "pipe.h"\n', "k.cl", str(tmp_path), BuildOptions(), "CL1.2")
     assert answered("kernel void k() {}") is not None
 
 

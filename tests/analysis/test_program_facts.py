@@ -198,7 +198,7 @@ def test_includes(tmp_path: Path) -> None:
         parse_program("#include <other.h>\n", path=str(file), options=["-I", str(tmp_path / "elsewhere")])
     (problem,) = caught.value.diagnostics
     assert (problem.path, problem.line, problem.column) == (str(tmp_path / "elsewhere" / "other.h"), 2, 27)
-    with pytest.raises(SourceError, match=r"k\.cl:1:0: error: 'other\.h' file not found"):
+    with pytest.raises(SourceError, match=r"k\.cl:1:10: error: 'other\.h' file not found"):
         parse_program("#include <other.h>\n", path=str(file))
 
 
@@ -225,12 +225,12 @@ def test_the_same_program_is_parsed_once() -> None:
         ("kernel void k(float *p) {}", 1, 22, "address space"),
         ("kernel void k() {", 1, 18, "expected '}'"),
         ("/* open", 1, 1, "unterminated /* comment"),
-        ("int a;\n#if 1\n", 2, 0, "Unterminated #if 1"),
-        ("\n#endif\n", 2, 0, "#endif"),
-        ("\n#include\n", 2, 0, "#include"),
-        ("#define 3 4\n", 1, 0, "must be an identifier"),
+        ("int a;\n#if 1\n", 2, 2, "unterminated conditional"),
+        ("\n#endif\n", 2, 2, "#endif"),
+        ("\n#include\n", 2, 9, "FILENAME"),
+        ("#define 3 4\n", 1, 9, "must be an identifier"),
         ("int f(int", 1, 10, "expected ')'"),
-        ("\n\n#bogus\n", 3, 0, "#bogus"),
+        ("\n\n#bogus\n", 3, 2, "invalid preprocessing directive"),
         ("\n\0", 2, 0, "NUL"),
         ("\n\ud800", 2, 0, "Unicode"),
     ],
@@ -330,7 +330,7 @@ def test_quoted_includes_are_found_in_the_working_directory(tmp_path: Path, monk
 def test_warnings_are_kept() -> None:
     source = "#warning careful\nkernel void k(global int *a) { a[0] == 1; }"
     first, second = parse_program(source, path="k.cl").warnings
-    assert first == "k.cl:1:0: warning: #warning careful"
+    assert first == "k.cl:1:2: warning: careful"
     assert second.startswith("k.cl:2:37: warning: equality comparison result unused")
     assert parse_program(source, path="k.cl", options=["-w"]).warnings == ()
 
@@ -342,6 +342,6 @@ def test_variables_that_outlive_a_kernel_are_warned_of() -> None:
 
 
 def test_importing_the_stage_loads_no_compiler() -> None:
-    code = "import sys, manycl.analysis; print([m for m in ('clang', 'pcpp', 'subprocess') if m in sys.modules])"
+    code = "import sys, manycl.analysis; print([m for m in ('clang', 'subprocess') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import itertools
 import json
 import os
@@ -21,10 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from manycl import flags
+from manycl import flags, limited
 from manycl.disk_cache import DiskCache
 from manycl.drivers.driver import BuildError, DriverError
-from manycl.drivers.native import libc, limited
+from manycl.drivers.native import libc
 
 LOWEST = 16  # major version
 _SHOWN = 4000  # characters of a compiler's messages in an error
@@ -69,7 +68,7 @@ class Clang:
 def is_there() -> bool:
     """Whether there is a file that may be a clang; nothing is started."""
     given = flags.clang()
-    return shutil.which(given) is not None if given else _wheel() is not None
+    return shutil.which(given) is not None if given else limited.wheel() is not None
 
 
 def find() -> Clang:
@@ -127,18 +126,10 @@ def _run(command: tuple[str, ...], folder: Path, text: str = "") -> None:
         raise BuildError(f"{os.path.basename(command[0])} compiles no object: {done.trouble}\n{shown}".rstrip())
 
 
-def _wheel() -> Path | None:
-    spec = importlib.util.find_spec("ziglang")  # imports nothing
-    if spec is None or spec.origin is None:
-        return None
-    path = Path(spec.origin).parent / "zig"
-    return path if path.is_file() else None
-
-
 def wheel_version() -> str:
     """``ziglang 0.17.1``, or "" where it is not known; from the name of the folder that pip made beside the package,
     as reading what is in it takes as long as opening a device."""
-    wheel = _wheel()
+    wheel = limited.wheel()
     names = [path.name for path in wheel.parent.parent.glob("ziglang-*.dist-info")] if wheel is not None else []
     return names[0].removesuffix(".dist-info").replace("-", " ", 1) if len(names) == 1 else ""
 
@@ -153,7 +144,7 @@ def _found(given: str) -> Clang:
         if (Path(os.path.realpath(path)).parent / "ld.lld").exists():
             linker = (path, "-fuse-ld=lld", "-shared", "-nostdlib")
         return _probed((path,), linker)
-    wheel = _wheel()
+    wheel = limited.wheel()
     if wheel is None:
         raise DriverError("there is no clang", hint="pip install ziglang, or name one in MANYCL_CLANG")
     return _probed((str(wheel), "clang"), (str(wheel), "ld.lld", "-shared"))

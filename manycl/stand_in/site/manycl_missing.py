@@ -10,7 +10,7 @@ from types import ModuleType, TracebackType
 from typing import Optional, Sequence, Type  # noqa: UP035
 
 OLDEST = (3, 11)
-_NEEDED = {"pyopencl": "PyOpenCL", "numpy": "NumPy", "clang": "libclang", "islpy": "islpy", "pcpp": "pcpp"}
+_NEEDED = {"pyopencl": "PyOpenCL", "numpy": "NumPy", "clang": "libclang", "islpy": "islpy"}
 
 
 class MissingError(ModuleNotFoundError):

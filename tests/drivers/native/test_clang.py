@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from manycl import limited
 from manycl.disk_cache import DiskCache
 from manycl.drivers.driver import BuildError, DriverError
-from manycl.drivers.native import clang, compiling, limited
+from manycl.drivers.native import clang, compiling
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +71,7 @@ def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DriverError, match="/nowhere/clang"):
         compiling.compile_kernels("void k(void) {}")
     monkeypatch.delenv("MANYCL_CLANG")
-    monkeypatch.setattr(clang, "_wheel", lambda: None)
+    monkeypatch.setattr(limited, "wheel", lambda: None)
     assert not clang.is_there()
     with pytest.raises(DriverError, match="pip install ziglang"):
         clang.find()
@@ -78,7 +79,7 @@ def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_compiler_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here the same, by a script that is a driver of compilers and links as such."""
-    wheel = clang._wheel()
+    wheel = limited.wheel()
     script = "args = sys.argv[1:]\nopen(os.path.dirname(__file__) + '/used', 'a').write(' '.join(args) + '\\n')\n"
     script += f"zig = {str(wheel)!r}\nif '-nostdlib' in args and '-x' not in args:\n"
     script += (

@@ -1,16 +1,17 @@
 """Another program, run within limits: one that crashes, never ends or prints without end is an answer, not an end.
 
-Limits are of work, not of the clock: seconds of computing, bytes of memory and of output.
+Limits are of work, not of the clock: seconds of computing, bytes of memory and of output. What stands still, as a
+compiler that includes a pipe, is ended, too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import resource
 import signal
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ MEMORY = 8 << 30
 """Bytes of address space: a compiler asks for far more than it uses."""
 OUTPUT = 256 << 20
 """Bytes of each file that is written, messages included."""
+PATIENCE = 20.0
+"""Seconds after which a program is ended that has not computed meanwhile."""
 _TOLD = 1 << 16  # bytes of messages that anybody reads
 
 
@@ -33,13 +36,18 @@ class Finished(NamedTuple):
     log: str
 
 
-def run(command: tuple[str, ...], *, given: bytes = b"", folder: Path, computing: int = COMPUTING) -> Finished:
-    """Run a program to its end in a folder, with ``given`` as its input. Never raises but for what interrupts it."""
+def run(
+    command: tuple[str, ...], *, given: bytes = b"", folder: Path, computing: int = COMPUTING, output: int = OUTPUT
+) -> Finished:
+    """Run a program to its end in a folder, with ``given`` as its input. Never raises but for what interrupts it.
+
+    ``computing``: seconds; ``output``: bytes of each file that it writes.
+    """
     with contextlib.ExitStack() as files:
-        put, out, told = (files.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(3))
-        put.write(given)
-        put.seek(0)
         try:
+            put, out, told = (files.enter_context(open(os.memfd_create("manycl"), "r+b")) for _ in range(3))
+            put.write(given)
+            put.seek(0)
             process = subprocess.Popen(
                 command,
                 stdin=put,
@@ -47,13 +55,13 @@ def run(command: tuple[str, ...], *, given: bytes = b"", folder: Path, computing
                 stderr=told,
                 cwd=folder,
                 start_new_session=True,
-                env=_environment(folder),
+                env=flags.inherited(without=_STEERING) | {"LC_ALL": "C"},
             )
         except (OSError, ValueError) as error:
             return Finished(f"it cannot be started: {error}", b"", "")
         try:
-            _limit(process.pid, computing)
-            process.wait()
+            _limit(process.pid, computing, output)
+            stands = not _ended(process)
         finally:
             if process.poll() is None:
                 with contextlib.suppress(OSError):
@@ -62,25 +70,46 @@ def run(command: tuple[str, ...], *, given: bytes = b"", folder: Path, computing
         out.seek(0)
         told.seek(0)
         log = told.read(_TOLD).decode(errors="replace")
-        return Finished(_trouble(process.returncode, computing), out.read(OUTPUT), log)
+        trouble = f"it stands still (for {PATIENCE:g} s)" if stands else _trouble(process.returncode, computing, output)
+        return Finished(trouble, out.read(), log)
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    """What steers compilers from outside is left out: the same text gives the same object."""
-    steering = ("CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "CCC_OVERRIDE_OPTIONS", "SOURCE_DATE_EPOCH")
-    return flags.inherited(without=steering) | {
-        "ZIG_GLOBAL_CACHE_DIR": str(folder),
-        "ZIG_LOCAL_CACHE_DIR": str(folder),
-        "LC_ALL": "C",
-    }
+_STEERING = ("CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "CCC_OVERRIDE_OPTIONS", "SOURCE_DATE_EPOCH")
+"""What steers compilers from outside is left out: the same text gives the same object."""
 
 
-def _limit(pid: int, computing: int) -> None:
+def _ended(process: subprocess.Popen[bytes]) -> bool:
+    """Wait until a program has ended; False: it stands still."""
+    before = ""
+    while True:
+        try:
+            process.wait(PATIENCE)
+            return True
+        except subprocess.TimeoutExpired:
+            try:
+                now = Path(f"/proc/{process.pid}/schedstat").read_text(encoding="ascii").partition(" ")[0]
+            except OSError:
+                continue
+            if now == before:
+                return False
+            before = now
+
+
+def wheel() -> Path | None:
+    """Return the compiler of the package ``ziglang``, a whole clang with a linker; None where there is none."""
+    spec = importlib.util.find_spec("ziglang")  # imports nothing
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent / "zig"
+    return path if path.is_file() else None
+
+
+def _limit(pid: int, computing: int, output: int) -> None:
     """A soft limit tells what was exceeded; a program that does not mind is ended two seconds later."""
     limits = {
         resource.RLIMIT_CPU: computing,
         resource.RLIMIT_AS: MEMORY,
-        resource.RLIMIT_FSIZE: OUTPUT,
+        resource.RLIMIT_FSIZE: output,
         resource.RLIMIT_CORE: 0,
     }
     for what, most in limits.items():
@@ -90,13 +119,13 @@ def _limit(pid: int, computing: int) -> None:
             resource.prlimit(pid, what, (soft, soft + 2 if what == resource.RLIMIT_CPU else hard))
 
 
-def _trouble(code: int, computing: int) -> str:
+def _trouble(code: int, computing: int, output: int) -> str:
     if code == 0:
         return ""
     if code == -signal.SIGXCPU:
         return f"it was ended after {computing} s of computing"
     if code == -signal.SIGXFSZ:
-        return f"it was ended after writing {OUTPUT >> 20} MiB"
+        return f"it was ended after writing {output >> 20} MiB"
     if code < 0:
         with contextlib.suppress(ValueError):
             return f"it was ended by {signal.Signals(-code).name}"
