@@ -87,9 +87,10 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
             return True
         except subprocess.TimeoutExpired:
             try:
-                now = Path(f"/proc/{process.pid}/schedstat").read_text(encoding="ascii").partition(" ")[0]
+                stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8", errors="replace")
             except OSError:
                 continue
+            now = " ".join(stat.rpartition(")")[2].split()[11:13])  # ticks of all its threads
             if now == before:
                 return False
             before = now

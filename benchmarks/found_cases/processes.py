@@ -184,11 +184,11 @@ def lost_device() -> None:
     """From a moment on every command of one device fails; later runs use the other one."""
     import pyopencl as cl
 
-    from manycl.drivers.opencl import driver
+    from manycl.drivers.opencl import copies, driver
 
     dead, size = [False], 1 << 16
     program = mc.Program(INC)
-    with mc.Queue("cpu/2", policy="eager") as queue:
+    with mc.Queue("opencl/2", policy="eager") as queue:
         other: Any = queue.session.backend.drivers[1]
         second = other.context
 
@@ -201,7 +201,7 @@ def lost_device() -> None:
             return called
 
         driver._enqueue = failing(driver._enqueue)
-        cl.enqueue_copy = failing(cl.enqueue_copy)
+        copies.read_buffer, copies.write_buffer = failing(copies.read_buffer), failing(copies.write_buffer)
         arrays = [queue.zeros(size, np.int32) for _ in range(4)]
 
         def go() -> None:

@@ -37,7 +37,7 @@ kernel void four(global const int *a, global const int *b, global const int *c, 
 """
 
 
-@case(OWN_MEMORIES | {"MANYCL_DEVICE_MEMORY": "48000", "POCL_MAX_PTHREAD_COUNT": "4"}, seconds=200)
+@case(OWN_MEMORIES | {"MANYCL_DEVICE_MEMORY": "48000", "MANYCL_THREADS": "4"}, seconds=200)
 def engine_waits() -> None:
     """Dynamic policies, little memory, launches that do not all fit: runs end, right or with a reason."""
     program = mc.Program(MANY)

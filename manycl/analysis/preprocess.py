@@ -167,7 +167,7 @@ def _header(version: str) -> str:
     include = cindex.Config.resource_dir or ""
     own, with_header = (
         dict(re.findall(r"^#define (\w+(?:\([^)]*\))?) ?(.*)$", _run("", None, version, "-dM", *words)[0], re.M))
-        for words in ((), ("-Xclang", "-finclude-default-header", f"-I{include}/include", f"-I{include}"))
+        for words in ((), ("-Xclang", "-finclude-default-header", f"-I{include}/include"))
     )
     rows = [f"#define __OPENCL_VERSION__ {version[2]}{version[4]}0"]
     for name, value in with_header.items():

@@ -23,6 +23,7 @@ COMMANDS = (
     "devices",
     "examples",
     "analyze",
+    "doctor",
     "spec",
     "plan",
     "simulate",
@@ -45,6 +46,7 @@ examples:
   manycl devices                                   what is here
   manycl examples transformer                      an application to try, written into this folder
   manycl analyze gemm.cl                           what each kernel reads and writes
+  manycl doctor gemm.cl                            does it compile, run and give the same everywhere
   manycl spec gemm.cl -o app.json                  a specification to fill in
   manycl run app.json -D N=1024 --check            run it on all devices and check the result
   manycl run app.json --devices cpu/2 --gantt run.html

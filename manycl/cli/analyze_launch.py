@@ -77,7 +77,7 @@ def chosen(args: argparse.Namespace, program: ProgramFacts, kernel: KernelFacts)
     launch = KnownLaunch(global_size, local_size, offset, data, sizes, same)
     missing = [a for a in kernel.arguments if a.kind == "buffer" and same.get(a.index, a.index) not in sizes]
     if missing:
-        launch = _sized(program, kernel, launch, missing)
+        launch = sized(program, kernel, launch, missing)
     found = service.launched(program, kernel.name, launch)
     origin = {
         a.index: f"same as {kernel.arguments[same[a.index]].name}"
@@ -281,7 +281,7 @@ def _bytes(argument: ArgumentFacts, text: str, scope: Mapping[str, Number]) -> i
     return elements * (argument.size or 1)
 
 
-def _sized(
+def sized(
     program: ProgramFacts, kernel: KernelFacts, launch: KnownLaunch, missing: Sequence[ArgumentFacts]
 ) -> KnownLaunch:
     """The launch with the smallest sizes that hold what is accessed of the buffers that are given none."""

@@ -99,7 +99,7 @@ def test_the_files_of_the_tests_have_the_tokens_of_the_whole_compiler(file: Path
 def to_the_end(text: str) -> list[str]:
     """The tokens of a text with all macros of OpenCL's header expanded."""
     include = preprocess.cindex.Config.resource_dir
-    header = ("-Xclang", "-finclude-default-header", f"-I{include}")
+    header = ("-Xclang", "-finclude-default-header", f"-I{include}/include")
     output = preprocess._run(f'# 1 "here.cl"\n{text}\n', None, "CL1.2", *header, "-D__OPENCL_VERSION__=120")[0]
     rows, inside = [], False
     for row in output.split("\n"):
@@ -107,7 +107,9 @@ def to_the_end(text: str) -> list[str]:
             inside = '"here.cl"' in row
         elif inside and not row.startswith("#pragma"):
             rows.append(row)
-    return preprocess._TOKEN.findall("\n".join(rows))
+    found = preprocess._TOKEN.findall("\n".join(rows))
+    assert found
+    return found
 
 
 TOKENS = ("a", "bb", "+", "-", "(", ")", "1.0f", ";", "TWO", "CALL(a)", '"s"', "/* c */", "  ", "\t", "ü")
