@@ -57,6 +57,10 @@ class Diagnostic:
         return [str(self), f"  {shown}", f"  {before}^"]
 
 
+RECURSION = "recursion, which OpenCL C does not have"
+"""What is told of programs with it, which some compilers take all the same."""
+
+
 class SourceError(ManyclError):
     """OpenCL C that does not parse or compile. ``diagnostics`` holds the compiler's own words with their places."""
 

@@ -50,6 +50,29 @@ def _run(queue: mc.Queue, kernel: Any, *words: Any) -> None:
 
 
 @case()
+def divisions_without_a_value() -> None:
+    """By zero, and of the least integer by -1, on each of the processor's devices: nothing ends by SIGFPE."""
+    text = "kernel void f(global TYPE *x, global const TYPE *y) { int i = get_global_id(0); x[i] OP y[i]; }"
+    for device in ("native", "pocl"):
+        with mc.Queue(device) as queue:
+            for kind, dtype in {"int": np.int32, "uint": np.uint32, "long": np.int64, "char": np.int8}.items():
+                least = int(np.iinfo(dtype).min)
+                for op, want in (("/=", 3), ("%=", 1)):
+                    x = queue.array(np.array([5, least, 7, 0] * 16, dtype))
+                    y = queue.array(np.array([0, -1 if least else 0, 2, 0] * 16, dtype))
+                    mc.Program(text, [f"-DTYPE={kind}", f"-DOP={op}"]).f(queue, (64,), None, x, y)
+                    same(x.get()[2::4], np.full(16, want, dtype), f"7 {op} 2 of {kind} on {device}")
+
+
+@case()
+def recursion() -> None:
+    """Refused where the program is built, with the place."""
+    text = "int g(int n) { return n < 2 ? 1 : g(n - 1); }\nkernel void f(global int *x) { x[0] = g(9); }"
+    said = error_of(lambda: mc.Program(text))
+    expect("recursion" in said and ":1:35" in said, said)
+
+
+@case()
 def out_of_boundsspecification() -> None:
     """2^30 work-items on 64 ints, from the command line."""
     with files(specification(INC, "inc", 1 << 30, 64)) as folder:

@@ -57,8 +57,6 @@ class Calls(Expressions):
     # -- functions of the program
 
     def inlined(self, function: Function, arguments: tuple[Node, ...], node: Node) -> Cell:
-        if any(frame.function == function.ref for frame in self.frames):
-            raise Unanalysable(f"recursion, line {self.line(node.start)}")
         if len(self.frames) >= DEEPEST_CALLS:
             raise Unanalysable(f"calls nested more than {DEEPEST_CALLS} deep, line {self.line(node.start)}")
         values = [self.value(argument) for argument in arguments]

@@ -1,8 +1,8 @@
 """Which arguments of a kernel are read and written: the points-to analysis run over the light tree.
 
-Each function has a summary that its calls instantiate; recursion takes a fixed point. Everything that cannot
-be followed (an address made an integer, stored in memory, or given to an unknown function; a pointer loaded
-from a buffer) widens to read and written, with the reason.
+Each function has a summary that its calls instantiate. Everything that cannot be followed (an address made an integer,
+stored in memory, or given to an unknown function; a pointer loaded from a buffer) widens to read and written, with the
+reason.
 """
 
 from __future__ import annotations
@@ -50,13 +50,9 @@ ASSEMBLY = re.compile(rb"\b(__asm__|__asm|asm)\b")
 def summaries(unit: Unit) -> dict[int, FunctionSummary]:
     """The summary of every function of a program."""
     result = {ref: FunctionSummary() for ref in unit.functions}
-    order, recursive = _callees_first(unit)
-    while True:
-        before = sum(summary.size() for summary in result.values())
-        for function in order:
-            _Body(unit, function, result).analyse()
-        if not recursive or sum(summary.size() for summary in result.values()) == before:
-            return result
+    for function in _callees_first(unit):
+        _Body(unit, function, result).analyse()
+    return result
 
 
 def accesses(
@@ -77,11 +73,9 @@ def accesses(
             yield frozenset(found.reads), frozenset(found.writes)
 
 
-def _callees_first(unit: Unit) -> tuple[list[Function], bool]:
-    """The functions, each behind those that it mentions, and whether that failed for some (they call each other)."""
+def _callees_first(unit: Unit) -> list[Function]:
+    """The functions, each behind those that it mentions."""
     order: list[Function] = []
-    done_refs: set[int] = set()
-    mentions: dict[int, set[int]] = {}
     seen: set[int] = set()
     stack = [(function, False) for function in unit.functions.values()]
     while stack:
@@ -92,13 +86,8 @@ def _callees_first(unit: Unit) -> tuple[list[Function], bool]:
             seen.add(function.ref)
             stack.append((function, True))
             found = {n.ref for n in function.nodes if n.kind == "DECL_REF_EXPR" and n.ref in unit.functions}
-            mentions[function.ref] = found
             stack.extend((unit.functions[ref], False) for ref in found)
-    recursive = False
-    for function in order:
-        recursive = recursive or not mentions[function.ref] <= done_refs
-        done_refs.add(function.ref)
-    return order, recursive
+    return order
 
 
 def is_null(node: Node) -> bool:

@@ -12,6 +12,7 @@ import functools
 import os
 import re
 from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from clang import cindex
@@ -21,7 +22,7 @@ from manycl.analysis.diagnostics import ERROR, FILE, all_errors, diagnostics
 from manycl.analysis.options import BuildOptions
 from manycl.analysis.preprocess import Expanded, expand
 from manycl.analysis.tree import CType, Function, Node, Unit
-from manycl.errors import SourceError
+from manycl.errors import RECURSION, Diagnostic, SourceError
 
 _UNARY = {1: "x++", 2: "x--", 3: "++x", 4: "--x", 5: "&", 6: "*", 7: "+", 8: "-", 9: "~", 10: "!"}
 
@@ -90,7 +91,29 @@ def _load(source: str, path: str, folder: str | None, options: BuildOptions, ver
         errors = all_errors(unit, expanded, lambda text: _parse(text, version))
         raise SourceError(f"{path}: the source does not compile as OpenCL C {version[2:]}", errors)
     warnings = () if options.quiet else tuple(str(d) for d in (*expanded.warnings, *found))
-    return _Lowering(unit, expanded, version).unit(warnings, everything)
+    lowered = _Lowering(unit, expanded, version).unit(warnings, everything)
+    if not everything:
+        _refuse_recursion(lowered, path)
+    return lowered
+
+
+def _refuse_recursion(unit: Unit, path: str) -> None:
+    """Raise SourceError where a function may call itself, which OpenCL C forbids: work-items have no stacks for it."""
+    calls = {
+        ref: {n.ref: n for n in function.nodes if n.kind == "DECL_REF_EXPR" and n.ref in unit.functions}
+        for ref, function in unit.functions.items()
+    }
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as error:
+        cycle = error.args[1][::-1]  # each calls the next one
+        start = calls[cycle[0]][cycle[1]].start
+        begin, names = unit.text.rfind(b"\n", 0, start) + 1, [unit.functions[ref].name for ref in cycle]
+        row = unit.text[begin:].split(b"\n", 1)[0].decode(errors="replace")
+        column = len(unit.text[begin:start].decode(errors="replace")) + 1
+        words = f"{RECURSION}: {' calls '.join(names)}"
+        found = Diagnostic(*unit.place(start), column, "error", words, row)
+        raise SourceError(f"{path}: the source is not OpenCL C", (found,)) from None
 
 
 _MAY_BE_ARRAYS = {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from manycl.analysis import ProgramFacts, parse_program
 from manycl.analysis.included import included
 from manycl.drivers.opencl.real import cl, compiled
-from manycl.errors import ManyclError
+from manycl.errors import RECURSION, ManyclError
 from manycl.front import program as front
 from manycl.graph.launch import find_kernel
 from manycl.stand_in.contexts import Context
@@ -172,6 +172,8 @@ class _Program(OpenCLObject):
         except ManyclError as failure:
             self.reason = f"the analysis cannot read its program: {failure.message.splitlines()[0]}"
             self._words = str(failure)
+            if RECURSION in self._words:
+                raise error("BUILD_PROGRAM_FAILURE", _BUILD_ROUTINE, self._words) from None
             return None
         if facts.shared:  # each device would have one of its own
             self.reason = facts.shared[0]

@@ -191,24 +191,6 @@ CASES: tuple[Case, ...] = (
         "kernel void inner_kernel(global int *d, global int *s) { d[get_global_id(0)] = s[get_global_id(0)]; }",
     ),
     _case(
-        "recursion",
-        "rw",
-        G,
-        "b[i] = down(a, b, 4);",
-        "int down(global int *p, global int *q, int n) { if (n < 1) return p[0]; return down(p, q, n - 1); }",
-        runs=False,
-    ),
-    _case(
-        "mutual_recursion",
-        "wr",
-        G,
-        "ping(a, b, 3);",
-        "void ping(global int *p, global int *q, int n);"
-        " void pong(global int *p, global int *q, int n) { p[n] = q[n]; if (n) ping(p, q, n - 1); }"
-        " void ping(global int *p, global int *q, int n) { if (n) pong(p, q, n - 1); }",
-        runs=False,
-    ),
-    _case(
         "overloaded",
         "wr",
         "global float *a, global int *b",

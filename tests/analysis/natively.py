@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -45,19 +43,6 @@ def run(case: Case, launch: Launch, start: truth.Contents) -> truth.Contents:
     kernel.shape(launch.global_size, launch.local_size, launch.offset or None)  # type: ignore[attr-defined]
     driver.wait(driver.launch(queue, kernel, launch.global_size, launch.local_size, launch.offset or None, None))
     return {i: view(memory[i])[: data.nbytes].copy() for i, data in start.items()}
-
-
-@contextmanager
-def wrapping() -> Iterator[None]:
-    """Kernels are compiled so that sums and products of ints that overflow, which anything may come of, wrap around."""
-    usual = clang.KERNELS
-    clang.KERNELS = (*usual, "-fwrapv")
-    clang._found.cache_clear()
-    try:
-        yield
-    finally:
-        clang.KERNELS = usual
-        clang._found.cache_clear()
 
 
 def view(memory: object) -> np.ndarray:

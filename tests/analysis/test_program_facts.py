@@ -232,6 +232,20 @@ def test_the_same_program_is_parsed_once() -> None:
         ("int f(int", 1, 10, "expected ')'"),
         ("\n\n#bogus\n", 3, 2, "invalid preprocessing directive"),
         ("\n\0", 2, 0, "NUL"),
+        (
+            "int f(int n) {\n  return n ? f(n - 1) : 0; }\nkernel void k(global int *x) { *x = f(3); }",
+            2,
+            14,
+            "f calls f",
+        ),
+        (
+            "int g(int n);\nint f(int n) { return g(n); }\n/* é */ int g(int n) { return n ? f(n - 1) : 0; }\n"
+            "kernel void k(global int *x) { *x = f(3); }",
+            2,
+            23,
+            "f calls g calls f",
+        ),
+        ("kernel void k(global int *x, int n) { if (n) k(x, n - 1); }", 1, 46, "k calls k"),
         ("\n\ud800", 2, 0, "Unicode"),
     ],
 )
@@ -243,6 +257,11 @@ def test_errors_have_their_place(source: str, line: int, column: int, words: str
     assert problem.severity.endswith("error")
     assert words in problem.text
     assert words in str(caught.value)
+
+
+def test_functions_that_nobody_calls_may_call_themselves() -> None:
+    facts = parse_program("int f(int n) { return n ? f(n - 1) : 0; } kernel void k(global int *x) { *x = 3; }")
+    assert list(facts.kernels) == ["k"]
 
 
 def test_all_errors_of_a_source_are_told_with_a_caret() -> None:

@@ -19,7 +19,7 @@ from manycl.analysis.work_group.parts import Cutter, ParallelRegion
 from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FUNCTIONS, Edit, Queries
 from manycl.analysis.work_group.strides import best_dimension
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, variables
-from manycl.analysis.work_group.uniformity import Uniformity, no_recursion
+from manycl.analysis.work_group.uniformity import Uniformity
 
 _ANY_NUMBER = 1 << 30  # of work-items that nothing is kept of
 _OF_GROUPS = re.compile(r"get_(local|group|enqueued_local|num_groups)|(work_group_)?barrier|async_work|wait_group")
@@ -63,7 +63,6 @@ class _GroupWriter:
         unit, kernel = self.unit, self.kernel
         if b"@" in unit.text:
             raise NoGroupFunctionError("its text has a character that OpenCL C does not have")
-        no_recursion(unit, kernel)
         queries = Queries(unit, kernel)
         self._look_for_others(queries)
         sized = self._is_sized(queries)

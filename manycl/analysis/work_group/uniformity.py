@@ -10,7 +10,6 @@ from manycl.analysis.builtins import effects
 from manycl.analysis.tree import Function, Node, Unit
 from manycl.analysis.work_group.syntax import (
     LOOPS,
-    NoGroupFunctionError,
     Variable,
     assigned,
     callee,
@@ -186,24 +185,3 @@ class Uniformity:
         if variable is not None:
             return variable.type.address_space != "constant"
         return node.type.kind == "function" and bool(_EFFECTS.match(node.name))
-
-
-def no_recursion(unit: Unit, function: Function) -> None:
-    """Raises NoGroupFunctionError where a function may call itself, which OpenCL C forbids and inlining cannot do."""
-    below: dict[int, set[int]] = {
-        f.ref: {n.ref for n in f.nodes if n.kind == "DECL_REF_EXPR" and n.ref in unit.functions}
-        for f in unit.functions.values()
-    }
-    open_, done = set[int](), set[int]()
-
-    def enter(ref: int) -> None:
-        if ref in open_:
-            raise NoGroupFunctionError(f"{unit.functions[ref].name} calls itself")
-        if ref not in done:
-            open_.add(ref)
-            for called in below[ref]:
-                enter(called)
-            open_.discard(ref)
-            done.add(ref)
-
-    enter(function.ref)

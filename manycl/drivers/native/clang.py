@@ -34,14 +34,20 @@ _MACHINES = {"x86_64": "-march=native", "aarch64": "-mcpu=native"}
 _probes = DiskCache("compilers", 1 << 20, ("manycl/drivers/native",))
 
 KERNELS = (
-    "-x", "cl", "-cl-std=CL2.0", "-cl-no-stdinc", "-O3", "-fPIC", "-w", "-fno-builtin", "-fno-math-errno",
-    "-fno-strict-aliasing", "-ffp-contract=off", "-fno-asynchronous-unwind-tables", "-fno-stack-protector",
-    "-ferror-limit=20",
+    "-cl-std=CL2.0", "-cl-no-stdinc", "-O3", "-fPIC", "-w", "-fno-builtin", "-fno-math-errno", "-fno-strict-aliasing",
+    "-fwrapv", "-ffp-contract=off", "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-ferror-limit=20",
 )  # fmt: skip
-"""How OpenCL C is compiled. OpenCL C 2.0 has the generic address space, which takes programs of 1.2 as they are but for
+"""How OpenCL C is compiled: to LLVM's intermediate representation and, with ``total`` divisions, to an object.
+OpenCL C 2.0 has the generic address space, which takes programs of 1.2 as they are but for
 the name ``pipe``; contraction is allowed by pragmas behind the built-in functions, which have none; ``-fno-builtin``:
 a program's own ``expf`` is none of C's; ``-fno-strict-aliasing``: kernels use memory as several types, and other
 implementations let them."""
+_READ = ("-x", "cl", "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes")
+_OPERAND = r"(<[^>\n]*>|[^,(\n]*\(.*?\)|[^,\n]+)"
+_DIVISION = re.compile(
+    rf"^  (%\S+) = ([su])(div|rem) (?:exact )?((?:<(\d+) x )?i(\d+)>?) {_OPERAND}, {_OPERAND}(.*)$", re.M
+)
+_FOLDED = re.compile(r"^  (?!%\S+ = (?:insertelement|shufflevector) ).* poison\b.*$", re.M)
 _LIBRARY = ("-x", "c", "-ffreestanding", "-O1", "-fPIC", "-w")
 _LINK = ("-z", "defs", "-z", "noexecstack", "-Bsymbolic", "--hash-style=gnu", "--build-id=none", "-s")
 
@@ -82,9 +88,42 @@ def build(clang: Clang, text: str, names: bytes, extra: tuple[str, ...] = ()) ->
     with tempfile.TemporaryDirectory(prefix="manycl-") as name:
         folder = Path(name)
         (folder / "names.so").write_bytes(names)
-        _run((*clang.compiler, *clang.flags, *KERNELS, *extra, "-c", "-o", "kernels.o", "-"), folder, text)
+        command = (*clang.compiler, *clang.flags, *KERNELS, *extra)
+        _run((*command, *_READ, "-o", "kernels.ll", "-"), folder, text)
+        read = (folder / "kernels.ll").read_text(encoding="utf-8")
+        _run((*command, "-x", "ir", "-c", "-o", "kernels.o", "-"), folder, total(read))
         _link(clang, folder, "kernels.so", "kernels.o", "names.so")
         return _made(clang, folder / "kernels.so")
+
+
+def total(representation: str) -> str:
+    """LLVM's intermediate representation with integer divisions that have a value for all operands.
+
+    Processors interrupt a process that divides by zero, or the least integer by -1; in OpenCL C the value is
+    unspecified. It is that of a division by 1 now, as on PoCL; 0 where clang has folded it.
+    """
+    folded = _FOLDED.sub(lambda line: re.sub(r" poison\b", " zeroinitializer", line[0]), representation)
+    return _DIVISION.sub(_total, folded)
+
+
+def _total(match: re.Match[str]) -> str:
+    to, sign, operation, type_, lanes, bits, dividend, divisor, rest = match.groups()
+    if re.fullmatch(r"-?\d+", divisor) and divisor not in ("0", "-1"):
+        return match[0]
+    one, least, minus = (
+        f"<{', '.join([f'i{bits} {value}'] * int(lanes))}>" if lanes else f"{value}"
+        for value in (1, -(1 << int(bits) - 1), -1)
+    )
+    flag, overflow = f"<{lanes} x i1>" if lanes else "i1", "zeroinitializer"
+    lines = f"  @.zero = icmp eq {type_} {divisor}, zeroinitializer\n"
+    if sign == "s":
+        overflow = "@.overflow"
+        lines += f"  @.minus = icmp eq {type_} {divisor}, {minus}\n  @.least = icmp eq {type_} {dividend}, {least}\n"
+        lines += f"  @.overflow = and {flag} @.minus, @.least\n"
+    lines += f"""  @.none = or {flag} @.zero, {overflow}
+  @.by = select {flag} @.none, {type_} {one}, {type_} {divisor}
+  {to} = {sign}{operation} {type_} {dividend}, @.by{rest}"""
+    return lines.replace("@", f"%manycl.{match.start()}")
 
 
 def build_names(clang: Clang) -> bytes:
@@ -209,7 +248,7 @@ def _version(compiler: tuple[str, ...]) -> str:
 def _taken_for(compiler: tuple[str, ...], for_here: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """The processor and its features that clang compiles for: its own words for what it would run."""
     with tempfile.TemporaryDirectory(prefix="manycl-") as folder:
-        command = (*compiler, *for_here, *KERNELS, "-c", "-###", "-o", "probe.o", "-")
+        command = (*compiler, *for_here, *KERNELS, "-x", "cl", "-c", "-###", "-o", "probe.o", "-")
         done = limited.run(command, folder=Path(folder), computing=10)
     lines = [line for line in done.log.splitlines() if "-cc1" in line]
     if done.trouble or not lines:

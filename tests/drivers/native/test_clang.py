@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from native_calls import TYPES, entry, run
 
 from manycl import limited
 from manycl.disk_cache import DiskCache
@@ -151,6 +153,81 @@ def test_options_do_not_change_built_in_functions() -> None:
         assert ran(text, (option,), 1e7, -3.0) == wanted
     text = "void k(__global const float *x, __global float *r) { r[0] = isnan(x[0]) + 2 * isinf(x[1]); }"
     assert ran(text, ("-cl-fast-relaxed-math", "-cl-finite-math-only"), np.nan, np.inf) == 3
+
+
+_DIVIDED = {kind: np.iinfo(dtype) for kind, dtype in TYPES.items() if np.dtype(dtype).kind in "iu"}
+
+
+@functools.cache
+def divisions(kind: str) -> str:
+    """Every way to divide, and to shift, in one integer type."""
+    made = ((name, call, width) for name, call in _CALLS.items() for width in _WIDE)
+    return "\n".join(entry(f"{name}{width}", call, kind, (kind, kind), width) for name, call, width in made)
+
+
+_WIDE = (1, 3, 8)
+_CALLS = {
+    "div": "a / b",
+    "rem": "a % b",
+    "own_div": "a; v /= b",
+    "own_rem": "a; v %= b",
+    "left": "a << b",
+    "right": "a; v >>= b",
+}
+
+
+def divided(name: str, a: int, b: int, bits: int) -> int:
+    """What Python makes of it: C rounds quotients towards zero."""
+    if name in ("left", "right"):
+        return a << b % bits if name == "left" else a >> b % bits
+    quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    return quotient if name.endswith("div") else a - b * quotient
+
+
+@pytest.mark.parametrize("kind", _DIVIDED)
+def test_whatever_is_divided_or_shifted_has_a_value(kind: str) -> None:
+    """By zero, of the least integer by -1, and by as many bits as there are; the right one, where there is one."""
+    info, rng = _DIVIDED[kind], np.random.default_rng(1)
+    ends = {0, 1, 7, info.bits - 1, info.bits, info.min, info.min + 1, info.max, max(info.min, -1)}
+    pairs = [(x, y) for x in ends for y in ends]
+    pairs += [tuple(map(int, rng.integers(info.min, info.max, 2, info.dtype, endpoint=True))) for _ in range(24 * 6 - len(pairs))]
+    a, b = (np.array(side, info.dtype) for side in zip(*pairs, strict=True))
+    for name in _CALLS:
+        for width in _WIDE:
+            found = run(divisions(kind), f"{name}{width}", kind, (a, b), width)
+            for (x, y), value in zip(pairs, found, strict=True):
+                if y or name in ("left", "right"):
+                    want = divided(name, x, y, info.bits if width > 1 else max(info.bits, 32))
+                    assert (want - int(value)) % 2**info.bits == 0, (name, width, x, y)
+
+
+def test_constants_divided_by_zero_leave_the_rest_of_a_kernel_as_it_is() -> None:
+    text = """void k(ulong n, __global int *r, __global const int *a) {
+        const int z = 0;
+        r[0] = 5 / 0; r[1] = a[1] % 0; r[2] = (-2147483647 - 1) / -1;
+        if (7 / 0) r[3] = 1; else r[3] = 1;
+        switch (9 % z) { case 0: r[4] = 1; break; default: r[4] = 1; }
+        int4 v = (int4)(8) / (int4)(0, 2, 0, 4);
+        r[5] = v.y; r[6] = v.w; r[7] = (int4)(a[7], 9, 9, 9 / 0).y;
+    }"""
+    found = run(text, "k", "int", [np.arange(8, dtype=np.int32)])
+    assert found[3:].tolist() == [1, 1, 4, 2, 9]
+
+
+def test_divisors_that_are_known_are_not_looked_at() -> None:
+    lines = ["  %3 = sdiv i32 %1, 7", "  %4 = urem <2 x i16> <i16 1, i16 2>, %2, !tag !1", "  %x.y = srem i64 9, %z"]
+    assert clang.total("\n".join(lines[:1])) == lines[0]
+    for line in lines[1:]:
+        assert len(clang.total(line).split("\n")) > 3
+        assert line.split(" = ")[0] in clang.total(line).split("\n")[-1]
+
+
+def test_sums_that_overflow_wrap() -> None:
+    """Also where built-in functions make use of them."""
+    text = entry("k", "hadd(2147483647, a) + popcount(a) + (a + b > a ? 0 : 1)", "int", ("int", "int"))
+    a = np.array([2147483647, 5], np.int32)
+    found = run(text, "k", "int", (a, np.array([1, 1], np.int32)))
+    assert found.tolist() == [2147483647 + 31 + 1 - 2**32, (2147483647 + 5 >> 1) + 2]
 
 
 def test_constants_are_of_single_precision_where_options_say_so() -> None:
