@@ -65,6 +65,39 @@ def divisions_without_a_value() -> None:
 
 
 @case()
+def local_memory_that_is_too_little() -> None:
+    """Of two local arguments the first is indexed beyond its end, where the second lies."""
+    text = """kernel void two(global float *y, local float *t, local float *u) {
+      int l = get_local_id(0);
+      u[l] = 7; barrier(CLK_LOCAL_MEM_FENCE);
+      t[l] = l; barrier(CLK_LOCAL_MEM_FENCE);
+      y[get_global_id(0)] = u[l];
+    }"""
+    with mc.Queue("cpu/2") as queue:
+        y, two = queue.zeros(1024, np.float32), mc.Program(text).two
+        local = (mc.LocalMemory(4), mc.LocalMemory(256))
+        said = error_of(lambda: _run(queue, two, (1024,), (64,), y, *local))
+        expect("line 4" in said and "argument 1 (t)" in said and "64 elements" in said, said)
+        _run(queue, two, (1024,), (64,), y, mc.LocalMemory(256), mc.LocalMemory(256))
+        same(y.get(), np.full(1024, 7, np.float32), "with enough")
+
+
+@case()
+def arrays_of_kernels_are_left() -> None:
+    """A local and a private array, beyond their last elements."""
+    texts = {
+        "t[32] to t[63]": "local float t[32]; t[l] = x[i]; barrier(CLK_LOCAL_MEM_FENCE); x[i] = t[63 - l];",
+        "t[4] to t[7]": "float t[4]; for (int k = 0; k < n; k++) t[k] = x[k]; x[i] = t[0] + t[n - 1];",
+    }
+    head = "kernel void f(global float *x, int n) { int i = get_global_id(0), l = get_local_id(0); "
+    with mc.Queue("cpu/2") as queue:
+        for words, text in texts.items():
+            program, x = mc.Program(head + text + " }"), queue.zeros(1024, np.float32)
+            said = error_of(lambda f=program.f, x=x: _run(queue, f, (1024,), (64,), x, 8))
+            expect(words in said and "line 1" in said, said)
+
+
+@case()
 def recursion() -> None:
     """Refused where the program is built, with the place."""
     text = "int g(int n) { return n < 2 ? 1 : g(n - 1); }\nkernel void f(global int *x) { x[0] = g(9); }"

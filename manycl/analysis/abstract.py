@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from manycl.analysis import expr as x
 from manycl.analysis.expr import Expr
 from manycl.analysis.paths import ROOT, ControlState, Env, Path
-from manycl.analysis.summary import CountedPlace, Loop, MemoryAccess, Origin
+from manycl.analysis.summary import CountedPlace, Loop, MemoryAccess, Origin, OwnArray
 from manycl.analysis.tree import CType, Unit
 from manycl.analysis.values import (
     Cell,
@@ -75,6 +75,9 @@ class Abstract:
         self.loops: tuple[Loop, ...] = ()
         self.silent = 0  # discovering what a loop does: nothing is recorded
         self.accesses: list[MemoryAccess] = []
+        self.arrays: dict[
+            int, OwnArray
+        ] = {}  # of the kernel's own, by declaration, or of local arguments (-1, -2, ...)
         self.counts: Counts = {}
         self.looping = 0  # bodies of loops around what runs
         self.lone = 0  # branches without else around it, in loops, that the contents of memory decide
@@ -92,6 +95,7 @@ class Abstract:
         self.names: dict[str, int] = {}
         self.steps = 0
         self.written = x.characters()
+        self.first = 0  # number of the first array of the kernel's own
         self.here = 0  # byte offset of what is being evaluated
 
     # -- names, places, limits

@@ -16,10 +16,12 @@ work-items 512 KiB)."""
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Line ``line`` of ``path`` reads or writes (``kind``) the bytes ``low`` … ``high - 1`` of argument ``argument``,
-    of which there are ``nbytes``: the first and the last of those that lie outside. None where they have no bound."""
+    """Line ``line`` of ``path`` reads or writes (``kind``) the bytes ``low`` … ``high - 1`` of argument ``argument``
+    or, behind these, of an array of the kernel's own, which has ``nbytes`` bytes in elements of ``element``: the first
+    and the last of those that lie outside. None where they have no bound."""
 
     argument: int
+    element: int
     name: str
     kind: str
     line: int
@@ -39,8 +41,9 @@ class Outside:
 
 def suspicious(summary: KernelSummary, launch: KnownLaunch) -> bool:
     """Whether some access may leave its memory and be known for certain to do so. Costs microseconds."""
-    for access in summary.accesses:
-        nbytes = launch.sizes.get(launch.same.get(access.argument, access.argument))
+    sizes = {**launch.sizes, **summary.nbytes}
+    for access in (*summary.accesses, *summary.own):
+        nbytes = sizes.get(launch.same.get(access.argument, access.argument))
         if nbytes is None or access.offset.unknown or access.operation == "unknown":
             continue
         if access.offset.low < 0 or access.offset.high + access.size > nbytes:
@@ -54,11 +57,13 @@ def deciding(summary: KernelSummary, facts: KernelFacts) -> frozenset[int] | Non
     if summary.failure:
         return None
     names: set[str] = set()
-    for access in summary.accesses:
-        for expr in (access.offset, access.condition, *(loop.trips for loop in access.loops)):
-            if expr is None or expr.unknown or access.argument < 0:
-                return None
-            names |= expr.variables().keys()
+    for access in (*summary.accesses, *summary.own):
+        parts = access.offset, access.condition, *(loop.trips for loop in access.loops)
+        found = [part.variables().keys() for part in parts if part is not None and not part.unknown]
+        if len(found) == len(parts) and access.argument >= 0:
+            names = names.union(*found)
+        elif access not in summary.own:  # (of these, what is not certain is not told)
+            return None
     scalars = [a for a in facts.arguments if a.kind == "scalar"]
     return frozenset(a.index for a in scalars if a.name in names or a.lanes != 1 or not a.base)
 

@@ -8,7 +8,7 @@ bound (R. E. Moore, R. B. Kearfott, M. J. Cloud, *Introduction to Interval Analy
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from manycl.analysis import expr as x
@@ -41,14 +41,16 @@ class Enclosure:
 
     places: tuple[_Guarded, ...]
     origins: Mapping[str, Origin]
+    own: Mapping[int, int] = field(default_factory=dict)  # bytes of the arrays that the kernel declares
 
     def keeps(self, values: Mapping[str, Span], sizes: Mapping[int, int], certainly: bool = False) -> bool:
         """Whether a launch stays within its buffers as far as anybody can tell without the contents of buffers
         (``certainly``: whatever these are); False where that takes a closer look. ``values``: :func:`launch_values`, of
         one launch, or of many, which have values between these; ``sizes``: bytes by argument."""
         anywhere = _Intervals(self.origins, values, certainly)
+        known = {**self.own, **sizes}
         for place in self.places:
-            found = [(offset, sizes[a] - size) for a, offset, size in place.accesses if a in sizes]
+            found = [(offset, known[a] - size) for a, offset, size in place.accesses if a in known]
             left = [(offset, last) for offset, last in found if not anywhere.within(offset, last)]
             if left:
                 there = _Intervals(self.origins, values, certainly)
@@ -63,12 +65,14 @@ def enclosure(summary: KernelSummary) -> Enclosure | None:
     if summary.failure or any(a.argument < 0 or a.operation == "unknown" for a in accesses):
         return None
     places: dict[tuple[Expr, tuple[Loop, ...]], dict[tuple[int, Expr, int], None]] = {}
-    for access in accesses:
+    for access in (*accesses, *summary.own):
         place = places.setdefault((access.condition, access.loops), {})
         place[access.argument, access.offset, access.size] = None
     if sum(map(len, places.values())) > MOST_ACCESSES:
         return None
-    return Enclosure(tuple(_place(*key, tuple(found)) for key, found in places.items()), summary.origins)
+    return Enclosure(
+        tuple(_place(*key, tuple(found)) for key, found in places.items()), summary.origins, summary.nbytes
+    )
 
 
 def _place(condition: Expr, loops: tuple[Loop, ...], accesses: tuple[tuple[int, Expr, int], ...]) -> _Guarded:

@@ -25,6 +25,7 @@ class _AbstractRun(Loops):
         super().__init__(unit, concrete=launch is not None)
         self.facts = facts
         self.launch = launch
+        self.first = len(facts.arguments)
         self.tables: dict[int, Cell] = {}
         self.discarded: set[int] = set()
         self.assigned_refs: dict[int, frozenset[int]] = {}
@@ -254,7 +255,10 @@ def _summary(facts: KernelFacts, begun: Callable[[], _AbstractRun]) -> KernelSum
 def _followed(run: _AbstractRun) -> KernelSummary:
     facts, launch = run.facts, run.launch
     run.run(next(f for f in run.unit.functions.values() if f.is_kernel and f.name == facts.name))
-    accesses = run.accesses if launch is None else [_annotated(access, facts, launch) for access in run.accesses]
+    accesses = [a for a in run.accesses if a.argument >= -1]
+    own = [replace(a, argument=-2 - a.argument) for a in run.accesses if a.argument < -1]
+    if launch is not None:
+        accesses = [_annotated(access, facts, launch) for access in accesses]
     return KernelSummary(
         facts.name,
         tuple(accesses),
@@ -266,6 +270,8 @@ def _followed(run: _AbstractRun) -> KernelSummary:
         tuple(run.hazards),
         run.barriers,
         steps=run.steps,
+        own=tuple(own),
+        arrays=tuple(run.arrays.values()),
     )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from manycl.analysis import bounds
 from manycl.analysis.bounds import Outside
 from manycl.analysis.cost import LaunchCost, Work
-from manycl.analysis.facts import KernelFacts
+from manycl.analysis.facts import ArgumentFacts, KernelFacts
 from manycl.analysis.features import Features, launch_features
 from manycl.analysis.hazards import Repeat, Verdict, repeat, split
 from manycl.analysis.interpret import interpret
@@ -81,7 +81,10 @@ class LaunchFacts:
             return self.regions.region(*arguments)
         if question == "split":
             return split(self.regions, arguments[0], lambda sharers: self._counted.counted_apart(sharers, *arguments))
-        return repeat(self.regions) if question == "repeat" else self.regions.outside()
+        if question == "repeat":
+            return repeat(self.regions)
+        own = _of_own_memory(self.facts, self.summary, self.launch, self.remote is None)
+        return self.regions.outside() + own.outside()
 
     def _answer(self, question: str, *arguments: Any) -> Any:
         """The answer, from the process that isl may bring down if there is one; kept, unless it may be better later."""
@@ -180,7 +183,9 @@ class LaunchFacts:
     def may_leave(self) -> bool:
         """Whether :attr:`outside` is worth asking: some access is no box, or none that lies in its memory."""
         kinds = [(a, kind) for a in self.regions.buffers for kind in ("read", "write")]
-        return bounds.suspicious(self.summary, self.launch) and any(self.regions.boxed(*k) is None for k in kinds)
+        if not bounds.suspicious(self.summary, self.launch):
+            return False
+        return bool(self.summary.own) or any(self.regions.boxed(*k) is None for k in kinds)
 
     # -- costs
 
@@ -230,3 +235,17 @@ class LaunchFacts:
         Raises KeyError for an argument that is no buffer, ValueError for one that the kernel may write or for contents
         that are shorter than its memory."""
         return Looked(self._looking, contents, budget, self.region)
+
+
+def _of_own_memory(facts: KernelFacts, summary: KernelSummary, launch: KnownLaunch, isl_here: bool) -> Regions:
+    """Of what may leave local and private arrays: as if these were buffers."""
+    local = (replace(a, kind="buffer", reads=True, writes=True) for a in facts.arguments if a.kind == "local")
+    arrays = (
+        ArgumentFacts(a.number, a.name, "buffer", "", "", 1, a.size, "private", reads=True, writes=True)
+        for a in summary.arrays
+        if a.nbytes
+    )
+    sizes = {**launch.sizes, **summary.nbytes}
+    known = tuple(a for a in (*local, *arrays) if a.index in sizes)
+    own = replace(launch, sizes=sizes, same={}, overlapping=frozenset())
+    return Regions(replace(facts, arguments=known), replace(summary, accesses=summary.own), own, isl_here)

@@ -6,7 +6,7 @@ from manycl.analysis import expr as x
 from manycl.analysis.abstract import Abstract, Unanalysable
 from manycl.analysis.expr import Expr
 from manycl.analysis.paths import Path, meet_values
-from manycl.analysis.summary import Loop, MemoryAccess, Origin
+from manycl.analysis.summary import Loop, MemoryAccess, Origin, OwnArray
 from manycl.analysis.tree import CType
 from manycl.analysis.values import (
     OPAQUE,
@@ -23,6 +23,8 @@ from manycl.analysis.values import (
 )
 
 MOST_ACCESSES = 6_000
+MOST_OWN = 1_000
+"""Accesses behind which it is no longer noted what may leave arrays of the kernel's own."""
 
 
 class LoadsAndStores(Abstract):
@@ -46,19 +48,48 @@ class LoadsAndStores(Abstract):
         used: bool = False,
     ) -> None:
         """Note what is done at a target; of ``offset`` instead of its own, under more ``loops``."""
-        if self.silent or self.path is None:
+        base, index = target.base
+        if self.silent or self.path is None or base == "program":
+            return
+        where = address(target.offset if offset is None else offset)
+        own = self.left(target, where, size) if base in ("var", "local") else None
+        if own is None and base not in ("arg", "unknown"):
             return
         if len(self.accesses) >= MOST_ACCESSES:
             raise Unanalysable(f"it makes more than {MOST_ACCESSES} accesses")
-        base, index = target.base
         path = self.path.where(target.condition)
-        if path is None or base not in ("arg", "unknown"):
+        if path is None:
             return
         file, line = self.unit.place(self.here)
-        argument = index if base == "arg" else -1
-        where = address(target.offset if offset is None else offset)
+        argument = index if base == "arg" else -1 if own is None else -2 - own.number
         self.accesses.append(
             MemoryAccess(argument, kind, where, size, self.whole(path), self.loops + loops, line, file, operation, used)
+        )
+
+    def left(self, target: Target, offset: Expr, size: int) -> OwnArray | None:
+        """The array of the kernel's own that an access may leave."""
+        base, index = target.base
+        if len(self.accesses) > MOST_OWN:
+            return None
+        if base == "local" and index < 0:
+            return self.arrays.setdefault(index, OwnArray(-index - 1))
+        cells = ((ref, cell) for frame in reversed(self.frames) for ref, cell in frame.cells.items())
+        ref, cell = next((c for c in cells if c[base == "var"] == index), (0, 0))
+        type_ = self.types.get(cell)
+        if (
+            type_ is None
+            or type_.kind != "array"
+            or not type_.size
+            or 0 <= offset.low <= offset.high + size <= type_.size
+        ):
+            return None
+        nodes = (node for function in self.unit.functions.values() for node in function.nodes)
+        name = next((node.name for node in nodes if node.kind == "VAR_DECL" and node.ref == ref), "?")
+        element = type_
+        while element.kind == "array" and element.target is not None:
+            element = element.target
+        return self.arrays.setdefault(
+            ref, OwnArray(self.first + len(self.arrays), name, type_.size, max(element.size, 1))
         )
 
     def whole(self, path: Path) -> Expr:
@@ -84,13 +115,12 @@ class LoadsAndStores(Abstract):
     def load_from(self, target: Target, type_: CType) -> Value:
         kind, index = target.base
         size = _size(type_)
+        self.access(target, "read", size)
         if kind == "var":
             cell = self.env.get(index)
             if isinstance(cell, Aggregate) and cell.name and not cell.entries:
                 return self.member_symbol(index, target.offset, type_)
             return self.load_cell(cell, self.types.get(index), target.offset, type_, size)
-        if kind in ("arg", "unknown"):
-            self.access(target, "read", size)
         if kind == "program":
             return self.load_table(index, target.offset, type_, size)
         if kind == "arg" and integer(type_) is not None:
@@ -217,11 +247,11 @@ class LoadsAndStores(Abstract):
         for target in pointer.targets:
             kind, index = target.base
             size = _size(type_)
+            self.access(target, "write", size)
             if kind == "var":
                 certain = len(pointer.targets) == 1
                 self.store_cell(index, target, type_, size, value, certain)
                 continue
-            self.access(target, "write", size)
             if kind == "program":
                 self.hazards["writes a variable of program scope"] = None
             if kind == "unknown":

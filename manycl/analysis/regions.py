@@ -427,7 +427,9 @@ class Regions:
                     first = low.to_python() * unit if low.is_int() else None
                     end = (high.to_python() + 1) * unit if high.is_int() else None
                     line, path = relation.access.line, relation.access.path
-                    found.append(Outside(index, facts.name, kind, line, path, size, unit, first, end))
+                    found.append(
+                        Outside(index, max(facts.size, 1), facts.name, kind, line, path, size, unit, first, end)
+                    )
         return found
 
 

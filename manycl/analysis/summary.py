@@ -45,6 +45,17 @@ class MemoryAccess:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnArray:
+    """A local or private array that a kernel declares, numbered behind its arguments; or a local argument, of which
+    only launches know how many ``nbytes`` it has. ``size``: of an element, in bytes."""
+
+    number: int
+    name: str = ""
+    nbytes: int = 0
+    size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Where an unknown value comes from: ``reason`` in words; if it is an element of argument ``argument`` (else -1),
     the byte ``offset``, its ``size`` and whether it is signed."""
@@ -102,3 +113,10 @@ class KernelSummary:
     barriers: int = 0
     failure: str = ""
     steps: int = 0
+    own: tuple[MemoryAccess, ...] = ()  # those that may leave an array of the kernel's own, which is their argument
+    arrays: tuple[OwnArray, ...] = ()
+
+    @property
+    def nbytes(self) -> Mapping[int, int]:
+        """Bytes of the arrays that the kernel declares, by number."""
+        return {array.number: array.nbytes for array in self.arrays if array.nbytes}

@@ -19,7 +19,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.known_launch import LARGEST, KnownLaunch
 from manycl.disk_cache import DiskCache
 from manycl.errors import LaunchError
-from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, Version
+from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg, Version
 from manycl.graph.known import FLOATS, known_launch
 from manycl.graph.work_groups import with_work_groups
 
@@ -117,8 +117,8 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
     sizes_of = {a.key: buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
     arguments = tuple(
         (a.size(sizes_of), a.offset, seen.setdefault(a.key, i)) if isinstance(a, BufferArg)
-        else None if not isinstance(a, bytes) or facts.base in FLOATS
-        else a
+        else a if isinstance(a, LocalArg) or (isinstance(a, bytes) and facts.base not in FLOATS)
+        else None
         for i, (facts, a) in enumerate(zip(own.kernel.arguments, task.args, strict=True))
     )  # fmt: skip
     sizes = own.global_size, own.local_size, task.global_offset
@@ -156,6 +156,7 @@ def _keeps(own: Version, offset: tuple[int, ...] | None, arguments: Sequence[obj
         nbytes = {i: a[0] for i, a in enumerate(arguments) if isinstance(a, tuple) and a[2] == i}
         alone = len(nbytes) == sum([isinstance(a, tuple) for a in arguments])
         if found is not None and alone and prod(own.global_size) + sum(offset or ()) <= LARGEST:
+            nbytes |= {i: a.nbytes for i, a in enumerate(arguments) if isinstance(a, LocalArg)}
             return found.keeps(launch_values(own.kernel, (own.global_size, own.local_size, offset), arguments), nbytes)
     return False
 
@@ -241,21 +242,21 @@ def _words(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer], foun
     first = found[0]
     found = [o for o in found if o.argument == first.argument]
     low, high = _bound(min, [o.low for o in found]), _bound(max, [o.high for o in found])
-    facts = own.kernel.arguments[first.argument]
-    argument = task.args[first.argument]
-    size = max(facts.size, 1)
+    argument = task.args[first.argument] if first.argument < len(task.args) else None
+    size = first.element
     elements = f"{first.nbytes // size} elements, {first.nbytes} bytes"
     buffer = buffers[argument.key].name if isinstance(argument, BufferArg) else ""
     if buffer and isinstance(argument, BufferArg) and argument.nbytes is not None:
         buffer += f", from byte {argument.offset} on"
-    held = f" (buffer {buffer})" if buffer not in ("", facts.name) else ""
+    held = f" (buffer {buffer})" if buffer not in ("", first.name) else ""
+    whose = "the kernel's own array" if argument is None else f"argument {first.argument} ({first.name})"
     begin = "?" if low is None else str(low // size)
     end = "?" if high is None else str(-(-high // size) - 1)
     where = f"{first.name}[{begin}]" + (f" to {first.name}[{end}]" if begin != end else "")
     where += f" (bytes {'?' if low is None else low} to {'?' if high is None else high - 1})"
     problem = (
-        f"kernel {task.name} would {first.kind} outside of a buffer in {first.path or own.program.path},"
-        f" line {first.line}: {where} of argument {first.argument} ({facts.name}){held}, which has {elements};"
+        f"kernel {task.name} would {first.kind} outside of {'a buffer' if buffer else 'its memory'} in"
+        f" {first.path or own.program.path}, line {first.line}: {where} of {whose}{held}, which has {elements};"
         f" the global size is {own.global_size}"
     )
     if low is not None and low < 0:

@@ -12,7 +12,7 @@ from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.errors import LaunchError
-from manycl.graph.graph import BufferArg, BufferKey, Launch, Version
+from manycl.graph.graph import BufferArg, BufferKey, Launch, LocalArg, Version
 
 if TYPE_CHECKING:
     from manycl.analysis.annotations import Annotation
@@ -50,6 +50,7 @@ def known_launch(launch: Launch, sizes: Mapping[BufferKey, int], version: Versio
             scalars[index] = argument
     offset = launch.global_offset or ()
     same, overlapping = shared_memory(given, nbytes)
+    nbytes |= {index: argument.nbytes for index, argument in enumerate(launch.args) if isinstance(argument, LocalArg)}
     plain = KnownLaunch(own.global_size, own.local_size, offset, scalars, nbytes, same, overlapping=overlapping)
     return _promised(plain, own.kernel, annotations) if annotations else plain
 

@@ -18,7 +18,7 @@ from manycl.errors import LaunchError
 from manycl.graph import bounds
 from manycl.graph.bounds import check
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
+from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, LocalArg
 from manycl.graph.launch import make_launch
 
 SOURCE = """
@@ -75,7 +75,9 @@ def _all_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MANYCL_BOUNDS", raising=False)
 
 
-def launched(program: ProgramFacts, kernel: str, size: Any, local: Any, sizes: list[int], *scalars: int) -> Graph:
+def launched(
+    program: ProgramFacts, kernel: str, size: Any, local: Any, sizes: list[int], *scalars: int | LocalArg
+) -> Graph:
     """``sizes``: ints in each buffer argument."""
     builder = GraphBuilder()
     keys = [builder.buffer(4 * n, f"buffer{i}") for i, n in enumerate(sizes)]
@@ -255,3 +257,63 @@ def test_scalars_that_decide_nothing_are_looked_at_once(monkeypatch: pytest.Monk
     for seed in range(9, 12):
         with pytest.raises(LaunchError, match="outside of a buffer"):
             run(seed, 65)
+
+
+OWN = """
+kernel void kept(global int *out, local int *t, int by, int add, int low, int high) {
+    int u[24], l = get_local_id(0);
+    if (l >= low && l < high) u[by * l + add] = 1;
+    out[0] = u[l];
+}
+kernel void looped(global int *out, local int *t, int by, int add, int low, int high) {
+    struct { int a[24]; } v; int u[3][8], l = get_local_id(0);
+    v.a[l] = l;
+    for (int k = low; k < high; k++) u[0][by * k + add] = k;
+    out[0] = u[2][l] + v.a[l];
+}
+kernel void shared(global int *out, local int *t, int by, int add, int low, int high) {
+    local int s[24]; int l = get_local_id(0);
+    s[l] = l;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    out[0] = l >= low && l < high ? s[by * l + add] : 0;
+}
+void put(local int *p, int at) { p[at] = 1; }
+kernel void given(global int *out, local int *t, int by, int add, int low, int high) {
+    int l = get_local_id(0);
+    if (l >= low) { if (l < high) put(t + add, by * l); }
+}
+kernel void stored(global int *out, local int *t, int by, int add, int low, int high) {
+    int l = get_local_id(0);
+    if (l >= low && l < high) *(local int2 *)&t[by * l + add] = (int2)(l);
+    local int *end = t + 24;
+    for (local int *p = t; p != end; p++) *p = 1;
+}
+"""
+"""Kernels that leave 24 ints of local or private memory where ``by * l + add`` does, for ``low <= l < high``."""
+
+
+@pytest.mark.parametrize("kernel", ["kept", "looped", "shared", "given", "stored"])
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_local_and_private_arrays_are_not_left_either(kernel: str, data: st.DataObject) -> None:
+    numbers = [data.draw(st.integers(*ends)) for ends in ((-3, 4), (-2, 25), (-1, 8), (0, 9))]
+    by, add, low, high = numbers
+    items = range(low, high) if kernel == "looped" else range(max(low, 0), min(high, 8))
+    last = 22 if kernel == "stored" else 23
+    left = [by * i + add for i in items if not 0 <= by * i + add <= last]
+    program = parse_program(OWN)
+    words = refused(launched(program, kernel, (16,), (8,), [1], LocalArg(96), *numbers))
+    assert bool(words) == bool(left), (words, left)
+    array = {"kept": "u", "looped": "u", "shared": "s"}.get(kernel, "t")
+    assert not left or (f" {array}[" in words and "24 elements, 96 bytes" in words), words
+
+
+def test_local_memory_that_is_too_little_is_told_with_what_would_do() -> None:
+    program = parse_program("kernel void f(global int *x, local int *t) {\n  t[get_local_id(0)] = 1;\n}", path="k.cl")
+    for nbytes, count in ((4, 1), (28, 7), (32, 0)):
+        words = refused(launched(program, "f", (16,), (8,), [1], LocalArg(nbytes)))
+        assert bool(words) == bool(count)
+        if count:
+            assert "kernel f would write outside of its memory in k.cl, line 2: t[" in words
+            assert "argument 1 (t)" in words
+            assert "8 elements (32 bytes) would do" in words
