@@ -55,7 +55,8 @@ def divisions_without_a_value() -> None:
     text = "kernel void f(global TYPE *x, global const TYPE *y) { int i = get_global_id(0); x[i] OP y[i]; }"
     for device in ("native", "pocl"):
         with mc.Queue(device) as queue:
-            for kind, dtype in {"int": np.int32, "uint": np.uint32, "long": np.int64, "char": np.int8}.items():
+            kinds: dict[str, Any] = {"int": np.int32, "uint": np.uint32, "long": np.int64, "char": np.int8}
+            for kind, dtype in kinds.items():
                 least = int(np.iinfo(dtype).min)
                 for op, want in (("/=", 3), ("%=", 1)):
                     x = queue.array(np.array([5, least, 7, 0] * 16, dtype))

@@ -64,15 +64,15 @@ def enclosure(summary: KernelSummary) -> Enclosure | None:
     accesses = summary.accesses
     if summary.failure or any(a.argument < 0 or a.operation == "unknown" for a in accesses):
         return None
-    places: dict[tuple[Expr, tuple[Loop, ...]], dict[tuple[int, Expr, int], None]] = {}
-    for access in (*accesses, *summary.own):
-        place = places.setdefault((access.condition, access.loops), {})
-        place[access.argument, access.offset, access.size] = None
-    if sum(map(len, places.values())) > MOST_ACCESSES:
-        return None
-    return Enclosure(
-        tuple(_place(*key, tuple(found)) for key, found in places.items()), summary.origins, summary.nbytes
-    )
+    for own in (summary.own, ()):  # where these are too many, only launches that are looked at tell of them
+        places: dict[tuple[Expr, tuple[Loop, ...]], dict[tuple[int, Expr, int], None]] = {}
+        for access in (*accesses, *own):
+            place = places.setdefault((access.condition, access.loops), {})
+            place[access.argument, access.offset, access.size] = None
+        if sum(map(len, places.values())) <= MOST_ACCESSES:
+            found = tuple(_place(*key, tuple(found)) for key, found in places.items())
+            return Enclosure(found, summary.origins, summary.nbytes)
+    return None
 
 
 def _place(condition: Expr, loops: tuple[Loop, ...], accesses: tuple[tuple[int, Expr, int], ...]) -> _Guarded:

@@ -78,6 +78,9 @@ assert not device.image_support
 wrong = cl.Program(ctx, "__kernel void f(__global int *a) { a[0] = b; }")
 words = refused(wrong.build)
 assert "'b'" in words and "BUILD_PROGRAM_FAILURE" in words, words
+again = "int g(int n) { return n ? g(n - 1) : 0; } __kernel void f(__global int *a) { a[0] = g(3); }"
+words = refused(cl.Program(ctx, again).build)
+assert "g calls g" in words and "BUILD_PROGRAM_FAILURE" in words, words
 program = cl.Program(ctx, "__kernel void f(__global int *a) { a[0] = 1; }").build()
 assert "INVALID_KERNEL_NAME" in refused(lambda: cl.Kernel(program, "g"))
 # (work-groups that do not divide the global size)

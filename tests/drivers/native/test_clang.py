@@ -190,7 +190,10 @@ def test_whatever_is_divided_or_shifted_has_a_value(kind: str) -> None:
     info, rng = _DIVIDED[kind], np.random.default_rng(1)
     ends = {0, 1, 7, info.bits - 1, info.bits, info.min, info.min + 1, info.max, max(info.min, -1)}
     pairs = [(x, y) for x in ends for y in ends]
-    pairs += [tuple(map(int, rng.integers(info.min, info.max, 2, info.dtype, endpoint=True))) for _ in range(24 * 6 - len(pairs))]
+    pairs += [
+        tuple(map(int, rng.integers(info.min, info.max, 2, info.dtype, endpoint=True)))
+        for _ in range(24 * 6 - len(pairs))
+    ]
     a, b = (np.array(side, info.dtype) for side in zip(*pairs, strict=True))
     for name in _CALLS:
         for width in _WIDE:
