@@ -6,6 +6,9 @@ The command line prints any :class:`ManyclError` as one message and exits with s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
+
+Raised = TypeVar("Raised", bound=BaseException)
 
 
 class ManyclError(Exception):
@@ -18,6 +21,14 @@ class ManyclError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+def anew(error: Raised) -> Raised:
+    """The same error as if nobody had raised it: for who keeps one, and for who raises one that is kept. Each time that
+    an exception is raised it is given the frames that it leaves, and with them the arrays of who has called."""
+    found = type(error).__new__(type(error), *error.args)
+    found.__dict__.update(error.__dict__)
+    return found
 
 
 _SHOWN = 20  # diagnostics of one source

@@ -10,7 +10,7 @@ from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from manycl.errors import LaunchError, ManyclError, ResultError
+from manycl.errors import LaunchError, ManyclError, ResultError, anew
 from manycl.front.arrays import Array
 from manycl.front.events import CommandStatus
 from manycl.graph.dependences import Batch, GraphBuilder
@@ -166,7 +166,7 @@ class Enqueued:
 
     def ended(self, queue: RunningQueue, result: Result | None = None, error: ManyclError | None = None) -> None:
         """It has run, or what went wrong is the ``error``: who wants to know is told."""
-        self._result, self.error, self._planned = result, error, True
+        self._result, self.error, self._planned = result, anew(error) if error is not None else None, True
         self.is_over = True
         if self.began:  # something was planned
             self.arrays, self.builder, self._components, self.reads = {}, GraphBuilder(), [], []
@@ -274,7 +274,7 @@ class Enqueued:
 def _known(status: CommandStatus | ManyclError, times: tuple[float, float] | None) -> tuple[float, float]:
     """Times of what has such a status. Raises ResultError where there are none, and what went wrong."""
     if isinstance(status, ManyclError):
-        raise status
+        raise anew(status)
     if status != CommandStatus.COMPLETE:
         raise ResultError("the command has not ended: when it ran is not known yet", hint="event.wait()")
     if times is None:

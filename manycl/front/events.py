@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from manycl.errors import ManyclError
+from manycl.errors import ManyclError, anew
 from manycl.front.host_arrays import AnyArray
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Event:
             return
         status = self.status
         if isinstance(status, ManyclError):
-            raise status
+            raise anew(status)
 
     @property
     def status(self) -> CommandStatus | ManyclError:
@@ -130,7 +130,7 @@ class MoveEvent(Event):
             self.enqueued.flight.wait_for_move(self.moved)
             status = self.status
         if isinstance(status, ManyclError):
-            raise status
+            raise anew(status)
 
     @property
     def status(self) -> CommandStatus | ManyclError:

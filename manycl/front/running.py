@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from manycl import flags
-from manycl.errors import LaunchError, ManyclError, RunError
+from manycl.errors import LaunchError, ManyclError, RunError, anew
 from manycl.front.background import Background
 from manycl.front.enqueued import Enqueued
 from manycl.front.recording import record, underway
@@ -320,7 +320,7 @@ class RunningQueue(Waits):
         run = enqueued.flight.end(wanted)
         if run.error is not None:
             self._fail(run.error)
-            raise run.error
+            raise anew(run.error)
         self._result, self._is_known = lambda: run.result, enqueued.flight.is_known
         self._news = 0 if self._is_known else self._news + 1
         log.debug("ran as they were enqueued: %d commands", len(run.given))

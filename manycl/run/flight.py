@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from manycl.drivers.driver import DeviceLost, DriverError, Event
 from manycl.drivers.survey import is_forked
-from manycl.errors import RunError
+from manycl.errors import RunError, anew
 from manycl.graph import bounds
 from manycl.graph.copies import Place
 from manycl.graph.graph import DeviceTask, Graph, Launch
@@ -159,7 +159,7 @@ class Flight(Exchange):
         """Whether a command is. Raises ManyclError where it has failed, or one before it."""
         over = self._over
         if over is not None and over.error is not None and index - self.leg.first >= over.failed:
-            raise over.error
+            raise anew(over.error)
         if over is not None and over.went_on:
             return True
         return index < self.waited or self._lanes.driver.done(self.given[index][2])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manycl.drivers.driver import Bytes
-from manycl.errors import ManyclError
+from manycl.errors import ManyclError, anew
 from manycl.front.events import Event
 
 
@@ -62,7 +62,7 @@ class Arrivals:
         with self._lock:
             lost, self.lost = self.lost, []
         if lost:
-            raise lost[0][1]
+            raise anew(lost[0][1])
 
     def wait_for(self, data: Bytes) -> None:
         """Until what some memory is about to be asked for is there. (What goes wrong is told to who waits for it.)"""

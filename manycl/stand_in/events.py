@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from manycl.drivers.opencl.real import compiled
-from manycl.errors import ManyclError
+from manycl.errors import ManyclError, anew
 from manycl.front import events as front
 from manycl.stand_in.errors import error, told
 from manycl.stand_in.objects import OpenCLObject
@@ -76,7 +76,7 @@ class Event(OpenCLObject):
         if gate is not None:
             gate.opened.wait()
         if self.failure is not None:
-            raise self.failure
+            raise anew(self.failure)
 
     def wait(self) -> None:
         """Until the command has ended."""
@@ -254,7 +254,7 @@ def _open(event: Event, code: int) -> None:
                 one.command = gate.enqueue()
                 one.span = begun, perf_counter_ns()
             except Exception as raised:  # told to who waits for it
-                one.failure, one.failed = raised, _code(raised)
+                one.failure, one.failed = anew(raised), _code(raised)
         with _gates:
             one.gate = None
             if one.queue is not None:

@@ -21,6 +21,7 @@ from manycl.drivers.native.elsewhere import Elsewhere, NotNativeError
 from manycl.drivers.native.kernel import NativeMemory, SetKernel, new_bytes
 from manycl.drivers.native.library import Library, library, load
 from manycl.drivers.native.queue import COMPLETED, FAILED, FORKED, GIVEN, TIMES, NativeEvent, NativeQueue, settle
+from manycl.errors import anew
 from manycl.group_range import RangeParts
 from manycl.machine import HOST, Device
 from manycl.region import Box
@@ -92,7 +93,7 @@ class NativeDriver:
         reason = kernel.refused
         if isinstance(reason, NotNativeError):
             if self._elsewhere is None:
-                raise reason
+                raise anew(reason)
             self._elsewhere.look(source, name, reason)
         return SetKernel(kernel, source)
 

@@ -16,7 +16,7 @@ from manycl.drivers.native.blocks import tiles_of
 from manycl.drivers.native.compiled import NativeEntry, NativeKernel, Parameter
 from manycl.drivers.native.compiling import compile_kernels
 from manycl.drivers.native.elsewhere import NotNativeError
-from manycl.errors import SourceError
+from manycl.errors import SourceError, anew
 from manycl.machine import Device
 
 MOST_ITEMS = 4096
@@ -95,7 +95,7 @@ class CompiledKernel:
                     return
                 self._compile(size, dims, False)
             except NotNativeError as error:
-                self.refused = error
+                self.refused = anew(error)
 
     def entry(self, local_size: tuple[int, int, int], dims: int, wide: bool = False) -> NativeEntry:
         """As of NativeKernel. Raises NotNativeError, always again, for a kernel that cannot be compiled."""
@@ -105,11 +105,11 @@ class CompiledKernel:
                 if found is not None:
                     return found[0]
             if self.refused is not None:
-                raise self.refused
+                raise anew(self.refused)
             try:
                 return self._compile(local_size, dims, wide)
             except NotNativeError as error:
-                self.refused = error
+                self.refused = anew(error)
                 raise
 
     def _compile(self, local_size: tuple[int, int, int], dims: int, wide: bool) -> NativeEntry:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from manycl.drivers.driver import Bytes, DeviceLost, DriverError, End, Source
+from manycl.drivers.driver import Bytes, DriverError, End, Source
 from manycl.drivers.shared import Arena, shared_memory
 from manycl.drivers.worker import messages as m
 from manycl.drivers.worker import progress
@@ -21,6 +21,7 @@ from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.handles import WorkerEvent, WorkerKernel, WorkerMemory, WorkerProgram, WorkerQueue
 from manycl.drivers.worker.link import Ending, WorkerLink
 from manycl.drivers.worker.rows import copy_rows
+from manycl.errors import anew
 from manycl.machine import HOST, Device
 from manycl.region import Box
 
@@ -252,7 +253,7 @@ class WorkerDriver:
 
     def done(self, event: WorkerEvent) -> bool:
         if event.fault is not None:
-            raise _again(event.fault)
+            raise anew(event.fault)
         return event.is_over
 
     def succeeded(self, events: Sequence[WorkerEvent]) -> bool:
@@ -302,10 +303,3 @@ def _waits(after: Sequence[WorkerEvent] | None) -> m.Waits:
 def _place(end: End) -> m.Place:
     memory: Any = end.memory
     return memory.number, end.low
-
-
-def _again(fault: DriverError) -> DriverError:
-    """The same error, to be raised once more."""
-    if isinstance(fault, DeviceLost):
-        return DeviceLost(fault.message, fault.device, has_begun=fault.has_begun)
-    return type(fault)(fault.message)

@@ -30,7 +30,7 @@ from manycl.drivers.worker import progress
 from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.ends import Ends
 from manycl.drivers.worker.warm import Warm
-from manycl.errors import ManyclError
+from manycl.errors import ManyclError, anew
 from manycl.graph.graph import LocalArg
 from manycl.prompt import be_prompt
 from manycl.region import Box
@@ -250,7 +250,7 @@ class Hosted:
         if memory is None:
             raise DriverError("the memory has been freed")
         if isinstance(memory, DriverError):
-            raise memory
+            raise anew(memory)
         return memory
 
     def _end(self, place: m.Place) -> End:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from manycl.analysis.facts import ProgramFacts
 from manycl.analysis.included import included
 from manycl.drivers.driver import BuildError, DeviceKernel, Driver, DriverError, Program, Source
-from manycl.errors import Diagnostic, SourceError
+from manycl.errors import Diagnostic, SourceError, anew
 from manycl.graph.graph import Launch, LocalArg, Version
 from manycl.graph.host_version import HostProgram
 from manycl.graph.sequence import SequenceProgram
@@ -202,10 +202,10 @@ class Programs:
             try:
                 chosen = self._choose(launch, device, first)
             except SourceError as error:
-                chosen = error
+                chosen = anew(error)
             found = self._chosen[device].keep(key, _Chosen(tuple(v.program for v in versions), chosen))
         if isinstance(found.version, SourceError):
-            raise found.version
+            raise anew(found.version)
         return versions[found.version]
 
     def _choose(self, launch: Launch, device: DeviceIndex, first: int | None) -> int:
