@@ -21,6 +21,7 @@ import numpy as np
 
 from manycl.drivers.native import clang
 from manycl.drivers.native.compiling import compile_kernels
+from manycl.drivers.native.library import load_object
 
 ONE = (
     *("sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "atan", "sinh"),
@@ -61,7 +62,7 @@ def least(repeats: int, call: Callable[[], Any]) -> int:
 def measured(repeats: int, kind: str, names: tuple[str, ...]) -> dict[str, Any]:
     ways = ("vector", "scalar", "libm")
     pairs = [(n, w) for n in names for w in ways if w != "libm" or n not in NOT_IN_C]
-    lib = ctypes.CDLL(str(compile_kernels("\n".join(kernel(kind, n, w) for n, w in pairs)).path))
+    lib = load_object(compile_kernels("\n".join(kernel(kind, n, w) for n, w in pairs)), ctypes.CDLL)
     random = np.random.default_rng(1)
     dtype = np.float32 if kind == "float" else np.float64
     a, b = random.uniform(0.1, 0.99, LENGTH).astype(dtype), random.uniform(0.1, 4, LENGTH).astype(dtype)

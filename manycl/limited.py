@@ -10,8 +10,10 @@ import contextlib
 import importlib.util
 import os
 import resource
+import shutil
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +27,17 @@ OUTPUT = 256 << 20
 """Bytes of each file that is written, messages included."""
 PATIENCE = 20.0
 """Seconds after which a program is ended that has not computed meanwhile."""
+_MEMORY = "/dev/shm"
+_ROOM = 32 << 20  # bytes: what is compiled is much smaller
 _TOLD = 1 << 16  # bytes of messages that anybody reads
+
+
+def scratch() -> tempfile.TemporaryDirectory[str]:
+    """A folder for what a program reads and writes: in memory where there is room, as disks may be full."""
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage(_MEMORY).free > _ROOM:
+            return tempfile.TemporaryDirectory(prefix="manycl-", dir=_MEMORY)
+    return tempfile.TemporaryDirectory(prefix="manycl-")
 
 
 class Finished(NamedTuple):

@@ -23,7 +23,7 @@ def location() -> str:
     user = os.geteuid()
     for base in (flags.runtime(), f"/run/user/{user}"):
         with suppress(OSError, ValueError):
-            if os.path.isabs(base) and _is_own(os.stat(base), 0o022):
+            if os.path.isabs(base) and is_own(os.stat(base), 0o022):
                 return os.path.join(base, _NAME)
     return os.path.join(flags.temporary(), f"{_NAME}-{user}")
 
@@ -35,7 +35,7 @@ def existing() -> str | None:
         found = os.lstat(path)
     except (OSError, ValueError):
         return None
-    return path if _is_own(found, 0o077) else None
+    return path if is_own(found, 0o077) else None
 
 
 def runtime_folder() -> Path:
@@ -47,7 +47,7 @@ def runtime_folder() -> Path:
         found = os.lstat(path)
     except (OSError, ValueError) as error:
         raise ManyclError(f"there is no runtime folder {path}: {error}", hint=_HINT) from None
-    if not _is_own(found, 0o077):
+    if not is_own(found, 0o077):
         raise ManyclError(f"{path} is not a folder of this user's alone (mode 0700)", hint=_HINT)
     return Path(path)
 
@@ -55,6 +55,6 @@ def runtime_folder() -> Path:
 _HINT = "XDG_RUNTIME_DIR names a folder that only its user may use"
 
 
-def _is_own(found: os.stat_result, others: int) -> bool:
+def is_own(found: os.stat_result, others: int) -> bool:
     """Whether this is a folder of the user's, without these rights."""
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & others

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -143,6 +144,58 @@ def test_a_file_in_its_place_is_no_reason_to_fail(folder: Path) -> None:
     cache.keep(b"question", b"answer")
     assert cache.get(b"question") is None
     assert parse_program("kernel void f(global int *x) { x[0] = 71; }").kernels
+
+
+def test_nothing_is_read_that_somebody_else_could_have_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither in folders that others may write, nor files of others, nor the user's own answer to another question."""
+    cache = DiskCache("words", 1 << 20, CODE)
+    cache.note(b"question", ("answer",))
+    (path,) = (folder / "words").iterdir()
+    for mode in (0o777, 0o770, 0o702):
+        (folder / "words").chmod(mode)
+        disk_cache._tell.cache_clear()
+        assert cache.recall(b"question") is None
+        assert "others can write there" in caplog.messages[-1]
+        cache.note(b"another", ("answer",))
+        assert list((folder / "words").iterdir()) == [path]
+    (folder / "words").chmod(0o755)
+    assert cache.recall(b"question") == ("answer",)
+    (folder / "words").rename(folder / "real")
+    (folder / "words").symlink_to(folder / "real")
+    assert cache.recall(b"question") is None
+    (folder / "words").unlink()
+    (folder / "real").rename(folder / "words")
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    assert cache.recall(b"question") is None
+    monkeypatch.setattr(disk_cache, "is_own", lambda state, others: True)
+    assert cache.recall(b"question") is None
+    monkeypatch.setattr(os, "geteuid", lambda: me)
+    assert cache.recall(b"question") == ("answer",)
+    cache.note(b"another", ("other",))
+    (other,) = set((folder / "words").iterdir()) - {path}
+    path.replace(other)
+    assert cache.recall(b"another") is None
+
+
+def test_a_disk_without_room_is_no_reason_to_fail(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told once, with its cause, and nothing is left half written."""
+    full = os.open("/dev/full", os.O_WRONLY)
+    monkeypatch.setattr(tempfile, "mkstemp", lambda **where: (os.dup(full), str(where["dir"] / "half written")))
+    disk_cache._tell.cache_clear()
+    cache = DiskCache("words", 1 << 20, CODE)
+    for n in range(3):
+        cache.keep(b"%d" % n, bytes(10_000))
+    assert cache.get(b"0") is None
+    assert list((folder / "words").iterdir()) == []
+    assert [m for m in caplog.messages if "No space left on device" in m] == [
+        f"nothing is kept in {folder}: No space left on device"
+    ]
+    os.close(full)
 
 
 def test_nothing_is_kept_if_that_is_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

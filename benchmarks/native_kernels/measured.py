@@ -175,10 +175,11 @@ class Hand:
         import ctypes
 
         from manycl.drivers.native.compiling import compile_kernels
+        from manycl.drivers.native.library import load_object
 
         text = (HERE / "hand_cut.cl").read_text(encoding="utf-8")
         self.c = ctypes
-        self.library = ctypes.CDLL(str(compile_kernels(text, options).path))
+        self.library = load_object(compile_kernels(text, options), ctypes.CDLL)
         self.arrays = {name: data.copy() for name, data in application.arrays.items()}
 
     def prepare(self, step: Step) -> Callable[[], object]:

@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -165,15 +164,14 @@ def deciding(program: ProgramFacts, kernel: str) -> frozenset[int] | None:
         found = _deciding.get(key)
     if found is None:
         question = repr((sha256(program.tree).digest(), kernel)).encode()
-        kept = _decisions.get(question)
-        if kept is not None:
-            known: tuple[frozenset[int] | None] = pickle.loads(kept)
+        known: Any = _decisions.recall(question)
+        if known is not None:
             return _keep(_deciding, key, known)[0]
         from manycl.analysis.bounds import deciding
 
         try:
             found = (deciding(symbolic(program, kernel), facts),)
-            _decisions.keep(question, pickle.dumps(found, protocol=5))
+            _decisions.note(question, found)
         except SourceError:
             found = (None,)
         except Exception as error:  # each launch is looked at for itself
@@ -209,16 +207,16 @@ def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchF
         def remote(what: str, arguments: tuple[object, ...]) -> object:
             asked = sha256(program.tree).digest(), kernel, launch.key, what, arguments
             question = repr(asked).encode()
-            kept = _about_launches.get(question)
+            kept: Any = _about_launches.recall(question)
             if kept is not None:
-                return pickle.loads(kept)
+                return kept[0]
             try:
                 answer = _answer(worker.LaunchQuestion(program.tree, facts, launch, what, arguments), LAUNCH_LIMIT)
             except _LostError as lost:
                 return Unanswered(f"{lost}", again=lost.outside)
             if answer.failure:
                 return Unanswered(_failed(answer, "the analysis"), again=False)
-            _about_launches.keep(question, pickle.dumps(answer.result, protocol=5))
+            _about_launches.note(question, (answer.result,))
             return answer.result
 
         summary = _interpreted.get(key)
@@ -244,15 +242,14 @@ def enclosed(program: ProgramFacts, kernel: str) -> Enclosure | None:
     Raises KeyError for a kernel that the program does not have."""
     facts = program.kernels[kernel]
     question = repr((sha256(program.tree).digest(), kernel)).encode()
-    kept = _enclosures.get(question)
+    kept: Any = _enclosures.recall(question)
     if kept is not None:
-        known: Enclosure | None = pickle.loads(kept)
-        return known
+        return kept[0]
     from manycl.analysis.enclosure import enclosure
     from manycl.analysis.interpret import interpret_any
 
     found = enclosure(interpret_any(_unit(program), facts))
-    _enclosures.keep(question, pickle.dumps(found, protocol=5))
+    _enclosures.note(question, (found,))
     return found
 
 
@@ -324,15 +321,13 @@ def _ask(request: worker.Request | worker.Question) -> worker.WorkerAnswer:
     text, path, _, options = asked  # nothing is sought in the folder
     about = (request.what, request.kernel, *request.arguments) if isinstance(request, worker.Question) else ()
     question = repr((text, path, options, about)).encode()
-    kept = _answers.get(question)
-    if kept is not None:
+    kept = _answers.recall(question)
+    if isinstance(kept, worker.WorkerAnswer):
         log.debug("%s was analysed before", path)
-        answer = pickle.loads(kept)
-        assert isinstance(answer, worker.WorkerAnswer)
-        return answer
+        return kept
     answer = _ask_worker(request)
     log.debug("%s is analysed", path)
-    _answers.keep(question, pickle.dumps(answer, protocol=5))
+    _answers.note(question, answer)
     return answer
 
 

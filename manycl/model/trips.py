@@ -8,7 +8,6 @@ data decide count once; so does what cannot be analysed at all.
 from __future__ import annotations
 
 import math
-import pickle
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -85,14 +84,12 @@ def trip_count(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
 def _found(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
     """By this process or another one."""
     question = repr((sha256(program.tree).digest(), kernel.name)).encode()
-    kept = _answers.get(question) if program.tree else None
-    if kept is not None:
-        answer = pickle.loads(kept)
-        assert isinstance(answer, TripCount)
-        return answer
+    kept = _answers.recall(question) if program.tree else None
+    if isinstance(kept, TripCount):
+        return kept
     found = _find(program, kernel)
     if program.tree:
-        _answers.keep(question, pickle.dumps(found, protocol=5))
+        _answers.note(question, found)
     return found
 
 

@@ -6,7 +6,6 @@ such. What a run really moves follows the regions themselves (``run/lower.py``).
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -236,12 +235,8 @@ def _asked(launch: Launch, sizes: Mapping[BufferKey, int]) -> _Question:
 def _answered(question: _Question) -> Split | str | None:
     """What has been found out by this process or another one, of buffers named by their places."""
     found = _known.get(question.key)
-    kept = _answers.get(question.text) if found is None and question.launch.program.tree else None
-    if kept is None:
-        return found
-    answer = pickle.loads(kept)
-    assert isinstance(answer, Split | str)
-    return _known.keep(question.key, answer)
+    kept = _answers.recall(question.text) if found is None and question.launch.program.tree else None
+    return _known.keep(question.key, kept) if isinstance(kept, Split | str) else found
 
 
 def _found_out(question: _Question, sizes: Mapping[BufferKey, int]) -> Split | str:
@@ -255,7 +250,7 @@ def _found_out(question: _Question, sizes: Mapping[BufferKey, int]) -> Split | s
     if facts.unanswered != before:
         return found
     if launch.program.tree:
-        _answers.keep(question.text, pickle.dumps(found, protocol=5))
+        _answers.note(question.text, found)
     return _known.keep(question.key, found)
 
 

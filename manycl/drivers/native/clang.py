@@ -15,7 +15,6 @@ import platform
 import re
 import shlex
 import shutil
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -85,7 +84,7 @@ def find() -> Clang:
 
 def build(clang: Clang, text: str, names: bytes, extra: tuple[str, ...] = ()) -> bytes:
     """A shared object of OpenCL C, against a library of names. Raises BuildError with the compiler's log."""
-    with tempfile.TemporaryDirectory(prefix="manycl-") as name:
+    with limited.scratch() as name:
         folder = Path(name)
         (folder / "names.so").write_bytes(names)
         command = (*clang.compiler, *clang.flags, *KERNELS, *extra)
@@ -128,7 +127,7 @@ def _total(match: re.Match[str]) -> str:
 
 def build_names(clang: Clang) -> bytes:
     """The library of names that objects are linked against. Raises BuildError."""
-    with tempfile.TemporaryDirectory(prefix="manycl-") as name:
+    with limited.scratch() as name:
         folder = Path(name)
         _run((*clang.compiler, *clang.flags, *_LIBRARY, "-c", "-o", "names.o", "-"), folder, libc.stand_in())
         _link(clang, folder, "names.so", "names.o", "-soname", libc.name())
@@ -234,7 +233,7 @@ def _tried(compiler: tuple[str, ...], linker: tuple[str, ...]) -> Clang:
 
 
 def _version(compiler: tuple[str, ...]) -> str:
-    with tempfile.TemporaryDirectory(prefix="manycl-") as folder:
+    with limited.scratch() as folder:
         done = limited.run((*compiler, "--version"), folder=Path(folder), computing=10)
     match = re.search(r"clang version (\d+(?:\.\d+)*)", done.output.decode(errors="replace"))
     if done.trouble or match is None:
@@ -247,7 +246,7 @@ def _version(compiler: tuple[str, ...]) -> str:
 
 def _taken_for(compiler: tuple[str, ...], for_here: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """The processor and its features that clang compiles for: its own words for what it would run."""
-    with tempfile.TemporaryDirectory(prefix="manycl-") as folder:
+    with limited.scratch() as folder:
         command = (*compiler, *for_here, *KERNELS, "-x", "cl", "-c", "-###", "-o", "probe.o", "-")
         done = limited.run(command, folder=Path(folder), computing=10)
     lines = [line for line in done.log.splitlines() if "-cc1" in line]

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
-import shutil
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from hashlib import sha256
 
 from manycl.analysis.options import BuildOptions, read_options
-from manycl.disk_cache import cache_folder
-from manycl.drivers.driver import DriverError
+from manycl.disk_cache import DiskCache
 from manycl.drivers.native import builtins, clang
-from manycl.drivers.native.objects import KeptObject, Objects, own_folder
+from manycl.kept import Kept
 
-KEPT = 256 << 20
-"""Bytes of objects in the user's cache folder."""
+_objects = DiskCache("native", 256 << 20)
+_made: Kept[bytes, bytes] = Kept(128)  # tens of thousands of bytes each
 CONTRACTS = frozenset({"-cl-mad-enable", "-cl-unsafe-math-optimizations", "-cl-fast-relaxed-math"})
 """Build options that allow a product and a sum to be rounded once."""
 REORDERS = frozenset({"-cl-unsafe-math-optimizations", "-cl-fast-relaxed-math"})
@@ -25,65 +20,40 @@ kept."""
 _RECIPROCALS = 18  # the clang that has a pragma for them
 
 
-def compile_kernels(
-    text: str, options: Sequence[str] = (), *, defined: frozenset[str] = frozenset(), metadata: str = ""
-) -> KeptObject:
+def compile_kernels(text: str, options: Sequence[str] = (), *, defined: frozenset[str] = frozenset()) -> bytes:
     """A shared object of OpenCL C.
 
     ``text``: preprocessed, or nearly (``##`` makes no names of built-in functions; it includes nothing). ``options``: a
-    program's build options. ``defined``: the functions that the text defines itself by names of built-in ones.
-    ``metadata`` is kept with an object that is made; that of one that was there is what was kept with it. Raises
+    program's build options. ``defined``: the functions that the text defines itself by names of built-in ones. Raises
     BuildError with the compiler's log, SourceError for options that are none, DriverError where there is no compiler or
-    nothing can be written.
+    it has no room.
     """
     compiler = clang.find()
     read = read_options(options)
     single = "-cl-single-precision-constant" in read.flags
     head = _head(read, compiler.major)
     key = "\0".join((compiler.identity, builtins.identity(), repr(single), head, repr(sorted(defined)), text)).encode()
-    objects = store()
-    found = objects.get(key)
-    if found is not None:
-        return found
-    prelude = builtins.prelude(text + head, defined, single=single)
-    extra = ("-cl-single-precision-constant",) if single else ()
-    content = clang.build(compiler, f'{prelude}{head}#line 1 "program"\n{text}\n', _names(compiler, objects), extra)
-    return _keep(objects, key, content, metadata)
+
+    def made() -> bytes:
+        prelude = builtins.prelude(text + head, defined, single=single)
+        extra = ("-cl-single-precision-constant",) if single else ()
+        return clang.build(compiler, f'{prelude}{head}#line 1 "program"\n{text}\n', _names(compiler), extra)
+
+    return _kept(key, made)
 
 
-def _names(compiler: clang.Clang, objects: Objects) -> bytes:
-    key = b"names\0" + compiler.identity.encode()
-    found = objects.get(key) or _keep(objects, key, clang.build_names(compiler), "")
-    try:
-        return found.path.read_bytes()
-    except OSError:  # another process has just forgotten it
-        return clang.build_names(compiler)
+def _names(compiler: clang.Clang) -> bytes:
+    return _kept(b"names\0" + compiler.identity.encode(), lambda: clang.build_names(compiler))
 
 
-def _keep(objects: Objects, key: bytes, content: bytes, metadata: str) -> KeptObject:
-    try:
-        return objects.keep(key, content, metadata)
-    except OSError as error:
-        raise DriverError(f"objects cannot be written to {objects.folder}: {error}") from None
-
-
-def store() -> Objects:
-    """Where objects lie: in the user's cache folder, or, where there is none of the user's own, in one of this process.
-
-    Raises DriverError if neither can be written."""
-    return _store(cache_folder())
-
-
-@functools.cache
-def _store(cache: Path | None) -> Objects:
-    if cache is not None and own_folder(cache / "native"):
-        return Objects(cache / "native", KEPT)
-    try:
-        folder = tempfile.mkdtemp(prefix="manycl-")
-    except OSError as error:
-        raise DriverError(f"there is no folder for objects: {error}") from None
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Objects(Path(folder), KEPT)
+def _kept(key: bytes, make: Callable[[], bytes]) -> bytes:
+    """An object that was made before, by this process or another one, or is made now."""
+    known = sha256(key).digest()
+    found = _made.get(known) or _objects.get(key)
+    if found is None:
+        found = make()
+        _objects.keep(key, found)
+    return _made.keep(known, found)
 
 
 def _head(options: BuildOptions, major: int) -> str:

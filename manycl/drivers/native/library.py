@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -15,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from manycl import flags
+from manycl import flags, limited
 from manycl.disk_cache import DiskCache
 from manycl.drivers.driver import DriverError
 
@@ -92,7 +91,7 @@ def _compiled(source: Path, kept_in: DiskCache, compiles: bool) -> bytes:
         if not compiles:
             fault = DriverError(f"{source.name} has to be compiled")
             continue
-        with tempfile.TemporaryDirectory(prefix="manycl-") as folder:
+        with limited.scratch() as folder:
             target = Path(folder) / "library.so"
             try:
                 compile_shared(compiler, source, target)
@@ -109,16 +108,23 @@ def _compiled(source: Path, kept_in: DiskCache, compiles: bool) -> bytes:
 
 
 def load(source: Path, kept_in: DiskCache, loaded: Callable[[str], Loaded], compiles: bool = True) -> Loaded:
-    """What ``loaded`` makes of the path of a file of C as a shared library, which is compiled once, and kept. It is
-    loaded from memory: what is kept on disk is compared with its digest, and may go. Raises DriverError; without
-    ``compiles`` also where it has not been compiled yet."""
+    """What ``loaded`` makes of the path of a file of C as a shared library, which is compiled once, and kept. Raises
+    DriverError; without ``compiles`` also where it has not been compiled yet."""
+    try:
+        return load_object(_compiled(source, kept_in, compiles), loaded)
+    except OSError as error:
+        raise DriverError(f"{source.name} cannot be loaded: {error}") from None
+
+
+def load_object(content: bytes, loaded: Callable[[str], Loaded]) -> Loaded:
+    """What ``loaded`` makes of the path of a shared object, which lies in memory: what is kept on disk is compared with
+    its digest, and may go. Raises OSError."""
     handle = os.memfd_create("manycl-native")
     try:
         with open(handle, "wb", closefd=False) as file:
-            file.write(_compiled(source, kept_in, compiles))
-        return loaded(f"/proc/self/fd/{'./' * next(_loads)}{handle}")  # of one name, the loader has one library
-    except OSError as error:
-        raise DriverError(f"{source.name} cannot be loaded: {error}") from None
+            file.write(content)
+        steps = f"{next(_loads):b}".replace("0", "/").replace("1", "./")
+        return loaded(f"/proc/self/fd/{steps}{handle}")  # of one name, the loader has one library
     finally:
         os.close(handle)
 

@@ -16,6 +16,7 @@ from manycl.drivers.native.blocks import tiles_of
 from manycl.drivers.native.compiled import NativeEntry, NativeKernel, Parameter
 from manycl.drivers.native.compiling import compile_kernels
 from manycl.drivers.native.elsewhere import NotNativeError
+from manycl.drivers.native.library import load_object
 from manycl.errors import SourceError, anew
 from manycl.machine import Device
 
@@ -120,8 +121,7 @@ class CompiledKernel:
             function = self.program.function(self.name, (_CHOSEN, 2 if dims > 1 else 1, 1), wide)
         options = remaining_options(self.program.facts.options, "")
         try:
-            kept = compile_kernels(function.source, options, defined=function.defined)
-            library = ctypes.CDLL(str(kept.path))
+            library = load_object(compile_kernels(function.source, options, defined=function.defined), ctypes.CDLL)
         except (SourceError, BuildError, OSError) as error:
             raise NotNativeError(f"kernel {self.name} is not compiled natively: {error}") from None
         address = ctypes.cast(library[ENTRY], ctypes.c_void_p).value

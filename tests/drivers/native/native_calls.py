@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from manycl.drivers.native.compiling import compile_kernels
+from manycl.drivers.native.library import load_object
 
 WIDTHS = (2, 3, 4, 8, 16)
 TYPES = {
@@ -21,8 +21,8 @@ _NAMES = "abcd"
 
 
 @functools.cache
-def library(path: Path) -> ctypes.CDLL:
-    return ctypes.CDLL(str(path))
+def library(content: bytes) -> ctypes.CDLL:
+    return load_object(content, ctypes.CDLL)
 
 
 def entry(name: str, call: str, result: str, given: Sequence[str], width: int = 1, outs: Sequence[str] = ()) -> str:
@@ -47,7 +47,7 @@ def entry(name: str, call: str, result: str, given: Sequence[str], width: int = 
 
 def run(text: str, name: str, result: str, arrays: Sequence[np.ndarray], width: int = 1, outs: Sequence[str] = ()):
     """What an entry of a text makes of arrays, all of one length: its results, or these and what it writes."""
-    lib = library(compile_kernels(text).path)
+    lib = library(compile_kernels(text))
     n = len(arrays[0]) // width
     made = [np.zeros(n * width, TYPES[kind]) for kind in (result, *outs)]
     pointers = [a.ctypes.data for a in (made[0], *arrays, *made[1:])]

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of
 
 
 def call(text: str, name: str, *arrays: np.ndarray, n: int = 0) -> None:
-    function = getattr(library(compile_kernels(text).path), name)
+    function = getattr(library(compile_kernels(text)), name)
     function(ctypes.c_ulong(n), *(ctypes.c_void_p(a.ctypes.data) for a in arrays))
 
 
@@ -150,7 +150,7 @@ def test_threads_do_not_lose_counts() -> None:
     text += " atomic_fetch_add((atomic_int *)a + 1, 2);"
     text += " atomic_fetch_max_explicit((atomic_int *)a + 2, (int)i, memory_order_relaxed); } }"
     a = np.zeros(3, np.int32)
-    function = library(compile_kernels(text).path).k
+    function = library(compile_kernels(text)).k
     given = (ctypes.c_ulong(50000), ctypes.c_void_p(a.ctypes.data))
     threads = [threading.Thread(target=function, args=given) for _ in range(4)]
     for thread in threads:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import sys
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,9 @@ from native_calls import TYPES, entry, run
 from manycl import limited
 from manycl.disk_cache import DiskCache
 from manycl.drivers.driver import BuildError, DriverError
-from manycl.drivers.native import clang, compiling
+from manycl.drivers.native import clang, compiling, library
+from manycl.drivers.native.library import load_object
+from manycl.kept import Kept
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +95,7 @@ def test_another_compiler_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     script += "  os.execv(zig, [zig, 'ld.lld', *words])\nos.execv(zig, [zig, 'clang', *args])"
     monkeypatch.setenv("MANYCL_CLANG", program(tmp_path, script))
     kept = compiling.compile_kernels("float another(float x) { return sqrt(x) + 3; }")
-    function = ctypes.CDLL(str(kept.path)).another
+    function = load_object(kept, ctypes.CDLL).another
     function.restype, function.argtypes = ctypes.c_float, [ctypes.c_float]
     assert function(16.0) == 7.0
     assert "-Wl,-z,defs" in (tmp_path / "used").read_text()
@@ -130,7 +135,7 @@ def test_errors_are_short() -> None:
 def ran(text: str, options: tuple[str, ...], *values: float) -> float:
     kept = compiling.compile_kernels(text, options)
     x, r = np.array(values, np.float32), np.zeros(1, np.float32)
-    ctypes.CDLL(str(kept.path)).k(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(r.ctypes.data))
+    load_object(kept, ctypes.CDLL).k(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(r.ctypes.data))
     return float(r[0])
 
 
@@ -244,31 +249,45 @@ def test_macros_are_the_programs() -> None:
     assert ran(text, ("-D", "a=3", "-DF(x)=x*x", "-Dy=", "-D", "bits_=1"), 0) == 8
 
 
-def test_what_was_made_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """With a cache of the test's own; called, what this process has made itself is forgotten."""
     monkeypatch.setenv("MANYCL_CACHE", str(tmp_path / "cache"))
-    text = "float k(float x) { return exp(x); }"
-    first = compiling.compile_kernels(text, metadata='{"frame": 3}')
-    assert first.path.parent == tmp_path / "cache" / "native"
-    other = compiling.compile_kernels(text, ("-cl-mad-enable",))
-    monkeypatch.setattr(clang, "build", lambda *words: pytest.fail("made again"))
-    assert compiling.compile_kernels(text, metadata="other") == first
-    assert other.path != first.path
+
+    def begins() -> None:
+        monkeypatch.setattr(compiling, "_made", Kept(8))
+
+    begins()
+    return begins
 
 
-def test_what_was_damaged_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MANYCL_CACHE", str(tmp_path / "cache"))
-    text = "float k(float x) { return exp(x); }"
+def test_what_was_made_is_found(another_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "float k(float x, float y) { return x * y + 1; }"
     first = compiling.compile_kernels(text)
-    whole = first.path.read_bytes()
+    other = compiling.compile_kernels(text, ("-cl-mad-enable",))
+    another_process()
+    monkeypatch.setattr(clang, "build", lambda *words: pytest.fail("made again"))
+    assert compiling.compile_kernels(text) == first
+    assert compiling.compile_kernels(text, ("-cl-mad-enable",)) == other != first
+
+
+def test_what_was_damaged_is_made_again(another_process: Callable[[], None], tmp_path: Path) -> None:
+    text = "float k(float x) { return x + 19; }"
+    first = compiling.compile_kernels(text)
+    (path,) = (p for p in (tmp_path / "cache" / "native").iterdir() if p.read_bytes().endswith(first))
+    whole = path.read_bytes()
     for damaged in (whole[:-1], whole[:100], b"", whole[:64] + b"\0" + whole[65:], whole + b"\0"):
-        first.path.write_bytes(damaged)
+        path.write_bytes(damaged)
+        another_process()
         assert compiling.compile_kernels(text) == first
-        assert first.path.read_bytes() == whole
+        assert path.read_bytes() == whole
 
 
-def test_folders_of_others_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MANYCL_CACHE", str(tmp_path))
-    (tmp_path / "native").mkdir()
-    (tmp_path / "native").chmod(0o777)
-    kept = compiling.compile_kernels("float k(float x) { return x; }")
-    assert tmp_path not in kept.path.parents
+def test_objects_are_loaded_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = compiling.compile_kernels("int k(void) { return 5; }")
+    descriptors = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(library, "_loads", count(10**9))
+    first, second = load_object(content, ctypes.CDLL), load_object(content, ctypes.CDLL)
+    assert first.k() == second.k() == 5
+    assert first._handle != second._handle
+    assert len(os.listdir("/proc/self/fd")) == descriptors
