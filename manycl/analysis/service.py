@@ -221,7 +221,16 @@ def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchF
 
         summary = _interpreted.get(key)
         found = _keep(_launches, key, LaunchFacts(_unit(program), facts, launch, remote, summary))
+        with _lock:
+            _steps[key[:2]] = max(_steps.pop(key[:2], 0), found.summary.steps)
+            if len(_steps) > _CACHED:
+                del _steps[next(iter(_steps))]
     return found
+
+
+def steps(program: ProgramFacts, kernel: str) -> int:
+    """What following a launch of a kernel has taken at most, in steps of the abstract run; 0: none was followed."""
+    return _steps.get((program.tree, kernel), 0)
 
 
 def interpreted(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> KernelSummary:
@@ -469,6 +478,7 @@ _alike: OrderedDict[tuple[object, ...], KnownLaunch] = OrderedDict()
 _texts: OrderedDict[tuple[object, ...], object] = OrderedDict()
 _launches: OrderedDict[tuple[object, ...], LaunchFacts] = OrderedDict()
 _interpreted: OrderedDict[tuple[object, ...], KernelSummary] = OrderedDict()
+_steps: dict[tuple[bytes, str], int] = {}
 _current: _Worker | None = None
 
 

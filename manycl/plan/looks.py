@@ -4,7 +4,7 @@ their launches, never measured."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from manycl.graph.graph import Launch, Node
 from manycl.plan.tuning import PLANNING
@@ -20,9 +20,17 @@ class Looks:
         self.saved = 0.0  # seconds that may be spent
         self._lock = threading.Lock()
 
-    def afford(self, nodes: Sequence[Node], saving: float, limit: float | None, least: float) -> bool:
+    def afford(
+        self,
+        nodes: Sequence[Node],
+        saving: float,
+        limit: float | None,
+        least: float,
+        following: Callable[[], float] = lambda: 0.0,
+    ) -> bool:
         """Whether to look at these nodes now; ``saving`` is what this graph adds to what may be spent, ``limit`` what
-        may be spent whatever was saved, ``least`` what may be spent although less was."""
+        may be spent whatever was saved, ``least`` what may be spent although less was; ``following``: tells what more
+        it costs, asked where the rest can be spent."""
         with self._lock:
             kinds = {_kind(node) for node in nodes} - self.kinds
             kernels = {kind[:-2] for kind in kinds} - self.kernels
@@ -34,9 +42,11 @@ class Looks:
             )
             if limit is None:
                 self.saved += saving
-            if cost > (max(self.saved, least) if limit is None else limit):
+            most = max(self.saved, least) if limit is None else limit
+            more = following() if cost <= most else 0.0
+            if cost + more > most:
                 return False
-            if kinds:
+            if kinds or more:
                 self.saved = 0.0
             if len(self.kinds) + len(kinds) > PLANNING.looks:
                 self.kinds.clear()

@@ -71,6 +71,10 @@ class AnalysedSplits(Mapping[int, "Split"]):
         """Whether nothing need be found out to tell how a node may be split."""
         return True
 
+    def following(self, node: int) -> float:
+        """Seconds that finding out how a node may be split is foreseen to take beside what it takes of any."""
+        return 0.0
+
     @abstractmethod
     def touched(self, node: int, key: BufferKey, first: int, count: int) -> float:
         """Which part of a buffer some groups of a node that may be split read, wherever it lies."""

@@ -89,6 +89,12 @@ class Splits(AnalysedSplits):
         sizes = {a.key: self._graph.buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
         return not task.versions and is_known(task, sizes)
 
+    def following(self, node: int) -> float:
+        task = self._graph.nodes[node]
+        if node in self._found or not isinstance(task, Launch):
+            return 0.0
+        return following(task, {a.key: self._graph.buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)})
+
     def work(self, node: int, parts: int) -> Along | None:
         task, split = self._graph.nodes[node], self[node]
         assert isinstance(task, Launch)
@@ -195,6 +201,13 @@ def is_known(launch: Launch, sizes: Mapping[BufferKey, int]) -> bool:
     except Exception as error:
         told(error, f"looking up how {launch.name} may be split")
         return True
+
+
+def following(launch: Launch, sizes: Mapping[BufferKey, int]) -> float:
+    """Seconds that following a launch is foreseen to take, by the steps that one of its kernel took, if that is more than
+    ``launch_look`` and not known."""
+    seconds = PLANNING.step_look * service.steps(launch.program, launch.kernel.name)
+    return seconds if seconds > PLANNING.launch_look and not is_known(launch, sizes) else 0.0
 
 
 def _never(launch: Launch) -> str:

@@ -45,6 +45,8 @@ class PlanningTuning:
     again_look: float = 50e-6
     """To find out how launches may be split: the first time, of a new kernel, of a kind of launch, and to look it up
     for a node."""
+    step_look: float = 12e-6
+    """Of a step of the abstract run of a kernel, which follows each kind of launch here and beside isl."""
     planned_cell: float = 1e-3
     """Of a cell: what planning, compiling and trying a plan that divides takes (``benchmarks/everyday.py``)."""
     looks: int = 4096

@@ -17,7 +17,7 @@ from manycl.graph.versions import run_as
 from manycl.graph.work_groups import with_work_groups
 from manycl.plan.looks import Looks
 from manycl.plan.split import Split
-from manycl.plan.splitting import is_known, split_of
+from manycl.plan.splitting import following, is_known, split_of
 from manycl.plan.tuning import PLANNING
 from manycl.run.backends.lanes import Worker
 from manycl.run.trials import PLANNED_RUNS
@@ -71,8 +71,9 @@ class BackgroundAnalysis:
     def _appraise(self, interest: Interest, launches: Sequence[_Sized], cells: int) -> None:
         """Find out what the interest costs. ``cells``: nodes of the graph, for each device."""
         unknown = [launch for launch, sizes in launches if not is_known(launch, sizes)]
+        following_all = sum(following(*launch) for launch in launches)
         kernels = {(launch.program.tree, launch.kernel.name) for launch in unknown}
-        look = PLANNING.kernel_look * len(kernels) + PLANNING.launch_look * len(unknown)
+        look = PLANNING.kernel_look * len(kernels) + PLANNING.launch_look * len(unknown) + following_all
         plans = PLANNED_RUNS * PLANNING.planned_cell * cells
         interest.price = max(look / PLANNING.beside, plans / PLANNING.looking)
         interest.is_asked = False

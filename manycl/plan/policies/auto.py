@@ -35,7 +35,7 @@ from manycl.plan.policies.in_order import on_one_device
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import bottom_levels, priority_order
-from manycl.plan.split import Split
+from manycl.plan.split import AnalysedSplits, Split
 from manycl.plan.tuning import PLANNING
 from manycl.unforeseen import told
 
@@ -180,12 +180,16 @@ def _splits(problem: Problem, table: Costs, makespan: float, budget: float | Non
     worth = [n for n in may if min(table.seconds[n]) + bring.get(n, 0.0) > least]
     if not worth:
         return {}
-    looks = problem.looks if problem.looks is not None else Looks()
+    looks, splits = problem.looks if problem.looks is not None else Looks(), problem.splits
     if not looks.afford(
-        [nodes[n] for n in worth], PLANNING.looking * makespan, budget, PLANNING.repeated if problem.repeated else 0.0
+        [nodes[n] for n in worth],
+        PLANNING.looking * makespan,
+        budget,
+        PLANNING.repeated if problem.repeated else 0.0,
+        lambda: sum(map(splits.following, worth)) if isinstance(splits, AnalysedSplits) else 0.0,
     ):
         return None
-    return {n: split for n in worth if (split := problem.splits.get(n)) is not None}
+    return {n: split for n in worth if (split := splits.get(n)) is not None}
 
 
 def _moving(problem: Problem) -> float:
