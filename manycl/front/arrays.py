@@ -62,7 +62,9 @@ class Array(ArrayOperators, Interchange):
         self.queue = queue
         self.shape = shape
         self.dtype = dtype
-        self._own(queue.session.buffers.new(size_of(shape, dtype), name, on_host))
+        nbytes = size_of(shape, dtype)
+        queue.make_room(nbytes)
+        self._own(queue.session.buffers.new(nbytes, name, on_host))
 
     @classmethod
     def new(cls, queue: Queue, extents: Extents, name: str) -> Array:
@@ -70,6 +72,7 @@ class Array(ArrayOperators, Interchange):
         array = cls.__new__(cls)
         array.queue = queue
         _, _, array.shape, array.dtype, nbytes = extents
+        queue.make_room(nbytes)
         array._owned = owned = queue.session.buffers.new(nbytes, name)
         array.buffer, array.argument = owned
         return array

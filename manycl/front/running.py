@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from sys import getrefcount
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens 
 
 log = logger(__name__)
 
+ROOM = 256 << 20
+"""Bytes of arrays that are made until it is looked whether most of them are kept by nothing but what is enqueued."""
+_ONLY_HERE = 4  # references to an array by what is enqueued, and by who counts
 STRETCHES = 64
 """Stretches of a program that the trace has of what ran before its last one."""
 
@@ -69,6 +73,7 @@ class RunningQueue(Waits):
         self._failure: BaseException | None = None  # of what ran in the background, to be told to who asks next
         self.background = Background()
         self.forms: dict[object, LaunchForm] = {}  # launches that are known, by who makes them and their sizes
+        self._made_bytes = 0  # of arrays, since the last look at whether some are only kept here
         self.moves: dict[MoveKey, MoveForm] = {}  # copies and fills that are known
         self._is_known, self._news = False, 0  # whether the last flight had nothing new; how many in a row had
         self._changes = session.changes
@@ -111,6 +116,23 @@ class RunningQueue(Waits):
         if enqueued is self.enqueued and (self.policy or self._default) == "auto" and not self.options:
             enqueued.is_stretch = True
             self.flush()
+
+    def make_room(self, nbytes: int) -> None:
+        """So many bytes more are about to be used. Where much of what was made since the last time is kept only by what
+        is enqueued, that is waited for, so that it goes: a program may drop arrays in a loop that waits for nothing.
+        Raises what went wrong."""
+        self._made_bytes += nbytes
+        if self._made_bytes < ROOM:
+            return
+        made, self._made_bytes = self._made_bytes, 0
+        if (self.policy or self._default) != "auto" or self.options or self.preparing or self.is_running_here:
+            return
+        with self.lock:
+            flight = self.enqueued.flight
+            held = [*self.enqueued.arrays.values(), *(flight.arrays.values() if flight is not None else ())]
+            dropped = sum([array.buffer.nbytes for array in held if getrefcount(array) <= _ONLY_HERE])
+        if 2 * dropped >= made:
+            self.finish()
 
     def _take(self) -> None:
         """What is enqueued is to run: what comes now comes behind it."""

@@ -93,7 +93,9 @@ class Splits(AnalysedSplits):
         task = self._graph.nodes[node]
         if node in self._found or not isinstance(task, Launch):
             return 0.0
-        return following(task, {a.key: self._graph.buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)})
+        return following(
+            task, {a.key: self._graph.buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
+        )
 
     def work(self, node: int, parts: int) -> Along | None:
         task, split = self._graph.nodes[node], self[node]
@@ -204,8 +206,8 @@ def is_known(launch: Launch, sizes: Mapping[BufferKey, int]) -> bool:
 
 
 def following(launch: Launch, sizes: Mapping[BufferKey, int]) -> float:
-    """Seconds that following a launch is foreseen to take, by the steps that one of its kernel took, if that is more than
-    ``launch_look`` and not known."""
+    """Seconds that following a launch is foreseen to take, by the steps that one of its kernel took, if that is more
+    than ``launch_look`` and not known."""
     seconds = PLANNING.step_look * service.steps(launch.program, launch.kernel.name)
     return seconds if seconds > PLANNING.launch_look and not is_known(launch, sizes) else 0.0
 

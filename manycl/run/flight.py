@@ -105,11 +105,11 @@ class Flight(Exchange):
     def give(self, task: DeviceTask, arrays: Sequence[Owner], after: Sequence[int] = ()) -> bool:
         """Enqueue a command; False where it has to be planned. Raises ManyclError for one that cannot be: then it was
         not."""
+        if isinstance(task, Launch):  # (before: what is refused keeps no arrays)
+            bounds.check_launch(task, {array.buffer.key: array.buffer for array in arrays})
         for array in arrays:
             if array.buffer.key not in self.arrays and not self.adopt(array):
                 return False
-        if isinstance(task, Launch):
-            bounds.check_launch(task, {array.buffer.key: array.buffer for array in arrays})
         index, lanes = len(self.given), self._lanes
         self.leg.begin()
         with Uninterrupted():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from pathlib import Path
@@ -57,3 +58,10 @@ def test_programs_that_manycl_leaves_alone(tmp_path: Path, kept: Path) -> None:
         folder = next((kept / "c_programs").iterdir())
     both = settings | {"LD_LIBRARY_PATH": f"{folder}:{settings['LD_LIBRARY_PATH']}", "MANYCL": "0"}
     assert ran((command, both)).stdout == ran((command, settings)).stdout
+
+
+def test_five_hundred_commands_of_a_kind_keep_nothing(tmp_path: Path, kept: Path) -> None:
+    """Neither memory, a third of what an array for each would be at most, nor descriptors."""
+    found = json.loads(ran(by_manycl(compiled("many.c", tmp_path), kept), "500").stdout)
+    assert len(found) == 5
+    assert not {kind: more for kind, more in found.items() if more[0] > 500 * (1 << 16) // 3 or more[2] > 5}
