@@ -22,7 +22,7 @@ from pathlib import Path
 
 from manycl import flags
 from manycl.logs import logger
-from manycl.runtime_folder import is_own
+from manycl.runtime_folder import is_own, lasting_folder
 
 _DIGEST = 32  # bytes
 _LOOK = 64
@@ -133,11 +133,7 @@ def _tell(words: str) -> None:
 
 @cache
 def _folder_of(given: str) -> Path:
-    if given:
-        return Path(given)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("manycl", appauthor=False))
+    return Path(given) if given else lasting_folder("cache")
 
 
 def cache_folder() -> Path | None:

@@ -52,6 +52,17 @@ def runtime_folder() -> Path:
     return Path(path)
 
 
+def lasting_folder(kind: str) -> Path:
+    """Where the user's ``cache`` or ``data`` are: below the runtime folder for a user without a home. Raises as
+    :func:`runtime_folder` does."""
+    import platformdirs
+
+    try:
+        return Path(getattr(platformdirs, f"user_{kind}_dir")("manycl", appauthor=False))
+    except RuntimeError:  # no HOME, and nothing is known of the user
+        return runtime_folder() / kind
+
+
 _HINT = "XDG_RUNTIME_DIR names a folder that only its user may use"
 
 

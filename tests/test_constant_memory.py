@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-
 COUNT, NBYTES = 500, 1 << 16
 MOST = COUNT * NBYTES // 3
 """Bytes more: a third of what one array each time would be."""

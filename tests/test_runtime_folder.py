@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 import subprocess
 import sys
@@ -79,3 +80,20 @@ def test_two_processes_find_the_same(base: Path) -> None:
     code = "from manycl.runtime_folder import runtime_folder; print(runtime_folder())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(runtime_folder())
+
+
+def test_users_without_a_home_have_folders_that_last_as_long_as_the_machine_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in containers, where nothing is known of the user, and HOME is not set."""
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert module.lasting_folder("cache") == runtime_folder() / "cache"
+    assert module.lasting_folder("data") == runtime_folder() / "data"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert tmp_path in module.lasting_folder("cache").parents

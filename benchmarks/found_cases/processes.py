@@ -333,6 +333,44 @@ def shared_session_closed() -> None:
 
 
 @case()
+def kernels_elsewhere_keep_their_arrays() -> None:
+    """A kernel that is not compiled natively, launched again and again on new arrays of 16 MiB: its error was kept, and
+    with it the arrays of each launch."""
+    program = mc.Program(
+        'kernel void k(global int *a, int n) { if (n < 0) printf("never"); a[get_global_id(0)] += n; }'
+    )
+    with mc.Queue("cpu0") as queue:
+        for _ in range(12):
+            a = queue.zeros(1 << 22, np.int32)
+            program.k(queue, (1 << 22,), (64,), a, 1)
+            a.get()
+            del a
+        held = sum(use.arrays + use.kept for use in queue.session.memory().values())
+    expect(held < 100 << 20, f"{held >> 20} MiB of arrays are held, where 16 were used at a time")
+
+
+@case()
+def dropped_arrays_nobody_waits_for() -> None:
+    """A loop that launches on new arrays and waits for nothing: they were kept until its end."""
+    program = mc.Program(INC)
+    with mc.Queue("cpu0") as queue:
+        for _ in range(60):
+            program.inc(queue, (1 << 22,), (64,), queue.zeros(1 << 22, np.int32))
+        held = sum(use.arrays + use.kept for use in queue.session.memory().values())
+    expect(held < 600 << 20, f"{held >> 20} MiB of arrays are held of 960 that were used")
+
+
+@case()
+def cache_folder_of_others() -> None:
+    """Answers that somebody else could have written are not read; nothing fails."""
+    with files({"sources/nothing": ""}) as folder:
+        (folder / "sources").chmod(0o777)
+        os.environ["MANYCL_CACHE"] = str(folder)
+        accepts("kernel void planted(global int *a) { a[0] = 1; }")
+        expect(os.listdir(folder / "sources") == ["nothing"], "something was kept where others may write")
+
+
+@case()
 def killed_helper() -> None:
     """The analysis' process is killed while it reads: the source is read by the next one."""
     from manycl.analysis import service

@@ -166,7 +166,8 @@ def deciding(program: ProgramFacts, kernel: str) -> frozenset[int] | None:
         question = repr((sha256(program.tree).digest(), kernel)).encode()
         known: Any = _decisions.recall(question)
         if known is not None:
-            return _keep(_deciding, key, known)[0]
+            same: tuple[frozenset[int] | None] = _keep(_deciding, key, known)
+            return same[0]
         from manycl.analysis.bounds import deciding
 
         try:
@@ -253,7 +254,8 @@ def enclosed(program: ProgramFacts, kernel: str) -> Enclosure | None:
     question = repr((sha256(program.tree).digest(), kernel)).encode()
     kept: Any = _enclosures.recall(question)
     if kept is not None:
-        return kept[0]
+        known: Enclosure | None = kept[0]
+        return known
     from manycl.analysis.enclosure import enclosure
     from manycl.analysis.interpret import interpret_any
 

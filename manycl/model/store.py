@@ -18,6 +18,7 @@ from manycl import flags
 from manycl.model import store_rows
 from manycl.model.history import KEEP, PRIOR, SHAPES, Comparison, History, KernelKey, OnDevice, Shape, Stored
 from manycl.model.store_rows import KernelSeries as KernelSeries
+from manycl.runtime_folder import lasting_folder
 
 if TYPE_CHECKING:
     import sqlite3
@@ -305,9 +306,7 @@ def default_folder() -> Path:
     """MANYCL_DATA, else the user's data folder of the operating system."""
     if folder := flags.data():
         return Path(folder)
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("manycl", appauthor=False))
+    return lasting_folder("data")
 
 
 def _create(db: sqlite3.Connection) -> None:
