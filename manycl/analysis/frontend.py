@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 import re
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ from clang import cindex
 
 from manycl.analysis.clang_types import NO_TYPE, Types, pointer
 from manycl.analysis.diagnostics import ERROR, FILE, all_errors, diagnostics
-from manycl.analysis.options import BuildOptions
+from manycl.analysis.options import TOLERANT, BuildOptions
 from manycl.analysis.preprocess import Expanded, expand
 from manycl.analysis.tree import CType, Function, Node, Unit
 from manycl.errors import RECURSION, Diagnostic, SourceError
@@ -45,16 +46,15 @@ def _library() -> Any:
     return library
 
 
-_TOLERATED = ("incompatible-pointer-types", "int-conversion", "parentheses", "implicit-int")
-"""What newer compilers made errors of: drivers' own are older, and warn."""
 _MOST_ERRORS = 100
+LONG_TABLE = 1 << 15
+"""Bytes of the text of a table whose elements are not looked at: nothing is known of their values then."""
 
 
 def _arguments(version: str) -> list[str]:
     include = os.path.join(cindex.Config.resource_dir or "", "include")
-    tolerant = [f"-Wno-error={name}" for name in _TOLERATED]
     limit = f"-ferror-limit={_MOST_ERRORS}"
-    return ["-x", "cl", f"-cl-std={version}", "-target", "spir64", f"-I{include}", limit, *tolerant]
+    return ["-x", "cl", f"-cl-std={version}", "-target", "spir64", f"-I{include}", limit, *TOLERANT]
 
 
 def _parse(text: str, version: str) -> cindex.TranslationUnit:
@@ -177,7 +177,7 @@ class _Lowering:
                 else:
                     prototypes.append(self.node(cursor))
             elif kind == "VAR_DECL":
-                node = self.node(cursor)
+                node = self.node(cursor, LONG_TABLE)
                 variables[node.ref] = node
         if everything:
             functions = {ref: self.function(cursor) for ref, cursor in definitions.items()}
@@ -185,8 +185,8 @@ class _Lowering:
             functions = self.reachable(definitions, variables.values())
         text, lines = self.text, self.expanded.lines
         found = tuple(prototypes)
-        files = self.expanded.files
-        return Unit(text, lines, functions, frozenset(declared), variables, warnings, found, self.version, files)
+        files, whole = self.expanded.files, functions.keys() == definitions.keys()
+        return Unit(text, lines, functions, frozenset(declared), variables, warnings, found, self.version, files, whole)
 
     def reachable(self, definitions: dict[int, Any], variables: Iterable[Node]) -> dict[int, Function]:
         """The kernels and all functions that they, or variables' blocks, mention, directly or not, in the order of the
@@ -232,7 +232,8 @@ class _Lowering:
         type_._tu = self.tu
         return self.types.of(type_)
 
-    def node(self, cursor: Any) -> Node:
+    def node(self, cursor: Any, longest: float = math.inf) -> Node:
+        """A node and all below it, but for an initial value of more than so many bytes that holds no addresses."""
         kind = self.kinds.get(cursor._kind_id, "UNKNOWN")
         start, end = self.extent(cursor)
         node = Node(kind, self.type(cursor), start, end)
@@ -252,13 +253,23 @@ class _Lowering:
         elif kind in ("VAR_DECL", "PARM_DECL", "FUNCTION_DECL", "FIELD_DECL"):
             node.name = cursor.spelling
             node.ref = self.reference(cursor)
+            node.at = self.offset(self.lib.clang_getCursorLocation(cursor))
         elif kind in ("BINARY_OPERATOR", "COMPOUND_ASSIGNMENT_OPERATOR"):
             node.op = cursor.spelling
         elif kind == "UNARY_OPERATOR":
             node.op = _UNARY.get(self.lib.clang_getCursorUnaryOperatorKind(cursor), "?")
         elif kind in _CONSTANTS:
             node.value = self.evaluate(cursor)
-        node.children = tuple(self.node(child) for child in self.children(cursor))
+        shown = self.children(cursor)
+        if longest < math.inf and not node.type.holds_pointers:
+            shown = [child for child in shown if len(range(*self.extent(child))) <= longest]
+        node.children = tuple(map(self.node, shown))
+        if node.children:
+            last = node.children[-1]
+            if kind == "CSTYLE_CAST_EXPR" and self.text[start : last.start].rstrip().endswith(b"("):
+                # for libclang, a vector made of one scalar ends before its last parenthesis
+                node.end = self.text.index(b")", last.end) + 1
+            node.end = max(node.end, last.end)
         if kind == "PAREN_EXPR" and node.children:
             node.type = node.children[-1].type
         elif node.type.kind == "array" and decays:

@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from manycl.errors import SourceError
 
 VERSIONS = ("CL1.0", "CL1.1", "CL1.2", "CL2.0", "CL3.0")
+TOLERANT = tuple(
+    f"-Wno-error={name}" for name in ("incompatible-pointer-types", "int-conversion", "parentheses", "implicit-int")
+)
+"""What newer compilers made errors of: drivers' own are older, and warn."""
 _MACRO = re.compile(r"[A-Za-z_]\w*(\([\w\s,.]*\))?\Z")
 _TAKES_VALUE = ("-D", "-U", "-I")
 

@@ -59,7 +59,7 @@ def encode(unit: Unit) -> bytes:
 
 
 def decode(data: bytes) -> Unit:
-    """The program again, without prototypes and warnings."""
+    """The program again, without prototypes, warnings, and where names stand."""
     table, rows, functions, variables, (text, lines, declared, version) = marshal.loads(data)
     types: list[CType] = []
     for target, members, *plain in table:

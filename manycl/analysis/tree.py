@@ -40,7 +40,8 @@ class CType:
 class Node:
     """One node. ``kind`` is libclang's cursor kind; ``ref`` the declaration a reference means (0: none);
     ``op`` the operator as written; ``value`` that of an integer, character or bool literal, a ``sizeof`` or an
-    enumerator, and for a member of a record its offset in bytes (None for bit fields)."""
+    enumerator, and for a member of a record its offset in bytes (None for bit fields); ``at``: where a declared name
+    stands."""
 
     kind: str
     type: CType
@@ -51,6 +52,7 @@ class Node:
     ref: int = 0
     op: str = ""
     value: int | None = None
+    at: int = 0
 
     def walk(self) -> Iterator[Node]:
         """This node and all below it, parents first."""
@@ -92,7 +94,7 @@ class Unit:
     file and the 1-based line it came from. ``functions`` are the kernels and what they may call; ``declared`` holds the
     functions that the program itself declares (also without a body); ``variables`` are those of program scope,
     ``prototypes`` its declarations without a body. ``version`` is the language version it was read as (``CL1.2``),
-    ``files`` what it includes."""
+    ``files`` what it includes; ``whole``: no function is left out."""
 
     text: bytes
     lines: tuple[tuple[str, int], ...]
@@ -103,6 +105,7 @@ class Unit:
     prototypes: tuple[Node, ...] = ()
     version: str = ""
     files: tuple[str, ...] = ()
+    whole: bool = False
     _starts: list[int] = field(default_factory=list)
 
     def place(self, offset: int) -> tuple[str, int]:

@@ -92,7 +92,7 @@ def receive(stream: IO[bytes]) -> object:
     return pickle.loads(data)
 
 
-_parsed: dict[tuple[object, ...], tuple[Unit, tuple[object, ...]]] = {}
+_parsed: dict[tuple[object, ...], tuple[Unit, tuple[object, ...], WorkerAnswer]] = {}
 _units: dict[bytes, Unit] = {}
 _launches: dict[tuple[object, ...], LaunchFacts] = {}
 _KEPT = 64
@@ -160,15 +160,18 @@ def _about_source(request: Request | Question) -> WorkerAnswer:
     question = request if isinstance(request, Question) else None
     source, path, folder, options = request.request if isinstance(request, Question) else request
     try:
-        key = source, path, folder, options, question is not None  # who edits a text needs all of its functions
-        unit, stamps = _parsed.get(key, (None, ()))
-        if unit is None or stamps != _stamps(unit):
-            unit = frontend.load(source, path, folder, read_options(options), everything=question is not None)
-            _limit(_parsed)[key] = unit, _stamps(unit)
-        if question is not None:
-            return WorkerAnswer(result=_result(question, unit))
-        warnings = unit.warnings + kernels.shared_variables(unit)
-        return WorkerAnswer(kernels.kernel_facts(unit), warnings, tree=transport.encode(unit))
+        key = source, path, folder, options
+        everything = question is not None  # who edits a text needs all of its functions
+        kept = (_parsed.get((*key, each)) for each in {False, everything})
+        known = next((k for k in kept if k and k[1] == _stamps(k[0]) and k[0].whole >= everything), None)
+        if known is None:
+            unit = frontend.load(source, path, folder, read_options(options), everything=everything)
+            facts = WorkerAnswer()
+            if not everything:
+                warnings = unit.warnings + kernels.shared_variables(unit)
+                facts = WorkerAnswer(kernels.kernel_facts(unit), warnings, tree=transport.encode(unit))
+            known = _limit(_parsed)[*key, everything] = unit, _stamps(unit), facts
+        return known[2] if question is None else WorkerAnswer(result=_result(question, known[0]))
     except SourceError as error:
         message = error.message.split("\n", 1)[0]
         return WorkerAnswer(message=message, diagnostics=error.diagnostics, hint=error.hint)

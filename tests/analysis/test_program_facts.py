@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from manycl.analysis import ArgumentFacts, KernelFacts, parse_program
+from manycl.analysis import ArgumentFacts, KernelFacts, parse_program, service
+from manycl.analysis.frontend import LONG_TABLE
 from manycl.errors import SourceError
 
 
@@ -213,6 +214,14 @@ def test_the_same_program_is_parsed_once() -> None:
     source = "kernel void once(global int *a) {}"
     assert parse_program(source) is parse_program(source)
     assert parse_program(source) is not parse_program(source, options=["-DX"])
+
+
+@pytest.mark.parametrize(("numbers", "values"), [(9, (20, 20)), (LONG_TABLE, (-(2**33), 2**33 - 4))])
+def test_the_values_of_long_tables_are_unknown(numbers: int, values: tuple[int, int]) -> None:
+    table = ",".join(["5"] * numbers)
+    program = parse_program(f"constant int T[] = {{{table}}}; kernel void k(global int *y) {{ y[T[0]] = 1; }}")
+    (access,) = [each for each in service.symbolic(program, "k").accesses if each.argument == 0]
+    assert (access.offset.low, access.offset.high) == values
 
 
 @pytest.mark.parametrize(

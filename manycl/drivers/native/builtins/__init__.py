@@ -19,11 +19,11 @@ from manycl.drivers.native.builtins import constants, conversions, elementwise, 
 from manycl.drivers.native.builtins.types import WIDTHS
 
 _identities = DiskCache("built-ins", 1 << 16, ("manycl/drivers/native/builtins",))
-_WORD = re.compile(r"[A-Za-z_]\w*(\s*\()?")
+_WORD = re.compile(r"\b[A-Za-z_]\w*\s*\(?")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define\b(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
 _VECTOR = re.compile(r"(?:char|short|int|long|float|double|half|load|store)(?:a?_half)?(2|3|4|8|16)(?![0-9])")
-_ANY_WIDTH = re.compile(r"vector_type|vector_size|\w##|##\w|read_image|write_image")
+_ANY_WIDTH = re.compile(r"vector_type|vector_size|##|read_image|write_image")
 _CONSTANT = re.compile(
     r"(?<![\w.])(?:0x[0-9a-f]*\.?[0-9a-f]*p[+-]?\d+|\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)(?![\w.])", re.I
 )
@@ -102,14 +102,9 @@ def _widths(text: str) -> tuple[int, ...]:
 
 def _words(text: str) -> tuple[set[str], set[str]]:
     """What is called, or may be; what is named."""
-    called, named = set(), set()
-    for match in _WORD.finditer(text):
-        word = match[0]
-        if word[-1] == "(":
-            called.add(word[:-1].rstrip())
-        else:
-            named.add(word)
-    return called, named
+    found = set(_WORD.findall(text))
+    called = {word[:-1].rstrip() for word in found if word[-1] == "("}
+    return called, {word.rstrip() for word in found if word[-1] != "("}
 
 
 def _as_bits(text: str) -> str:
