@@ -114,7 +114,7 @@ def sub_kernel(unit: Unit, kernel: str, source: str, options: Sequence[str]) -> 
     """The sub-kernel of a kernel of ``unit``, which was read from ``source`` with build ``options``. Never raises for
     a program that was read; KeyError for a kernel that it does not have."""
     given = tuple(options)
-    root = _root(unit, kernel)
+    root = root_of(unit, kernel)
     plan = _Plan(unit)
     if reason := plan.problems.get(root.ref):
         return SubKernel(kernel, "", given, reason=reason)
@@ -129,7 +129,7 @@ def windowed_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKerne
     """The sub-kernel all of whose arguments that may be windows are (:mod:`manycl.analysis.windows`); ``reason`` says
     why there is none. Raises as :func:`sub_kernel` does."""
     given = tuple(options)
-    root = _root(unit, kernel)
+    root = root_of(unit, kernel)
     plan = _Plan(unit)
     reason = plan.problems.get(root.ref, "")
     found: tuple[int, ...] = ()
@@ -149,7 +149,7 @@ def shifted_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKernel
     for each of the arguments in ``windows``, as those of :func:`windowed_kernel`. ``reason`` says why there is none.
     Raises as :func:`sub_kernel` does."""
     given = tuple(options)
-    root = _root(unit, kernel)
+    root = root_of(unit, kernel)
     plan = _Plan(unit)
     plan.needs = {ref: set() for ref in unit.functions}
     plan.problems, plan.uses = {}, []
@@ -162,7 +162,8 @@ def shifted_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKernel
     return SubKernel(kernel, plan.text(root, found), options, (), True, windows=found)
 
 
-def _root(unit: Unit, kernel: str) -> Function:
+def root_of(unit: Unit, kernel: str) -> Function:
+    """A kernel by its name. Raises KeyError."""
     root = next((f for f in unit.functions.values() if f.is_kernel and f.name == kernel), None)
     if root is None:
         raise KeyError(kernel)

@@ -8,7 +8,8 @@ import natively
 import numpy as np
 import pytest
 import truth
-from corpus_case import Case, Launch
+from corpus_case import Case, Launch, Local, i32, out
+from corpus_case import launch as launched
 from generator import generate
 from kernel_corpus import CASES
 
@@ -47,6 +48,33 @@ def test_the_corpus(case: Case) -> None:
         start = truth.contents(launch, 1)
         want = truth.run_range(case, launch, 0, 0, None, start, truth.OCLGRIND)
         assert alike(launch, want, natively.run(case, launch, start), CANCELS.get(case.name, 1e-8)), launch
+
+
+FORMS = {
+    "pointer_to_vector": (i32(64), out(64, "i4")),
+    "scopes_of_a_loop": (i32(256), out(16, "i4"), 5),
+    "scopes_of_branches": (i32(64), out(16, "i4"), 10),
+    "scope_hides_constant": (out(16, "i4"),),
+    "scopes_in_braces": (out(16, "i4"),),
+    "several_in_the_head_of_a_loop": (out(16, "i4"),),
+    "vectors_of_a_scalar": (i32(64),),
+    "elements_by_address": (i32(64), out(64, "i4")),
+    "strings": (out(16, "i4"),),
+    "array_parameters": (i32(32), Local(16)),
+    "stray_semicolons": (i32(16),),
+    "types_of_a_kernel": (i32(16),),
+    "waits_in_expressions": (i32(16), Local(16)),
+}
+"""Kernels of ``corpus/native.cl`` and their arguments."""
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_forms_that_other_compilers_take(name: str) -> None:
+    wanted = launched(16, 4, *FORMS[name])
+    case = Case(name, "native", (wanted,), (False,))
+    start = truth.contents(wanted, 1)
+    want = truth.run_range(case, wanted, 0, 0, None, start, truth.POCL)
+    assert alike(wanted, want, natively.run(case, wanted, start))
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + PROGRAMS))

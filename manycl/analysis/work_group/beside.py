@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 
-from manycl.analysis.rewrite import apply_edits, unused_prefix
+from manycl.analysis.rewrite import apply_edits, root_of, unused_prefix
 from manycl.analysis.tree import Function, Node, Unit
 from manycl.analysis.work_group.queries import Edit
 from manycl.analysis.work_group.reading import read_again
@@ -29,7 +29,7 @@ _PLACE = "(get_global_id({d}) - get_global_offset({d}))"
 def beside(unit: Unit, kernel: str, local_size: Size, lanes: int) -> Unit:
     """The unit as launches with work-groups of ``local_size`` may have it, if several of these fit into a vector and
     work-items of a group have nothing in common; else ``unit`` itself."""
-    root = next(f for f in unit.functions.values() if f.is_kernel and f.name == kernel)
+    root = root_of(unit, kernel)
     if math.prod(local_size) >= lanes:
         return unit
     functions = [f for f in unit.functions.values() if f is root or not f.is_kernel]
@@ -116,7 +116,7 @@ def _helpers(local_size: Size, prefix: str) -> str:
 def _divergent(unit: Unit, kernel: str) -> tuple[int, bool]:
     """Loops that work-items may leave one after the other; and whether neighbours of a group go through neighbouring
     memory in one."""
-    root = next(f for f in unit.functions.values() if f.is_kernel and f.name == kernel)
+    root = root_of(unit, kernel)
     found = variables(unit, root)
     uniformity = Uniformity(unit, root, found)
     loops = [node for node in root.nodes if node.kind in LOOPS]

@@ -107,7 +107,7 @@ if (@turns++ == {STRIP}) {{
         """What copies them; ``words`` are for one of a name."""
         of_tile, of_items = "", ""
         for variable in variables:
-            name, type_ = self.texts.names[variable.ref], variable.node.type
+            name, type_ = variable.name, variable.node.type
             if self.texts.contexts.modes[variable.ref] == Mode.SAME:
                 of_tile += words.format(name)
             elif type_.kind == "vector":

@@ -40,16 +40,16 @@ class NotByComponentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The texts of components. ``names`` begin those of the scalars of variables that have become such, by variable;
-    ``words`` gives the text of a node, with all that becomes of names in it."""
+    """The texts of components. ``split`` are the variables that have become scalars; ``words`` gives the text of a
+    node, with all that becomes of names in it."""
 
     unit: Unit
     variables: dict[int, Variable]
-    names: dict[int, str]
+    split: set[int]
     words: Callable[[Node], str]
 
     def name(self, ref: int, lane: int) -> str:
-        return f"{self.names[ref]}_@c{lane}"
+        return f"{self.variables[ref].name}_@c{lane}"
 
     def whole(self, ref: int) -> str:
         """A variable put together again."""
@@ -68,7 +68,7 @@ class Components:
             raise NotByComponentError
         match node.kind:
             case "DECL_REF_EXPR":
-                return self.name(node.ref, lane) if node.ref in self.names else f"({self.words(node)}).s{LANES[lane]}"
+                return self.name(node.ref, lane) if node.ref in self.split else f"({self.words(node)}).s{LANES[lane]}"
             case "PAREN_EXPR":
                 return self.lane(node.children[0], lane)
             case "UNEXPOSED_EXPR":

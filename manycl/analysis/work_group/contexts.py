@@ -10,7 +10,7 @@ from enum import Enum
 from manycl.analysis.tree import CType, Function, Node, Unit
 from manycl.analysis.work_group.parts import CutBranch, CutJump, CutLoop, CutScope, ParallelRegion, Part, assignments
 from manycl.analysis.work_group.stepped import Stepped
-from manycl.analysis.work_group.syntax import Variable, callee, stripped
+from manycl.analysis.work_group.syntax import THROUGH, Variable, callee, stripped
 from manycl.analysis.work_group.uniformity import OWN, SAME, Uniformity
 
 MOST_AGAIN = 48
@@ -149,27 +149,15 @@ class Contexts:
     def _find_elements(self) -> None:
         """Of arrays: whether every use is of a whole element."""
         for node in self.kernel.nodes:
-            for child in node.children:
-                if child.kind != "ARRAY_SUBSCRIPT_EXPR" or child.type.kind != "array":
+            for child in node.children if node.kind not in THROUGH else ():
+                base = stripped(child)
+                if base.kind != "ARRAY_SUBSCRIPT_EXPR" or base.type.kind != "array":
                     continue
-                if node.kind == "ARRAY_SUBSCRIPT_EXPR" and stripped(node.children[0]) is child:
+                if node.kind == "ARRAY_SUBSCRIPT_EXPR" and child is node.children[0]:
                     continue
-                if node.kind in ("UNEXPOSED_EXPR", "PAREN_EXPR"):
-                    continue  # looked at where it is used
-                base = child
                 while base.kind == "ARRAY_SUBSCRIPT_EXPR":
                     base = stripped(base.children[0])
                 self._whole[base.ref] = False
-        for node in self.kernel.nodes:
-            for child in node.children:
-                inner = stripped(child)
-                if inner is child or inner.kind != "ARRAY_SUBSCRIPT_EXPR" or inner.type.kind != "array":
-                    continue
-                if node.kind != "ARRAY_SUBSCRIPT_EXPR" and node.kind not in ("UNEXPOSED_EXPR", "PAREN_EXPR"):
-                    base = inner
-                    while base.kind == "ARRAY_SUBSCRIPT_EXPR":
-                        base = stripped(base.children[0])
-                    self._whole[base.ref] = False
 
     # modes
 

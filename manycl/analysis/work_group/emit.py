@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from manycl.analysis.tree import Node
@@ -17,6 +16,7 @@ from manycl.analysis.work_group.parts import (
     Part,
     assignments,
     jumps,
+    nodes_of,
 )
 from manycl.analysis.work_group.queries import Edit
 from manycl.analysis.work_group.stepped import Stepped
@@ -61,7 +61,7 @@ class GroupEmitter(Texts):
             if variable.scope is None and self.contexts.modes[variable.ref] == Mode.PLACED
         ]
         start = "".join(self.copied_out(v) for v in written)
-        start += "".join(f"{self.names[v.ref]}_@{AT} = {v.name};" for v in placed)
+        start += "".join(f"{v.name}_@{AT} = {v.name};" for v in placed)
         if self._alive:
             self.arrays.append("uchar @alive @EXTENT;")
             start += f"@alive{AT} = 1;"
@@ -82,7 +82,7 @@ class GroupEmitter(Texts):
     def _must_count(self, parts: list[Part]) -> bool:
         """Whether some work-items may return while others go on to further regions."""
         for index, part in enumerate(parts):
-            returns = any(_returns(node) for node in _nodes(part))
+            returns = any(_returns(node) for node in nodes_of(part))
             if returns and (index + 1 < len(parts) or not isinstance(part, ParallelRegion)):
                 return True
         return False
@@ -98,7 +98,7 @@ class GroupEmitter(Texts):
                 self._twice += 1
                 masked = self._parts(rest)
                 self._masks.pop()
-                before, self._alive = self._alive, any(_returns(n) for p in rest for n in _nodes(p))
+                before, self._alive = self._alive, any(_returns(n) for p in rest for n in nodes_of(p))
                 if not self._alive:
                     plain = self._parts(rest)
                     count = f"@count{part.number}"
@@ -177,7 +177,7 @@ class GroupEmitter(Texts):
                 prologue += self.computed_again(variable)
         for ref in sorted(used, key=lambda r: variables[r].node.start):
             variable, mode = variables[ref], self.contexts.modes[ref]
-            name = self.names[ref]
+            name = variable.name
             if mode == Mode.COPIED:
                 if ref not in declared:
                     prologue += self.copied_in(variable)
@@ -314,7 +314,7 @@ class GroupEmitter(Texts):
         start, test, body = texts
         offset = self.offset(self.contexts.variables[stepping.variable])
         more = f"(long)({self.words(stepping.step)})" if stepping.step is not None else "1"
-        nodes = [statement for inner in part.parts for statement in _nodes(inner)]
+        nodes = [statement for inner in part.parts for statement in nodes_of(inner)]
         leaves = any(_returns(node) for node in nodes) or any(True for _ in jumps(part.head.body))
         if not leaves and not self._masks and self._twice < MOST_TWICE:
             self._twice += 1
@@ -330,18 +330,3 @@ class GroupEmitter(Texts):
 
 def _returns(node: Node) -> bool:
     return any(each.kind == "RETURN_STMT" for each in node.walk())
-
-
-def _nodes(part: Part) -> Iterable[Node]:
-    """The statements of the regions of a part."""
-    match part:
-        case ParallelRegion():
-            yield from (statement.node for statement in part.statements)
-        case CutScope() | CutLoop():
-            for inner in part.parts:
-                yield from _nodes(inner)
-        case CutBranch():
-            for inner in (*part.then, *(part.other or ())):
-                yield from _nodes(inner)
-        case CutJump():
-            pass

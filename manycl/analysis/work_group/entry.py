@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from manycl.analysis.tree import Function, Node, Unit
 from manycl.analysis.work_group.group_function import MOST_OWN
-from manycl.analysis.work_group.syntax import NoGroupFunctionError, Variable, parameter_text
+from manycl.analysis.work_group.syntax import NoGroupFunctionError, parameter_text
 from manycl.analysis.work_group.texts import AT, AT_TURNED
 from manycl.analysis.work_group.unlocked import Unlocked
 
@@ -40,8 +40,7 @@ class GroupEntry:
         """The group function, for full tiles with sizes that are constants and for others, and the entry."""
         if self.dimension:
             body = body.replace(AT, AT_TURNED)
-        variables = [Variable(p, None, None, None, self.unit.words(p), "") for p in self.kernel.parameters]
-        texts = [parameter_text(self.unit, variable) for variable in variables]
+        texts = [parameter_text(self.unit, parameter) for parameter in self.kernel.parameters]
         parameters = "".join(f"{specifiers}{declarator}, " for specifiers, declarator in texts)
         signature = f"({parameters}const struct @group @w, const int @n0, const int @n1, const int @n2)"
         found = [
@@ -63,7 +62,7 @@ class GroupEntry:
         elif self._has_full:
             found += self._full("@full", self.tile, "void", signature, body)
         structs = (f"struct @a{i} {{ {words[0]}{words[1]}; }};\n" for i, words in enumerate(texts))
-        return "".join((*found, *structs, self._entry(variables)))
+        return "".join((*found, *structs, self._entry()))
 
     def _turned(self, x: T, y: T, z: T) -> tuple[T, T, T]:
         """What belongs to the dimensions, first that along which vectors run."""
@@ -105,18 +104,18 @@ class GroupEntry:
             f"#define @ALL ((uint)({x}) * (uint)({y}) * (uint)({z}))\n"
         )
 
-    def _entry(self, variables: list[Variable]) -> str:
+    def _entry(self) -> str:
         values = ""
         unlocked = self.unlocked
         counted = {c.argument: number for number, c in enumerate(unlocked.counted)} if unlocked is not None else {}
-        for index, variable in enumerate(variables):
+        for index, parameter in enumerate(self.kernel.parameters):
             if index in counted:
                 values += f"own{counted[index]}, "
-            elif is_local(variable.node):
-                typed = f"__typeof__(((struct @a{index} *)0)->{variable.name})"
+            elif is_local(parameter):
+                typed = f"__typeof__(((struct @a{index} *)0)->{parameter.name})"
                 values += f"({typed})(frame + *(const ulong *)args[{index}]), "
             else:
-                values += f"((const struct @a{index} *)args[{index}])->{variable.name}, "
+                values += f"((const struct @a{index} *)args[{index}])->{parameter.name}, "
         texts = {
             "VALUES": values,
             "V": str(self.dimension),
@@ -125,7 +124,7 @@ class GroupEntry:
             "LZ": str(self.tile[2]),
             "NX": str(self.lanes),
             "FULL": "@full" if self._has_full else "@part",
-            "BEFORE": unlocked.before(len(variables)) if unlocked is not None else "",
+            "BEFORE": unlocked.before(len(self.kernel.parameters)) if unlocked is not None else "",
             "BEHIND": unlocked.behind() if unlocked is not None else "",
             "OWN": str(MOST_OWN if counted else 0),
             "SIZES": ", ".join(map(str, self.tile)) if self._has_full else "n0, n1, n2",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from manycl.analysis.rewrite import apply_edits, unused_prefix
+from manycl.analysis.rewrite import apply_edits, root_of, unused_prefix
 from manycl.analysis.tree import Function, Unit
 from manycl.analysis.work_group.beside import beside
 from manycl.analysis.work_group.blocking import register_tile
@@ -16,7 +16,7 @@ from manycl.analysis.work_group.group_function import WorkGroupFunction
 from manycl.analysis.work_group.inline import inlined
 from manycl.analysis.work_group.needless import without_needless
 from manycl.analysis.work_group.parts import Cutter, ParallelRegion
-from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FUNCTIONS, Edit, Queries
+from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FUNCTIONS, Edit, Queries, pointers, strings
 from manycl.analysis.work_group.strides import best_dimension
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, variables
 from manycl.analysis.work_group.uniformity import Uniformity
@@ -38,13 +38,11 @@ def work_group_function(
     ``local_size`` is that of the launches that it is for; ``lanes`` how many 4-byte values a vector of the processor
     has; ``wide``: global ids may exceed 31 bits. Raises KeyError for a kernel that the program does not have.
     """
-    root = next((f for f in unit.functions.values() if f.is_kernel and f.name == kernel), None)
-    if root is None:
-        raise KeyError(kernel)
+    root_of(unit, kernel)
     try:
         unit = inlined(without_needless(unit, kernel), kernel)
         told = beside(unit, kernel, local_size, lanes)
-        root = next(f for f in told.functions.values() if f.is_kernel and f.name == kernel)
+        root = root_of(told, kernel)
         found = _GroupWriter(told, root, local_size, lanes, wide).function()
         return found if told is unit else replace(found, sized=True)
     except NoGroupFunctionError as error:
@@ -100,7 +98,7 @@ class _GroupWriter:
                 if node.name == "printf" and node.type.kind == "function":
                     raise NoGroupFunctionError("it prints")
                 variable = self.unit.variables.get(node.ref)
-                if variable is not None and variable.type.address_space != "constant":
+                if variable is not None and variable.type.address_space != "constant" and not variable.type.const:
                     raise NoGroupFunctionError(f"it uses {variable.name}, which keeps its value between kernels")
                 if node.kind == "BLOCK_EXPR":
                     raise NoGroupFunctionError("it has a block")
@@ -163,9 +161,11 @@ class _GroupWriter:
         for prototype in self.unit.prototypes:
             if prototype.ref in queries.reached:
                 edits.append((prototype.start, prototype.start, "static "))
+                edits += pointers(self.unit, prototype.children)
             elif prototype.ref in self.unit.functions:
                 edits.append((prototype.start, prototype.end, ""))
         for variable in self.unit.variables.values():
+            edits += strings(variable)
             if not self.unit.text[variable.start : variable.end].lstrip().startswith(b"static"):
                 edits.append((variable.start, variable.start, "static "))
         return apply_edits(self.unit.text, edits).decode("utf-8", "replace")

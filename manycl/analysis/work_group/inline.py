@@ -5,34 +5,39 @@ from __future__ import annotations
 
 import re
 
-from manycl.analysis.rewrite import apply_edits, unused_prefix
+from manycl.analysis.rewrite import apply_edits, root_of, unused_prefix
 from manycl.analysis.tree import CType, Function, Node, Unit
 from manycl.analysis.work_group.parts import waiting
 from manycl.analysis.work_group.queries import Edit
-from manycl.analysis.work_group.reading import read_again
+from manycl.analysis.work_group.reading import name_uniquely, read_again
 from manycl.analysis.work_group.syntax import (
     LOOPS,
+    THROUGH,
     NoGroupFunctionError,
     Statement,
-    Variable,
     assigned,
     callee,
     initial_value,
     parameter_text,
     statements,
-    stripped,
+    with_callers,
 )
 from manycl.errors import SourceError
 
 MOST_ROUNDS = 16
+_COMPUTING = ("_EXPR", "_OPERATOR", "IF_STMT", "SWITCH_STMT", "RETURN_STMT")
+_APART = ("STMT_EXPR", "BLOCK_EXPR", "CXX_UNARY_EXPR")
+"""Expressions that have statements of their own, or are not computed."""
 MOST_SIMPLE = 1 << 15  # bytes of a text that functions with loops are written into
 
 
 def inlined(unit: Unit, kernel: str) -> Unit:
-    """The unit with the bodies of functions that wait, or have loops, where a kernel calls them. Raises
-    NoGroupFunctionError for those that wait, if they cannot be written there."""
+    """The unit with the bodies of functions that wait, or have loops, where a kernel calls them, and with a name of its
+    own for each variable of the kernel. Raises NoGroupFunctionError for functions that wait, if they cannot be written
+    there."""
     for number in range(MOST_ROUNDS):
-        root = next(f for f in unit.functions.values() if f.is_kernel and f.name == kernel)
+        root = root_of(unit, kernel)
+        name_uniquely(unit, root)
         prefix = f"{unused_prefix(unit.text)}in{number}_"
         edits = _Calls(unit, root, prefix).edits()
         simple = not edits
@@ -55,16 +60,8 @@ def inlined(unit: Unit, kernel: str) -> Unit:
 def with_loops(unit: Unit) -> set[int]:
     """The functions that have loops, or call such; of those that are simple enough to be written where they are
     called."""
-    found: set[int] = set()
-    growing = True
-    while growing:
-        growing = False
-        for function in unit.functions.values():
-            loops = any(n.kind in LOOPS or n.ref in found for n in function.nodes)
-            if function.ref not in found and loops and _is_simple(unit, function):
-                found.add(function.ref)
-                growing = True
-    return found
+    simple = {ref: function for ref, function in unit.functions.items() if _is_simple(unit, function)}
+    return with_callers(simple, {ref for ref, f in simple.items() if any(n.kind in LOOPS for n in f.nodes)})
 
 
 def _is_simple(unit: Unit, function: Function) -> bool:
@@ -92,24 +89,25 @@ class _Calls:
         self.unit, self.kernel, self.prefix = unit, kernel, prefix
         self.may_stay = chosen is not None
         self.wanted = waiting(unit) if chosen is None else chosen
-        self.names = {n.name for n in (*kernel.parameters, *kernel.nodes) if n.kind in ("VAR_DECL", "PARM_DECL")}
         self.count = 0
 
     def edits(self) -> list[Edit]:
         calls = {id(n) for n in self.kernel.nodes if (f := callee(n)) is not None and f.ref in self.wanted}
-        found = []
+        found = list[Edit]()
         for block in self.kernel.nodes:
             for statement in self._statements(block):
-                call = self._called(statement.node)
-                if call is not None and id(call) in calls:
+                call = self._called(statement.node, calls)
+                if call is not None:
                     calls.discard(id(call))
                     try:
-                        found.append((statement.start, statement.end, self._body(statement, call)))
+                        found += self._body(statement, call, block.kind != "COMPOUND_STMT")
                     except NoGroupFunctionError:
                         if not self.may_stay:
                             raise
-        if calls and not self.may_stay:
-            raise NoGroupFunctionError("a barrier within a function that is called within an expression")
+        if calls and not found and not self.may_stay:
+            raise NoGroupFunctionError(
+                "a barrier within a function whose call is part of an expression: call it in a statement of its own"
+            )
         return found
 
     def _statements(self, node: Node) -> list[Statement]:
@@ -120,22 +118,34 @@ class _Calls:
             return [s for body in bodies if body.kind != "COMPOUND_STMT" for s in statements(self.unit, body)]
         return []
 
-    def _called(self, node: Node) -> Node | None:
-        """The call that a statement is, or assigns, or begins a variable with."""
-        if node.kind == "DECL_STMT" and len(node.children) == 1:
+    def _called(self, node: Node, calls: set[int]) -> Node | None:
+        """One of the calls that a statement makes in any case, and may make before all else in it; one within another's
+        arguments comes first. Of calls that may stay, one that is all that is assigned."""
+        if node.kind == "DECL_STMT" and node.children:
             value = initial_value(self.unit, node.children[0])
-            node = value if value is not None else node
-        elif assigned(node) is not None and node.kind != "UNARY_OPERATOR":
-            node = node.children[1]
-        node = stripped(node)
-        return node if node.kind == "CALL_EXPR" else None
+            return self._called(value, calls) if value is not None else None
+        if not node.kind.endswith(_COMPUTING) or node.kind in _APART:
+            return None
+        before, acts = list(node.children), False
+        if node.kind in ("IF_STMT", "SWITCH_STMT", "CONDITIONAL_OPERATOR") or node.op in ("&&", "||", ","):
+            del before[1:]
+        if assigned(node) is not None:  # what is assigned is found behind its value
+            before.reverse()
+        if self.may_stay and node.kind not in THROUGH and assigned(node) is None:
+            before.clear()
+        for child in before:
+            found = self._called(child, calls)
+            if found is not None:
+                return None if acts else found
+            acts = acts or any(n.kind == "CALL_EXPR" or assigned(n) is not None for n in child.walk())
+        return node if id(node) in calls else None
 
-    def _body(self, statement: Statement, call: Node) -> str:
-        """The statement with the body of the function instead of its call."""
+    def _body(self, statement: Statement, call: Node, alone: bool) -> list[Edit]:
+        """The edits that write the body of the function before the statement that calls it; ``alone``: that is not in
+        a block."""
         named = callee(call)
         assert named is not None
         function = self.unit.functions[named.ref]
-        self._check(function)
         self.count += 1
         own = f"{self.prefix}{self.count}"
         arguments = call.children[1:]
@@ -143,18 +153,15 @@ class _Calls:
             raise NoGroupFunctionError(f"a macro hides a call of {function.name}")
         outer, inner = "", ""
         for index, (parameter, argument) in enumerate(zip(function.parameters, arguments, strict=True)):
-            words = self.unit.words(parameter)
-            specifiers, declarator = parameter_text(self.unit, Variable(parameter, None, None, None, words, ""))
+            specifiers, declarator = parameter_text(self.unit, parameter)
             name = f"{own}_{index}"
             renamed = re.sub(rf"(?<![\w$]){re.escape(parameter.name)}(?![\w$])", name, declarator, count=1)
             outer += f"{specifiers}{renamed} = {self.unit.words(argument)}; "
             inner += f"{specifiers}{declarator} = {name}; "
         body, result = self._statements_of(function, own)
-        block = f"{{ {outer}{{ {inner}{body} }} }}"
-        if statement.node is call or stripped(statement.node) is call:
-            return block if not result else f"{{ {result} {block} }}"
-        rest = self.unit.text[statement.start : call.start].decode(), self.unit.text[call.end : statement.end].decode()
-        return f"{result} {block} {rest[0]}{own}{rest[1]}"
+        before = f"{'{ ' if alone else ''}{result} {{ {outer}{{ {inner}{body} }} }} "
+        edits = [(statement.start, statement.start, before), (call.start, call.end, own if result else "(void)0")]
+        return [*edits, (statement.end, statement.end, " }")] if alone else edits
 
     def _statements_of(self, function: Function, own: str) -> tuple[str, str]:
         """The statements of a function, and the declaration of what it returns."""
@@ -171,10 +178,3 @@ class _Calls:
             result = f"{function.result.name} {own};"
             texts.append(f"{own} = {self.unit.words(returns[0].children[0])};")
         return " ".join(texts), result
-
-    def _check(self, function: Function) -> None:
-        """Nothing that a function means may be hidden by the kernel's own names."""
-        for node in function.nodes:
-            outside = node.ref in self.unit.variables or node.ref in self.unit.functions or node.value is not None
-            if node.kind == "DECL_REF_EXPR" and outside and node.name in self.names:
-                raise NoGroupFunctionError(f"a barrier within {function.name}, whose {node.name} the kernel hides")

@@ -19,6 +19,7 @@ from manycl.analysis.work_group.syntax import (
     loop_parts,
     statements,
     stripped,
+    with_callers,
 )
 from manycl.analysis.work_group.uniformity import OWN, Uniformity
 
@@ -254,17 +255,25 @@ class Cutter:
         return abs(limit - begin[0])
 
 
+def nodes_of(part: Part) -> Iterator[Node]:
+    """The statements of the regions of a part."""
+    match part:
+        case ParallelRegion():
+            yield from (statement.node for statement in part.statements)
+        case CutScope() | CutLoop():
+            for inner in part.parts:
+                yield from nodes_of(inner)
+        case CutBranch():
+            for inner in (*part.then, *(part.other or ())):
+                yield from nodes_of(inner)
+        case CutJump():
+            pass
+
+
 def waiting(unit: Unit) -> set[int]:
     """The functions in which work-items wait for each other, directly or not."""
-    found: set[int] = set()
-    growing = True
-    while growing:
-        growing = False
-        for function in unit.functions.values():
-            if function.ref not in found and any(_is_wait(n, found) for n in function.nodes):
-                found.add(function.ref)
-                growing = True
-    return found
+    waits = {f.ref for f in unit.functions.values() if any(_is_wait(n, set()) for n in f.nodes)}
+    return with_callers(unit.functions, waits)
 
 
 def _is_wait(node: Node, functions: set[int]) -> bool:

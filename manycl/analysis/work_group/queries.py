@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 
 from manycl.analysis.rewrite import appended, parameters_of, signatures
 from manycl.analysis.tree import Function, Node, Unit
-from manycl.analysis.work_group.syntax import NoGroupFunctionError, callee, stripped
+from manycl.analysis.work_group.syntax import NoGroupFunctionError, callee, parameter_text, stripped, with_callers
 from manycl.analysis.work_group.uniformity import OWN, SAME
 from manycl.analysis.work_group.unlocked import Unlocked
 
@@ -94,6 +95,23 @@ def is_query(unit: Unit, node: Node) -> bool:
     return bool(known) and node.type.kind == "function" and node.ref not in unit.declared
 
 
+def strings(root: Node) -> Iterator[Edit]:
+    """The edits of strings below a node that are used as pointers: compilers have them in constant memory, whose
+    pointers are of their own kind."""
+    for node in root.walk():
+        inner = stripped(node)
+        if node.kind == "UNEXPOSED_EXPR" and node.type.kind == "pointer" and inner.kind == "STRING_LITERAL":
+            yield inner.start, inner.start, "((const char *)(ulong)"
+            yield inner.end, inner.end, ")"
+
+
+def pointers(unit: Unit, parameters: Iterable[Node]) -> Iterator[Edit]:
+    """The edits of parameters of functions that are written as arrays: as such they would be private."""
+    for node in parameters:
+        if node.kind == "PARM_DECL" and b"[" in unit.text[node.at : node.end]:
+            yield node.start, node.end, "".join(parameter_text(unit, node))
+
+
 class Queries:
     """The edits of queries and of calls of functions that ask, for the functions that ``kernel`` reaches."""
 
@@ -102,7 +120,8 @@ class Queries:
         self.kernel = kernel
         self.reached = self._reached()
         self.unlocked = Unlocked(unit, kernel, self.reached)
-        self.asking = self._asking()
+        asks = {ref for ref, f in self.reached.items() if any(is_query(unit, n) for n in f.nodes)}
+        self.asking = with_callers(self.reached, asks)
 
     def _reached(self) -> dict[int, Function]:
         found: dict[int, Function] = {}
@@ -114,21 +133,9 @@ class Queries:
                 pending.extend(n.ref for n in found[ref].nodes if n.ref in self.unit.functions)
         return found
 
-    def _asking(self) -> set[int]:
-        asking: set[int] = set()
-        growing = True
-        while growing:
-            growing = False
-            for ref, function in self.reached.items():
-                asks = (is_query(self.unit, n) or n.ref in asking for n in function.nodes if n.kind == "DECL_REF_EXPR")
-                if ref not in asking and any(asks):
-                    asking.add(ref)
-                    growing = True
-        return asking
-
     def of_function(self, function: Function) -> list[Edit]:
         """Edits of a function's own text: of its parameters and of its body."""
-        edits = self.below(function.body, "@w->")
+        edits = [*self.below(function.body, "@w->"), *pointers(self.unit, function.parameters)]
         if function.ref in self.asking:
             for start, end in signatures(self.unit, function):
                 place = parameters_of(self.unit, function, start, end)
@@ -139,7 +146,7 @@ class Queries:
 
     def below(self, root: Node, at: str) -> list[Edit]:
         """Edits below a node; ``at`` as for :func:`literal`."""
-        edits: list[Edit] = []
+        edits = list(strings(root))
         called: set[int] = set()
         hidden = "@x, @y, @z, " + ("@w" if at.endswith("->") else "&@w")
         for node in root.walk():

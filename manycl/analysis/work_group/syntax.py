@@ -4,7 +4,7 @@ loops and branches, and where variables are declared and used."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from manycl.analysis.rewrite import without_strings
@@ -77,7 +77,7 @@ class Variable:
 def statements(unit: Unit, node: Node) -> list[Statement]:
     """Those of a block, or the one that stands where a block might."""
     if node.kind != "COMPOUND_STMT":
-        return [Statement(node, node.start, _behind(unit.text, node.end))]
+        return [Statement(node, node.start, behind(unit.text, node.end))]
     found = []
     starts = [child.start for child in node.children] + [node.end - 1]
     for child, after in zip(node.children, starts[1:], strict=True):
@@ -87,7 +87,7 @@ def statements(unit: Unit, node: Node) -> list[Statement]:
     return found
 
 
-def _behind(text: bytes, end: int) -> int:
+def behind(text: bytes, end: int) -> int:
     """Behind the semicolon of a statement, where it has one."""
     match = re.compile(rb"\s*;").match(text, end)
     return match.end() if match is not None and text[end - 1 : end] not in (b";", b"}") else end
@@ -134,6 +134,15 @@ def callee(node: Node) -> Node | None:
     return found if found.kind == "DECL_REF_EXPR" else None
 
 
+def with_callers(functions: Mapping[int, Function], found: set[int]) -> set[int]:
+    """Some functions, and those of ``functions`` that mention one of them, directly or not."""
+    while True:
+        more = {ref for ref, f in functions.items() if ref not in found and any(n.ref in found for n in f.nodes)}
+        if not more:
+            return found
+        found = found | more
+
+
 def stripped(node: Node) -> Node:
     """Without parentheses and implicit conversions around it."""
     while node.kind in THROUGH and len(node.children) == 1:
@@ -154,8 +163,7 @@ def variables(unit: Unit, kernel: Function) -> dict[int, Variable]:
     """The parameters and private variables of a kernel, with all that is done to them."""
     found: dict[int, Variable] = {}
     for parameter in kernel.parameters:
-        words = unit.words(parameter)
-        found[parameter.ref] = Variable(parameter, None, None, None, words, "")
+        found[parameter.ref] = Variable(parameter, None, None, None, "", "")
     for scope in (node for node in kernel.nodes if node.kind in ("COMPOUND_STMT", *LOOPS)):
         for statement in scope.children:
             if statement.kind == "DECL_STMT":
@@ -169,21 +177,23 @@ def _declared(unit: Unit, scope: Node, statement: Node) -> Iterator[Variable]:
     """The variables of a declaration, with the texts that declare each."""
     names = [child for child in statement.children if child.kind == "VAR_DECL"]
     text, specifiers = unit.text, ""
-    behind = 0
     for index, child in enumerate(names):
         value = initial_value(unit, child)
         end = child.end
         if value is not None:
             end = text.rindex(b"=", child.start, value.start)
-        position = _name_of(text, child, behind or child.start, end)
+        if not text.startswith(child.name.encode(), child.at):
+            raise NoGroupFunctionError(f"a macro hides the declaration of {child.name}")
         if index == 0:
-            opening = _declarator_start(text, child.start, position)
+            opening = _declarator_start(text, child.start, child.at)
             specifiers = text[statement.start : opening].decode()
             start = opening
         else:
-            start = text.index(b",", behind, position) + 1
-        yield Variable(child, scope, statement, value, specifiers, text[start:end].decode().strip())
-        behind = child.end
+            start = text.index(b",", names[index - 1].end) + 1
+        declarator, element = text[start:end].decode().strip(), child.type.target
+        if child.type.kind == "array" and element is not None and element.size:  # its initial value may give its length
+            declarator = re.sub(r"\[\s*\]", f"[{child.type.size // element.size}]", declarator, count=1)
+        yield Variable(child, scope, statement, value, specifiers, declarator)
 
 
 def initial_value(unit: Unit, node: Node) -> Node | None:
@@ -192,13 +202,6 @@ def initial_value(unit: Unit, node: Node) -> Node | None:
     if value is None or not unit.text[node.start : value.start].rstrip().endswith(b"="):
         return None
     return value
-
-
-def _name_of(text: bytes, node: Node, start: int, end: int) -> int:
-    matches = list(re.finditer(rb"(?<![\w$])" + re.escape(node.name.encode()) + rb"(?![\w$])", text[start:end]))
-    if not matches:
-        raise NoGroupFunctionError(f"a macro hides the declaration of {node.name}")
-    return start + int(matches[0].start())
 
 
 def _declarator_start(text: bytes, start: int, position: int) -> int:
@@ -270,15 +273,14 @@ class _VariableUse:
         variable.subscripted &= self.element and self.role not in ("handed", "taken")
 
 
-def parameter_text(unit: Unit, variable: Variable) -> tuple[str, str]:
+def parameter_text(unit: Unit, node: Node) -> tuple[str, str]:
     """The specifiers and the declarator of a parameter; one that is an array is a pointer."""
-    words = unit.words(variable.node)
-    name = re.escape(variable.name)
-    match = re.search(rf"(?<![\w$]){name}(?![\w$])\s*(\[[^\]]*\])?", words)
-    if match is None:
-        raise NoGroupFunctionError(f"a macro hides the declaration of {variable.name}")
-    if match.group(1):
-        words = f"{words[: match.start()]}(*{variable.name}){words[match.end() :]}"
-    star = re.search(r"[*(]", words)
-    position = star.start() if star is not None else words.rindex(variable.name)
-    return words[:position], words[position:]
+    before, behind_it = unit.text[node.start : node.at].decode(), unit.text[node.at : node.end].decode()
+    if not behind_it.startswith(node.name):
+        raise NoGroupFunctionError(f"a macro hides the declaration of {node.name}")
+    name, behind_it = node.name, behind_it[len(node.name) :]
+    if behind_it.lstrip().startswith("["):
+        name, behind_it = f"(*{name})", re.sub(r"\s*\[[^\]]*\]", "", behind_it, count=1)
+    star = re.search(r"[*(]", before)
+    position = star.start() if star is not None else len(before)
+    return before[:position], before[position:] + name + behind_it

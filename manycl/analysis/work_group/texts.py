@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -10,8 +11,9 @@ from manycl.analysis.rewrite import apply_edits
 from manycl.analysis.tree import Function, Node, Unit
 from manycl.analysis.work_group.contexts import LANES, Contexts, Mode, arrays_of
 from manycl.analysis.work_group.magnitudes import near_angles
+from manycl.analysis.work_group.parts import nodes_of
 from manycl.analysis.work_group.queries import Edit, Queries
-from manycl.analysis.work_group.syntax import Variable, parameter_text, stripped
+from manycl.analysis.work_group.syntax import LOOPS, Variable, behind, parameter_text, stripped, with_callers
 from manycl.analysis.work_group.vectors import Vectors
 from manycl.analysis.work_group.widen import is_wide, leaves, subscripts
 
@@ -31,28 +33,28 @@ class Texts:
     queries: Queries
     edits: list[Edit] = field(default_factory=list)
     arrays: list[str] = field(default_factory=list)  # declarations of context arrays
-    names: dict[int, str] = field(default_factory=dict)
     _wide: dict[int, str] = field(default_factory=dict)  # 64-bit copies
     _unsafe: set[int] = field(default_factory=set)
     _vectors: Vectors = field(init=False)
 
     def __post_init__(self) -> None:
         self._unsafe = self._unsafe_functions()
-        self._name_variables()
-        self._vectors = Vectors(self.unit, self.kernel, self.contexts, self.names, self.words, self.is_safe)
-        self._declare_arrays()
+        self._vectors = Vectors(self.unit, self.kernel, self.contexts, self.words, self.is_safe)
         self.edits += self.queries.below(self.kernel.body, "@w.")
         self.edits += self._pragmas()
         self.edits += near_angles(self.unit, self.kernel, self.contexts.variables)
         self._wide = self._wide_names()
         self.edits += self._uses()
-        self.edits += [
-            e for e in subscripts(self.kernel.body, self.contexts.variables, self._wide) if e not in self.edits
-        ]
+        self.edits += subscripts(self.kernel.body, self._wide)
         for start, end, words in list(self._vectors.statements()):
             self.edits = [e for e in self.edits if not start <= e[0] <= e[1] <= end]
             self.edits.append((start, end, words))
         self.edits += self._declarations()
+        for each in self.kernel.body.children:  # types that are declared there are known to all regions
+            if each.kind == "DECL_STMT" and not any(n.ref in self.contexts.variables for n in each.walk()):
+                self.arrays.append(self.words(each))
+                self.edits.append((each.start, each.end, ";"))
+        self._declare_arrays()
 
     # texts
 
@@ -80,28 +82,17 @@ class Texts:
 
     # names
 
-    def _name_variables(self) -> None:
-        """Variables that share a name are told apart: a region has all that it needs in one block."""
-        taken: set[str] = set()
-        for variable in sorted(self.contexts.variables.values(), key=lambda v: v.node.start):
-            name, number = variable.name, 1
-            while name in taken:
-                number += 1
-                name = f"{variable.name}_@{number}"
-            taken.add(name)
-            self.names[variable.ref] = name
-
     def _wide_names(self) -> dict[int, str]:
         found: dict[int, str] = {}
         for variable in self.contexts.variables.values():
             mode = self.contexts.modes[variable.ref]
             if variable.ref in self.contexts.stepped and variable.node.type.name == "int":
-                found[variable.ref] = f"{self.names[variable.ref]}_@wide"
+                found[variable.ref] = f"{variable.name}_@wide"
             known = variable.value is not None and variable.is_constant and variable.node.type.name == "int"
             if known and mode in (Mode.LOCAL, Mode.AGAIN) and is_wide(variable.value):  # type: ignore[arg-type]
                 statement = variable.statement
                 if statement is not None and variable.scope is not None and variable.scope.kind == "COMPOUND_STMT":
-                    found[variable.ref] = f"{self.names[variable.ref]}_@wide"
+                    found[variable.ref] = f"{variable.name}_@wide"
         return found
 
     def _uses(self) -> list[Edit]:
@@ -111,15 +102,12 @@ class Texts:
         for variable in self.contexts.variables.values():
             if variable.ref in self._vectors:
                 continue
-            mode, name = self.contexts.modes[variable.ref], self.names[variable.ref]
             for use in variable.uses:
-                if mode == Mode.PLACED:
-                    edits.append((use.start, use.end, f"({name}_@{AT})"))
-                elif mode == Mode.ELEMENTS:
-                    edits.append((use.start, use.end, f"{name}_@"))
+                if self.contexts.modes[variable.ref] == Mode.PLACED:
+                    edits.append((use.start, use.end, f"({variable.name}_@{AT})"))
+                elif self.contexts.modes[variable.ref] == Mode.ELEMENTS:
+                    edits.append((use.start, use.end, f"{variable.name}_@"))
                     edits.append((elements[id(use)], elements[id(use)], AT))
-                elif name != variable.name:
-                    edits.append((use.start, use.end, name))
         return edits
 
     def _element_uses(self) -> dict[int, int]:
@@ -137,10 +125,10 @@ class Texts:
 
     def typed(self, variable: Variable, suffix: str, behind: str = "") -> str:
         """The declaration of a variable by another name: ``T name_suffix``; ``behind`` comes after the name."""
-        name = self.names[variable.ref]
+        name = variable.name
         specifiers, declarator = variable.specifiers, variable.declarator
         if variable.scope is None:
-            specifiers, declarator = parameter_text(self.unit, variable)
+            specifiers, declarator = parameter_text(self.unit, variable.node)
         if not declarator.startswith("*"):
             specifiers = re.sub(r"\bconst\b|\bvolatile\b|\b__const\b", " ", specifiers)
         specifiers = re.sub(r"\b(register|static|auto)\b", " ", specifiers)
@@ -160,14 +148,14 @@ class Texts:
             elif mode == Mode.COPIED:
                 self.arrays.append(f"{self.context_array(variable)};")
             elif mode == Mode.TABLE and variable.value is not None:
-                words = self.unit.words(variable.value)
+                words = self.words(variable.value)
                 self.arrays.append(f"static const {self.typed(variable, '')} = {words};")
             elif mode == Mode.SHARED:
                 self.arrays.append(f"{self.typed(variable, '')} __attribute__((aligned(128)));")
 
     def context_array(self, variable: Variable) -> str:
         """The declaration of the array that a variable is copied in and out of; of vectors, an array of each lane."""
-        name, type_ = self.names[variable.ref], variable.node.type
+        name, type_ = variable.name, variable.node.type
         if type_.kind == "vector":
             return f"{type_.base} {name}_@[{type_.lanes}] @EXTENT"
         if type_.kind == "pointer":
@@ -178,15 +166,17 @@ class Texts:
         """Edits of declarations, wherever they stand."""
         edits: list[Edit] = []
         plain = (Mode.LOCAL, Mode.SAME, Mode.AGAIN, Mode.COPIED)
+        closed: list[int] = []
         by_statement: dict[int, list[Variable]] = {}
+        regions = (node for part in self.contexts.parts for node in nodes_of(part))
+        whole = {id(each) for node in regions for each in node.walk() if each.kind in LOOPS}
         for variable in self.contexts.variables.values():
             if variable.statement is not None:
                 by_statement.setdefault(id(variable.statement), []).append(variable)
         for found in by_statement.values():
             statement = found[0].statement
             assert statement is not None
-            kept = (self.names[v.ref] == v.name and v.ref not in self._vectors for v in found)
-            same = all(kept) and all(self.contexts.modes[v.ref] in plain for v in found)
+            same = all(v.ref not in self._vectors and self.contexts.modes[v.ref] in plain for v in found)
             wider = [v for v in found if v.ref in self._wide and v.ref not in self.contexts.stepped]
             if same and not wider:
                 continue
@@ -194,7 +184,14 @@ class Texts:
                 edits.append((statement.end, statement.end, " " + " ".join(self._widened(v) for v in wider)))
                 continue
             words = " ".join(self._declared(v) for v in sorted(found, key=lambda v: v.node.start))
+            scope = found[0].scope
+            if scope is not None and id(scope) in whole:  # the head of a loop has room for one declaration
+                edits.append((scope.start, scope.start + 3, f"{{ {words} for"))
+                closed.append(behind(self.unit.text, scope.end) - 1)
+                words = ";"
             edits.append((statement.start, statement.end, words or ";"))
+        for last, count in Counter(closed).items():
+            edits.append((last, last + 1, self.unit.text[last : last + 1].decode() + " }" * count))
         return edits
 
     def _widened(self, variable: Variable) -> str:
@@ -205,7 +202,7 @@ class Texts:
 
     def _declared(self, variable: Variable) -> str:
         """One variable's declaration, at its place."""
-        mode, name = self.contexts.modes[variable.ref], self.names[variable.ref]
+        mode, name = self.contexts.modes[variable.ref], variable.name
         value = self.words(variable.value) if variable.value is not None else ""
         if mode in (Mode.TABLE, Mode.SHARED):
             return ""
@@ -236,7 +233,7 @@ class Texts:
 
     def offset(self, variable: Variable) -> str:
         """The name of what the group adds to the first value of a loop's variable."""
-        return f"{self.names[variable.ref]}_@offset"
+        return f"{variable.name}_@offset"
 
     def _stepped_again(self, variable: Variable) -> str:
         """In 64 bits, where neighbours' values are seen to be neighbours; sums that overflow are undefined."""
@@ -251,7 +248,7 @@ class Texts:
     def copied_in(self, variable: Variable) -> str:
         if variable.ref in self._vectors:
             return self._vectors.copied_in(variable, AT)
-        name, type_ = self.names[variable.ref], variable.node.type
+        name, type_ = variable.name, variable.node.type
         typed = self.typed(variable, "")
         if type_.kind == "vector":
             lanes = ", ".join(f"{name}_@[{lane}]{AT}" for lane in range(type_.lanes))
@@ -263,7 +260,7 @@ class Texts:
     def copied_out(self, variable: Variable) -> str:
         if variable.ref in self._vectors:
             return self._vectors.copied_out(variable, AT)
-        name, type_ = self.names[variable.ref], variable.node.type
+        name, type_ = variable.name, variable.node.type
         if type_.kind == "vector":
             return "".join(f"{name}_@[{lane}]{AT} = {name}.s{LANES[lane]};" for lane in range(type_.lanes))
         return f"{name}_@{AT} = {'(ulong)' if type_.kind == 'pointer' else ''}{name};"
@@ -277,15 +274,4 @@ class Texts:
     def _unsafe_functions(self) -> set[int]:
         reached = self.queries.reached.items()
         found = {ref for ref, function in reached if next(arrays_of(function), None) is not None}
-        return self._calling(found | self.queries.unlocked.functions)
-
-    def _calling(self, found: set[int]) -> set[int]:
-        """Functions, and those that call them."""
-        growing = True
-        while growing:
-            growing = False
-            for ref, function in self.queries.reached.items():
-                if ref not in found and any(n.ref in found for n in function.nodes):
-                    found.add(ref)
-                    growing = True
-        return found
+        return with_callers(self.queries.reached, found | self.queries.unlocked.functions)

@@ -15,6 +15,7 @@ from manycl.analysis.work_group.syntax import (
     callee,
     loop_parts,
     stripped,
+    with_callers,
 )
 
 SAME = re.compile(r"get_(group_id|num_groups|local_size|enqueued_local_size|global_size|global_offset|work_dim)")
@@ -44,7 +45,8 @@ class Uniformity:
     _declared: dict[int, int] = field(default_factory=dict)  # depths of variables' declarations
 
     def __post_init__(self) -> None:
-        self.asking = self._functions(lambda name: OWN.fullmatch(name) is not None)
+        asks = {ref for ref, f in self.unit.functions.items() if any(_asks(node) for node in f.nodes)}
+        self.asking = with_callers(self.unit.functions, asks)
         if any(node.kind in ("GOTO_STMT", "LABEL_STMT", "INDIRECT_GOTO_STMT") for node in self.kernel.nodes):
             self.varying |= set(self.variables)
         for variable in self.variables.values():
@@ -65,21 +67,6 @@ class Uniformity:
     def is_divergent(self, node: Node) -> bool:
         """Whether work-items may disagree about a loop or a branch."""
         return id(node) in self._divergent
-
-    def _functions(self, asks: object) -> set[int]:
-        found: set[int] = set()
-        growing = True
-        while growing:
-            growing = False
-            for function in self.unit.functions.values():
-                if function.ref not in found and any(
-                    asks(node.name) or node.ref in found  # type: ignore[operator]
-                    for node in function.nodes
-                    if node.kind == "DECL_REF_EXPR" and node.type.kind == "function"
-                ):
-                    found.add(function.ref)
-                    growing = True
-        return found
 
     def _visit(self, node: Node, depth: int, loops: list[Node]) -> None:
         """Assignments below ``node``, which is within so many loops and branches that work-items disagree about.
@@ -185,3 +172,7 @@ class Uniformity:
         if variable is not None:
             return variable.type.address_space != "constant"
         return node.type.kind == "function" and bool(_EFFECTS.match(node.name))
+
+
+def _asks(node: Node) -> bool:
+    return node.type.kind == "function" and OWN.fullmatch(node.name) is not None

@@ -24,19 +24,17 @@ class Vectors:
         unit: Unit,
         kernel: Function,
         contexts: Contexts,
-        names: dict[int, str],
         words: Callable[[Node], str],
         is_safe: Callable[[list[Node]], bool],
     ) -> None:
         self.unit, self.kernel, self.contexts = unit, kernel, contexts
         self.is_safe = is_safe
         self.parents = {id(child): node for node in kernel.nodes for child in node.children}
-        self.components = Components(unit, contexts.variables, {}, words)
-        found = self._found()
-        self.components.names.update((ref, names[ref]) for ref in found)
+        self.components = Components(unit, contexts.variables, set(), words)
+        self.components.split.update(self._found())
 
     def __contains__(self, ref: int) -> bool:
-        return ref in self.components.names
+        return ref in self.components.split
 
     # which
 
@@ -104,7 +102,7 @@ class Vectors:
 
     def uses(self) -> Iterator[Edit]:
         """The edits of all names: of one component, or of the whole."""
-        for ref in self.components.names:
+        for ref in self.components.split:
             for use in self.contexts.variables[ref].uses:
                 parent = self.parents[id(use)]
                 lanes = self.components.swizzled(parent)
@@ -190,11 +188,11 @@ class Vectors:
         return " ".join(f"{type_.base} {name} = {text};" for name, text in zip(names, values, strict=True))
 
     def copied_in(self, variable: Variable, at: str) -> str:
-        type_, array = variable.node.type, self.components.names[variable.ref]
+        type_, array = variable.node.type, variable.name
         names = (self.components.name(variable.ref, lane) for lane in range(type_.lanes))
         return "".join(f"{type_.base} {name} = {array}_@[{lane}]{at};" for lane, name in enumerate(names))
 
     def copied_out(self, variable: Variable, at: str) -> str:
-        array = self.components.names[variable.ref]
+        array = variable.name
         names = (self.components.name(variable.ref, lane) for lane in range(variable.node.type.lanes))
         return "".join(f"{array}_@[{lane}]{at} = {name};" for lane, name in enumerate(names))

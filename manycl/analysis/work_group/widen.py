@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from manycl.analysis.tree import Node
 from manycl.analysis.work_group.queries import Edit
-from manycl.analysis.work_group.syntax import Variable, stripped
+from manycl.analysis.work_group.syntax import stripped
 
 _ARITHMETIC = ("+", "-", "*")
 
 
-def subscripts(root: Node, variables: dict[int, Variable], copies: dict[int, str]) -> Iterator[Edit]:
+def subscripts(root: Node, copies: dict[int, str]) -> Iterator[Edit]:
     """The edits of all subscripts and moved pointers below a node. ``copies`` name 64-bit copies of variables."""
     for node in root.walk():
         if node.kind == "ARRAY_SUBSCRIPT_EXPR":

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from manycl import flags, limited
+from manycl.analysis.options import TOLERANT
 from manycl.disk_cache import DiskCache
 from manycl.drivers.driver import BuildError, DriverError
 from manycl.drivers.native import libc
@@ -35,6 +36,7 @@ _probes = DiskCache("compilers", 1 << 20, ("manycl/drivers/native",))
 KERNELS = (
     "-cl-std=CL2.0", "-cl-no-stdinc", "-O3", "-fPIC", "-w", "-fno-builtin", "-fno-math-errno", "-fno-strict-aliasing",
     "-fwrapv", "-ffp-contract=off", "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-ferror-limit=20",
+    *TOLERANT,
 )  # fmt: skip
 """How OpenCL C is compiled: to LLVM's intermediate representation and, with ``total`` divisions, to an object.
 OpenCL C 2.0 has the generic address space, which takes programs of 1.2 as they are but for

@@ -42,7 +42,7 @@ class CompiledProgram:
     def __init__(self, facts: ProgramFacts, threads: int) -> None:
         self.facts = facts
         self.threads = threads
-        self.lanes = _lanes()
+        self.lanes = lanes()
 
     def kernel(self, name: str) -> NativeKernel:
         """Raises DriverError if there is none. One that cannot be compiled is refused when it is launched."""
@@ -149,7 +149,7 @@ def _parameter(given: ArgumentFacts) -> Parameter:
     return Parameter("value", given.size) if given.kind == "scalar" else Parameter("memory")
 
 
-def _lanes() -> int:
+def lanes() -> int:
     """4-byte values in a vector of this processor."""
     features = clang.find().features
     if "+avx512f" in features:
