@@ -168,6 +168,20 @@ def test_prints_one_json_object(name: str) -> None:
         assert "cpu/2 GEMM: " in done.stderr
 
 
+def test_files_of_applications_are_counted(tmp_path: Path) -> None:
+    source = "kernel void k(global int *x) { x[get_global_id(0)] = N; }\n%s"
+    for name, more in (("a/taken.cl", ""), ("a/more.cl", 'kernel void p() { printf(""); }'), ("b/broken.cl", "int f(")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(source % more)
+    command = [sys.executable, str(ROOT / "benchmarks" / "corpus.py"), "--json", str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["files"] == figures["files_analysed"] == figures["kernels_native"] == 2
+    assert (figures["kernels_elsewhere"], figures["native"]) == (1, 1.0)
+
+
 def test_without_options_a_few_are_measured_and_with_all_every_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = runpy.run_path(str(ROOT / "benchmarks" / "adaptive.py"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from typing import Any
 
@@ -198,3 +199,78 @@ def python_from_anywhere() -> None:
         ended = manycl("run", "app.json", "--devices", "cpu/2", "--quiet", folder=folder / "in")
         told(ended, "--trust")
         expect(not list(folder.rglob("RAN")), "it was run")
+
+
+def _natively(source: str, name: str, want: Any, *arrays: Any, group: int | None = None) -> None:
+    """A kernel is compiled natively, and leaves these values in its last array."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("manycl").addHandler(handler)
+    with mc.Queue("cpu0") as queue:
+        given = [queue.array(a) if isinstance(a, np.ndarray) else a for a in arrays]
+        getattr(mc.Program(source), name)(queue, (64,), (group,) if group else None, *given)
+        same([a for a in given if isinstance(a, mc.Array)][-1].get(), want, name)
+    if any("not compiled natively" in line for line in said):
+        raise Refused(said[0])
+
+
+@case()
+def pointer_to_vector() -> None:
+    """``float *p = &v`` of a float4, which compilers warn of."""
+    source = """kernel void k(global const float4 *x, global float *y) { int i = get_global_id(0); float4 v = x[i];
+        float *p = &v; for (int j = 0; j < 4; j++) y[4 * i + j] = p[3 - j]; }"""
+    x = np.arange(256, dtype=np.float32)
+    _natively(source, "k", x.reshape(-1, 4)[:, ::-1].ravel(), x, np.zeros_like(x))
+
+
+@case()
+def same_name_in_two_scopes() -> None:
+    """Variables of one name in several scopes, in subscripts that are computed in 64 bits."""
+    source = """kernel void loop(global const int *x, global int *y, int n) { int i = get_global_id(0);
+        { int a = x[i]; y[i] = a; } for (int j = 0; j < n; j++) { int a = j * 2 + i; y[i] += x[a * 3 + j]; } }"""
+    x, i = np.arange(4096, dtype=np.int32), np.arange(64)
+    want = i + sum((j * 2 + i) * 3 + j for j in range(5))
+    _natively(source, "loop", want, x, np.zeros(64, np.int32), np.int32(5))
+
+
+@case()
+def statement_expression_in_array_initializer() -> None:
+    """Variables of one name in statement expressions in braces, of an array that outlives a barrier."""
+    source = """kernel void k(global ulong *r) { uint a[2] = { ({ uint u = 3; u; }) + ({ uint u = 4; u; }), 1 };
+        barrier(CLK_LOCAL_MEM_FENCE); r[get_global_id(0)] = a[get_local_id(0) & 1]; }"""
+    _natively(source, "k", np.tile([7, 1], 32), np.zeros(64, np.uint64), group=4)
+
+
+@case()
+def sampler_beside_buffers() -> None:
+    """A kernel without images, in a program with a constant sampler."""
+    source = """constant sampler_t S = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;
+        kernel void twice(global float *x) { x[get_global_id(0)] *= 2; }
+        kernel void other(read_only image2d_t im, global float *x) { x[0] = read_imagef(im, S, (int2)(0, 0)).x; }"""
+    x = np.arange(64, dtype=np.float32)
+    _natively(source, "twice", x * 2, x)
+
+
+@case()
+def vector_splat_at_the_end() -> None:
+    """Statements that end with a vector made of one scalar."""
+    head = (
+        "kernel void k(global const float4 *in, global float4 *out) { int i = get_global_id(0); float4 v = in[i]; %s }"
+    )
+    x = np.arange(256, dtype=np.float32)
+    _natively(head % "out[i] = v / (float4)(2.0f);", "k", x / 2, x, np.zeros_like(x))
+    chosen = np.where(np.repeat(x[3::4], 4) > 100, x, 0)
+    _natively(head % "v = v.w > 100.0f ? v : (float4)(0.0f); out[i] = v;", "k", chosen, x, np.zeros_like(x))
+
+
+@case()
+def large_table() -> None:
+    """400,000 numbers are read and compiled within limits of work."""
+    count = 400_000
+    numbers = ", ".join(f"C({(i * 2654435761) & 0xFFFFFFFF:#x})" for i in range(count))
+    source = f"""#define C(x) ((uint)(x))
+        constant uint T[{count}] = {{ {numbers} }};
+        kernel void k(global uint *y) {{ int i = get_global_id(0); y[i] = T[i * 7 % {count}]; }}"""
+    want = (np.arange(64, dtype=np.uint64) * 7 * 2654435761).astype(np.uint32)
+    _natively(source, "k", want, np.zeros(64, np.uint32))
