@@ -40,8 +40,6 @@ def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
         nbytes *= max(extent, 0)
     if nbytes <= 0:
         raise LaunchError(f"an array of shape {shape} has no elements; OpenCL buffers need at least one")
-    if nbytes >= 1 << 62:
-        raise LaunchError(f"an array of shape {shape} has {nbytes} bytes, more than any device can address")
     return nbytes
 
 
@@ -409,7 +407,7 @@ class ArrayView(Array):
         """As :meth:`Array.set`, but always copied; what else the array has stays as and where it is."""
         data = self.checked(contents, copy=copy)
         self.queue.finish()
-        place = self.queue.session.buffers.overwrite_part(self.buffer.key, self._offset, self._nbytes)
+        place = self.queue.session.buffers.overwrite(self.buffer.key, self._offset, self._nbytes)
         copy_contents(self._view(place), data)
 
     def __repr__(self) -> str:

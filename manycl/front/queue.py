@@ -290,23 +290,28 @@ class Queue(RunningQueue):
         function: Callable[..., Any],
         *args: Any,
         writes: Sequence[Array] | None = None,
+        overwrites: Sequence[Array] | None = None,
         rank: float | None = None,
         name: str = "",
         wait_for: Sequence[Event] | None = None,
     ) -> Event:
         """Enqueue a host function: called as ``function(*args)`` when its turn comes, arrays as NumPy arrays in place.
 
-        Arrays named in ``writes`` may be changed, the others are read-only; without ``writes`` every array counts as
-        read and written. The return value is ignored.
+        Arrays named in ``writes`` may be changed; of those in ``overwrites`` all elements are written and none is
+        looked at, so that it does not matter what they have before; the others are read-only. Without either, every
+        array counts as read and written. The return value is ignored.
         """
         task_name = name or getattr(function, "__name__", "host function")
         given = [a for a in args if isinstance(a, Array)]
         arrays = {a.buffer.key: a.owner for a in given}
-        written = {a.argument for a in (given if writes is None else writes)}
+        whole = {a.argument for a in overwrites or ()}
+        changed = given if writes is None and overwrites is None else (*(writes or ()), *(overwrites or ()))
+        written = {a.argument for a in changed}
         if not written <= {a.argument for a in given}:
-            raise LaunchError(f"{task_name}: an array in writes is not among the arguments")
+            raise LaunchError(f"{task_name}: an array in writes or overwrites is not among the arguments")
         for array in arrays.values():
             self._use(array, task_name)
+        reads = tuple(dict.fromkeys(a.buffer.key for a in given if a.argument not in whole))
         shapes = [(a.shape, a.dtype, a.argument) if isinstance(a, Array) else None for a in args]
 
         def called(*values: Any) -> None:
@@ -316,9 +321,10 @@ class Queue(RunningQueue):
             task_name,
             called,
             tuple(a.argument if isinstance(a, Array) else a for a in args),
-            tuple(arrays),
+            reads,
             tuple(dict.fromkeys(a.key for a in written)),
             rank,
+            tuple(key for key in arrays if key not in reads),
         )
         return self.add(task, wait_for, list(arrays.values()))
 

@@ -61,8 +61,8 @@ class Aboard(Ahead):
         self.uploads: list[Event] = []
 
     def adopt(self, array: Owner) -> bool:
-        """An array is used from now on; False where there may be no room for it, or the device is lost. Raises
-        ResultError for one whose contents a failed run has left unknown."""
+        """An array is used from now on; False where there may be no room for it, the device is lost, or a failed run
+        has left its contents unknown, so that it matters what overwrites them."""
         try:
             return self._adopt(array)
         except DeviceLost:
@@ -71,12 +71,13 @@ class Aboard(Ahead):
     def _adopt(self, array: Owner) -> bool:
         buffer, directory, found = array.buffer, self._directory, self.leg.found
         key = buffer.key
+        if directory.lost((key,)):
+            return False
         valid = directory.valid.get(key, 0)
         if valid & self._bit and key in self.allocations:
             self.arrays[key], found[key] = array, valid
             return True
         session, nbytes = self._session, buffer.nbytes
-        directory.check(key)
         if not valid and key in self.allocations and key not in directory.parts:  # of what was just made
             self.arrays[key], found[key] = array, valid
             return True

@@ -17,7 +17,7 @@ from manycl.plan.problem import HANDOVER, Problem
 from manycl.plan.splitting import Splits
 from manycl.run.compiler import check_devices
 from manycl.run.foresee import foreseeing, parts_of
-from manycl.run.overwritten import unneeded
+from manycl.run.overwritten import contents
 from manycl.run.simulate import with_ranges
 
 if TYPE_CHECKING:
@@ -89,7 +89,9 @@ def _without_unneeded(session: Session, problem: Problem) -> Problem:
     """Where buffers are that the graph has left behind matters to nobody when it runs again."""
     known = next((keys for graph, keys in session.unneeded if graph is problem.graph), None)
     if known is None:
-        known = unneeded(problem.graph)
+        known = frozenset(
+            key for key, (found, _) in contents(problem.graph, problem.graph.buffers).items() if not found
+        )
         session.unneeded.append((problem.graph, known))
     valid = {key: frozenset() if key in known else places for key, places in problem.valid.items()}
     parts = {key: found for key, found in problem.parts.items() if key not in known}

@@ -7,12 +7,12 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from manycl.drivers.driver import Bytes, End
-from manycl.errors import GraphError, RunError
+from manycl.errors import GraphError, LaunchError, RunError
 from manycl.graph.graph import Buffer, BufferKey, Owned, owned
 from manycl.interrupts import Uninterrupted
 from manycl.machine import HOST
 from manycl.region import NOTHING, Region
-from manycl.run.backends.host_bytes import copy_bytes
+from manycl.run.backends.host_bytes import copy_bytes, host_memory
 from manycl.run.coherence import HOST_BIT, ValidRegion
 from manycl.run.health import examine
 
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 class Buffers:
     """Of one session, by their keys."""
 
-    __slots__ = ("_garbage", "_is_all_on_host", "_keys", "_left", "_resting", "_session")
+    __slots__ = ("_garbage", "_is_all_on_host", "_keys", "_left", "_resting", "_session", "most")
 
     def __init__(self, session: Session) -> None:
         self._session: Session = weakref.proxy(
             session
         )  # whoever drops a session without closing it has its threads back
         self._is_all_on_host = session.machine.memories == 1  # of all devices that were opened
+        self.most = max([host_memory(), *[device.max_allocation for device in session.machine.devices]])
+        """Bytes of the largest buffer that any memory has room for."""
         self._keys = map(BufferKey, count())
         self._left: list[Owned] = []
         self._resting = session.backend.memory.resting  # (for compiled code: manycl/front/again)
@@ -37,9 +39,11 @@ class Buffers:
 
     def new(self, nbytes: int, name: str = "", on_host: bool = False) -> Owned:
         """A buffer with undefined contents: to be left by who gets it, who alone has it. ``on_host``: the host is about
-        to write its contents."""
+        to write its contents. Raises LaunchError for one that is larger than all memory."""
         session = self._session
         session.check_open()
+        if nbytes > self.most:
+            raise LaunchError(f"{name or 'an array'} of {nbytes:,} bytes: no memory has more than {self.most:,}")
         if self._left and session.lock.acquire(blocking=False):  # it may be what is wanted now
             try:
                 if session.backend.is_idle:  # arrays that a flight uses are none
@@ -97,11 +101,7 @@ class Buffers:
             return session.backend.memory.host(key)
         with session.lock, Uninterrupted():
             session.directory.check(key)
-            try:
-                self._bring(key)
-            except RunError:
-                examine(session)
-                raise
+            self._bring(key)
             return session.backend.memory.host(key)
 
     def result(self, key: BufferKey, low: int, nbytes: int) -> Bytes:
@@ -110,7 +110,7 @@ class Buffers:
         session = self._session
         session.check_open()
         with session.lock, Uninterrupted():
-            session.directory.check(key)
+            session.directory.check(key, Region.span(low, low + nbytes))
             memory, mask = session.backend.memory, session.directory.valid.get(key, 0)
             try:
                 out, is_pinned = memory.results.take(nbytes)
@@ -137,7 +137,7 @@ class Buffers:
         wanted = Region.span(low, low + nbytes)
         with session.lock, Uninterrupted():
             directory = session.directory
-            directory.check(key)
+            directory.check(key, wanted)
             memory, flight = session.backend.memory, session.flight
             if flight is not None and flight.has_brought(key, low, nbytes):
                 return memory.host(key)[low : low + nbytes]
@@ -154,21 +154,24 @@ class Buffers:
     def _is_up_to_date(self, key: BufferKey) -> bool:
         """Whether the host's copy is: it is the only one there is, or the directory says so."""
         directory = self._session.directory
-        if directory.valid.get(key, 0) & HOST_BIT:
-            return True
-        return self._is_all_on_host and not directory.has_lost((key,))
+        is_here = self._is_all_on_host or directory.valid.get(key, 0) & HOST_BIT
+        return bool(is_here) and not directory.lost((key,))
 
     def _bring(self, key: BufferKey) -> None:
         directory, fetch = self._session.directory, self._session.backend.fetch
         mask = directory.valid.get(key, 0)
-        if mask and not mask >> HOST & 1:
-            fetch(key, _source(mask))
-            directory.copied(key, HOST)
-        elif key in directory.parts:
-            for part in directory.parts[key]:
-                if part.mask and not part.mask >> HOST & 1:
-                    fetch(key, _source(part.mask), part.region.boxes)
-            directory.gathered(key)
+        try:
+            if mask and not mask >> HOST & 1:
+                fetch(key, _source(mask))
+                directory.copied(key, HOST)
+            elif key in directory.parts:
+                for part in directory.parts[key]:
+                    if part.mask and not part.mask >> HOST & 1:
+                        fetch(key, _source(part.mask), part.region.boxes)
+                directory.gathered(key)
+        except RunError:
+            examine(self._session)
+            raise
 
     def evict(self, key: BufferKey, memory: int) -> None:
         """Outside a run: free a buffer's copy in a memory that is not the host's; contents that are nowhere else go to
@@ -176,23 +179,33 @@ class Buffers:
         session, directory = self._session, self._session.directory
         parts = directory.parts.get(key, (ValidRegion(NOTHING, directory.valid.get(key, 0)),))
         if any(p.mask == 1 << memory for p in parts):
-            self.host(key)
+            with session.lock, Uninterrupted():
+                self._bring(key)
         directory.evict(key, memory)
         for index, device in session.machine.numbered():
             if device.memory == memory:
                 session.backend.memory.evict(key, index)
 
-    def overwrite(self, key: BufferKey) -> Bytes:
-        """The host's copy, for writing all of it: every other copy becomes stale."""
-        session = self._session
+    def overwrite(self, key: BufferKey, low: int = 0, nbytes: int | None = None) -> Bytes:
+        """Some bytes (None: all) of the host's copy, for writing all of them: other copies of these become stale, and
+        what else the buffer has stays where it is."""
+        session, memory = self._session, self._session.backend.memory
         session.check_open()
-        if self._is_all_on_host and session.backend.is_idle and session.directory.valid.get(key, 0) & HOST_BIT:
-            return session.backend.memory.replace(key)  # nothing is to be noted
+        size = memory.nbytes(key)
+        high = size if nbytes is None else low + nbytes
+        is_whole = high - low == size
+        begin = memory.replace if is_whole else memory.host
+        is_valid = session.directory.valid.get(key, 0) & HOST_BIT and self._is_up_to_date(key)
+        if self._is_all_on_host and session.backend.is_idle and is_valid:
+            return begin(key)[low:high]  # nothing is to be noted
         with session.lock, Uninterrupted():
             session.backend.settle()
-            data = session.backend.memory.replace(key)
-            session.directory.define(key, HOST)
-            return data
+            data = begin(key)
+            if is_whole:
+                session.directory.define(key)
+            else:
+                session.directory.define_part(key, Region.span(low, high), size)
+            return data[low:high]
 
     def in_place(self, key: BufferKey) -> Bytes:
         """The host's copy, brought up to date, for reading and writing: every other copy becomes stale."""
@@ -202,17 +215,6 @@ class Buffers:
             session.backend.settle()
             session.directory.define(key, HOST)
             return session.backend.memory.host(key)
-
-    def overwrite_part(self, key: BufferKey, low: int, nbytes: int) -> Bytes:
-        """Some bytes of the host's copy, for writing all of them; what else the buffer has stays where it is."""
-        session = self._session
-        session.check_open()
-        with session.lock, Uninterrupted():
-            session.directory.check(key)
-            session.backend.settle()
-            data = session.backend.memory.host(key)
-            session.directory.define_part(key, Region.span(low, low + nbytes), len(data))
-            return data[low : low + nbytes]
 
     def borrow(self, key: BufferKey, data: Bytes) -> None:
         """The contents are the caller's own bytes, read in place."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from manycl.errors import ResultError
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST
-from manycl.region import Region, union
+from manycl.region import NOTHING, Region, union
 
 HOST_BIT = 1 << HOST
 
@@ -37,8 +37,8 @@ def places(mask: int) -> frozenset[int]:
 
 class Directory:
     """``valid[key]`` is a bit mask over memories (bit m: valid in memory m), of a buffer or a piece. No entry: contents
-    are undefined, or ``parts[key]`` says it part by part (two or more parts, which are all of the buffer). ``name``:
-    what errors call a buffer.
+    are undefined, or ``parts[key]`` says it part by part (two or more parts, which are all of the buffer). Of a buffer
+    that was lost, that says nothing of the bytes which nobody has written since. ``name``: what errors call a buffer.
     """
 
     __slots__ = ("_keys", "_lost", "_name", "parts", "valid")
@@ -47,7 +47,7 @@ class Directory:
         self._name = name
         self.valid: dict[BufferKey, int] = {}
         self.parts: dict[BufferKey, tuple[ValidRegion, ...]] = {}
-        self._lost: dict[BufferKey, str] = {}
+        self._lost: dict[BufferKey, tuple[str, Region]] = {}  # why, and what was written since
         self._keys = count(-1, -1)
 
     def copy(self) -> Directory:
@@ -74,6 +74,7 @@ class Directory:
             if rest := part - region:
                 by_mask.setdefault(mask, []).append(rest)
         self._join(key, by_mask)
+        self.heal(key, region, nbytes)
 
     def copied(self, key: BufferKey, memory: int) -> None:
         """A transfer made the contents valid in one more memory."""
@@ -141,7 +142,15 @@ class Directory:
         """A failed run leaves the contents unknown; asking for them raises with ``reason``."""
         self.valid.pop(key, None)
         self.parts.pop(key, None)
-        self._lost[key] = reason
+        self._lost[key] = reason, NOTHING
+
+    def heal(self, key: BufferKey, region: Region, nbytes: int) -> None:
+        """Some bytes of a buffer of ``nbytes`` have been written, whatever they were: they are known again."""
+        if key in self._lost:
+            reason, written = self._lost[key]
+            self._lost[key] = reason, written | region
+            if not Region.span(0, nbytes) - self._lost[key][1]:
+                del self._lost[key]
 
     def forget(self, *keys: BufferKey) -> None:
         """The buffers are gone."""
@@ -151,17 +160,20 @@ class Directory:
                 for key in keys:
                     pop(key, None)
 
-    def check(self, key: BufferKey) -> None:
-        """Raise :class:`ResultError` if a failed run left the contents unknown."""
+    def check(self, key: BufferKey, region: Region | None = None) -> None:
+        """Raise :class:`ResultError` if a failed run left the contents, or those of a part, unknown."""
         if key in self._lost:
-            raise ResultError(
-                f"the contents of {self._name(key)} are unknown: {self._lost[key]}",
-                hint="write new contents to the array before it is used again",
-            )
+            reason, written = self._lost[key]
+            if region is None or region - written:
+                raise ResultError(
+                    f"the contents of {self._name(key)} are unknown: {reason}",
+                    hint="write all of it before it is used again; of a host function, name it in overwrites",
+                )
 
-    def has_lost(self, keys: Iterable[BufferKey]) -> bool:
-        """Whether a failed run, or a device that was lost, has left the contents of one of some buffers unknown."""
-        return bool(self._lost) and any(key in self._lost for key in keys)
+    def lost(self, keys: Iterable[BufferKey]) -> list[BufferKey]:
+        """Those of some buffers whose contents a failed run, or a device that was lost, has left unknown, in part at
+        least."""
+        return [key for key in keys if key in self._lost] if self._lost else []
 
     def memories(self, key: BufferKey) -> frozenset[int]:
         """The memories where the contents are valid, of the largest part if they are so in parts; empty: undefined."""
@@ -188,7 +200,7 @@ class Directory:
         """The run has ended: for each buffer, its pieces (by key) become one again, or parts. One that lost a
         piece is lost. ``joined``: what was found for these pieces before, by the buffer and the pieces' masks."""
         for buffer, members in cut.items():
-            lost = [self._lost.pop(key) for key in members if key in self._lost]
+            lost = [self._lost.pop(key)[0] for key in members if key in self._lost]
             masks = [self.valid.pop(key, 0) for key in members]
             if lost:
                 self.lose(buffer, lost[0])
@@ -216,10 +228,8 @@ class Directory:
         """Assert the invariants (used by tests and at debug level 4)."""
         for key, mask in self.valid.items():
             assert 0 < mask < 1 << memories, f"buffer {key} valid in no memory of the machine: {mask:b}"
-            assert key not in self._lost, f"buffer {key} both valid and lost"
         for key, parts in self.parts.items():
             assert key not in self.valid, f"buffer {key} both whole and in parts"
-            assert key not in self._lost, f"buffer {key} both in parts and lost"
             assert len({p.mask for p in parts}) == len(parts) > 1, f"parts of buffer {key} are valid in the same places"
             total = sum(p.region.nbytes for p in parts)
             assert total == union(p.region for p in parts).nbytes, f"parts of {key} overlap"

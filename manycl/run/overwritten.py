@@ -3,10 +3,11 @@ know, too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from manycl.analysis import service
 from manycl.errors import LaunchError, SourceError
+from manycl.graph.access import access_of
 from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch, Piece
 from manycl.graph.known import known_launch
 from manycl.graph.work_groups import with_work_groups
@@ -59,10 +60,10 @@ class Overwritten:
             whole, region = key, Region.span(0, buffer.nbytes)
             if isinstance(buffer, Piece):
                 whole, region = buffer.whole, buffer.region
-            if not region - self._overwrites(node, whole):
+            if not region - self.region(node, whole):
                 self._proved.add((node, key))
 
-    def _overwrites(self, node: int, key: BufferKey) -> Region:
+    def region(self, node: int, key: BufferKey) -> Region:
         """The bytes of a buffer that a node is known to write."""
         task = self._lowered.graph.nodes[node]
         if self._lowered.step(node).role or (not self._repeated and self._buffers[key].nbytes < WORTH):
@@ -129,19 +130,20 @@ def brought_to_be_overwritten(
             at.update(dict.fromkeys(task.writes, HOST_BIT))
 
 
-def unneeded(graph: Graph) -> frozenset[BufferKey]:
-    """The buffers whose contents no node of a graph finds: the first that uses them writes every byte."""
+def contents(graph: Graph, keys: Collection[BufferKey]) -> dict[BufferKey, tuple[Region, Region]]:
+    """Of some buffers of a graph, the bytes whose contents its nodes may find as they were before it, and those that
+    they write for certain. Of kernels it is asked what they overwrite until one may find something."""
+    sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
     overwritten = Overwritten(Lowered(graph), graph, repeated=True)
-    used: set[BufferKey] = set()
-    first: list[tuple[int, BufferKey]] = []
-    found: set[BufferKey] = set()
+    found = dict.fromkeys(keys, (NOTHING, NOTHING))
     for node, task in enumerate(graph.nodes):
-        used.update(task.reads)
-        for key in task.writes:
-            if key not in used and key in task.overwrites and key not in graph.parts:
-                found.add(key)
-            elif key not in used:
-                first.append((node, key))
-            used.add(key)
-    overwritten.ask(first)
-    return frozenset(found | {key for node, key in first if overwritten(node, key)})
+        for key, access in access_of(task, sizes).items():
+            if key not in found:
+                continue
+            finds, written = found[key]
+            sure = access.writes if access.overwrites else NOTHING
+            if not finds and access.writes - sure - written:
+                sure = overwritten.region(node, key)
+            needs = access.reads | (access.writes - sure)
+            found[key] = finds | (needs - written), written | sure
+    return found

@@ -34,6 +34,7 @@ from manycl.plan.merging import MERGING, Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
 from manycl.plan.problem import Problem, queue_counts
+from manycl.region import Region
 from manycl.run.admission import make_room
 from manycl.run.asking import asked, problem_of
 from manycl.run.availability import left, watch
@@ -53,6 +54,7 @@ from manycl.run.kept_steps import KEPT, KeptSteps
 from manycl.run.leaving import await_devices, leaving
 from manycl.run.looking import BackgroundAnalysis
 from manycl.run.observers import Observer, debugging
+from manycl.run.overwritten import contents
 from manycl.run.playback import Playback
 from manycl.run.played import played
 from manycl.run.result import Result
@@ -275,8 +277,7 @@ class Session:
                 await_devices(self)
                 watch = self._watch()
                 problem, chosen, name = asked(self, graph, policy, queues, options, repeated, rival)
-                for key in graph.buffers:
-                    self.directory.check(key)
+                written = self._written(graph)
                 try:
                     result = execute(
                         problem,
@@ -295,7 +296,7 @@ class Session:
                 finally:
                     self._used.become(())
                     self.backend.memory.tidy()
-                self._over(result)
+                self._over(result, written)
                 log.info("planned and ran: %r", result)
                 return result
 
@@ -384,8 +385,7 @@ class Session:
                 return None
             if any(script.queues[d] for d in self.away) or script.problem.demanded != self.demanded:
                 return None
-            for key in script.problem.graph.buffers:
-                self.directory.check(key)
+            written = self._written(script.problem.graph)
             self._use(script.queues)
             try:
                 result = play()
@@ -398,7 +398,7 @@ class Session:
                 self.backend.memory.tidy()
             if result is not None:
                 last.memory, last.seconds = self.backend.memory.version, result.seconds
-                self._over(result)
+                self._over(result, written)
                 log.debug("ran as before: %r", result)
             return result
 
@@ -428,8 +428,19 @@ class Session:
         left = self.device_events.away
         return tuple([d.name for d in self.machine.devices if d.name not in left])
 
-    def _over(self, result: Result) -> None:
-        """A run has come to its end."""
+    def _written(self, graph: Graph) -> dict[BufferKey, Region]:
+        """Of the buffers whose contents are unknown, the bytes that a run of a graph writes for certain. Raises
+        ResultError where it may find some that are unknown."""
+        lost = self.directory.lost(graph.buffers)
+        found = contents(graph, lost) if lost else {}
+        for key, (needed, _) in found.items():
+            self.directory.check(key, needed)
+        return {key: written for key, (_, written) in found.items()}
+
+    def _over(self, result: Result, written: Mapping[BufferKey, Region]) -> None:
+        """A run has come to its end, and has written some bytes of buffers whose contents were unknown."""
+        for key, region in written.items():
+            self.directory.heal(key, region, self.backend.memory.nbytes(key))
         if result.lost:
             examine(self)
         elif not isinstance(result.record, JoinedRecord) and not _is_in_packets(result):  # else it was disturbed

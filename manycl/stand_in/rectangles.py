@@ -3,6 +3,7 @@ at the call, and what it gets without waiting is put in its place when somebody 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from manycl.stand_in.memory import MemoryObjectHolder
 from manycl.stand_in.transfers import WaitFor, buffer_of, complete
 
 _TYPE = compiled.command_type
+Numbers = Sequence[int]
 _SOURCE = """
 __kernel void copy_rectangle(__global uchar *target, __global const uchar *source,
                              ulong to, ulong to_row, ulong to_slice, ulong of, ulong of_row, ulong of_slice)
@@ -56,28 +58,28 @@ class Rectangle(NamedTuple):
         return np.lib.stride_tricks.as_strided(memory[self.first :], (z, y, x), (self.slice, self.row, 1))
 
 
-def _triple(values: Sequence[int], missing: int, what: str) -> tuple[int, int, int]:
+def _triple(values: Sequence[int], missing: int, what: str, routine: str) -> tuple[int, int, int]:
     if len(values) > 3:
-        raise error("INVALID_VALUE", "transfer", f"{what} has too many components")
+        raise error("INVALID_VALUE", routine, f"{what} has too many components")
     found = [*map(int, values), *[missing] * (3 - len(values))]
     return found[0], found[1], found[2]
 
 
-def rectangle(origin: Sequence[int], region: Sequence[int], pitches: Sequence[int] | None, nbytes: int) -> Rectangle:
+def rectangle(origin: Numbers, region: Numbers, pitches: Numbers | None, nbytes: int, routine: str) -> Rectangle:
     """Of ``nbytes`` of memory. Raises LogicError for one that OpenCL does not have, or that is not inside."""
-    return _rectangle(tuple(origin), tuple(region), tuple(pitches or ()), nbytes)
+    return _rectangle(tuple(origin), tuple(region), tuple(pitches or ()), nbytes, routine)
 
 
 @lru_cache(1024)
-def _rectangle(origin: Sequence[int], region: Sequence[int], pitches: Sequence[int], nbytes: int) -> Rectangle:
-    shape, start = _triple(region, 1, "region"), _triple(origin, 0, "origin")
+def _rectangle(origin: Numbers, region: Numbers, pitches: Numbers, nbytes: int, routine: str) -> Rectangle:
+    shape, start = _triple(region, 1, "region", routine), _triple(origin, 0, "origin", routine)
     given = [*map(int, pitches), 0, 0]
     row = given[0] or shape[0]
     depth = given[1] or row * shape[1]
     found = Rectangle(shape, start[2] * depth + start[1] * row + start[0], row, depth)
     is_one = min(shape) > 0 and min(start) >= 0 and row >= shape[0] and depth >= row * shape[1] and depth % row == 0
     if not is_one or found.end > nbytes:
-        raise error("INVALID_VALUE", "rectangular transfer")
+        raise error("INVALID_VALUE", routine)
     return found
 
 
@@ -110,10 +112,11 @@ def read_rectangle(
 ) -> Event:
     """As ``_enqueue_read_buffer_rect``, with origin and pitches of the buffer's end and of the host's; ``ward`` as of
     ``transfers.read``."""
-    buffer = buffer_of(mem, "clEnqueueReadBufferRect")
+    routine = "clEnqueueReadBufferRect"
+    buffer = buffer_of(mem, routine)
     (origin, pitches), (host_origin, host_pitches) = ends
-    source = rectangle(origin, region, pitches, buffer.nbytes)
-    target = rectangle(host_origin, region, host_pitches, len(out))
+    source = rectangle(origin, region, pitches, buffer.nbytes, routine)
+    target = rectangle(host_origin, region, host_pitches, len(out), routine)
     array, runtime = buffer.live(), buffer.runtime
     here = source._replace(first=0)
 
@@ -145,14 +148,18 @@ def _enqueue_write_buffer_rect(
     wait_for: WaitFor = None,
     is_blocking: bool = True,
 ) -> Event:
-    buffer, data = buffer_of(mem, "clEnqueueWriteBufferRect"), as_bytes(hostbuf)
-    target = rectangle(buffer_origin, region, buffer_pitches, buffer.nbytes)
-    source = rectangle(host_origin, region, host_pitches, len(data))
+    routine = "clEnqueueWriteBufferRect"
+    buffer, data = buffer_of(mem, routine), as_bytes(hostbuf)
+    target = rectangle(buffer_origin, region, buffer_pitches, buffer.nbytes, routine)
+    source = rectangle(host_origin, region, host_pitches, len(data), routine)
     array = buffer.live()
 
-    def enqueue() -> None:
+    def enqueue() -> front.Event | None:
+        if target.end - target.first == math.prod(target.shape):  # all that lies between its ends
+            return buffer.runtime.store(array, target.first, np.ravel(source.of(data)))
         place = buffer.runtime.in_place(array.owner)[array.offset : array.offset + buffer.nbytes]
         target.of(place)[:] = source.of(data)
+        return None
 
     return complete(submit(queue, _TYPE.WRITE_BUFFER_RECT, wait_for, enqueue, hostbuf), is_blocking)
 
@@ -170,8 +177,8 @@ def _enqueue_copy_buffer_rect(
 ) -> Event:
     routine = "clEnqueueCopyBufferRect"
     source, target = buffer_of(src, routine), buffer_of(dst, routine)
-    of = rectangle(src_origin, region, src_pitches, source.nbytes)
-    to = rectangle(dst_origin, region, dst_pitches, target.nbytes)
+    of = rectangle(src_origin, region, src_pitches, source.nbytes, routine)
+    to = rectangle(dst_origin, region, dst_pitches, target.nbytes, routine)
     read, written = source.live(), target.live()
     if read.buffer == written.buffer:
         if (of.row, of.slice) != (to.row, to.slice):

@@ -119,22 +119,14 @@ class Runtime:
         if self.arrivals.under_way:
             self.arrivals.wait_for(data)
         with translated("clEnqueueWriteBuffer"):
-            if self._shares and self.queue.is_caught_up:
-                low = array.offset + offset
-                copy_bytes(self.session.buffers.overwrite(array.buffer.key)[low : low + len(data)], data)
-                return None
             place = Place(array.buffer, array.offset + offset, len(data))
             if not self._shares and self.queue.write_ahead(place, data):
                 return None
-            if self.queue.uses(array):
+            if not (self._shares and self.queue.is_caught_up) and self.queue.uses(array):
                 staged = self.queue.empty(len(data), np.uint8, name="written")
                 copy_bytes(self.session.buffers.overwrite(staged.buffer.key), data)
                 return self.queue.copy(array, staged, byte_count=len(data), dst_offset=offset, name="write")
-            buffers, key, low = self.session.buffers, array.buffer.key, array.offset + offset
-            if len(data) == array.buffer.nbytes or self._shares:
-                copy_bytes(buffers.overwrite(key)[low : low + len(data)], data)
-            else:
-                copy_bytes(buffers.overwrite_part(key, low, len(data)), data)
+            copy_bytes(self.session.buffers.overwrite(array.buffer.key, place.low, place.nbytes), data)
             return None
 
     def common(self, array: Array, offset: int, nbytes: int, *, reads: bool, writes: bool) -> Bytes | None:
@@ -146,7 +138,7 @@ class Runtime:
             self.queue.catch_up()
             low = array.offset + offset
             found = self._part(array, offset, nbytes) if reads else None
-            return self.session.buffers.overwrite(array.buffer.key)[low : low + nbytes] if writes else found
+            return self.session.buffers.overwrite(array.buffer.key, low, nbytes) if writes else found
 
     def in_place(self, array: Array) -> Bytes:
         """All bytes of a whole array where the host has them, for reading and writing, once what was enqueued has run:

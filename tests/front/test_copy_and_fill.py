@@ -3,7 +3,7 @@ again; what does not fit is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
-from manycl.errors import LaunchError
+from manycl.errors import LaunchError, ResultError, RunError
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import names
 from manycl.run.foresee import foresee
@@ -20,7 +20,12 @@ from manycl.trace import KernelEvent
 
 N = 64
 LARGE = 1 << 20  # elements: launches, and copies, that take long enough for planners to think about
-PROGRAM = mc.Program("kernel void inc(global int *x) { x[get_global_id(0)] += 1; }")
+PROGRAM = mc.Program(
+    "kernel void inc(global int *x) { x[get_global_id(0)] += 1; }"
+    "kernel void add(global int *x, int by) { x[get_global_id(0)] += by; }"
+    "kernel void same(global const int *x, global int *y) { y[get_global_id(0)] = x[get_global_id(0)]; }"
+    "kernel void odd(global int *y) { if (get_global_id(0) % 2) y[get_global_id(0)] = 3; }"
+)
 
 
 DEVICES = {"shared": "native/2", "own": "opencl/2", "slowed": "opencl/2#0,opencl/2#1@2"}
@@ -167,3 +172,106 @@ def test_the_host_fills_what_no_device_holds(monkeypatch: pytest.MonkeyPatch) ->
         assert (x.get() == expected).all()
         x.fill(1 << 20)
         assert (x.get() == 1 << 20).all()
+
+
+# what heals
+
+
+def boom(_: Any) -> None:
+    raise ValueError("no more")
+
+
+def after_boom(queue: mc.Queue) -> mc.Array:
+    """An array whose contents are unknown, as a host function that may change it has failed."""
+    y = queue.array(np.full(N, -1, np.int32))
+    queue.call(boom, y)
+    with pytest.raises(RunError, match="no more"):
+        queue.finish()
+    return y
+
+
+HEALS: dict[str, Callable[[mc.Queue, Any, Any], Any]] = {
+    "fill": lambda q, y, x: q.fill(y, 3),
+    "write": lambda q, y, x: q.write(y, x),
+    "write in place": lambda q, y, x: q.write(y, x, copy=False),
+    "copy": lambda q, y, x: q.copy(y, q.array(x)),
+    "set": lambda q, y, x: y.set(x),
+    "a scalar": lambda q, y, x: y.__setitem__(slice(None), 3),
+    "NumPy's": lambda q, y, x: y.__setitem__(slice(None), x),
+    "an array": lambda q, y, x: y.__setitem__(slice(None), q.array(x)),
+    "an array of another type": lambda q, y, x: y.__setitem__(slice(None), q.array(x.astype(np.int64))),
+    "a kernel": lambda q, y, x: PROGRAM.same(q, y.shape, None, q.array(x), y),
+    "a host function": lambda q, y, x: q.call(lambda place: place.fill(3), y, overwrites=[y]),
+}
+
+
+@pytest.mark.parametrize("memories", ["1", "0"])
+@pytest.mark.parametrize("devices", ["cpu/2#0", "cpu/2"])
+@pytest.mark.parametrize("how", HEALS)
+def test_whatever_overwrites_an_array_heals_it(
+    how: str, devices: str, memories: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a whole, or one part after the other; of what is not overwritten it is told that it is unknown."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", memories)
+    x = np.full(N, 3, np.int32)
+    with mc.Queue(devices) as queue:
+        y = after_boom(queue)
+        with pytest.raises(ResultError, match="unknown: host function boom"):
+            y.get()
+        HEALS[how](queue, y, x)
+        assert (y.get() == 3).all()
+        z = after_boom(queue)
+        HEALS[how](queue, z[: N // 2], x[: N // 2])
+        assert (z[: N // 2].get() == 3).all()
+        for unknown in (z, z[N // 2 :], z[N // 2 - 1 : N // 2 + 1]):
+            with pytest.raises(ResultError, match="unknown"):
+                unknown.get()
+        HEALS[how](queue, z[N // 2 :], x[N // 2 :])
+        assert (z.get() == 3).all()
+
+
+@pytest.mark.parametrize("devices", ["cpu/2#0", "cpu/2"])
+def test_what_may_leave_some_of_it_as_it_was_does_not_heal(devices: str) -> None:
+    with mc.Queue(devices) as queue:
+        y = after_boom(queue)
+        reads = (
+            lambda: PROGRAM.add(queue, (N,), None, y, 1),
+            lambda: PROGRAM.odd(queue, (N,), None, y),
+            lambda: queue.call(lambda place: place.fill(3), y),
+            lambda: queue.copy(queue.empty(N, np.int32), y),
+            lambda: queue.read(y),
+        )
+        for read in reads:
+            with pytest.raises(ResultError, match="unknown"):  # noqa: PT012
+                read()
+                queue.finish()
+        queue.fill(y, 1)
+        PROGRAM.add(queue, (N,), None, y, 2)  # in the same run
+        assert (y.get() == 3).all()
+
+
+@pytest.mark.parametrize("devices", ["cpu/2#0", "cpu/2"])
+@pytest.mark.parametrize("what", [KeyboardInterrupt, ValueError])
+def test_a_prepared_graph_that_begins_with_a_fill_runs_again(devices: str, what: type[BaseException]) -> None:
+    fails = [False, False, True, True, False, False]
+    with mc.Queue(devices) as queue:
+        y = queue.zeros(N, np.int32)
+
+        def host(place: Any) -> None:
+            place += 1
+            if fails.pop(0):
+                raise what
+
+        with queue.prepare() as prepared:
+            queue.fill(y, 1)
+            PROGRAM.add(queue, (N,), None, y, 1)
+            queue.call(host, y)
+        for is_failing in list(fails):
+            if is_failing:
+                with pytest.raises((KeyboardInterrupt, RunError)):
+                    prepared.run()
+                with pytest.raises(ResultError, match="unknown"):
+                    y.get()
+            else:
+                prepared.run()
+                assert (y.get() == 3).all()

@@ -37,13 +37,14 @@ def bytes_of(region: Region) -> list[int]:
 
 
 class Bytewise(RuleBasedStateMachine):
-    """``masks[buffer]``: a mask of memories for each byte; ``lost[buffer]``: why its contents are unknown."""
+    """``masks[buffer]``: a mask of memories for each byte; ``lost[buffer]``: why its contents are unknown, and the
+    bytes that were written since."""
 
     @initialize()
     def begin(self) -> None:
         self.directory = Directory()
         self.masks: dict[int, Masks] = {b: [0] * NBYTES for b in BUFFERS}
-        self.lost: dict[int, str] = {}
+        self.lost: dict[int, tuple[str, set[int]]] = {}
         self.open: dict[int, dict[int, Region]] = {}  # by buffer that is cut: bytes by piece
         self.joined: dict[tuple[int, ...], dict[tuple[int, ...], tuple[ValidRegion, ...]]] = {}  # by cut
         self.cuts: dict[object, int] = {}
@@ -78,6 +79,26 @@ class Bytewise(RuleBasedStateMachine):
         self.directory.define(key, memory)
         self.put(key, lambda _: 1 << memory)
         self.lost.pop(key, None)
+
+    def write(self, buffer: int, written: set[int]) -> None:
+        if buffer in self.lost:
+            self.lost[buffer][1].update(written)
+            if len(self.lost[buffer][1]) == NBYTES:
+                del self.lost[buffer]
+
+    @rule(data=st.data(), written=st.sets(st.integers(0, NBYTES - 1), min_size=1), by_the_host=st.booleans())
+    def written_in_part(self, data: Any, written: set[int], by_the_host: bool) -> None:
+        """By the host, or by a run, which says itself where contents are; several that write all of it heal it."""
+        free = [b for b in BUFFERS if b not in self.open]
+        if not free:
+            return
+        buffer, region = data.draw(st.sampled_from(free)), region_of(sorted(written))
+        if by_the_host:
+            self.directory.define_part(buffer, region, NBYTES)
+            self.masks[buffer] = [HOST_BIT if b in written else mask for b, mask in enumerate(self.masks[buffer])]
+        else:
+            self.directory.heal(buffer, region, NBYTES)
+        self.write(buffer, written)
 
     @rule(data=st.data(), memory=memories)
     def copied(self, data: Any, memory: int) -> None:
@@ -126,7 +147,7 @@ class Bytewise(RuleBasedStateMachine):
         assert key is not None
         self.directory.lose(key, reason)
         self.put(key, lambda _: 0)
-        self.lost[key] = reason
+        self.lost[key] = reason, set()
 
     @rule(data=st.data())
     def forget(self, data: Any) -> None:
@@ -140,9 +161,7 @@ class Bytewise(RuleBasedStateMachine):
     @rule(data=st.data(), labels=cells)
     def cut(self, data: Any, labels: list[int]) -> None:
         """A run begins: within its parts, a buffer is cut anyhow."""
-        buffer = data.draw(st.sampled_from([b for b in BUFFERS if b not in self.open]))
-        if buffer not in self.lost:  # a run that reads it is refused
-            self.cut_one(buffer, labels)
+        self.cut_one(data.draw(st.sampled_from([b for b in BUFFERS if b not in self.open])), labels)
 
     def cut_one(self, buffer: int, labels: list[int]) -> None:
         parts = self.directory.parts.get(buffer)
@@ -161,7 +180,7 @@ class Bytewise(RuleBasedStateMachine):
     @rule(buffer=st.sampled_from(BUFFERS), labels=cells, left=st.lists(outcomes, min_size=3, max_size=3))
     def divided(self, buffer: int, labels: list[int], left: list[int | str]) -> None:
         """A whole run of ranges: of its piece, each leaves contents in a memory, none, or unknown ones."""
-        if buffer in self.open or buffer in self.lost:
+        if buffer in self.open:
             return
         self.cut_one(buffer, labels)
         for piece, outcome in zip(self.open[buffer], left, strict=False):
@@ -169,7 +188,7 @@ class Bytewise(RuleBasedStateMachine):
             self.put(piece, lambda _: 0)
             if outcome == "lost":
                 self.directory.lose(piece, "a range failed")
-                self.lost[piece] = "a range failed"
+                self.lost[piece] = "a range failed", set()
             elif isinstance(outcome, int):
                 self.directory.define(piece, outcome)
                 self.put(piece, lambda _, memory=outcome: 1 << memory)
@@ -188,7 +207,7 @@ class Bytewise(RuleBasedStateMachine):
         reasons = [self.lost.pop(piece) for piece in members if piece in self.lost]
         del self.open[buffer]
         if reasons:
-            self.lost[buffer] = reasons[0]
+            self.lost[buffer] = reasons[0][0], set()
             self.masks[buffer] = [0] * NBYTES
 
     @precondition(lambda self: not self.open)
@@ -232,8 +251,11 @@ class Bytewise(RuleBasedStateMachine):
                 assert set(masks) == {self.directory.valid.get(key, 0)}
                 assert self.directory.memories(key) == places(masks[0])
             if key in self.lost:
-                with pytest.raises(ResultError, match=self.lost[key]):
-                    self.directory.check(key)
+                reason, written = self.lost[key]
+                self.directory.check(key, region_of(sorted(written)))
+                for region in (None, *(region_of([b]) for b in range(NBYTES) if key in BUFFERS and b not in written)):
+                    with pytest.raises(ResultError, match=reason):
+                        self.directory.check(key, region)
             else:
                 self.directory.check(key)
         for buffer in self.open:

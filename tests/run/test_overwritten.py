@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from test_state import launch, machine
 
 import manycl as mc
 from manycl.analysis import service
 from manycl.analysis.launched import LaunchFacts
+from manycl.graph.copies import copy_task, fill_task, write_task
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece, Version
 from manycl.plan.plan import Assignment, Plan
@@ -206,3 +209,47 @@ def test_what_is_small_is_worth_looking_only_for_a_graph_that_runs_again(element
         known = overwritten.Overwritten(Lowered(graph), graph, repeated)
         known.ask([(0, 0)])
         assert known(0, 0) == (asked or repeated)
+
+
+BYTES = 8
+spans = st.tuples(st.integers(0, BYTES - 1), st.integers(1, BYTES)).map(lambda s: (s[0], min(s[0] + s[1], BYTES)))
+steps = st.one_of(
+    st.tuples(st.just("fill"), st.integers(0, 2), spans),
+    st.tuples(st.just("copy"), st.integers(0, 2), st.integers(0, 2), spans, st.integers(0, BYTES - 1)),
+    st.tuples(st.just("write"), st.integers(0, 2), spans),
+    st.tuples(st.just("call"), st.integers(0, 2), spans),
+)
+
+
+@given(st.lists(steps, max_size=8), st.sets(st.integers(0, 2)))
+def test_what_a_graph_finds_and_what_it_writes(chosen: list[tuple[Any, ...]], keys: set[int]) -> None:
+    """Against a graph that is run byte by byte: which bytes are looked at, or kept, that were there before it."""
+    builder = GraphBuilder()
+    buffers = [builder.buffer(BYTES) for _ in range(3)]
+    found, written = [[set() for _ in range(3)] for _ in range(2)]  # type: ignore[var-annotated]
+    for kind, key, *rest in chosen:
+        if kind == "copy":
+            source, (low, high), begin = rest
+            begin = min(begin, BYTES - (high - low))
+            if source == key and abs(begin - low) < high - low:
+                continue
+            sizes = Buffer(buffers[key], BYTES), Buffer(buffers[source], BYTES)
+            builder.add(copy_task(*sizes, high - low, target_offset=low, source_offset=begin))
+            found[source] |= set(range(begin, begin + high - low)) - written[source]
+        elif kind == "fill":
+            (low, high) = rest[0]
+            builder.add(fill_task(Buffer(buffers[key], BYTES), b"x", high - low, target_offset=low))
+        else:
+            (low, high) = rest[0]
+            part = BufferArg(buffers[key], low, high - low)
+            task = write_task(part, np.zeros(high - low, np.uint8))
+            builder.add(task if kind == "write" else replace(task, reads=(part.key,), overwrites=()))
+            if kind == "call":
+                found[key] |= set(range(low, high)) - written[key]
+                continue
+        written[key] |= set(range(low, high))
+    told = overwritten.contents(builder.build(), keys)
+    assert told.keys() == keys
+    for key, regions in told.items():
+        bytes_of = [{b for low, high in region.intervals for b in range(low, high)} for region in regions]
+        assert bytes_of == [found[key], written[key]]

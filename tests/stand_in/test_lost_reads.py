@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -19,9 +19,16 @@ from manycl.run import recurring
 from manycl.stand_in import runtime
 from manycl.stand_in.contexts import CommandQueue, Context
 from manycl.stand_in.events import Event
+from manycl.stand_in.maps import enqueue_map_buffer
 from manycl.stand_in.memory import Buffer
 from manycl.stand_in.platforms import Platforms
-from manycl.stand_in.transfers import _enqueue_read_buffer, _enqueue_write_buffer
+from manycl.stand_in.rectangles import _enqueue_write_buffer_rect
+from manycl.stand_in.transfers import (
+    _enqueue_copy_buffer,
+    _enqueue_fill_buffer,
+    _enqueue_read_buffer,
+    _enqueue_write_buffer,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not work any more:RuntimeWarning")
 
@@ -113,3 +120,46 @@ def test_nobody_goes_on(stranger: Stranger) -> None:
     assert not stranger.runtime.arrivals.lost
     with pytest.raises(compiled.RuntimeError):
         stranger.read(is_blocking=True)
+
+
+def mapped(queue: CommandQueue, buffer: Buffer, low: int) -> None:
+    """Half of a buffer is mapped to be overwritten, and unmapped."""
+    place, _ = enqueue_map_buffer(queue, buffer, compiled.map_flags.WRITE_INVALIDATE_REGION, low, N // 2, np.uint32)
+    place[:] = 7
+    place.base.release(queue)
+
+
+SEVENS = np.full(N, 7, np.uint32)
+HALVES: dict[str, Callable[[CommandQueue, Buffer, Buffer, int], Any]] = {
+    "write": lambda q, y, x, low: _enqueue_write_buffer(q, y, SEVENS[: N // 2], low),
+    "copy": lambda q, y, x, low: _enqueue_copy_buffer(q, x, y, 2 * N, low, low),
+    "fill": lambda q, y, x, low: _enqueue_fill_buffer(q, y, np.uint32(7), low, 2 * N),
+    "map": lambda q, y, x, low: mapped(q, y, low),
+    "rectangle": lambda q, y, x, low: _enqueue_write_buffer_rect(q, y, SEVENS, (low, 0), (0, 0), (2 * N, 1)),
+}
+
+
+@pytest.mark.parametrize("memories", ["1", "0"])
+@pytest.mark.parametrize("how", HALVES)
+def test_what_overwrites_a_buffer_heals_it(how: str, memories: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contents that a failure has left unknown are known again where something was written, and only there."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", memories)
+    monkeypatch.setattr(runtime, "_runtimes", {})
+    context = Context(Platforms("cpu/2", None, real_too=False).get_platforms()[0].get_devices())
+    queue, session = CommandQueue(context), context.runtime.session
+    x, y = (Buffer(context, compiled.mem_flags.READ_WRITE, X.nbytes) for _ in range(2))
+    for buffer in (x, y):
+        _enqueue_write_buffer(queue, buffer, SEVENS)
+    PROGRAM.twice(context.runtime.queue, (N,), (64,), x.array, y.array)
+    queue.finish()
+    session.directory.lose(y.array.buffer.key, "it failed")
+    out = np.zeros(N, np.uint32)
+    for low in (0, 2 * N):
+        with pytest.raises(compiled.RuntimeError, match="unknown: it failed"):
+            _enqueue_read_buffer(queue, y, out)
+        HALVES[how](queue, y, x, low)
+        _enqueue_read_buffer(queue, y, out[: N // 2], low)
+        assert (out[: N // 2] == 7).all()
+    _enqueue_read_buffer(queue, y, out)
+    assert (out == 7).all()
+    context.runtime.queue.close()
