@@ -83,6 +83,10 @@ class SourceError(ManyclError):
         self.diagnostics = diagnostics
 
 
+class OptionError(SourceError):
+    """Build options that are none."""
+
+
 class SpecificationError(ManyclError):
     """A specification file that is malformed: names the file, the line and the field."""
 

@@ -1,4 +1,4 @@
-"""Python files of the user's: policies, references to check against."""
+"""Files of the user's: Python that is run (policies, references to check against), and files that are to be written."""
 
 from __future__ import annotations
 
@@ -20,3 +20,19 @@ def run(path: Path, what: str, error: type[ManyclError]) -> ModuleType:
     except (Exception, SystemExit) as reason:
         raise error(f"{path}: {type(reason).__name__}: {reason}") from reason
     return module
+
+
+def check_writable(path: str | Path, what: str = "") -> None:
+    """Raise ManyclError, which begins with ``what``, for a file that cannot be written: known before the work is done.
+    A file that is there stays as it is."""
+    place = Path(path).absolute()
+    try:
+        is_new = not place.exists()
+        if not place.is_fifo():  # whose reader would be told of its end
+            place.open("ab").close()
+        if is_new:
+            place.unlink()
+    except OSError as error:
+        reason = "this is a folder" if place.is_dir() else error.strerror
+        reason = reason if place.parent.is_dir() else f"there is no folder {place.parent}"
+        raise ManyclError(f"{what} {path}: {reason}".strip()) from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from found_cases.case import (
     OWN_MEMORIES,
     accepts,
     case,
+    error_of,
     expect,
     files,
     manycl,
@@ -174,3 +177,101 @@ def launches_without_local_size() -> None:
                     queue.finish()
                 ranges = [e for e in queue.trace.kernels() if e.role == "range"]
                 expect(len(ranges) > 1, f"{size} work-items are not divided")
+
+
+ONES = """
+kernel void one(global float *y) { y[get_global_id(0)] = 1; }
+kernel void inc(global float *y) { y[get_global_id(0)] += 1; }
+"""
+
+
+@case()
+def refused_launches_keep_contents() -> None:
+    """A launch that no device can run is refused by the call; its array has what it had."""
+    program, size = mc.Program(ONES), 1 << 14
+    for devices in ("cpu", "cpu/2"):
+        with mc.Queue(devices) as queue:
+            y = queue.array(np.arange(size, dtype=np.float32))
+            program.inc(queue, (size,), None, y)
+            said = error_of(lambda q=queue, y=y: program.inc(q, (size,), (size,), y))
+            expect("has at most" in said, said)
+            same(y.get(), np.arange(size) + 1, devices)
+
+
+@case()
+def whatever_overwrites_heals() -> None:
+    """An array that a failure has left unknown is known again when something has overwritten it."""
+    program, ones = mc.Program(ONES), np.ones(64, np.float32)
+
+    def boom(_: object) -> None:
+        raise ValueError("boom")
+
+    heals: dict[str, Callable[[mc.Queue, mc.Array], object]] = {
+        "kernel": lambda q, y: program.one(q, (64,), None, y),
+        "fill": lambda q, y: q.fill(y, 1.0),
+        "write": lambda q, y: q.write(y, ones),
+        "set": lambda q, y: y.set(ones),
+        "copy": lambda q, y: q.copy(y, q.array(ones)),
+        "scalar": lambda q, y: y.__setitem__(slice(None), 1.0),
+        "contents": lambda q, y: y.__setitem__(slice(None), ones),
+        "host": lambda q, y: q.call(lambda place: place.fill(1), y, overwrites=[y]),
+    }
+    with mc.Queue("cpu/2") as queue:
+        for name, heal in heals.items():
+            y = queue.zeros(64, np.float32)
+            queue.call(boom, y)
+            error_of(y.get)
+            heal(queue, y)
+            same(y.get(), ones, name)
+
+
+@case()
+def prepared_graphs_run_after_failures() -> None:
+    """A prepared graph that begins with a fill runs again when one of its runs was stopped."""
+    program, fails = mc.Program(ONES), [True]
+    with mc.Queue("cpu/2") as queue:
+        y = queue.zeros(64, np.float32)
+
+        def host(_: object) -> None:
+            if fails:
+                fails.clear()
+                raise ValueError("once")
+
+        with queue.prepare() as graph:
+            queue.fill(y, 1.0)
+            program.inc(queue, (64,), None, y)
+            queue.call(host, y)
+        error_of(graph.run)
+        graph.run()
+        same(y.get(), np.full(64, 2), "the run after it")
+
+
+PROGRAM = """
+import numpy as np, pyopencl as cl
+ctx = cl.create_some_context(interactive=False); q = cl.CommandQueue(ctx); F = cl.mem_flags.READ_WRITE
+p = cl.Program(ctx, "kernel void f(global int *x, local int *t) { t[0] = 1; x[get_global_id(0)] = t[0]; }").build()
+b = cl.Buffer(ctx, F, 4096)
+for call in (lambda: p.f(q, (1 << 20,), (1 << 20,), b, cl.LocalMemory(64)), lambda: cl.Buffer(ctx, F, 1 << 45),
+             lambda: p.f(q, (64,), (16,), b, cl.LocalMemory(1 << 40)), lambda: b.get_sub_region(0, 8192),
+             lambda: cl.Program(ctx, "kernel void g() {}").build(options=["--bogus"])):
+    try: call(); print("accepted")
+    except cl.Error as e: print(cl.status_code.to_string(e.code), e.routine)
+"""
+
+
+@case()
+def programs_are_refused_in_opencls_words() -> None:
+    """What cannot be is refused by the call, with OpenCL's own status and the routine's name."""
+    with files({"program.py": PROGRAM}) as folder:
+        ended = manycl("exec", "--devices", "cpu/2", "--", sys.executable, "program.py", folder=folder)
+    expect(
+        ended.stdout.splitlines()
+        == [
+            "INVALID_WORK_GROUP_SIZE clEnqueueNDRangeKernel",
+            "INVALID_BUFFER_SIZE create_buffer",
+            "OUT_OF_RESOURCES clEnqueueNDRangeKernel",
+            "INVALID_VALUE clCreateSubBuffer",
+            "INVALID_BUILD_OPTIONS clBuildProgram",
+        ],
+        ended.stdout,
+    )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from manycl.errors import SourceError
+from manycl.errors import OptionError
 
 VERSIONS = ("CL1.0", "CL1.1", "CL1.2", "CL2.0", "CL3.0")
 TOLERANT = tuple(
@@ -16,6 +16,12 @@ TOLERANT = tuple(
 """What newer compilers made errors of: drivers' own are older, and warn."""
 _MACRO = re.compile(r"[A-Za-z_]\w*(\([\w\s,.]*\))?\Z")
 _TAKES_VALUE = ("-D", "-U", "-I")
+_FLAG = re.compile(
+    r"(?P<own>-(Werror|g|w|cl-(denorms-are-zero|fast-relaxed-math|finite-math-only|fp32-correctly-rounded-divide-sqrt"
+    r"|kernel-arg-info|mad-enable|no-signed-zeros|no-subgroup-ifp|opt-disable|single-precision-constant"
+    r"|strict-aliasing|uniform-work-group-size|unsafe-math-optimizations))\Z)"  # OpenCL 3.0, section 5.8.6
+    r"|-cl-(nv|intel|amd|arm|qcom|img|ext)-|-(W|f|O|m|g|x|save-temps|spir-std=|Xclang)"  # how drivers' begin
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +39,9 @@ class BuildOptions:
 def read_options(options: Sequence[str]) -> BuildOptions:
     """Read build options, each an argument of its own (``-D``, ``N=4`` or ``-DN=4``).
 
-    Options that only steer code generation are accepted and ignored. Raises :class:`SourceError` for a macro
-    that has no proper name, an unknown language version, an option without its value and an argument that is
-    no option.
+    Options that only steer code generation are accepted and ignored, and those that only some drivers know are theirs
+    to judge. Raises :class:`OptionError` for a macro that has no proper name, an unknown language version, an option
+    without its value and an argument that is no option.
     """
     macros: list[tuple[str, str | None]] = []
     folders: list[str] = []
@@ -49,7 +55,7 @@ def read_options(options: Sequence[str]) -> BuildOptions:
             value = option[2:].strip()
             if not value:
                 if not pending:
-                    raise SourceError(f"the build option {option} lacks its value")
+                    raise OptionError(f"the build option {option} lacks its value")
                 value = pending.pop().strip()
             if letter == "-I":
                 folders.append(os.path.abspath(value))
@@ -58,7 +64,7 @@ def read_options(options: Sequence[str]) -> BuildOptions:
         elif option.startswith("-cl-std="):
             version = option.removeprefix("-cl-std=").upper()
             if version not in VERSIONS:
-                raise SourceError(
+                raise OptionError(
                     f"the analysis does not know the language version {option}",
                     hint=f"known versions: {', '.join(VERSIONS)}",
                 )
@@ -66,18 +72,25 @@ def read_options(options: Sequence[str]) -> BuildOptions:
             quiet = True
         elif option.startswith("-"):
             flags.add(option)
+            if not _FLAG.match(option):
+                raise OptionError(f"{option} is no build option")
             loose = not option.startswith(("-cl-", "-W", "-f"))  # of an unknown option a value may follow
             continue
         elif option and not loose:
-            raise SourceError(f"{option!r} is no build option", hint="macros are given as -D NAME=VALUE")
+            raise OptionError(f"{option!r} is no build option", hint="macros are given as -D NAME=VALUE")
         loose = False
     return BuildOptions(tuple(macros), tuple(folders), version, quiet, frozenset(flags))
+
+
+def are_own(options: Sequence[str]) -> bool:
+    """Whether all of some options are OpenCL's own, which every driver knows."""
+    return all(found["own"] for flag in read_options(options).flags if (found := _FLAG.match(flag)))
 
 
 def _macro(text: str, *, define: bool) -> tuple[str, str | None]:
     name, equals, value = text.partition("=")
     if not _MACRO.match(name) or "\n" in value or "\0" in value:
-        raise SourceError(f"{text!r} defines no macro", hint="macros are given as -D NAME=VALUE")
+        raise OptionError(f"{text!r} defines no macro", hint="macros are given as -D NAME=VALUE")
     if not define:
         return name, None
     return name, value if equals else "1"

@@ -167,8 +167,6 @@ def launch(
         raise error("INVALID_WORK_DIMENSION", "")
     extents = tuple(words(size, dimensions)) if size else (0,) * dimensions
     groups = tuple(words(local, dimensions)) if local else None
-    if offset is None and (extents, groups) in found.sizes:  # they have been looked at
-        return enqueue_nd_range_kernel(queue, found, extents, groups, None, waits)
     if 0 in extents:
         return _nothing(queue, found, waits)
     first = tuple(words(offset, dimensions)) if offset else None

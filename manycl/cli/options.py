@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from manycl import flags
+from manycl import flags, user_file
 from manycl.cli import completers
 from manycl.cli.completers import completed
 from manycl.errors import ManyclError
@@ -138,8 +137,8 @@ def add_gantt(parser: argparse.ArgumentParser, **repeated: Any) -> None:
 
 
 def writable(paths: Mapping[str, str | None]) -> None:
-    """Fail before the work, not after it: every file that will be written must lie in a folder that is there, and
-    ``--gantt`` and ``--graph`` be of a kind that there is."""
+    """Fail before the work, not after it: every file that will be written must be one that can be, and ``--gantt`` and
+    ``--graph`` of a kind that there is."""
     for option, path in paths.items():
         if not path:
             continue
@@ -151,5 +150,4 @@ def writable(paths: Mapping[str, str | None]) -> None:
             from manycl.report import graph_chart
 
             graph_chart.check_suffix(path)
-        if not Path(path).absolute().parent.is_dir():
-            raise ManyclError(f"{option} {path}: there is no folder {Path(path).absolute().parent}")
+        user_file.check_writable(path, option)

@@ -114,6 +114,7 @@ def _targets(args: argparse.Namespace, application: Any) -> list[tuple[str, Path
 def _check_targets(args: argparse.Namespace, application: Any) -> None:
     """Fail before the work where a file cannot be written, so that never only some of the files are."""
     from manycl.errors import ManyclError
+    from manycl.user_file import check_writable
 
     asked: dict[Path, str] = {}
     for what, path in _targets(args, application):
@@ -126,9 +127,9 @@ def _check_targets(args: argparse.Namespace, application: Any) -> None:
             folder = place.parent
         if not folder.is_dir():
             raise ManyclError(f"{what} {path}: {folder} is no folder")
-        if place.is_dir():
-            raise ManyclError(f"{what} {path}: this is a folder")
-        if not os.access(place if place.exists() else folder, os.W_OK):
+        if place.parent.is_dir():
+            check_writable(path, what)
+        elif not os.access(folder, os.W_OK):
             raise ManyclError(f"{what} {path}: no permission to write there")
         first = asked.setdefault(place.resolve(), what)
         if first != what:

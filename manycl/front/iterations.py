@@ -13,7 +13,8 @@ from manycl.expressions import suggest
 from manycl.front.application import Application, Contents, Iterate, Output
 from manycl.front.host_arrays import AnyArray
 from manycl.front.json_lines import Location
-from manycl.front.symbols import Scope, integer, text
+from manycl.front.prepared import MOST_TIMES
+from manycl.front.symbols import Scope, integer, limit, text
 from manycl.front.trust import confined
 from manycl.graph.graph import BufferKey, Graph
 from manycl.graph.rename import renamed
@@ -60,6 +61,7 @@ def read_iterate(
             raise where.error(f"buffers that exchange their contents have the same size, not {sizes} bytes")
         pairs.append((a, b))
     times = integer(node["times"], scope, here.at("times"), 1)
+    limit(times, here.at("times"), MOST_TIMES)
     until = node.get("until")
     if until is None:
         return Iterate(times, tuple(pairs))

@@ -20,6 +20,9 @@ if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens 
     from manycl.run.prepared import PreparedGraph
     from manycl.run.result import Result
 
+MOST_TIMES = 10**9
+"""Repetitions of a graph that anybody waits for: of the shortest, they take hours."""
+
 
 @dataclass(frozen=True, slots=True)
 class Repetitions:
@@ -124,7 +127,7 @@ class Prepared:
         ``until()`` is called after every ``every`` repetitions, and ends them when it is true; whatever arrays it asks
         for are brought to the host. Raises what :meth:`run` and :meth:`Array.exchange` raise.
         """
-        if times < 0 or every < 1:
+        if not 0 <= times <= MOST_TIMES or every < 1:
             raise LaunchError(f"a graph cannot be repeated {times} times, with a condition every {every}")
         seconds: list[float] = []
         for turn in range(1, times + 1):

@@ -23,7 +23,7 @@ from manycl.front.versions import (
     function_version,
 )
 from manycl.graph.graph import Argument, BufferKey, Launch, LocalArg, Version
-from manycl.graph.launch import check_element_type, check_ndrange, find_kernel, scalar_bytes
+from manycl.graph.launch import beyond, check_element_type, check_ndrange, find_kernel, scalar_bytes
 from manycl.graph.versions import all_versions, check_same_arguments
 from manycl.graph.work_groups import ungathered
 from manycl.shown import html
@@ -296,6 +296,11 @@ class Kernel:
         if self.facts.sees_groups_shared and all(d.kind == "cpu" for d in queue.session.machine.devices):
             is_usual = is_usual and local_size is not None  # others like it may have other buffers that are one
             launch = ungathered(launch)
+        devices = queue.session.machine.devices
+        if devices and all(beyond(launch, device) for device in devices):
+            excess = "; ".join([beyond(launch, device) for device in devices])
+            hint = "choose a smaller work-group, or less local memory"
+            raise LaunchError(f"kernel {self.name} cannot have {excess}", hint=hint)
         event = queue.add(launch, wait_for, arrays)
         flight = queue.enqueued.flight
         # (what is collected to be prepared, or is planned, has not been looked at yet)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from manycl.errors import ManyclError
 from manycl.front.run_trace import RunTrace, showable
 from manycl.unforeseen import told
+from manycl.user_file import check_writable
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
     from manycl.front.running import RunningQueue
@@ -64,7 +65,7 @@ class Runs:
 
 class Recording(Runs):
     """A file of runs: until ``end``, or that of the ``with`` block, or of the process. Raises ManyclError for a file of
-    a kind that nobody can write (here: pictures need matplotlib)."""
+    a kind that nobody can write (here: pictures need matplotlib), or where none can be written."""
 
     def __init__(self, path: str | Path, queue: RunningQueue | None = None) -> None:
         self._path = Path(path)
@@ -74,6 +75,7 @@ class Recording(Runs):
             from manycl.report.gantt import check_suffix
 
             check_suffix(path)
+        check_writable(path)
         super().__init__(queue)
         atexit.register(self.end)
 

@@ -94,6 +94,6 @@ def repetitions(node: dict[str, Any], scope: Scope, place: Location) -> Iterator
         yield {**scope, **dict(zip(repeat, combination, strict=True))}
 
 
-def limit(count: int, place: Location) -> None:
-    if count > MAX_REPEAT:
-        raise place.error(f"too many: {count} (at most {MAX_REPEAT})")
+def limit(count: int, place: Location, most: int = MAX_REPEAT) -> None:
+    if count > most:
+        raise place.error(f"too many: {count} (at most {most})")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
 from manycl.graph.graph import Argument, Buffer, BufferArg, BufferKey, Launch, LocalArg, Version
 from manycl.graph.versions import all_versions
+from manycl.machine import Device
 
 Sizes = tuple[int, ...]
 
@@ -165,14 +167,11 @@ def check_ndrange(
     kernel: KernelFacts,
     global_size: int | Iterable[int],
     local_size: int | Iterable[int] | None,
-    *,
-    max_work_group: int | None = None,
 ) -> tuple[Sizes, Sizes | None]:
     """The NDRange as tuples, in work-items, or LaunchError.
 
-    One to three dimensions, all positive; the work-group divides the global size, has the size that the
-    kernel requires, if any, and at most ``max_work_group`` work-items. Without ``local_size`` a kernel's
-    required size is used.
+    One to three dimensions, all positive; the work-group divides the global size, and has the size that the kernel
+    requires, if any. Without ``local_size`` a kernel's required size is used.
     """
     size = _sizes(kernel, "global", global_size)
     required = kernel.required_work_group
@@ -189,20 +188,25 @@ def check_ndrange(
             )
     if required is not None and local + (1,) * (3 - len(local)) != required:
         raise LaunchError(f"kernel {kernel.name} requires work-groups of {required}, not {local}")
-    items = 1
     for d, (g, w) in enumerate(zip(size, local, strict=True)):
-        items *= w
         if g % w:
             raise LaunchError(
                 f"kernel {kernel.name}: global size {size} is not divisible by its work-group {local}"
                 f" in dimension {d} ({g} % {w} = {g % w})",
                 hint="round the global size up and let the kernel leave out what is beyond the data",
             )
-    if max_work_group is not None and items > max_work_group:
-        raise LaunchError(
-            f"kernel {kernel.name}: work-group {local} has {items} work-items, at most {max_work_group} fit"
-        )
     return size, local
+
+
+def beyond(launch: Launch, device: Device) -> str:
+    """What a launch needs that a device does not have, in words; empty: nothing, or it has versions."""
+    items = prod(launch.local_size or ())
+    nbytes = launch.kernel.local_bytes + sum([a.nbytes for a in launch.args if type(a) is LocalArg])
+    if items > device.max_work_group and not launch.versions:
+        return f"work-groups of {items} work-items, where {device.name} has at most {device.max_work_group}"
+    if nbytes > device.local_memory and not launch.versions:
+        return f"{nbytes} bytes of local memory, where {device.name} has {device.local_memory}"
+    return ""
 
 
 def _sizes(kernel: KernelFacts, which: str, value: Any) -> Sizes:
@@ -254,14 +258,13 @@ def leaves(dtype: np.dtype[Any]) -> list[np.dtype[Any]]:
 
 class LaunchOptions(NamedTuple):
     """What need not be said of a launch: its ``name`` (else the kernel's), where it may run (``device``), its place
-    among others (``rank``: the highest first), the most work-items of a group, promises about what it touches,
-    and the tenths of it that are meant for GPUs (``partition``)."""
+    among others (``rank``: the highest first), promises about what it touches, and the tenths of it that are meant for
+    GPUs (``partition``)."""
 
     name: str = ""
     device: str = ""
     rank: float | None = None
     global_offset: tuple[int, ...] | None = None
-    max_work_group: int | None = None
     annotations: tuple[Annotation, ...] = ()
     partition: int | None = None
 
@@ -286,13 +289,13 @@ def make_launch(
     ``buffers`` are the buffers by key; ``dtypes`` the NumPy types of those whose element type is to be
     checked. What the launch reads and writes is what the analysis found, whatever anyone declared. Raises LaunchError.
     """
-    name, most, global_offset = options.name, options.max_work_group, options.global_offset
+    name, global_offset = options.name, options.global_offset
     kernel = find_kernel(program, kernel_name)
     where = f"kernel {kernel.name}" if name in ("", kernel.name) else f"kernel {kernel.name} ({name})"
     if len(args) != len(kernel.arguments):
         names = ", ".join(a.name or f"#{a.index}" for a in kernel.arguments)
         raise LaunchError(f"{where} takes {len(kernel.arguments)} arguments ({names}), got {len(args)}")
-    size, local = check_ndrange(kernel, global_size, local_size, max_work_group=most)
+    size, local = check_ndrange(kernel, global_size, local_size)
     checked: list[Argument] = []
     reads: list[BufferKey] = []
     writes: list[BufferKey] = []

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from manycl.errors import PolicyError
 from manycl.graph.access import is_partial, needed, touched
 from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Node
+from manycl.graph.launch import beyond
 from manycl.machine import HOST, Device, DeviceIndex, Machine, hops
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
@@ -142,8 +143,10 @@ class Problem:
         return tuple(found)
 
     def can_run(self, node: int, device: DeviceIndex) -> bool:
-        """Whether some version of the node runs on the device at all."""
-        return self.estimates.launch(node, device) < math.inf
+        """Whether some version of the node runs on the device at all, and needs no more than that has."""
+        task = self.graph.nodes[node]
+        is_within = not isinstance(task, Launch) or not beyond(task, self.machine.devices[device])
+        return is_within and self.estimates.launch(node, device) < math.inf
 
     def fits(self, node: int, device: DeviceIndex, first: int = 0, count: int = 0) -> bool:
         """Whether what the groups of a range touch fits into a device's memory; ``count`` 0: all the buffers that the
@@ -342,9 +345,10 @@ class Problem:
         devices = self.machine.devices
         task = self.graph.nodes[node]
         needed = sum(self.graph.buffers[key].nbytes for key in {*task.reads, *task.writes})
+        excess = [isinstance(task, Launch) and beyond(task, device) for device in devices]
         little = f"has too little memory for its {needed} bytes"
         said = [
-            f"{devices[d].name} {little if self.can_run(node, d) else 'has no version of it'}"
+            f"{devices[d].name} {little if self.can_run(node, d) else excess[d] or 'has no version of it'}"
             for d in self.preferred(node)
         ]
         return ", ".join(said) or "there are no devices"

@@ -81,30 +81,10 @@ class KernelBuffer(NamedTuple):
     buffer: BufferKey
 
 
-def isolated_writes(graph: Graph, component: Component) -> tuple[KernelBuffer, ...]:
-    """Inputs that no kernel of the graph produces: they come from the host."""
-    produced = {(e.after, e.buffer) for e in buffer_edges(graph, component)}
-    return tuple(KernelBuffer(n, b) for n in sorted(component) for b in graph.nodes[n].reads if (n, b) not in produced)
-
-
-def dependent_writes(graph: Graph, component: Component) -> tuple[KernelBuffer, ...]:
-    """Inputs that some kernel of the graph produces."""
-    inside = frozenset(component)
-    produced = {(e.after, e.buffer) for e in buffer_edges(graph, component) if e.after in inside}
-    return tuple(sorted(KernelBuffer(n, b) for n, b in produced))
-
-
 def isolated_reads(graph: Graph, component: Component) -> tuple[KernelBuffer, ...]:
     """Outputs that no kernel of the graph needs: results for the host."""
     consumed = {(e.before, e.buffer) for e in buffer_edges(graph, component)}
     return tuple(KernelBuffer(n, b) for n in sorted(component) for b in graph.nodes[n].writes if (n, b) not in consumed)
-
-
-def dependent_reads(graph: Graph, component: Component) -> tuple[KernelBuffer, ...]:
-    """Outputs that some kernel of the graph needs."""
-    inside = frozenset(component)
-    consumed = {(e.before, e.buffer) for e in buffer_edges(graph, component) if e.before in inside}
-    return tuple(sorted(KernelBuffer(n, b) for n, b in consumed))
 
 
 class QueueCommand(NamedTuple):

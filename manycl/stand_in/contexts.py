@@ -85,7 +85,8 @@ class CommandQueue(OpenCLObject):
         self.runtime = self._device.runtime
         self._properties = _number(properties)
         if self._properties & ~(int(_PROPERTIES.PROFILING_ENABLE) | int(_PROPERTIES.OUT_OF_ORDER_EXEC_MODE_ENABLE)):
-            raise error("INVALID_QUEUE_PROPERTIES", "CommandQueue")
+            is_property = self._properties < 1 << 4  # also of queues on devices
+            raise error("INVALID_QUEUE_PROPERTIES" if is_property else "INVALID_VALUE", "CommandQueue")
         self.is_profiling = bool(self._properties & _PROPERTIES.PROFILING_ENABLE)
         self._is_in_order = not self._properties & _PROPERTIES.OUT_OF_ORDER_EXEC_MODE_ENABLE
         if self.is_profiling:

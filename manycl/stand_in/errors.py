@@ -15,7 +15,7 @@ def error(code: str, routine: str, message: str = "") -> Exception:
 
 def numbered(number: int, routine: str, message: str = "") -> Exception:
     """The error with a status code."""
-    return _class(number)(compiled._ErrorRecord(message, number, routine))
+    return _class(number)(compiled._ErrorRecord(routine, number, message))
 
 
 def _class(number: int) -> type[Exception]:

@@ -359,16 +359,8 @@ def _enqueue_barrier_with_wait_list(queue: CommandQueue, wait_for: Sequence[Even
     return submit(queue, _TYPE.BARRIER, wait_for, _last(queue))
 
 
-def _enqueue_marker(queue: CommandQueue) -> Event:
-    return submit(queue, _TYPE.MARKER, None, _last(queue))
-
-
-def _enqueue_barrier(queue: CommandQueue) -> None:
-    submit(queue, _TYPE.BARRIER, None, _last(queue))
-
-
-def _enqueue_wait_for_events(queue: CommandQueue, wait_for: Sequence[Event] | None = None) -> None:
-    submit(queue, _TYPE.MARKER, wait_for, _last(queue))
+_enqueue_marker = _enqueue_wait_for_events = _enqueue_marker_with_wait_list  # OpenCL 1.1's, where nothing is told
+_enqueue_barrier = _enqueue_barrier_with_wait_list
 
 
 def enqueue_migrate_mem_objects(

@@ -38,8 +38,8 @@ NOT_SET = object()
 
 class Kernel(OpenCLObject):
     """``given``: the arguments: buffers (by weak references, as OpenCL's kernels do not keep them), bytes, local memory
-    and objects that only the real device can take, whose indices are ``apart``. ``missing``: how many were not given;
-    ``sizes``: NDRanges that were looked at, and whether manycl takes them."""
+    and objects that only the real device can take, whose indices are ``apart``. ``missing``: how many were not given.
+    """
 
     def __init__(self, program: Any, name: str) -> None:
         self.owner: _Program = program if isinstance(program, _Program) else program._get_prg()
@@ -61,7 +61,6 @@ class Kernel(OpenCLObject):
         self.given: list[Any] = [NOT_SET] * count
         self.missing = count
         self.shares = False  # whether buffers lie on the host's memory
-        self.sizes: dict[tuple[tuple[int, ...], tuple[int, ...] | None], bool] = {}
         self.apart: set[int] = set() if self.facts is not None else set(range(count))
         self._enqueue: Callable[..., Event] | None = None
         self._set_args: Callable[..., None] | None = None
@@ -82,8 +81,6 @@ class Kernel(OpenCLObject):
         """Why the real device alone runs it, with the arguments that it has now."""
         if self.facts is None:
             return self.owner.reason
-        if not self.apart:
-            return "its work-groups do not divide the global size, or are larger than some device takes"
         named = [(self.facts.arguments[i].name or f"#{i}", self.given[i]) for i in sorted(self.apart)]
         names = ", ".join(f"{name} ({_kind_of(value)})" for name, value in named)
         return f"only the real device takes what is given for {names}"
@@ -208,7 +205,7 @@ class Kernel(OpenCLObject):
             arrays = sys.modules.get("pyopencl.array")
             if arrays is not None and isinstance(value, arrays.Array):
                 words += " (perhaps you meant to pass 'array.data' instead of the array itself?)"
-            raise type(failure)(compiled._ErrorRecord(words, failure.code, failure.routine)) from None
+            raise type(failure)(compiled._ErrorRecord(failure.routine, failure.code, words)) from None
         except (struct.error, TypeError, OverflowError, ValueError) as failure:
             raise RuntimeError(f"when processing arg#{index + 1} (1-based): {failure}") from None
 

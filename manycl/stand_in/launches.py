@@ -10,9 +10,11 @@ from weakref import ref
 from manycl.drivers.opencl.real import compiled
 from manycl.errors import ManyclError
 from manycl.front import events as front
+from manycl.front.program import LocalMemory
 from manycl.stand_in.errors import error
 from manycl.stand_in.events import Event, are_free, submit
 from manycl.stand_in.memory import Buffer
+from manycl.stand_in.native_model import NativeModel
 
 if TYPE_CHECKING:
     from manycl.stand_in.contexts import CommandQueue
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 _ROUTINE = "clEnqueueNDRangeKernel"
 _KIND = compiled.command_type.NDRANGE_KERNEL
-_MOST_SIZES = 1024
+_LOCAL = LocalMemory, compiled.LocalMemory
 Sizes = tuple[int, ...]
 
 
@@ -42,14 +44,12 @@ def enqueue_nd_range_kernel(
     size, local, offset = ndrange(global_work_size, local_work_size, global_offset, g_times_l)
     if 0 in size or (local is not None and 0 in local):
         return _empty(queue, kernel, size, local, wait_for, allow_empty_ndrange)
-    if (size, local) not in kernel.sizes:
-        _check(queue, kernel, size, local)
     given = kernel.arguments()
     if kernel.shares:
         for value in given:
             if isinstance(value, Buffer):
                 value.share()
-    if kernel.apart or not kernel.sizes.get((size, local), False):
+    if kernel.apart or kernel.facts is None:
         return _whole(queue, kernel, (size, local, offset), given, wait_for, kernel.why_whole)
     manycl = queue.manycl
     bound = [value.array if isinstance(value, Buffer) else value for value in given]
@@ -65,9 +65,9 @@ def enqueue_nd_range_kernel(
 
 
 def _again(queue: CommandQueue, kernel: Kernel, size: Any, local: Any) -> Event | None:
-    """A launch with sizes that were looked at, of arguments that are nothing special; None for others."""
+    """A launch of arguments that are nothing special; None for others."""
     try:
-        if kernel.missing or kernel.apart or kernel.shares or not kernel.sizes.get((size, local)):
+        if kernel.missing or kernel.apart or kernel.shares:
             return None
         # (AttributeError for a buffer that is gone)
         bound = [value().array if type(value) is ref else value for value in kernel.given]  # type: ignore[union-attr]
@@ -103,20 +103,6 @@ def ndrange(size: Any, local: Any, offset: Any, g_times_l: bool) -> tuple[Sizes,
     return extents, groups, first
 
 
-def _check(queue: CommandQueue, kernel: Kernel, size: Sizes, local: Sizes | None) -> None:
-    """Note whether manycl takes an NDRange; what it would refuse, the real device may take, or say why it does not."""
-    fits = kernel.facts is not None
-    if fits and local is not None:
-        items = 1
-        for width in local:
-            items *= width
-        most = min(device.max_work_group for device in queue.runtime.session.machine.devices)
-        fits = items <= most and all(g % w == 0 for g, w in zip(size, local, strict=True))
-    if len(kernel.sizes) >= _MOST_SIZES:
-        kernel.sizes.clear()
-    kernel.sizes[size, local] = fits
-
-
 def _empty(
     queue: CommandQueue, kernel: Kernel, size: Sizes, local: Sizes | None, wait_for: Any, is_allowed: bool
 ) -> Event:
@@ -144,12 +130,19 @@ def _run_whole(
     given: Sequence[Any],
     reason: str,
 ) -> None:
-    """On the best real device, when all that was enqueued before has ended; wait for it."""
+    """On the best real device, when all that was enqueued before has ended; wait for it. Raises RuntimeError where it
+    has not so much local memory as a work-group needs, which drivers need not look at."""
     from manycl.stand_in.kernels import real_value, set_real
 
     runtime, (size, local, offset) = queue.runtime, sizes
+    one, needed = runtime.one, sum([value.size for value in given if isinstance(value, _LOCAL)])
+    needed += kernel.facts.local_bytes if kernel.facts is not None else 0
+    if needed and needed > (most := one.device.get_info(compiled.device_info.LOCAL_MEM_SIZE)):
+        raise error("OUT_OF_RESOURCES", _ROUTINE, f"{needed} bytes of local memory, where there are {most}")
+    if local is not None and not kernel.apart and isinstance(one.device, NativeModel):
+        raise error("INVALID_WORK_GROUP_SIZE", _ROUTINE, f"{reason}; {one.device.missing}")
     runtime.finish()
-    one, real = runtime.one, kernel.real
+    real = kernel.real
     with one.lock:
         loan = one.lend({value for value in given if isinstance(value, Buffer) and value.array is not None})
         try:

@@ -82,6 +82,8 @@ def enqueue_map_buffer(
     for extent in extents:
         nbytes *= extent
     check_bytes(buffer, offset, nbytes, routine)
+    if not nbytes:
+        raise error("INVALID_VALUE", routine)
     if order not in ("C", "F", "c", "f"):
         raise error("INVALID_VALUE", "enqueue_map_buffer", "unrecognized order specifier")
     array, flags = buffer.live(), int(flags)

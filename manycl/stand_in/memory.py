@@ -123,7 +123,7 @@ class Buffer(MemoryObject):
 
     @staticmethod
     def _allocated(context: Context, size: int) -> Array:
-        if size <= 0:
+        if not 0 < size <= context.runtime.session.buffers.most:
             raise error("INVALID_BUFFER_SIZE", "create_buffer")
         with translated("create_buffer"):
             return context.runtime.queue.empty(size, np.uint8)
@@ -136,6 +136,9 @@ class Buffer(MemoryObject):
         if size <= 0:
             raise error("INVALID_BUFFER_SIZE", routine)
         if origin < 0 or origin + size > self.nbytes:
+            raise error("INVALID_VALUE", routine)
+        mine, wanted = self.own_flags & sum(_ACCESS), int(flags) & sum(_ACCESS)
+        if wanted not in (0, mine) and mine & (_ACCESS[1] | _ACCESS[2]):  # it may do more than the whole
             raise error("INVALID_VALUE", routine)
         machine = self.runtime.session.machine
         if origin % max(device.alignment for device in machine.devices):

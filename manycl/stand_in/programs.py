@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from manycl.analysis import ProgramFacts, parse_program
 from manycl.analysis.included import included
+from manycl.analysis.options import are_own
 from manycl.drivers.opencl.real import cl, compiled
-from manycl.errors import RECURSION, ManyclError
+from manycl.errors import RECURSION, ManyclError, OptionError
 from manycl.front import program as front
 from manycl.graph.launch import find_kernel
 from manycl.stand_in.contexts import Context
@@ -129,7 +130,8 @@ class _Program(OpenCLObject):
         self._later = None
         facts = self._read(options)
         runtime = self.own_context.runtime
-        if facts is not None and (isinstance(runtime.one.device, NativeModel) or compiles(runtime, facts)):
+        is_alone = isinstance(runtime.one.device, NativeModel)  # who else might know an option?
+        if facts is not None and (is_alone or (are_own(facts.options) and compiles(runtime, facts))):
             self._real, self._later = None, options
         if not (self.is_native and _stays(key)):
             self._build_real(facts, options)
@@ -172,8 +174,9 @@ class _Program(OpenCLObject):
         except ManyclError as failure:
             self.reason = f"the analysis cannot read its program: {failure.message.splitlines()[0]}"
             self._words = str(failure)
-            if RECURSION in self._words:
-                raise error("BUILD_PROGRAM_FAILURE", _BUILD_ROUTINE, self._words) from None
+            if RECURSION in self._words or isinstance(failure, OptionError):
+                status = "BUILD_PROGRAM_FAILURE" if RECURSION in self._words else "INVALID_BUILD_OPTIONS"
+                raise error(status, _BUILD_ROUTINE, self._words) from None
             return None
         if facts.shared:  # each device would have one of its own
             self.reason = facts.shared[0]

@@ -164,8 +164,8 @@ def _enqueue_copy_buffer(
         task = copy_task(
             written.place, read.place, nbytes, target_offset=int(dst_offset), source_offset=int(src_offset)
         )
-    except LaunchError as failure:  # of what is left, only this
-        raise error("MEM_COPY_OVERLAP", routine, failure.message) from None
+    except LaunchError as failure:  # of what is left, only these
+        raise error("MEM_COPY_OVERLAP" if nbytes else "INVALID_VALUE", routine, failure.message) from None
 
     def enqueue() -> front.Event:
         return source.runtime.queue.move(task, None, (written.owner, read.owner))

@@ -10,7 +10,8 @@ import pytest
 
 from manycl.analysis import ArgumentFacts, KernelFacts, parse_program, service
 from manycl.analysis.frontend import LONG_TABLE
-from manycl.errors import SourceError
+from manycl.analysis.options import are_own
+from manycl.errors import OptionError, SourceError
 
 
 def only(source: str, *options: str, path: str = "<source>") -> KernelFacts:
@@ -149,8 +150,23 @@ def test_macros_and_options() -> None:
     with pytest.raises(SourceError, match="#error T is missing"):
         parse_program(source)
     for wrong in (["-D"], ["-D1=2"], ["-cl-std=CL9"], ["N=4"], ["-D", "a b"]):
-        with pytest.raises(SourceError):
+        with pytest.raises(OptionError):
             parse_program(source, options=wrong)
+
+
+OWN = ["-w", "-Werror", "-cl-mad-enable", "-cl-opt-disable", "-cl-std=CL2.0", "-DX=1", "-I/nowhere"]
+OF_DRIVERS = ["-Wall", "-O3", "-g3", "-fno-math-errno", "-cl-nv-verbose", "-cl-intel-greater-than-4GB-buffer-required"]
+
+
+def test_options_that_are_none_are_refused_and_those_of_drivers_are_theirs_to_judge() -> None:
+    for option in OWN + OF_DRIVERS:
+        assert only("kernel void k(global int *a) {}", option).name == "k"
+        assert are_own([option]) == (option in OWN)
+    assert are_own(OWN)
+    assert not are_own([*OWN, "-Wall"])
+    for option in ("--bogus", "-cl-no-such-option", "-cl-mad-enabled", "-cl", "-cl-nv", "-bogus", "-", "-cl-Wall"):
+        with pytest.raises(OptionError, match=f"{option} is no build option"):
+            only("kernel void k(global int *a) {}", option)
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,8 @@ BAD: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "repeat": ({}, ["--repeat", "0"], "--repeat 0"),
     "chart suffix": ({}, ["--gantt", "run.bmp"], "run.bmp"),
     "no such folder": ({}, ["--trace", "/nowhere/t.jsonl"], "/nowhere"),
+    "a folder": ({}, ["--trace", "."], "--trace .: this is a folder"),
+    "a chart where nothing can be written": ({}, ["--gantt", "/proc/run.html"], "--gantt /proc/run.html: "),
     "work-group too large": (
         {"kernels": kernel(**{"global": 1 << 16, "local": 1 << 16})},
         [],

@@ -112,6 +112,8 @@ def test_a_condition_ends_it(tmp_path: Path) -> None:
         ({"swap": [["old", "new"], ["new", "short"]]}, "one other buffer"),
         ({"swap": [["old"]]}, "at least 2 items"),
         ({"times": 0}, "times"),
+        ({"times": 10**30}, "times.*too many"),
+        ({"times": "10**9 + 1"}, "times.*too many"),
         ({"until": {"file": "none.py"}}, "there is no file"),
         ({"until": {"function": "f"}}, "'file' is missing"),
         ({"until": {"file": "host.py", "every": 0}}, "every"),

@@ -95,6 +95,12 @@ def test_a_kind_that_nobody_can_write_is_told_at_once(queue: mc.Queue, tmp_path:
         raise AssertionError("the block is not entered")
     with pytest.raises(ManyclError, match="not a known kind"):
         mc.trace_all(tmp_path / "runs")
+    (tmp_path / "folder.html").mkdir()
+    for path, words in (("/nowhere/runs.html", "there is no folder /nowhere"), ("folder.html", "this is a folder")):
+        with pytest.raises(ManyclError, match=words):
+            mc.trace_all(tmp_path / path)
+        with pytest.raises(ManyclError, match=words), queue.report(tmp_path / path):
+            raise AssertionError("the block is not entered")
 
 
 def test_what_failed_is_in_it_and_a_block_that_raises_has_what_ran(queue: mc.Queue, tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,14 +93,11 @@ def test_types_of_arrays(program: mc.Program, queue: mc.Queue) -> None:
 
 def test_arrays_that_are_larger_than_memory(program: mc.Program, queue: mc.Queue) -> None:
     for shape in (2**62, 2**70, (2**40, 2**40)):
-        with pytest.raises(LaunchError, match="more than any device can address"):
+        with pytest.raises(LaunchError, match="no memory has more than"):
             queue.zeros(shape, np.int32)
-    with pytest.raises(ManyclError, match=r"big has 4,000,000,000,000 bytes, for which the host has no room"):
-        queue.zeros(10**12, np.int32, name="big")
-    big = queue.empty(10**12, np.int32, name="big")  # nobody has used it
-    program.inc(queue, (64,), (16,), big)
-    with pytest.raises(ManyclError, match=r"big .*bytes"):
-        queue.finish()
+    for make in (queue.zeros, queue.empty):
+        with pytest.raises(LaunchError, match=r"big of 40,000,000,000,000 bytes: no memory has more than"):
+            make(10**13, np.int32, name="big")
     x = queue.zeros(64, np.int32)
     program.inc(queue, (64,), (16,), x)
     assert (x.get() == 1).all()
@@ -111,3 +111,65 @@ def test_nothing_is_enqueued_after_the_end(program: mc.Program) -> None:
     with pytest.raises(DeviceError):
         queue.call(print, x)
     assert len(queue) == 0
+
+
+CALLS: dict[str, Callable[[mc.Program, mc.Queue, mc.Array], Any]] = {
+    "too many work-items": lambda p, q, x: p.inc(q, (1 << 14,), (1 << 14,), x),
+    "too many in two dimensions": lambda p, q, x: p.inc(q, (1 << 10, 1 << 4), (1 << 10, 1 << 4), x),
+    "in groups": lambda p, q, x: p.inc(q, (1,), (1 << 14,), x, g_times_l=True),
+    "on a device": lambda p, q, x: p.inc(q, (1 << 14,), (1 << 14,), x, device="cpu"),
+    "local memory": lambda p, q, x: p.sized(q, (64,), (16,), x, 1 << 40),
+    "a little more of it": lambda p, q, x: p.sized(q, (64,), (16,), x, (256 << 10) + 4),
+    "of its own": lambda p, q, x: p.own(q, (64,), (16,), x),
+    "not dividing": lambda p, q, x: p.inc(q, (65,), (64,), x),
+    "four dimensions": lambda p, q, x: p.inc(q, (2, 2, 2, 2), None, x),
+    "no dimensions": lambda p, q, x: p.inc(q, (), None, x),
+    "nothing": lambda p, q, x: p.inc(q, (0,), None, x),
+    "offset before the first": lambda p, q, x: p.inc(q, (64,), None, x, global_offset=(-1,)),
+    "offset of two dimensions": lambda p, q, x: p.inc(q, (64,), None, x, global_offset=(0, 0)),
+    "copied from behind": lambda p, q, x: q.copy(q.zeros(64, np.int32), x, src_offset=4, byte_count=x.nbytes),
+    "copied to behind": lambda p, q, x: q.copy(x, q.zeros(1 << 14, np.int32), dst_offset=4, byte_count=x.nbytes),
+    "copied onto itself": lambda p, q, x: q.copy(x, x, byte_count=64, dst_offset=4),
+    "copied nothing": lambda p, q, x: q.copy(x, q.zeros(64, np.int32), byte_count=0),
+    "filled behind": lambda p, q, x: q.fill(x, 1, offset=4, size=x.nbytes),
+    "filled in between": lambda p, q, x: q.fill(x, 1, offset=2, size=8),
+    "a part that is not there": lambda p, q, x: x[1 << 14 :],
+    "of another type": lambda p, q, x: x[: (1 << 14) - 1].view(np.int64),
+    "called for what is not given": lambda p, q, x: q.call(print, overwrites=[x]),
+    "no option": lambda p, q, x: mc.Program(SOURCE, "--bogus"),
+}
+
+
+@pytest.mark.parametrize("is_preparing", [False, True])
+@pytest.mark.parametrize("devices", ["cpu/2#0", "cpu/2"])
+def test_what_cannot_run_is_refused_by_the_call(devices: str, is_preparing: bool) -> None:
+    """Nothing of it is enqueued, and arrays keep what they have, also what is still to be computed."""
+    program = mc.Program(SOURCE + "kernel void own(global int *x) { local int t[70000]; t[0] = x[0]; x[0] = t[0]; }")
+    with mc.Queue(devices) as queue:
+        x = queue.array(np.arange(1 << 14, dtype=np.int32))
+        program.inc(queue, (1 << 14,), (1 << 10,), x)
+        with queue.prepare() if is_preparing else nullcontext():
+            for call in CALLS.values():
+                with pytest.raises(ManyclError):
+                    call(program, queue, x)
+            program.inc(queue, (1 << 14,), None, x)
+        assert (x.get() == np.arange(1 << 14) + (1 if is_preparing else 2)).all()
+
+
+def test_a_launch_that_is_too_large_for_a_device_runs_on_another() -> None:
+    """As a whole, where it was said to run on any; and nowhere where none is that large."""
+    program = mc.Program(SOURCE)
+    with mc.Queue("cpu/2") as queue:
+        session = queue.session
+        first, second = session.machine.devices
+        session.machine = replace(session.machine, devices=(first, replace(second, max_work_group=64)))
+        x = queue.array(np.zeros(1 << 12, np.int32))
+        for policy in ("auto", "eager", "heft", "balance", "tenths"):
+            queue.policy = policy
+            program.inc(queue, (1 << 12,), (256,), x)
+            queue.finish()
+            ran = {event.device for event in queue.result.trace.events if event.event == "kernel"}
+            assert ran == {session.machine.devices[0].name}, policy
+        assert (x.get() == 5).all()
+        with pytest.raises(LaunchError, match=r"4096.*where cpu0.1 has at most 64|8192 work-items"):
+            program.inc(queue, (1 << 13,), (1 << 13,), x)

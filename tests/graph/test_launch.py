@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,16 @@ from hypothesis import strategies as st
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, LocalArg
-from manycl.graph.launch import LaunchOptions, check_element_type, check_ndrange, make_launch, scalar_bytes, split_type
+from manycl.graph.launch import (
+    LaunchOptions,
+    beyond,
+    check_element_type,
+    check_ndrange,
+    make_launch,
+    scalar_bytes,
+    split_type,
+)
+from manycl.machine import Device
 
 NUMPY: dict[str, Any] = {
     "char": np.int8, "uchar": np.uint8, "short": np.int16, "ushort": np.uint16, "int": np.int32,
@@ -196,8 +206,6 @@ def test_required_and_largest_work_groups() -> None:
         check_ndrange(kernel, 16, None)
     with pytest.raises(LaunchError, match="not divisible"):
         check_ndrange(kernel, (16, 18), None)
-    with pytest.raises(LaunchError, match="at most 256"):
-        check_ndrange(KERNEL, 1024, 512, max_work_group=256)
 
 
 def test_type_names() -> None:
@@ -212,13 +220,15 @@ def test_type_names() -> None:
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=3), st.integers(-1, 1))
 def test_as_many_work_items_as_allowed_and_not_one_more(local: list[int], more: int) -> None:
     """In a work-group, and in all."""
-    items = int(np.prod(local))
-    wanted = tuple(2 * n for n in local), tuple(local)
-    if more >= 0:
-        assert check_ndrange(KERNEL, *wanted, max_work_group=items + more) == wanted
-    else:
-        with pytest.raises(LaunchError, match=f"has {items} work-items, at most {items - 1} fit"):
-            check_ndrange(KERNEL, *wanted, max_work_group=items - 1)
+    items, nbytes = int(np.prod(local)), 16 + 4  # of local memory: of an argument, and the kernel's own
+    program = replace(PROGRAM, kernels={"scale": replace(KERNEL, local_bytes=4)})
+    launch = make_launch(program, "scale", [2 * n for n in local], local, GOOD, buffers=BUFFERS)
+    exact = Device("d", "cpu", max_work_group=items, local_memory=nbytes)
+    assert not beyond(launch, exact)
+    said = beyond(launch, replace(exact, max_work_group=items + more))
+    assert said == (f"work-groups of {items} work-items, where d has at most {items - 1}" if more < 0 else "")
+    said = beyond(launch, replace(exact, local_memory=nbytes + more))
+    assert said == ("20 bytes of local memory, where d has 19" if more < 0 else "")
     assert check_ndrange(KERNEL, (2**63 - 1,), None) == ((2**63 - 1,), None)
     with pytest.raises(LaunchError, match="too many work-items"):
         check_ndrange(KERNEL, (2**62, 2), None)

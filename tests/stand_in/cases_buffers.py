@@ -285,3 +285,56 @@ def case_released_to_its_pool_twice(ctx, queue):
     block = MemoryPool(ImmediateAllocator(queue)).allocate(16)
     block.release()
     block.release()
+
+
+def refused(call: Any) -> list[Any]:
+    """How a call ends."""
+    try:
+        call()
+    except cl.Error as error:
+        return [type(error).__name__, error.code, error.routine]
+    return ["accepted"]
+
+
+def case_what_cannot_be(ctx, queue):
+    """Calls that ask for bytes, memory and patterns that there are not; contents stay as they are."""
+    buffer, other, read_only = filled(ctx), filled(ctx), cl.Buffer(ctx, F.READ_ONLY, 256)
+    host, four, read = np.zeros(256, np.uint8), np.int32(1), cl.map_flags.READ
+    rows = {"buffer_origin": (0, 0), "host_origin": (0, 0), "host_pitches": (16,)}
+    calls = [
+        lambda: cl.enqueue_copy(queue, np.empty(257, np.uint8), buffer),
+        lambda: cl.enqueue_copy(queue, host, buffer, src_offset=1),
+        lambda: cl.enqueue_copy(queue, buffer, np.empty(257, np.uint8)),
+        lambda: cl.enqueue_copy(queue, buffer, host, dst_offset=1),
+        lambda: cl.enqueue_copy(queue, other, buffer, byte_count=257),
+        lambda: cl.enqueue_copy(queue, other, buffer, byte_count=256, src_offset=1),
+        lambda: cl.enqueue_copy(queue, other, buffer, byte_count=256, dst_offset=1),
+        lambda: cl.enqueue_copy(queue, other, buffer, byte_count=0),
+        lambda: cl.enqueue_copy(queue, buffer, buffer, byte_count=16, dst_offset=4),
+        lambda: cl.enqueue_copy(queue, host, buffer, region=(16, 17), buffer_pitches=(16,), **rows),
+        lambda: cl.enqueue_copy(queue, host, buffer, region=(16, 2), buffer_pitches=(8,), **rows),
+        *(
+            lambda pattern=pattern, low=low, size=size: cl.enqueue_fill_buffer(queue, buffer, pattern, low, size)
+            for pattern, low, size in ((b"abc", 0, 3), (b"", 0, 4), (four, 0, 6), (four, 2, 8), (four, 0, 260))
+        ),
+        lambda: cl.enqueue_fill_buffer(queue, buffer, host, 0, 256),
+        lambda: cl.enqueue_map_buffer(queue, buffer, read, 0, (257,), np.uint8),
+        lambda: cl.enqueue_map_buffer(queue, buffer, read, 8, (256,), np.uint8),
+        lambda: cl.enqueue_map_buffer(queue, buffer, read, 0, (0,), np.uint8),
+        lambda: buffer.get_sub_region(4, 16),
+        lambda: buffer.get_sub_region(0, 257),
+        lambda: buffer.get_sub_region(0, 0),
+        lambda: buffer.get_sub_region(0, 128).get_sub_region(0, 64),
+        lambda: read_only.get_sub_region(0, 64, F.WRITE_ONLY),
+        lambda: read_only.get_sub_region(0, 64, F.READ_WRITE),
+        lambda: read_only.get_sub_region(0, 64, F.READ_ONLY),
+        lambda: cl.Buffer(ctx, F.READ_WRITE, 0),
+        lambda: cl.Buffer(ctx, F.READ_WRITE, 1 << 45),
+        lambda: cl.Buffer(ctx, F.READ_ONLY | F.WRITE_ONLY, 64),
+        lambda: cl.Buffer(ctx, F.USE_HOST_PTR | F.COPY_HOST_PTR, hostbuf=host),
+        lambda: cl.Buffer(ctx, F.USE_HOST_PTR, 64),
+        lambda: cl.Buffer(ctx, F.COPY_HOST_PTR, 257, hostbuf=host),
+        lambda: cl.CommandQueue(ctx, properties=1 << 40),
+        lambda: cl.UserEvent(ctx).set_status(7),
+    ]
+    return [refused(call) for call in calls], contents(queue, buffer), contents(queue, other)

@@ -328,3 +328,37 @@ def case_headers(ctx, queue):
         out = cl.Buffer(ctx, F.READ_WRITE, 16)
         program.build(["-I", folder]).f(queue, (4,), None, out)
         return contents(queue, out, np.int32)
+
+
+def case_launches_and_builds_that_cannot_be(ctx, queue):
+    """Each call is refused, and what the buffer contains stays as it is; what comes behind is right."""
+    out, program = cl.Buffer(ctx, F.READ_WRITE | F.COPY_HOST_PTR, hostbuf=floats(64)), built(ctx)
+    most, kernel = queue.device.max_work_group_size, program.scaled
+    given = out, out, np.float32(2), np.int32(64)
+    calls = [
+        lambda: kernel(queue, (2 * most,), (2 * most,), *given),
+        lambda: kernel(queue, (most, 4), (most, 4), *given),
+        lambda: kernel(queue, (65,), (64,), *given),
+        lambda: kernel(queue, (4,) * 4, None, *given),
+        lambda: kernel(queue, (), None, *given),
+        lambda: kernel(queue, (64,), None, *given, global_offset=(0, 0)),
+        lambda: kernel(queue, (64,), (8, 8), *given),
+        lambda: kernel(queue, (64,), None, cl.LocalMemory(64), *given[1:]),
+        lambda: kernel.set_arg(3, np.int64(64)),
+        lambda: kernel.set_arg(9, out),
+        lambda: cl.Kernel(program, "nothing"),
+        *(
+            lambda option=option: cl.Program(ctx, SOURCE).build(options=[option])
+            for option in ("--bogus", "-cl-no-such-option", "-cl-std=CL9.9", "-Wall", "-D", "word", "-w")
+        ),
+    ]
+    found = []
+    for call in calls:
+        try:
+            call()
+            found.append("accepted")
+        except cl.Error as error:
+            found.append([type(error).__name__, error.code, error.routine])
+    before = contents(queue, out, np.float32)
+    kernel(queue, (64,), None, *given)
+    return found, before, contents(queue, out, np.float32)

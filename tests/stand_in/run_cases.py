@@ -37,7 +37,7 @@ def outcome(case: Any, ctx: Any, queue: Any) -> Any:
         return plain(case(ctx, queue))
     except cl.Error as error:
         try:
-            return [type(error).__name__, cl.status_code.to_string(error.code)]
+            return [type(error).__name__, cl.status_code.to_string(error.code), error.routine]
         except AttributeError:
             return [type(error).__name__, str(error)]
     except Exception as error:

@@ -1,5 +1,5 @@
-"""Shared virtual memory, with what NumPy makes of the same: plain PyOpenCL is not asked, as PoCL 3.0 ends the process
-when such memory is released behind commands."""
+"""Cases with what is right: plain PyOpenCL is not asked. PoCL 3.0 ends the process when shared virtual memory is
+released behind commands, and takes any size of local memory, beyond which kernels then write."""
 
 from __future__ import annotations
 
@@ -54,3 +54,25 @@ def case_pool(ctx, queue):
     found = (2 * array + 1).get().tolist()
     del array
     return [found, pool.active_blocks], [(2.0 * np.arange(16) + 1).tolist(), 0]
+
+
+def case_more_local_memory_than_there_is(ctx, queue):
+    most = queue.device.local_mem_size
+    source = f"""
+    __kernel void given(__global int *x, __local int *t) {{ t[get_local_id(0)] = 2; x[get_global_id(0)] = t[0]; }}
+    __kernel void own(__global int *x) {{ __local int t[{most // 4 + 1}]; t[get_local_id(0)] = 2; x[0] = t[0]; }}
+    """
+    program, found = cl.Program(ctx, source).build(), []
+    buffer = cl.Buffer(ctx, cl.mem_flags.COPY_HOST_PTR, hostbuf=np.arange(16, dtype=np.int32))
+    for name, local in (("given", (most + 4,)), ("given", (1 << 40,)), ("own", ())):
+        try:
+            getattr(program, name)(queue, (16,), (4,), buffer, *map(cl.LocalMemory, local))
+        except cl.Error as error:
+            found.append([type(error).__name__, error.code == cl.status_code.OUT_OF_RESOURCES, error.routine])
+    out = np.empty(16, np.int32)
+    cl.enqueue_copy(queue, out, buffer)
+    program.given(queue, (16,), (4,), buffer, cl.LocalMemory(most))
+    twos = np.empty(16, np.int32)
+    cl.enqueue_copy(queue, twos, buffer)
+    refused = ["RuntimeError", True, "clEnqueueNDRangeKernel"]
+    return [found, out.tolist(), twos.tolist()], [[refused] * 3, list(range(16)), [2] * 16]
