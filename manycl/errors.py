@@ -11,6 +11,11 @@ from typing import TypeVar
 Raised = TypeVar("Raised", bound=BaseException)
 
 
+def a(noun: str) -> str:
+    """With its article."""
+    return f"{'an' if noun[0] in 'aeiouAEIOU' else 'a'} {noun}"
+
+
 class ManyclError(Exception):
     """Base of every error a user can cause or cure. ``hint`` says what to do next, or is empty."""
 
@@ -110,6 +115,10 @@ class VersionError(ManyclError):
 
 class MachineError(ManyclError):
     """A machine description that is malformed: names the file and the key."""
+
+
+class ArgumentError(ManyclError, TypeError):
+    """An argument of a function of Python's that is not what the function takes."""
 
 
 class LaunchError(ManyclError):

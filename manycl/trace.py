@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from manycl.checked import checked
 from manycl.errors import ManyclError
 from manycl.shown import html
 
@@ -178,6 +179,7 @@ _DETAILS: dict[str, Callable[[object], bool]] = {
 """Of the details, those that reports read; others may be anything."""
 
 
+@checked("__init__")
 @dataclass(frozen=True, slots=True)
 class Trace:
     """``makespan`` in seconds. ``edges`` are (before, after) node pairs; ``devices`` all devices, also idle ones."""
@@ -236,8 +238,8 @@ class Trace:
         """Read a trace that ``save`` wrote; a file that is none gives an error that names the line."""
         try:
             text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that cannot be one
+            reason = getattr(error, "strerror", None) or "it is not text"
             raise ManyclError(f"{path}: cannot be read as a trace: {reason}") from None
         return cls.parse(text.splitlines(), str(path))
 

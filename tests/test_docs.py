@@ -4,6 +4,7 @@ somewhere."""
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,17 @@ def test_links_lead_somewhere(page: Path) -> None:
         leads = page if not path else page.parent / path
         assert leads.exists(), target
         assert not anchor or anchor in anchors(leads), target
+
+
+def test_what_is_to_be_installed_can_be() -> None:
+    """manycl is in no index: who reads this has a checkout, whose extras are those of pyproject.toml."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found = 0
+    texts = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "manycl").rglob("*.py")]
+    for path in [*texts, *(ROOT / "manycl_bench").rglob("*.py")]:
+        text = path.read_text()
+        assert not re.search(r"pip install (?:-\S+ )*['\"]?manycl\b", text), path
+        for extra in re.findall(r"pip install -e '\.\[(\w+)\]'", text):
+            assert extra in extras, path
+            found += 1
+    assert found > 5

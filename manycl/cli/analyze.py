@@ -88,6 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from manycl.analysis import parse_program
+    from manycl.front.kernel_files import read_source
 
     if analyze_versions.is_application(args.file):
         return analyze_versions.run(args, [*args.kernel, *args.also])
@@ -95,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     if args.picture:
         options.writable({"--picture": args.picture})
         analyze_launch.picture_kind(args.picture)
-    source = _read(args.file)
+    source = read_source(args.file)
     words = [*(f"-D{word}" for word in args.define), *(f"-I{folder}" for folder in args.include)]
     try:
         words += shlex.split(args.build_options)
@@ -115,13 +116,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show(program, kernels, view, args.all)
     return 0
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_bytes().decode("utf-8-sig", "replace")  # comments are in whatever encoding
-    except OSError as error:
-        raise ManyclError(f"{path}: {error.strerror or error}") from None
 
 
 def _chosen(program: ProgramFacts, names: list[str]) -> list[KernelFacts]:

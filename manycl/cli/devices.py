@@ -51,7 +51,7 @@ def _described(args: argparse.Namespace) -> int:
         print(json.dumps({"machine": dataclasses.asdict(machine)}, indent=2))
         return 0
     print(machine.name)
-    _print_machine(machine)
+    _print_machine(machine, measured=True)
     for key, text in machine.notes.items():
         print(f"  {key}: {text}")
     return 0
@@ -114,7 +114,7 @@ def _here(args: argparse.Namespace) -> int:
         for name in dict.fromkeys(n.rpartition(".")[0] for n in machine.notes):
             print(f"measured: {name}")
     else:
-        _print_links(machine)
+        _print_links(machine, False)
     _print_sharing(machine, together)
     return 0
 
@@ -191,7 +191,7 @@ def _row(device: Device) -> tuple[str, ...]:
     )
 
 
-def _print_machine(machine: Machine) -> None:
+def _print_machine(machine: Machine, *, measured: bool = False) -> None:
     rows = [
         (
             *_row(d),
@@ -202,7 +202,7 @@ def _print_machine(machine: Machine) -> None:
         for d in machine.devices
     ]
     print(_table([(*_COLUMNS, "HOST MEMORY", "ESTIMATE", "SLOWDOWN"), *rows]))
-    _print_links(machine)
+    _print_links(machine, measured)
 
 
 def _computes_in(machine: Machine, device: Device) -> str:
@@ -212,9 +212,13 @@ def _computes_in(machine: Machine, device: Device) -> str:
     return "own" if owner == device.name else f"{owner}'s"
 
 
-def _print_links(machine: Machine) -> None:
+def _print_links(machine: Machine, measured: bool) -> None:
+    """``measured``: all of them; else those of which the machine's notes say so."""
     for link in machine.links:
         ends = f"{machine.memory_name(link.source)} -> {machine.memory_name(link.target)}"
+        if not measured and f"{ends.replace(' ', '')}.bandwidth" not in machine.notes:
+            print(f"link {ends}: nobody has measured it (--measure does, and runs do)")
+            continue
         chunk = f", chunks of {show_bytes(link.chunk)}" if link.chunk else ""
         print(f"link {ends}: {_number(link.bandwidth, 'B/s')}, {_number(link.latency, 's')}{chunk}")
     own = {d.memory for d in machine.devices} - {HOST}

@@ -83,7 +83,7 @@ def _for_c_programs(words: list[str]) -> dict[str, str]:
 
 
 def _reports(args: argparse.Namespace) -> dict[str, Any]:
-    files = [str(Path(path).absolute()) for path in (args.gantt, args.trace) if path]
+    files = [str(Path(path).absolute()) for path in (*args.gantt, args.trace) if path]
     for path in files:
         if args.trace and path.endswith(Path(args.trace).name) and not path.endswith(".jsonl"):
             raise ManyclError(f"--trace {args.trace}: a trace is a file of JSON lines", hint="end its name in .jsonl")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from manycl import flags, user_file
 from manycl.cli import completers
@@ -14,6 +14,7 @@ from manycl.errors import ManyclError
 
 if TYPE_CHECKING:
     from manycl.front.application import Application
+    from manycl.trace import Trace
 
 DEVICES = (
     "which devices, e.g. all, gpu, cpu/2 (two parts), cpu/2#0,cpu/2#1@4 (second part 4 times slower); "
@@ -132,16 +133,24 @@ def application(args: argparse.Namespace) -> Application:
     return found
 
 
-def add_gantt(parser: argparse.ArgumentParser, **repeated: Any) -> None:
-    parser.add_argument("--gantt", metavar="FILE", help="Gantt chart: .html, .png, .svg or .pdf", **repeated)
+def add_gantt(parser: argparse.ArgumentParser) -> None:
+    words = "Gantt chart: .html, .png, .svg or .pdf; may be given several times"
+    parser.add_argument("--gantt", metavar="FILE", action="append", default=[], help=words)
 
 
-def writable(paths: Mapping[str, str | None]) -> None:
-    """Fail before the work, not after it: every file that will be written must be one that can be, and ``--gantt`` and
-    ``--graph`` of a kind that there is."""
-    for option, path in paths.items():
-        if not path:
-            continue
+def draw(trace: Trace, args: argparse.Namespace) -> None:
+    """Write the charts that :func:`add_gantt` asked for."""
+    from manycl.report.gantt import write_gantt
+
+    for path in args.gantt:
+        write_gantt(trace, path)
+
+
+def writable(paths: Mapping[str, str | Sequence[str] | None]) -> None:
+    """Fail before the work, not after it: every file that will be written must be one that can be, and
+    ``--gantt`` and ``--graph`` be of a kind that there is."""
+    each = [(option, p) for option, path in paths.items() for p in ([path] if isinstance(path, str) else path or ())]
+    for option, path in each:
         if option == "--gantt":
             from manycl.report import gantt
 

@@ -56,10 +56,7 @@ def run(args: argparse.Namespace) -> int:
     trace = plan.as_trace(application.name, graph.edges)
     if args.save:
         plan.save(args.save)
-    if args.gantt:
-        from manycl.report.gantt import write_gantt
-
-        write_gantt(trace, args.gantt)
+    options.draw(trace, args)
     if args.graph:
         from manycl.report.graph_chart import chart, write_graph
 

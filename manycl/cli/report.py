@@ -20,7 +20,7 @@ exit status: 0 done, 2 bad input
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("trace", metavar="TRACE", help="a trace: JSON lines, as `manycl run --trace` writes them")
-    options.add_gantt(parser, action="append", default=[])
+    options.add_gantt(parser)
     parser.add_argument("--perfetto", metavar="FILE", help="trace for ui.perfetto.dev")
     parser.add_argument("--compare", metavar="OTHER", help="a second trace to set beside the first")
     parser.add_argument("--json", action="store_true", help="print the summary or comparison as JSON")
@@ -28,19 +28,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from manycl.report.compare import TraceComparison, compare
-    from manycl.report.gantt import write_gantt
     from manycl.report.perfetto import write_perfetto
     from manycl.report.summary import Summary, summarise
     from manycl.trace import Trace
 
-    for path in args.gantt:
-        options.writable({"--gantt": path})
-    options.writable({"--perfetto": args.perfetto})
+    options.writable({"--gantt": args.gantt, "--perfetto": args.perfetto})
     trace = Trace.load(args.trace)
     other = Trace.load(args.compare) if args.compare else None
     shown: Summary | TraceComparison = summarise(trace) if other is None else compare(trace, other)
-    for path in args.gantt:
-        write_gantt(trace, path)
+    options.draw(trace, args)
     if args.perfetto:
         write_perfetto(trace, args.perfetto)
     print(json.dumps(shown.to_dict()) if args.json else shown.text())

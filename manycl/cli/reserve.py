@@ -41,6 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--priority", metavar="N", type=int, default=0, help="before those with lower ones, which leave it (default: 0)"
     )
+    words = "give up if the device is not free after so long (default: wait)"
+    parser.add_argument("--timeout", metavar="SECONDS", type=float, help=words)
     words = "do not wait until others have left the device"
     parser.add_argument("--no-wait", dest="wait", action="store_false", help=words)
     parser.set_defaults(command_line=[])
@@ -66,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     hold = Hold(wanted(args.device, args.seconds, args.priority, shlex.join(words) or "manycl reserve"))
     with _ended_by_signals():
         try:
-            hold.begin(_waits, args.wait)
+            hold.begin(_waits, args.wait, args.timeout)
             print(f"manycl: {args.device} is reserved{_until(hold.reservation)}", file=sys.stderr, flush=True)
             return _command(hold, words) if words else _sleep(hold)
         finally:
@@ -118,11 +120,7 @@ def _until(r: Reservation | None) -> str:
 
 def _waits(others: Sequence[Reservation]) -> None:
     for other in others:
-        print(
-            f"manycl: waiting for process {other.pid}, which has reserved {other.device} ({other.command})",
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"manycl: waiting for {other}", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--merging", choices=("automatic", "each", "last"), help=f"{merging} (docs/splitting.md)")
     parser.add_argument("--check", action="store_true", help="compare the results with the reference and one device")
     parser.add_argument("--repeat", metavar="N", type=int, default=1, help="run N times, report each (default 1)")
-    options.add_gantt(parser, action="append", default=[])
+    options.add_gantt(parser)
     parser.add_argument("--perfetto", metavar="FILE", help="trace for ui.perfetto.dev")
     parser.add_argument("--trace", metavar="FILE", help="the run's events as JSON lines (for `manycl report`)")
     parser.add_argument("--save", metavar="DIR", help="save every output there as NAME.npy")
@@ -49,9 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.repeat < 1:
         raise ManyclError(f"--repeat {args.repeat}: expected at least 1")
-    for path in args.gantt:
-        options.writable({"--gantt": path})
-    options.writable({"--perfetto": args.perfetto, "--trace": args.trace})
+    options.writable({"--gantt": args.gantt, "--perfetto": args.perfetto, "--trace": args.trace})
     policy = options.policy(args)
     application = options.application(args)
     _check_targets(args, application)
@@ -136,28 +134,15 @@ def _check_targets(args: argparse.Namespace, application: Any) -> None:
             raise ManyclError(f"{first} and {what} would write the same file {path}")
 
 
-def _queue_counts(words: list[str], machine: Any) -> dict[str, int]:
-    """``--queues``; a name that no device has is a mistake, a kind that is not here is not."""
-    from manycl.errors import DeviceError
-    from manycl.machine import DEVICE_KINDS
-
-    names = [d.name for d in machine.devices]
-    known = {*DEVICE_KINDS, *names, *(n.partition(".")[0] for n in names)}
-    counts = options.queue_counts(words)
-    for name in counts:
-        if name not in known:
-            raise DeviceError(f"--queues {name}: there is no such device; here are {', '.join(names)}")
-    return counts
-
-
 def _one(runner: Any, args: argparse.Namespace, policy: tuple[str, dict[str, str]], progress: Any) -> Any:
     """One run; a failed one still leaves its trace and chart behind."""
+    from manycl.plan.problem import known_counts
     from manycl.run.engine import RunFailure
 
     try:
         return runner.run(
             policy[0],
-            queues=_queue_counts(args.queues, runner.session.machine),
+            queues=known_counts(runner.session.machine, options.queue_counts(args.queues)),
             options=policy[1],
             progress=progress.update,
         )
@@ -172,10 +157,7 @@ def _write(args: argparse.Namespace, application: Any, trace: Any, outputs: dict
 
     if args.trace:
         trace.save(args.trace)
-    for path in args.gantt:
-        from manycl.report.gantt import write_gantt
-
-        write_gantt(trace, path)
+    options.draw(trace, args)
     if args.perfetto:
         from manycl.report.perfetto import write_perfetto
 

@@ -100,10 +100,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.trace:
         trace.save(args.trace)
-    if args.gantt:
-        from manycl.report.gantt import write_gantt
-
-        write_gantt(trace, args.gantt)
+    options.draw(trace, args)
     rests_on = sources(trace, graph, machine, estimates)
     _report(args, machine, trace, None if planned is None else planned.makespan, rests_on, failure)
     return 1 if failure else 0
@@ -185,8 +182,9 @@ def _part(text: str) -> float:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         value = math.nan
-    if not 0 <= value <= 10:
-        raise ManyclError(f"--noise {text}: expected a part, such as 5% or 0.05")
+    if not 0 <= value <= 10 or (value >= 1 and not text.endswith("%")):
+        hint = f"{text}% or {100 * value:g}%?" if 1 <= value <= 10 else ""
+        raise ManyclError(f"--noise {text}: expected a part, such as 5% or 0.05", hint=hint)
     return value
 
 

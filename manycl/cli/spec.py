@@ -22,13 +22,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from manycl.analysis import parse_program
-    from manycl.front.json_lines import read_text
+    from manycl.front.kernel_files import read_source
     from manycl.front.skeleton import format_specification, left_out, skeleton
 
     writable({"-o": args.output})
     path = Path(args.file)
     options = tuple(f"-D{word}" for word in args.define)
-    program = parse_program(read_text(path), path=str(path), options=options)
+    program = parse_program(read_source(path), path=str(path), options=options)
     folder = Path(args.output).absolute().parent if args.output else Path.cwd()
     source = Path(os.path.relpath(path.absolute(), folder)).as_posix()
     text = format_specification(skeleton(program, source, path.stem, options))

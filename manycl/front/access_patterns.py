@@ -18,6 +18,7 @@ import numpy as np
 from manycl.analysis import service
 from manycl.analysis.facts import ArgumentFacts
 from manycl.analysis.known_launch import KnownLaunch
+from manycl.checked import checked
 from manycl.errors import LaunchError
 from manycl.expressions import ExpressionError, evaluate_integer
 from manycl.front import parallel_text as text
@@ -60,6 +61,7 @@ all_or_any = AccessPattern("all_or_any")
 """Each batch may access every element."""
 
 
+@checked()
 def successive_subsections(count: int) -> AccessPattern:
     """Batch b accesses only the elements from ``b * count`` to below ``(b + 1) * count``."""
     if count < 1:
@@ -67,6 +69,7 @@ def successive_subsections(count: int) -> AccessPattern:
     return AccessPattern("successive_subsections", count)
 
 
+@checked()
 def continuous_subsections(start: Bound, end: Bound) -> AccessPattern:
     """Batch b accesses only elements from ``start`` to below ``end``: expressions of ``batch`` and the body's integer
     scalars, as ``"batch * n - 1"``, or functions of the batch's number."""

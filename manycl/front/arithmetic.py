@@ -16,6 +16,7 @@ from manycl.errors import LaunchError
 from manycl.front import elementwise
 from manycl.front.arrays import Array
 from manycl.front.elementwise import DType, KernelForm
+from manycl.front.host_arrays import as_array
 
 GROUP = 256
 """Work-items of a group: the smaller power of two where there are fewer elements in a row."""
@@ -94,7 +95,7 @@ def _operand(queue: Any, value: Any) -> _Operand | None:
         return _Scalar(value, type(value) if type(value) in (int, float) else int if isinstance(value, int) else float)
     if isinstance(value, complex) or not isinstance(value, bool | np.generic | np.ndarray | list | tuple):
         return None
-    data = np.asarray(value)
+    data = as_array(value)
     if data.dtype.kind not in "biuf":
         return None
     if not data.shape:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from manycl.checked import checked
 from manycl.errors import LaunchError, ResultError
-from manycl.front.host_arrays import READABLE, AnyArray, as_bytes, check_readable, copy_contents, fits
+from manycl.front.host_arrays import READABLE, AnyArray, as_array, as_bytes, check_readable, copy_contents, fits
 from manycl.front.interchange import Interchange
 from manycl.front.operators import ArrayOperators
 from manycl.front.parts import plain_part
@@ -43,6 +43,7 @@ def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return nbytes
 
 
+@checked("__init__", "check_out", "checked", "meets", "new", "use")
 class Array(ArrayOperators, Interchange):
     """An n-dimensional array on all devices of a queue. Made by ``Queue.array``, ``empty`` and ``zeros``.
 
@@ -168,8 +169,6 @@ class Array(ArrayOperators, Interchange):
 
     def check_out(self, out: AnyArray) -> None:
         """Raise ResultError for what cannot take the contents."""
-        if not isinstance(out, np.ndarray):
-            raise ResultError(f"out must be a NumPy array, not {type(out).__name__}")
         if out.shape != self.shape or out.dtype != self.dtype or not out.flags.c_contiguous:
             raise ResultError(
                 f"out has shape {out.shape} and type {out.dtype}; this array is {self.shape} {self.dtype}"
@@ -192,7 +191,7 @@ class Array(ArrayOperators, Interchange):
     def checked(self, contents: npt.ArrayLike, *, copy: bool) -> AnyArray:
         """Contents that the array may be given, as an array; those that are read in place (``copy`` False) are just
         its bytes. Raises ResultError."""
-        data = np.asarray(contents)
+        data = as_array(contents)
         if data.shape != self.shape:
             raise ResultError(f"contents have shape {data.shape}; this array is {self.shape}")
         if not fits(data, self.dtype):
@@ -253,7 +252,11 @@ class Array(ArrayOperators, Interchange):
                 )
         whole = () if Ellipsis in parts else (Ellipsis,)  # or NumPy would look at a single element
         model = self._model()
-        return self._part(model[(*parts, *whole)], model.ctypes.data, f"[{key!r:.60}]")
+        try:
+            part = model[(*parts, *whole)]
+        except TypeError as error:
+            raise LaunchError(f"{self!r}[{key!r:.60}]: {error}") from None
+        return self._part(part, model.ctypes.data, f"[{key!r:.60}]")
 
     def reshape(self, *shape: Any) -> ArrayView:
         """The array with another shape, as of a NumPy array: a view. Raises LaunchError where it has another number of
@@ -261,7 +264,7 @@ class Array(ArrayOperators, Interchange):
         try:
             model = self._model()
             return self._part(model.reshape(*shape), model.ctypes.data, f".reshape{shape}")
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise LaunchError(f"{self!r}: {error}") from None
 
     def _model(self) -> AnyArray:
@@ -313,10 +316,10 @@ class Array(ArrayOperators, Interchange):
         by a kernel. (NumPy's is a view: here, elements of an array follow one another.) Raises ValueError."""
         from manycl.front.arithmetic import transposed
 
-        given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        order = tuple(operator.index(a) % max(self.ndim, 1) for a in given) or tuple(range(self.ndim))[::-1]
-        if sorted(order) != list(range(self.ndim)):
-            raise ValueError(f"{given} are not the {self.ndim} dimensions of {self!r}")
+        try:  # NumPy puts the numbers of the dimensions in that order
+            order = np.empty(tuple(range(self.ndim))).transpose(*axes).shape
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{axes!r:.80} are not the {self.ndim} dimensions of {self!r}: {error}") from None
         return transposed(self, order)
 
     @property
@@ -357,6 +360,7 @@ class Array(ArrayOperators, Interchange):
         return data.view(self.dtype).reshape(self.shape)
 
 
+@checked("__init__", "use")
 class ArrayView(Array):
     """A part of array ``base``: made by indexing it, or by ``reshape``. It has no contents of its own: where the array
     exchanges contents with another one, the view is of those."""

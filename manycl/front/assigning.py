@@ -9,6 +9,7 @@ import numpy as np
 from manycl.errors import ResultError
 from manycl.front.arithmetic import converted
 from manycl.front.arrays import Array, ArrayView
+from manycl.front.host_arrays import as_array
 from manycl.graph.copies import PATTERNS
 
 
@@ -18,7 +19,7 @@ def assign(part: ArrayView, value: Any) -> None:
     if isinstance(value, Array):
         _assign_array(part, value)
         return
-    data = np.asarray(value)
+    data = as_array(value)
     if not data.shape and part.itemsize in PATTERNS:
         part.queue.fill(part, data)
         return

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from manycl.checked import checked
 from manycl.errors import ManyclError, anew
 from manycl.front.host_arrays import AnyArray
 
@@ -24,6 +25,7 @@ class CommandStatus(IntEnum):
     QUEUED = 3
 
 
+@checked("__init__")
 class Event:
     """What enqueueing returns: a node of the graph. Of a graph that is being prepared (``Queue.prepare``) it orders the
     nodes of the same ``with`` block. Elsewhere, and when the graph runs, there is nothing to wait for: a prepared graph
@@ -92,8 +94,6 @@ class Event:
         of the queue's, which does one thing after another. What the function raises is reported there
         (``threading.excepthook``), and nothing else. It may ask for results. What was only collected ends when it was
         asked for, or after ``Queue.flush``. Raises ManyclError for what cannot be called."""
-        if not callable(function):
-            raise ManyclError(f"add_callback takes a function of the event, not {function!r}")
         self.enqueued.call_back(self.queue, self.node, lambda: function(self))
 
 
@@ -107,6 +107,7 @@ class ReadEvent(Event):
         self.out = out
 
 
+@checked("__init__")
 class MoveEvent(Event):
     """Of a copy between the host and a device behind what that was given: ``moved``, its driver's event; ``node`` is
     the command that it comes behind."""

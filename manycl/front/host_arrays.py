@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from manycl.errors import LaunchError
+from manycl.errors import LaunchError, ResultError
 from manycl.graph.launch import leaves
 
 AnyArray = npt.NDArray[Any]
 
 READABLE: set[np.dtype[Any]] = set()
 """Types that were found to be (a few: programs have few)."""
+
+
+def as_array(contents: npt.ArrayLike, order: Literal["K", "C"] = "K") -> AnyArray:
+    """What NumPy makes of contents that somebody gives. Raises ResultError."""
+    try:
+        return np.asarray(contents, order=order)
+    except Exception as error:  # of any kind: it asks the object
+        raise ResultError(f"NumPy makes no array of this {type(contents).__name__}: {error}") from None
 
 
 def check_readable(dtype: np.dtype[Any]) -> None:

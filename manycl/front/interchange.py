@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from manycl.front.host_arrays import as_array
+
 _CPU = 1  # kDLCPU
 
 
@@ -120,4 +122,4 @@ def from_others(contents: Any) -> npt.NDArray[Any]:
     numpys = ("__array__", "__array_interface__", "__array_struct__")
     if hasattr(contents, "__dlpack__") and not any(hasattr(contents, name) for name in numpys):
         contents = np.from_dlpack(contents)
-    return np.asarray(contents, order="C")
+    return as_array(contents, "C")

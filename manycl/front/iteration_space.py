@@ -20,12 +20,7 @@ def space_of(space: Any, indices: Sequence[str]) -> tuple[tuple[int, ...], Bound
     """The points along each index, and where it starts and how it steps (None: all from 0 on by 1). Raises LaunchError
     for what is no space, or one with more dimensions than there are names of indices."""
     given = [space] if isinstance(space, range) or hasattr(space, "__index__") else space
-    try:
-        parts = [part if isinstance(part, range) else range(part.__index__()) for part in given]
-    except (AttributeError, TypeError):
-        raise LaunchError(
-            f"{space!r:.80} is no iteration space", hint="it is a number, a range, or one to three of these"
-        ) from None
+    parts = [part if isinstance(part, range) else range(part.__index__()) for part in given]
     if not 1 <= len(parts) <= min(3, len(indices)):
         names = ", ".join(indices)
         raise LaunchError(f"an iteration space has one to three dimensions, not {len(parts)} (indices: {names})")

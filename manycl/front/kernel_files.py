@@ -6,9 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
-from manycl.errors import LaunchError
-from manycl.front.json_lines import Location, read_text
+from manycl.errors import LaunchError, ManyclError
+from manycl.front.json_lines import Location
 from manycl.graph.launch import find_kernel
+
+
+def read_source(path: str | Path) -> str:
+    """The OpenCL C in a file; comments are in whatever encoding. Raises ManyclError."""
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig", "replace")
+    except (OSError, ValueError) as error:  # ValueError: a path that cannot be one
+        raise ManyclError(f"{str(path)!r:.200}: {getattr(error, 'strerror', None) or error}") from None
 
 
 class KernelFiles:
@@ -39,7 +47,7 @@ class KernelFiles:
         if program is None:
             from manycl.analysis import parse_program
 
-            program = parse_program(read_text(path), path=str(path), options=options)
+            program = parse_program(read_source(path), path=str(path), options=options)
             self._programs[path, options] = program
         return program
 

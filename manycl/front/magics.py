@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from manycl.errors import ManyclError
+from manycl.front.kernel_files import read_source
 from manycl.front.program import Program
 
 
@@ -56,9 +57,9 @@ class Magics:
         if len(rest) != 1:
             raise MagicError("%cl_load: one file of OpenCL C", hint="%cl_load kernels.cl")
         try:
-            source = Path(rest[0]).expanduser().read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise MagicError(f"%cl_load {rest[0]}: {getattr(error, 'strerror', None) or error}") from None
+            source = read_source(Path(rest[0]).expanduser())
+        except ManyclError as error:
+            raise MagicError(f"%cl_load {error.message}") from None
         build_options = _build_options(options)
         if "-e" not in dict(options):
             self._define(source, build_options, str(Path(rest[0]).expanduser()))

@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
+import numpy.typing as npt
+
+from manycl.checked import checked
 
 if TYPE_CHECKING:
     from manycl.front.arrays import Array
 
+Axis = int | None
+Out = Union["Array", None]
 Unary = Callable[[Any], Any]
 Binary = Callable[[Any, Any], Any]
 
@@ -38,6 +43,7 @@ def _binary(ufunc: np.ufunc) -> tuple[Binary, Binary, Binary]:
     )
 
 
+@checked()
 class ArrayOperators:
     """What arrays have operators from. ``a == b`` is an array, too, so arrays are known by identity in sets and
     dictionaries; a loop that enqueues ``x += y`` asks nobody."""
@@ -57,32 +63,36 @@ class ArrayOperators:
     __lshift__, __rlshift__, __ilshift__ = _binary(np.left_shift)
     __rshift__, __rrshift__, __irshift__ = _binary(np.right_shift)
 
-    def sum(self: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+    def sum(
+        self: Any, axis: Axis = None, dtype: npt.DTypeLike | None = None, out: Out = None, keepdims: bool = False
+    ) -> Array:
         """The sum of all elements, an array of shape ``()``, or of the lines along an axis, of the type that NumPy's
         has: enqueued. ``out``: the array that takes it."""
         from manycl.front.reductions import reduced
 
         return reduced("sum", self, axis, dtype, out, keepdims)
 
-    def min(self: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+    def min(self: Any, axis: Axis = None, out: Out = None, keepdims: bool = False) -> Array:
         """The least element (NaN where there is one); as ``sum``."""
         from manycl.front.reductions import reduced
 
         return reduced("min", self, axis, None, out, keepdims)
 
-    def max(self: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+    def max(self: Any, axis: Axis = None, out: Out = None, keepdims: bool = False) -> Array:
         """The greatest element (NaN where there is one); as ``sum``."""
         from manycl.front.reductions import reduced
 
         return reduced("max", self, axis, None, out, keepdims)
 
-    def mean(self: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Array:
+    def mean(
+        self: Any, axis: Axis = None, dtype: npt.DTypeLike | None = None, out: Out = None, keepdims: bool = False
+    ) -> Array:
         """The sum over the count; as ``sum``."""
         from manycl.front.reductions import mean
 
         return mean(self, axis, dtype, out, keepdims)
 
-    def dot(self: Any, other: Any) -> Array:
+    def dot(self: Any, other: Array) -> Array:
         """The inner product with another array, both of one dimension: an array of shape ``()``."""
         from manycl.front.reductions import dot
 

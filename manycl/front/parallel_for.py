@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from manycl.checked import checked
 from manycl.errors import LaunchError, SourceError
 from manycl.front import parallel_text as text
 from manycl.front.access_patterns import AccessPattern, Derived, check, derive
@@ -26,9 +27,10 @@ from manycl.front.parallel_values import constant, dtype_of, element_of, identit
 from manycl.front.program import Kernel, Program
 from manycl.front.queue import Queue
 
-_AT = re.compile(r"<parallel_for>(?:, line |:)(\d+)")
+_AT = re.compile(r"(?:in )?<parallel_for>(?:, line |:)(\d+)|\bline (\d+)")
 
 
+@checked()
 class ParallelFor:
     """A loop to call again and again: ``loop(space, a=a, n=n)``. Compiled once for each types of what it is called
     with; ``mc.parallel_for`` keeps one for each body.
@@ -53,8 +55,6 @@ class ParallelFor:
         indices: Sequence[str] = ("i", "j", "k"),
         name: str = "parallel_for",
     ) -> None:
-        for word, value in (("body", body), ("functions", functions), ("name", name)):
-            _check_text(word, value)
         for variable, operator in (reduction or {}).items():
             if operator not in text.OPERATORS:
                 known = " ".join(text.OPERATORS)
@@ -91,8 +91,7 @@ class ParallelFor:
         shape ``()`` or as NumPy's scalars; what is given by a reduced variable's name is put into it once. ``local``:
         points of a work-group along each index. Raises LaunchError and SourceError, with lines of the body.
         """
-        given = _together(named, arguments)
-        _check_text("device", device)
+        given = {**named, **(arguments or {})}
         key = self._key(space, local, given)
         ready = self._ready.get(key) if key else None
         if ready is not None:
@@ -147,12 +146,12 @@ class ParallelFor:
 
     def source(self, space: Space, *, arguments: Mapping[str, Any] | None = None, **named: Any) -> str:
         """The OpenCL C that is generated for what the loop is called with."""
-        return text.source(self._call(space, _together(named, arguments)).form).text
+        return text.source(self._call(space, {**named, **(arguments or {})}).form).text
 
     def derive(self, space: Space, *, arguments: Mapping[str, Any] | None = None, **named: Any) -> Derived:
         """What the analysis finds out about the loop, called with these: how each array is accessed batch by batch,
         whether it may run twice, and along which indices its points may run apart. Nothing runs."""
-        call = self._call(space, _together(named, arguments))
+        call = self._call(space, {**named, **(arguments or {})})
         return derive(_compiled(call.form)[1], call.counts, self._arguments(call), self.batch)
 
     def _call(self, space: Space, given: Mapping[str, Any]) -> _Call:
@@ -225,22 +224,6 @@ class ParallelFor:
         return next(iter(found.values())) if len(found) == 1 else found
 
 
-def _check_text(option: str, value: object) -> None:
-    if not isinstance(value, str):
-        hint = f"arguments={{{option!r}: …}} gives the body something of that name"
-        raise LaunchError(f"parallel_for: the option {option} is text, not {type(value).__name__}", hint=hint)
-
-
-def _together(named: dict[str, Any], arguments: object) -> dict[str, Any]:
-    """All that a body is given."""
-    if arguments is None:
-        return named
-    if not isinstance(arguments, Mapping):
-        hint = "arguments={'arguments': a} is what the body calls so"
-        raise LaunchError("parallel_for: arguments is a dictionary of what the body is given, by name", hint=hint)
-    return {**named, **arguments}
-
-
 class _Ready:
     """A loop that was called before, on arrays of a queue: called again with less ado."""
 
@@ -289,7 +272,9 @@ def _compiled(form: BodyForm) -> tuple[Generated, Kernel]:
         moved = []
         for d in error.diagnostics:
             path, line = generated.place(d.line) if d.path == text.PATH else (d.path, d.line)
-            moved.append(replace(d, path=path, line=line))
+            before = len(text.HIDDEN) * d.source[: max(d.column - 1, 0)].count(text.HIDDEN)
+            shown = d.source.replace(text.HIDDEN, "")
+            moved.append(replace(d, path=path, line=line, column=d.column - before, source=shown))
         raise SourceError(f"parallel_for: the body of {form.name} does not compile", tuple(moved)) from None
 
 
@@ -297,12 +282,13 @@ def _in_users_lines(message: str, generated: Generated) -> str:
     """A message in which lines of the generated text are those of the body."""
 
     def moved(found: re.Match[str]) -> str:
-        path, line = generated.place(int(found.group(1)))
+        path, line = generated.place(int(found.group(1) or found.group(2)))
         return f"{path}:{line}"
 
     return _AT.sub(moved, message)
 
 
+@checked()
 def parallel_for(  # noqa: PLR0913 (all that can be said of a loop)
     space: Space,
     body: str,

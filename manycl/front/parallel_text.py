@@ -30,6 +30,9 @@ _GROUPS = re.compile(
     r"|(?:mem|read_mem|write_mem)_fence|async_work_group_\w+)\s*\("
 )
 _LOCAL = re.compile(r"\b(?:__)?local\b")
+_ALIKE = "#define {hidden}{name}(a, b) {name}((__typeof__((a) + (b)))(a), (__typeof__((a) + (b)))(b))"
+"""OpenCL C has least and greatest of one type only, and indices are long: operands are converted as those of ``+``."""
+_DEFINED = re.compile(r"\b(min|max)\s*\([^()]*\)\s*\{")
 _LEAVES = re.compile(r"\b(?:break|continue)\b")
 _LARGEST = {"char": 2**7, "short": 2**15, "int": 2**31, "long": 2**63}
 
@@ -90,10 +93,14 @@ def source(form: BodyForm) -> Generated:
     types = " ".join([*declared, *(r.element for r in form.reduced), form.functions, form.body])
     head = ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"] * bool(re.search(r"\bdouble\d*\b", types))
     head += [f"#define {name} {text}" for name, text in form.constants]
-    functions = form.functions.split("\n") if form.functions else []
+    own = {name for name, _ in form.constants} | set(_DEFINED.findall(form.functions))
+    names = [n for n in ("min", "max") if n not in own and re.search(rf"\b{n}\s*\(", form.functions + form.body)]
+    head += [_ALIKE.format(name=name, hidden=HIDDEN) for name in names]
+    alike = re.compile(rf"\b({'|'.join(names) or '$.'})(?=\s*\()")
+    functions = alike.sub(rf"{HIDDEN}\1", form.functions).split("\n") if form.functions else []
     opened, closed = _around_reduction(form) if form.reduced else _around(form)
     begin = [f"kernel void {form.name}({', '.join(declared)}) {{", *opened]
-    body = form.body.split("\n")
+    body = alike.sub(rf"{HIDDEN}\1", form.body).split("\n")
     leaves = bool(_LEAVES.search(without_comments(form.body)))
     begin.append("    do {" if leaves else "    {")
     end = ["    } while (0);" if leaves else "    }", *closed, "}", ""]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from manycl.checked import checked
 from manycl.errors import LaunchError
 from manycl.front.arrays import Array
 from manycl.graph.graph import BufferKey, Graph
@@ -36,6 +37,7 @@ class Repetitions:
         return len(self.seconds)
 
 
+@checked("__init__", "complete")
 class Prepared:
     """A graph that runs again and again (``Queue.prepare``). Its first four runs are each planned (every one knows
     better how long kernels take); the fastest of these plans, ``plan``, is then kept, and where devices have memories

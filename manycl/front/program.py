@@ -11,9 +11,11 @@ import numpy as np
 from manycl.analysis import parse_program
 from manycl.analysis.annotations import Annotation, annotation, merge
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
+from manycl.checked import checked
 from manycl.errors import LaunchError
 from manycl.front.arrays import Array, ArrayView
 from manycl.front.events import Event
+from manycl.front.kernel_files import read_source
 from manycl.front.versions import (
     AnyVersion,
     NDRangeFunction,
@@ -23,7 +25,7 @@ from manycl.front.versions import (
     function_version,
 )
 from manycl.graph.graph import Argument, BufferKey, Launch, LocalArg, Version
-from manycl.graph.launch import beyond, check_element_type, check_ndrange, find_kernel, scalar_bytes
+from manycl.graph.launch import beyond, check_element_type, check_ndrange, find_kernel, integers, scalar_bytes
 from manycl.graph.versions import all_versions, check_same_arguments
 from manycl.graph.work_groups import ungathered
 from manycl.shown import html
@@ -51,6 +53,7 @@ class LocalMemory:
         return f"LocalMemory({self.size!r})"
 
 
+@checked()
 class Program:
     """OpenCL C source, parsed and analysed at once; built for a device when that device first runs a kernel of it.
 
@@ -59,11 +62,6 @@ class Program:
     """
 
     def __init__(self, source: str, options: str | Sequence[str] = (), *, path: str = "<source>") -> None:
-        if not isinstance(source, str):
-            raise LaunchError(
-                f"a program is made of OpenCL C as text, not of {type(source).__name__}",
-                hint="Program.from_file reads a file",
-            )
         words = options.split() if isinstance(options, str) else list(options)
         self.facts: ProgramFacts = parse_program(source, path=path, options=words)
         self._kernels: dict[str, Kernel] = {}
@@ -71,7 +69,7 @@ class Program:
     @classmethod
     def from_file(cls, path: str | Path, options: str | Sequence[str] = ()) -> Program:
         """The program in a file; includes are found beside it."""
-        return cls(Path(path).read_text(encoding="utf-8"), options, path=str(path))
+        return cls(read_source(path), options, path=str(path))
 
     def build(self, options: str | Sequence[str] = ()) -> Program:
         """Build it now for the devices of the queue that was opened last, as PyOpenCL's programs are; without this it
@@ -124,6 +122,7 @@ class Program:
         return [*super().__dir__(), *self.facts.kernels]
 
 
+@checked("__init__", "__call__")
 class Kernel:
     """A kernel: call it with a queue, the NDRange and the arguments."""
 
@@ -196,8 +195,6 @@ class Kernel:
         ``add_version``. Calls raise LaunchError where they touch what the kernel does not."""
         wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
         check_kinds(self, wanted)
-        if not callable(function):
-            raise LaunchError(f"kernel {self.name}: {function!r:.80} is no function that enqueues kernels")
         self._versions.append(SequenceVersion(function, wanted))
         self._key = object()
 
@@ -238,11 +235,14 @@ class Kernel:
         preference (``cpu``, ``gpu``, a device's name), ``rank`` the place on the frontier (higher first). Raises
         LaunchError for what cannot be right.
         """
-        is_usual = global_offset is None and not wait_for and not g_times_l and not device and rank is None
+        # (what is anything else may be anything: it is looked at first)
+        is_usual = global_offset is None and wait_for is None and g_times_l is False and rank is None
+        is_usual = is_usual and device.__class__ is str and not device
         if is_usual:
             event = self._again(queue, global_size, local_size, args)
             if event is not None:
                 return event
+        _check_call(queue, wait_for, g_times_l, device, rank)
         try:
             sizes = self._ndranges.get((global_size, local_size))
         except TypeError:
@@ -312,7 +312,7 @@ class Kernel:
         """A launch like one before that its device takes now; None for others."""
         try:
             form = queue.forms.get((self._key, global_size, local_size))
-        except TypeError:  # lists are not hashable
+        except (TypeError, AttributeError):  # lists are not hashable, and who knows what else is no queue
             return None
         if form is None or queue.preparing:
             return None
@@ -368,8 +368,8 @@ class Kernel:
 
     def _numbers(self, sizes: Any) -> Sizes:
         try:
-            return tuple(n.__index__() for n in ([sizes] if hasattr(sizes, "__index__") else sizes))
-        except (TypeError, AttributeError):
+            return integers(sizes)
+        except TypeError:
             raise LaunchError(f"kernel {self.name}: {sizes!r:.80} is no NDRange") from None
 
     def _all_versions(
@@ -381,12 +381,12 @@ class Kernel:
 
     def _check_offset(self, offset: Sequence[int], size: Sizes) -> Sizes:
         try:
-            checked = tuple(o.__index__() for o in offset)
-        except (TypeError, AttributeError):
-            checked = ()
-        if len(checked) != len(size) or min(checked) < 0:
+            found = integers(offset) if hasattr(offset, "__iter__") else ()
+        except TypeError:
+            found = ()
+        if len(found) != len(size) or min(found) < 0 or max(found) >= 1 << 62:
             raise LaunchError(f"kernel {self.name}: global offset {offset!r:.80} does not fit the global size {size}")
-        return checked
+        return found
 
     def _array(self, fact: ArgumentFacts, array: Array, queue: Queue) -> BufferKey:
         if array.queue is not queue or array.buffer.key in queue.mapped:
@@ -488,3 +488,10 @@ class Kernel:
 
     def _where(self, fact: ArgumentFacts) -> str:
         return f"kernel {self.name}, argument {fact.index} ({fact.name})"
+
+
+@checked()
+def _check_call(
+    queue: Queue, wait_for: Sequence[Event] | None, g_times_l: bool, device: str, rank: float | None
+) -> None:
+    """What a kernel is called with besides its arguments and sizes, where no launch like it is known."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
-from manycl.errors import LaunchError
+from manycl.errors import LaunchError, a
 from manycl.expressions import (
     IDENTIFIER,
     ExpressionError,
@@ -268,7 +268,7 @@ class Reader:
         self, facts: ArgumentFacts, entry: dict[str, Any], scope: Mapping[str, Number], place: Location
     ) -> LocalArg:
         if facts.kind != "local":
-            raise place.error(f"argument {facts.index} ({facts.name}) is no local memory but a {facts.kind}")
+            raise place.error(f"argument {facts.index} ({facts.name}) is no local memory but {a(facts.kind)}")
         items = self.integer(entry.get("size"), scope, place.at("size"))
         if items < 1:
             raise place.at("size").error(f"must be at least 1, not {items}")
@@ -299,7 +299,7 @@ class Reader:
         place: Location,
     ) -> BufferArg:
         if facts.kind != "buffer":
-            raise place.error(f"argument {facts.index} ({facts.name}) is no buffer but a {facts.kind}")
+            raise place.error(f"argument {facts.index} ({facts.name}) is no buffer but {a(facts.kind)}")
         items = self.integer(entry.get("size"), scope, place.at("size"))
         if items < 1:
             raise place.at("size").error(f"must be at least 1, not {items}{self.with_symbols(kernel)}")

@@ -8,16 +8,17 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from manycl.checked import checked
 from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
 from manycl.front.arrays import Array, Extents, size_of
 from manycl.front.enqueued import Enqueued
 from manycl.front.events import Event, MoveEvent, ReadEvent
-from manycl.front.host_arrays import AnyArray, as_bytes, fits
+from manycl.front.host_arrays import AnyArray, as_array, as_bytes, fits
 from manycl.front.interchange import from_others
 from manycl.front.prepared import Prepared
 from manycl.front.recording import Recording
@@ -28,6 +29,7 @@ from manycl.interrupts import Uninterrupted
 from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
+from manycl.plan.problem import known_counts
 from manycl.run.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows, How
 from manycl.run.learners import Learners
 
@@ -35,12 +37,13 @@ if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens 
     from manycl.front.move_forms import MoveKey
     from manycl.front.program import Kernel
     from manycl.front.version_check import CheckedVersion
-    from manycl.run.session import Profile, Session
+    from manycl.run.session import Session
 
 Value = TypeVar("Value")
 _SHAPES = 64  # that are known
 
 
+@checked("add", "collected", "empty", "give", "move", "uses")
 class Queue(RunningQueue):
     """One in-order view of all devices: launches behave as if they ran one after another, in the order of the calls.
 
@@ -68,7 +71,7 @@ class Queue(RunningQueue):
         queues: Mapping[str, int] | None = None,
         options: Mapping[str, Any] | None = None,
         session: Session | None = None,
-        profile: Profile = None,
+        profile: bool | Literal["learning"] | None = None,
         serve: bool | None = None,
         merging: Merging | None = None,
     ) -> None:
@@ -81,7 +84,7 @@ class Queue(RunningQueue):
             session = Session(devices, profile=profile, serve=serve, merging=merging)
         elif merging is not None and merging != session.merging:
             raise DeviceError(f"merging={merging!r}", hint=f"the session that is given has {session.merging!r}")
-        super().__init__(session, policy, learners, dict(queues or {}), settings)
+        super().__init__(session, policy, learners, dict(known_counts(session.machine, queues or {})), settings)
         with Uninterrupted():
             from manycl.front.forms import LaunchForm
             from manycl.front.move_forms import again, remember
@@ -203,15 +206,16 @@ class Queue(RunningQueue):
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
         """An array with undefined contents: for results; costs no transfer."""
         extents = self._extents.get(id(shape))
-        if extents is None or extents[0] is not shape or extents[1] is not dtype:
-            extents = self._look_at(shape, dtype)
+        if extents is None or extents[0] is not shape or extents[1] is not dtype or name.__class__ is not str:
+            extents = self._look_at(shape, dtype, name)
         array = Array.new(self, extents, name)
         if self._made and (made := self._made.get(threading.get_ident())) is not None:
             made.append(array)
         return array
 
-    def _look_at(self, shape: int | Sequence[int], dtype: npt.DTypeLike) -> Extents:
-        """What they are; of what stays as it is, it is known from now on."""
+    @checked()
+    def _look_at(self, shape: int | Sequence[int], dtype: npt.DTypeLike, name: str) -> Extents:
+        """What shape and type are; of what stays as it is, it is known from now on."""
         wanted, of = _shape(shape), np.dtype(dtype)
         extents = shape, dtype, wanted, of, size_of(wanted, of)
         is_fixed = type(shape) is int or (type(shape) is tuple and all(type(extent) is int for extent in shape))
@@ -367,8 +371,8 @@ class Queue(RunningQueue):
         Raises LaunchError for what does not fit."""
         for array in (target, source):
             self._use(array, name)
-        nbytes = None if byte_count is None else operator.index(byte_count)
-        to, of = operator.index(dst_offset), operator.index(src_offset)
+        nbytes = None if byte_count is None else int(byte_count)
+        to, of = int(dst_offset), int(src_offset)
         task = copy_task(target.place, source.place, nbytes, target_offset=to, source_offset=of, name=name)
         return self.move(task, wait_for, (target.owner, source.owner))
 
@@ -427,12 +431,12 @@ class Queue(RunningQueue):
         the type's; without ``size`` all that is behind the offset. Raises LaunchError for what does not fit, and for
         types of a size that OpenCL has no patterns of (1, 2, 4, … 128 bytes)."""
         self._use(array, name)
-        pattern = np.asarray(value)
+        pattern = as_array(value)
         if pattern.shape or not fits(pattern, array.dtype):
             raise LaunchError(f"{name}: {value!r} is no value of an array of {array.dtype}")
         pattern = pattern.astype(array.dtype)
-        nbytes = None if size is None else operator.index(size)
-        task = fill_task(array.place, pattern.tobytes(), nbytes, target_offset=operator.index(offset), name=name)
+        nbytes = None if size is None else int(size)
+        task = fill_task(array.place, pattern.tobytes(), nbytes, target_offset=int(offset), name=name)
         return self.move(task, wait_for, (array.owner,))
 
     def move(self, task: CopyTask | FillTask, wait_for: Sequence[Event] | None, arrays: tuple[Array, ...]) -> Event:
@@ -449,11 +453,8 @@ class Queue(RunningQueue):
             self._remember_move(self, key, task)
         return event
 
-    def _use(self, array: object, name: str) -> None:
+    def _use(self, array: Array, name: str) -> None:
         """An array is about to be enqueued by something of a name."""
-        if not isinstance(array, Array):
-            hint = "Array.set and Array.get copy from and to NumPy's arrays"
-            raise LaunchError(f"{name}: {type(array).__name__} is no array of a queue", hint=hint)
         try:
             array.use(self)
         except LaunchError as error:

@@ -4,13 +4,13 @@ kernels on all devices. Nothing is waited for."""
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from manycl.checked import checked
 from manycl.front import elementwise, folding
 from manycl.front.arrays import Array
 from manycl.front.elementwise import DType
@@ -23,11 +23,13 @@ def reduced(
     """The sum (``sum``), least (``min``) or greatest (``max``) of an array, or of each of its lines along an axis.
     Raises what NumPy raises: TypeError for types, ValueError for axes and shapes."""
     one: Any = getattr(np.ones(1, array.dtype), name)
+    _check_known(name, dtype)
     return _into(name, (array,), axis, one(dtype=dtype).dtype if name == "sum" else one().dtype, out, keepdims)
 
 
 def mean(array: Array, axis: Any, dtype: npt.DTypeLike | None, out: Array | None, keepdims: bool = False) -> Array:
     """The sum over the count; of integers in float64, of half in float."""
+    _check_known("mean", dtype)
     wanted = np.ones(1, array.dtype).mean(dtype=dtype).dtype
     if wanted.kind != "f":
         raise TypeError(f"a mean is no {wanted}")
@@ -40,20 +42,17 @@ def mean(array: Array, axis: Any, dtype: npt.DTypeLike | None, out: Array | None
     return result.astype(wanted, copy=False)
 
 
+@checked()
 def dot(a: Array, b: Array) -> Array:
     """The inner product of two arrays of one dimension and of equal lengths: an array of shape ``()``, of the type that
     NumPy's ``dot`` has. Raises ValueError for others, TypeError for types that there are no kernels for."""
-    if not (isinstance(a, Array) and isinstance(b, Array)):
-        raise TypeError("dot takes two arrays of a queue")
     if a.ndim != 1 or a.shape != b.shape:
         raise ValueError(f"shapes {a.shape} and {b.shape} are not those of two vectors of one length")
     return _into("dot", (a, b), None, np.dot(np.ones(1, a.dtype), np.ones(1, b.dtype)).dtype, None, False)
 
 
 def _into(name: str, arrays: tuple[Array, ...], axis: Any, result: DType, out: Array | None, keepdims: bool) -> Array:
-    for dtype in (result, *(a.dtype for a in arrays)):
-        if not elementwise.is_known(dtype):
-            raise TypeError(f"there is no kernel for {name} of {dtype}")
+    _check_known(name, result, *(a.dtype for a in arrays))
     shape = arrays[0].shape
     outer, inner, left = 1, 1, tuple[int, ...]()
     if axis is not None:
@@ -71,19 +70,19 @@ def _into(name: str, arrays: tuple[Array, ...], axis: Any, result: DType, out: A
     return target if out is None else out
 
 
-def _axis(axis: Any, shape: tuple[int, ...]) -> int:
-    try:
-        at = operator.index(axis)
-    except TypeError:
-        raise TypeError(f"axis is None or one integer, not {axis!r:.40}") from None
-    if not -len(shape) <= at < len(shape):
-        raise np.exceptions.AxisError(at, len(shape))
-    return at % len(shape)
+def _check_known(name: str, *dtypes: npt.DTypeLike | None) -> None:
+    for dtype in dtypes:
+        if dtype is not None and not elementwise.is_known(np.dtype(dtype)):
+            raise TypeError(f"there is no kernel for {name} of {np.dtype(dtype)}")
+
+
+def _axis(axis: int, shape: tuple[int, ...]) -> int:
+    if not -len(shape) <= axis < len(shape):
+        raise np.exceptions.AxisError(axis, len(shape))
+    return axis % len(shape)
 
 
 def _check(out: Array, shape: tuple[int, ...], dtype: DType) -> None:
-    if not isinstance(out, Array):
-        raise TypeError(f"out is an array of a queue, not {type(out).__name__}")
     if out.shape != shape or out.dtype != dtype:
         raise ValueError(f"the result has shape {shape} and type {dtype}; out is {out.shape} {out.dtype}")
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from manycl import flags
+from manycl.checked import checked
 from manycl.drivers.choice import chosen_devices
 from manycl.errors import ManyclError
-from manycl.logs import logger
 from manycl.reservations.hold import Hold, Request
 from manycl.reservations.identity import for_children
 from manycl.reservations.records import Reservation
 
-log = logger(__name__)
 _LONGEST = 200  # characters of a command line
 
 
@@ -22,16 +23,15 @@ class Reserved:
     """Devices that no other process of this user uses from the beginning to the end of the ``with`` block
     (:func:`reserve` makes it)."""
 
-    def __init__(self, wanted: Request, wait: bool, waiting: Callable[[Sequence[Reservation]], None]) -> None:
-        wanted.check()
-        self._wanted, self._wait, self._waiting = wanted, wait, waiting
+    def __init__(self, wanted: Request, wait: bool, timeout: float | None) -> None:
+        self._wanted, self._wait, self._timeout = wanted, wait, timeout
         self._hold: Hold | None = None
 
     def __enter__(self) -> Reserved:
         if self._hold is not None:
             raise ManyclError("devices are reserved already", hint="another reserve(...) reserves them again")
         hold = Hold(self._wanted)
-        hold.begin(self._waiting, self._wait)
+        hold.begin(_tell, self._wait, self._timeout)
         self._hold = hold
         return self
 
@@ -67,12 +67,14 @@ class Reserved:
         return f"<manycl.reserve {self._wanted.device}, {state}>"
 
 
+@checked()
 def reserve(
     devices: str | Sequence[str],
     *,
     seconds: float | None = None,
     priority: int = 0,
     wait: bool = True,
+    timeout: float | None = None,
 ) -> Reserved:
     """Reserve devices (the syntax of ``--devices``) for this process, as a context manager::
 
@@ -83,11 +85,12 @@ def reserve(
     the same GPU. Who reserves first has them first, those with a higher ``priority`` before all others, also where
     these have begun: then ``in_force`` is false until they have ended. The block begins when the devices are this
     process's, and, with ``wait``, when nothing of the other queues runs there any more. After ``seconds`` (None: at the
-    end of the block) others may use them again, and the block goes on. Ctrl-C ends the waiting.
+    end of the block) others may use them again, and the block goes on. Ctrl-C ends the waiting, and so do ``timeout``
+    seconds of it (ManyclError, which says for whom it waited).
 
     Raises DeviceError for devices that are not here, ManyclError where the user has no runtime folder.
     """
-    return Reserved(wanted(devices, seconds, priority, _this_program()), wait, _log)
+    return Reserved(wanted(devices, seconds, priority, _this_program()), wait, timeout)
 
 
 def wanted(devices: str | Sequence[str], seconds: float | None, priority: int, command: str) -> Request:
@@ -103,6 +106,7 @@ def _this_program() -> str:
     return " ".join(sys.orig_argv) or "Python"
 
 
-def _log(others: Sequence[Reservation]) -> None:
+def _tell(others: Sequence[Reservation]) -> None:
     for other in others:
-        log.info("waiting for process %d, which has reserved %s (%s)", other.pid, other.device, other.command)
+        with suppress(RuntimeWarning):  # where warnings are errors
+            warnings.warn(f"waiting for {other}", RuntimeWarning, stacklevel=4)

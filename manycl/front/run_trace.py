@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 from pathlib import Path
 
+from manycl.checked import checked
 from manycl.trace import Trace
 
 
+@checked()
 class RunTrace(Trace):
     """A trace that can show itself."""
 

@@ -108,15 +108,13 @@ def function_version(
     own: Kernel, function: Callable[..., Any], kinds: Sequence[str], dimension: int | None
 ) -> FunctionVersion:
     """A function of Python as a version of a kernel. Raises LaunchError for what cannot be one."""
-    if not callable(function):
-        raise LaunchError(f"kernel {own.name}: {function!r:.80} is neither a kernel nor a function")
     if tuple(kinds) != (HOST_KIND,):
         raise LaunchError(
             f"kernel {own.name}: a function of Python is a version for {HOST_KIND!r},"
             f" not for {', '.join(kinds) or 'any device'}",
             hint=f'kernel.add_version(function, "{HOST_KIND}")',
         )
-    if dimension is not None and (type(dimension) is not int or not 0 <= dimension <= 2):
+    if dimension is not None and not 0 <= dimension <= 2:
         raise LaunchError(f"kernel {own.name}: divide={dimension!r} is no dimension of an NDRange (0, 1 or 2)")
     return FunctionVersion(function, dimension)
 

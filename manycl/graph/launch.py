@@ -8,6 +8,7 @@ fit it.
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ import numpy as np
 
 from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
-from manycl.errors import LaunchError
+from manycl.errors import LaunchError, a
 from manycl.graph.graph import Argument, Buffer, BufferArg, BufferKey, Launch, LocalArg, Version
 from manycl.graph.versions import all_versions
 from manycl.machine import Device
@@ -114,7 +115,7 @@ def scalar_bytes(argument: ArgumentFacts, value: Any) -> bytes:
 
 def _scalar_bytes_slow(argument: ArgumentFacts, value: Any) -> bytes:
     if argument.kind != "scalar":
-        raise LaunchError(f"{_describe(argument)} takes a {_noun(argument)}, not a value")
+        raise LaunchError(f"{_describe(argument)} takes {a(_noun(argument))}, not a value")
     raw = _raw_bytes(argument, value)
     if raw is not None:
         return raw
@@ -210,11 +211,9 @@ def beyond(launch: Launch, device: Device) -> str:
 
 
 def _sizes(kernel: KernelFacts, which: str, value: Any) -> Sizes:
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
     try:
-        size = (value.__index__(),) if hasattr(value, "__index__") else tuple([v.__index__() for v in value])
-    except (TypeError, AttributeError):
+        size = integers(value)
+    except TypeError:
         raise LaunchError(f"kernel {kernel.name}: {which} size {value!r:.80} is not made of integers") from None
     if not 1 <= len(size) <= 3:
         raise LaunchError(f"kernel {kernel.name}: {which} size {size!r:.80} has {len(size)} dimensions, not 1 to 3")
@@ -226,6 +225,16 @@ def _sizes(kernel: KernelFacts, which: str, value: Any) -> Sizes:
     if items > _MAX_ITEMS:
         raise LaunchError(f"kernel {kernel.name}: {which} size {size!r:.80} has too many work-items")
     return size
+
+
+def integers(value: Any) -> Sizes:
+    """One integer or several as a tuple, which sizes and offsets are made of. Raises TypeError."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    parts = [value] if hasattr(value, "__index__") else value
+    if isinstance(parts, bytes) or bool in map(type, parts):
+        raise TypeError(f"{value!r:.80} is not made of integers")
+    return tuple(map(operator.index, parts))
 
 
 def check_element_type(argument: ArgumentFacts, dtype: str | np.dtype[Any]) -> None:
@@ -342,19 +351,19 @@ def _argument(
         raise LaunchError(f"{_describe(facts)} is of a kind ({facts.kind}) that manycl does not run yet")
     if isinstance(value, BufferArg):
         if facts.kind != "buffer":
-            raise LaunchError(f"{_describe(facts)} takes a {_noun(facts)}, not a buffer")
+            raise LaunchError(f"{_describe(facts)} takes {a(_noun(facts))}, not a buffer")
         _check_buffer(facts, value, buffers, dtypes)
         return value
     if isinstance(value, LocalArg):
         if facts.kind != "local":
-            raise LaunchError(f"{_describe(facts)} takes a {_noun(facts)}, not local memory")
+            raise LaunchError(f"{_describe(facts)} takes {a(_noun(facts))}, not local memory")
         if value.nbytes <= 0 or (facts.size and value.nbytes % facts.size):
             raise LaunchError(
                 f"{_describe(facts)}: {value.nbytes} bytes of local memory are not a positive number of {facts.element}"
             )
         return value
     if facts.kind != "scalar":
-        raise LaunchError(f"{_describe(facts)} takes a {_noun(facts)}, not {value!r:.80}")
+        raise LaunchError(f"{_describe(facts)} takes {a(_noun(facts))}, not {value!r:.80}")
     return scalar_bytes(facts, value)
 
 

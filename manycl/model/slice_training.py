@@ -128,5 +128,5 @@ def _library() -> Any:
         import sklearn.ensemble
         import sklearn.linear_model
     except ImportError:
-        raise ManyclError("training needs scikit-learn", hint="pip install 'manycl[train]'") from None
+        raise ManyclError("training needs scikit-learn", hint="pip install -e '.[train]' in the checkout") from None
     return sklearn

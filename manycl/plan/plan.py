@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from manycl.checked import checked
 from manycl.errors import PolicyError
 from manycl.group_range import GroupRange
 from manycl.machine import DeviceIndex
@@ -72,6 +73,7 @@ class Assignment(NamedTuple):
         return self._replace(dimension=groups.dimension, first=groups.first, groups=groups.count)
 
 
+@checked("__init__")
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Assignments in dispatch order: on each (device, queue) they run in this order, and no node stands before one that

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from manycl import user_file
+from manycl.checked import checked
 from manycl.errors import PolicyError
 from manycl.expressions import suggest
 from manycl.graph.graph import Graph
@@ -64,9 +65,6 @@ class Choice:
 
     component: int
     device: DeviceIndex
-
-
-Select = Callable[[Sequence[Component], Sequence[DeviceState], float], Choice | None]
 
 
 @runtime_checkable
@@ -139,20 +137,11 @@ class KernelByKernel:
         raise NotImplementedError
 
 
-class _Function(KernelByKernel):
-    """A user's plain function as a policy."""
-
-    def __init__(self, function: Select) -> None:
-        self._function = function
-
-    def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None:
-        return self._function(frontier, devices, now)
-
-
 Policy = StaticPolicy | DynamicPolicy
 _registry: dict[str, Callable[[], Policy]] = {}
 
 
+@checked()
 def register(name: str) -> Callable[[Any], Any]:
     """Decorator: make a class (with ``plan`` or ``select``) or a function ``select(frontier, devices, now)``
     usable as ``policy=name`` and ``--policy name``."""
@@ -163,9 +152,9 @@ def register(name: str) -> Callable[[Any], Any]:
         if isinstance(what, type):
             if not (hasattr(what, "plan") or hasattr(what, "select")):
                 raise PolicyError(f"policy {name!r}: a class needs a method plan(problem) or select(…)")
-            _registry[name] = what
+            _registry[name] = what if hasattr(what, "plan") else type(what.__name__, (what, KernelByKernel), {})
         elif callable(what):
-            _registry[name] = lambda: _Function(what)
+            _registry[name] = type(name, (KernelByKernel,), {"select": staticmethod(what)})
         else:
             raise PolicyError(f"policy {name!r}: neither a class nor a function")
         return what

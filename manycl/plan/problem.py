@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from typing import NamedTuple
 
-from manycl.errors import PolicyError
+from manycl.errors import DeviceError, PolicyError
 from manycl.graph.access import is_partial, needed, touched
 from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Node
 from manycl.graph.launch import beyond
-from manycl.machine import HOST, Device, DeviceIndex, Machine, hops
+from manycl.machine import DEVICE_KINDS, HOST, Device, DeviceIndex, Machine, hops
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.plan.looks import Looks
@@ -36,6 +36,9 @@ BufferRange = tuple[BufferKey, int, int]
 HANDOVER = 50e-6
 """Seconds that handing over from device to device is taken to cost until it was seen (36-52 us with PoCL on two cores,
 110 between two H200)."""
+
+
+MOST_QUEUES = 64  # for kernels, of a device
 
 
 @dataclass(frozen=True)
@@ -386,6 +389,19 @@ def contents_needed(task: Node) -> tuple[BufferKey, ...]:
 def matches(device: Device, preference: str) -> bool:
     """Whether a device meets a preference: its kind, its name, or the name of the device it is a part of."""
     return preference in (device.kind, device.name) or device.name.startswith(f"{preference}.")
+
+
+def known_counts(machine: Machine, wanted: Mapping[str, int]) -> Mapping[str, int]:
+    """Numbers of queues that a user gives, where they can be. A name that no device has is a mistake, a kind that is
+    not here is not. Raises DeviceError."""
+    names = [d.name for d in machine.devices]
+    known = {*DEVICE_KINDS, *names, *(n.partition(".")[0] for n in names)}
+    for name, count in wanted.items():
+        if name not in known:
+            raise DeviceError(f"queues of {name}: there is no such device; here are {', '.join(names)}")
+        if not 1 <= count <= MOST_QUEUES:
+            raise DeviceError(f"{name} cannot have {count} command queues", hint=f"from 1 to {MOST_QUEUES}")
+    return wanted
 
 
 def queue_counts(machine: Machine, wanted: Mapping[str, int]) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ def check_drawable(what: str) -> None:
     if find_spec("matplotlib") is None:
         raise ManyclError(
             f"{what}: pictures are drawn by matplotlib, which is not installed",
-            hint="pip install 'manycl[plot]' (or matplotlib); charts as .html and graphs as .dot need nothing more",
+            hint="pip install -e '.[plot]' in the checkout (or matplotlib); .html charts and .dot graphs need neither",
         )
 
 

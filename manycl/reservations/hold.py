@@ -7,6 +7,7 @@ import select
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from manycl.errors import ManyclError
 from manycl.prompt import be_prompt
@@ -65,20 +66,27 @@ class Hold:
         """Whether it is this one's turn; not while one of a higher priority wants the same."""
         return self._is_among(in_force(reservations(str(self._folder))))
 
-    def begin(self, waiting: Callable[[Sequence[Reservation]], None] = lambda others: None, wait: bool = True) -> None:
+    def begin(
+        self,
+        waiting: Callable[[Sequence[Reservation]], None] = lambda others: None,
+        wait: bool = True,
+        timeout: float | None = None,
+    ) -> None:
         """Until it is in force, and, if it is to ``wait``, until the queues of all processes have left the devices.
-        ``waiting`` is told, each time that they change, of the reservations that it waits for."""
+        ``waiting`` is told, each time that they change, of the reservations that it waits for. Raises ManyclError
+        after ``timeout`` seconds: then nothing is reserved."""
         be_prompt()
+        end = inf if timeout is None else time.monotonic() + timeout
         try:
             entry = self._entry = self._enter()
             if not self.is_in_force:  # who listens takes a while to begin
                 with _Hearing(self._folder) as hearing:
-                    self._wait_for_turn(hearing, waiting)
+                    self._wait_for_turn(hearing, waiting, end)
             # they know whose turn it is, and leave while the file is written anew
             self._leaving.begin(entry.reservation)
             entry.hold()
             while wait and not self._leaving.is_over(LOOK_AGAIN):
-                pass
+                self._check_time(end, "queues of other processes, which still compute there")
         except BaseException:
             self.end()
             raise
@@ -111,7 +119,11 @@ class Hold:
         )
         return ReservationFile(self._folder, asked)
 
-    def _wait_for_turn(self, hearing: _Hearing, waiting: Callable[[Sequence[Reservation]], None]) -> None:
+    def _check_time(self, end: float, whom: str) -> None:
+        if not time.monotonic() < end:  # also of NaN
+            raise ManyclError(f"{self._wanted.device} is not free in time: waited for {whom}")
+
+    def _wait_for_turn(self, hearing: _Hearing, waiting: Callable[[Sequence[Reservation]], None], end: float) -> None:
         told: list[str] = []
         while True:
             there = reservations(str(self._folder))
@@ -122,6 +134,7 @@ class Hold:
             if [r.name for r in others] != told:
                 told = [r.name for r in others]
                 waiting(others)
+            self._check_time(end, ", ".join(map(str, others)))
             hearing.wait(LOOK_AGAIN)
 
     def _is_among(self, holding: Sequence[Reservation]) -> bool:

@@ -41,6 +41,11 @@ class Reservation:
     since: float | None = None
     until: float | None = None
 
+    def __str__(self) -> str:
+        """Who has it."""
+        until = "until it ends" if self.seconds is None else f"for {self.seconds:g} s"
+        return f"process {self.pid}, which has reserved {self.device} {until} ({self.command})"
+
     def is_family(self, other: Reservation) -> bool:
         """Whether neither waits for the other one."""
         return self.process == other.process or self.process in other.under or other.process in self.under

@@ -30,7 +30,7 @@ from manycl.model.measured import on_machine, sharing
 from manycl.model.observed import ObservedLinks
 from manycl.model.store import Store
 from manycl.plan.looks import Looks
-from manycl.plan.merging import MERGING, Merging
+from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
 from manycl.plan.problem import Problem, queue_counts
@@ -121,10 +121,6 @@ class Session:
         serve: bool | None = None,
         merging: Merging | None = None,
     ) -> None:
-        if merging not in (None, *MERGING):
-            raise DeviceError(f"merging={merging!r}", hint=f"it is None or one of {', '.join(MERGING)}")
-        if profile not in (True, False, "learning", None):
-            raise DeviceError(f"profile={profile!r}", hint='it is True, False, "learning" or None')
         flags.check()
         self.merging: Merging = merging or cast("Merging", flags.merging())
         self.debug = flags.debug()

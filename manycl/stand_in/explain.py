@@ -123,9 +123,9 @@ def _gain(trace: Trace) -> Iterator[str]:
 
 
 def best_single(trace: Trace) -> Single | None:
-    """The device that would have done all of it soonest, by itself: what ran there counts as it was, of the rest as
-    much as launches of the same kernel, or parts of them, have taken there at other times. None where too little is
-    known."""
+    """The device that would have done all of it soonest, by itself: each launch in what whole launches of its kernel
+    have taken there. None where a kernel has not run so: parts say little, as they ran beside others and wait for the
+    same memory."""
     groups: dict[int, int] = defaultdict(int)  # by node, of what ran in ranges
     events = list(_kernels(trace))
     for event in events:
@@ -138,8 +138,9 @@ def best_single(trace: Trace) -> Single | None:
         name = event.kernel or own_name(event)
         share = event.groups / groups[event.node] if event.role == RANGE and groups[event.node] else 1.0
         launches[name] += share
-        done[name, event.device] += share
-        took[name, event.device] += _duration(event)
+        if event.role != RANGE:
+            done[name, event.device] += 1
+            took[name, event.device] += _duration(event)
     found = []
     for device in trace.devices:
         if all(done[name, device] for name in launches):

@@ -162,3 +162,14 @@ def test_what_transfers_share_is_shown(
     assert not any("from all devices together" in line for line in lines)
     sharing = record(capsys, "--devices", "cpu/2")["sharing"]
     assert sharing == {"half_duplex": [1, 2], "sends": {"0": 1.5e9}, "receives": {}}
+
+
+def test_links_that_nobody_measured_have_no_figures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MANYCL_DATA", str(tmp_path))
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    assert main(["devices", "--devices", "cpu/2"]) == 0
+    links = [line for line in capsys.readouterr().out.splitlines() if line.startswith("link ")]
+    assert len(links) == 4
+    assert all("nobody has measured it" in line and "B/s" not in line for line in links)

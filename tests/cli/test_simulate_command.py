@@ -59,8 +59,10 @@ def test_exact_models_give_the_planned_makespan(policy: str, capsys: pytest.Capt
 
 
 def test_text_trace_and_chart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trace, chart = tmp_path / "t.jsonl", tmp_path / "t.html"
-    assert command("--machine", "conan", "--trace", str(trace), "--gantt", str(chart), "--noise", "5%") == 0
+    trace, chart, other = tmp_path / "t.jsonl", tmp_path / "t.html", tmp_path / "other.html"
+    charts = ("--gantt", str(chart), "--gantt", str(other))
+    assert command("--machine", "conan", "--trace", str(trace), *charts, "--noise", "5%") == 0
+    assert chart.read_text() == other.read_text()
     out = capsys.readouterr().out
     assert "transformer: simulation, policy auto" in out
     assert "planned " in out.splitlines()[-1]
@@ -120,6 +122,8 @@ def test_a_saved_plan_is_followed(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["--machine", "happycl2"], "did you mean 'happycl'?"),
         (["--machine", "conan", "--noise", "x"], "--noise x"),
         (["--machine", "conan", "--noise", "-5%"], "--noise -5%"),
+        (["--machine", "conan", "--noise", "5"], "5% or 500%?"),
+        (["--machine", "conan", "--gantt", "a.html", "--gantt", "b.odd"], "b.odd"),
         (["--machine", "conan", "--drift", "gpu0=2"], "--drift gpu0=2: expected DEVICE=FACTOR@TIME"),
         (["--machine", "conan", "--drift", "gpu9=2@1s"], "no device is 'gpu9'"),
         (["--machine", "conan", "--interference", "gpu0=2@5ms"], "expected DEVICE=FACTOR@TIME-TIME"),

@@ -87,7 +87,6 @@ def test_get_into_an_array(queue: mc.Queue) -> None:
         np.zeros((2, 3), np.float32),
         np.zeros((2, 3), np.int64),
         np.zeros((3, 2), np.int32).T,
-        [[0, 0, 0], [0, 0, 0]],
     ]
     for bad in wrong:
         with pytest.raises(ResultError, match="out "):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
-from manycl.errors import LaunchError, ResultError, RunError
+from manycl.errors import ArgumentError, LaunchError, ResultError, RunError
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import names
 from manycl.run.foresee import foresee
@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_refused(session: Any) -> None:
         queue.fill(x, 1, offset=2)
     with pytest.raises(LaunchError, match="a pattern of 3 bytes"):
         odd.fill(b"abc")
-    with pytest.raises(LaunchError, match="copy: ndarray is no array of a queue"):
+    with pytest.raises(ArgumentError, match="source is an Array, not array"):
         queue.copy(x, np.zeros(N, np.int32))  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         queue.copy(x, x, byte_count=8.0, dst_offset=8)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import manycl as mc
-from manycl.errors import LaunchError, SourceError
+from manycl.errors import ArgumentError, LaunchError, SourceError
 from manycl.front import parallel_for as module
 from manycl.front import parallel_run, parallel_text
 
@@ -300,7 +300,7 @@ def test_names_that_are_options_are_given_apart() -> None:
     mc.parallel_for(3, "out[i] = device[i] + name;", out=out, arguments={"device": x, "name": 1})
     assert (out == x + 1).all()
     for wrong in ({"device": x}, {"name": x}, {"arguments": x}):
-        with pytest.raises(LaunchError, match="arguments"):
+        with pytest.raises(ArgumentError, match=r"arguments=\{'\w+': …\}"):
             mc.parallel_for(3, "out[i] = 0;", out=out, **wrong)  # type: ignore[arg-type]
 
 
@@ -312,7 +312,7 @@ def test_words_in_comments_and_strings_are_no_code() -> None:
 
 @pytest.mark.parametrize("space", [-1, (2, -3), (1, 2, 3, 4), (), 1.5, "n", [2**62, 4]])
 def test_what_is_no_space_is_refused(space: Any) -> None:
-    with pytest.raises(LaunchError):
+    with pytest.raises((LaunchError, ArgumentError)):
         mc.parallel_for(space, "x[i] = 0;", x=np.zeros(3))
 
 
@@ -398,3 +398,33 @@ def test_the_default_queue_is_opened_again_when_it_was_closed() -> None:
     mc.parallel_for(3, "out[i] = 2;", out=out)
     assert (out == 2).all()
     parallel_run.default_queue().close()
+
+
+@pytest.mark.parametrize("devices", ["cpu/2", "opencl"])
+@pytest.mark.parametrize("kind", ["i1", "u1", "i2", "u4", "i8", "u8", "f4", "f8"])
+def test_least_and_greatest_of_operands_of_several_types(kind: str, devices: str) -> None:
+    x = (np.random.default_rng(1).random(300) * 100).astype(kind)
+    y = np.zeros_like(x)
+    with mc.Queue(devices) as queue:
+        for name in ("min", "max"):
+            body = f"s = {name}(s, x[i]);"
+            assert mc.parallel_for(300, body, x=x, reduction={"s": name}, queue=queue) == getattr(x, name)()
+        mc.parallel_for(
+            300, "y[i] = max(x[max(i - 1, 0)], min(3, x[min(i + 1, n - 1)]));", x=x, y=y, n=300, queue=queue
+        )
+    at = np.arange(300)
+    expected = np.maximum(x[np.maximum(at - 1, 0)], np.minimum(x.dtype.type(3), x[np.minimum(at + 1, 299)]))
+    assert (y == expected).all()
+
+
+def test_functions_that_are_called_max_are_the_users() -> None:
+    out = np.zeros(3, np.int32)
+    mc.parallel_for(3, "out[i] = max(i, 7);", functions="int max(long a, long b) { return 40 + a; }", out=out)
+    assert out.tolist() == [40, 41, 42]
+
+
+@pytest.mark.parametrize("devices", ["cpu", "cpu/2"])
+def test_accesses_outside_are_told_with_the_line_of_the_body(devices: str) -> None:
+    with mc.Queue(devices) as queue, pytest.raises(LaunchError, match="<body>:3: a") as caught:
+        mc.parallel_for(10, "float t = 1;\n\na[max(i, 3) + 5] = t;", a=np.zeros(10, np.float32), queue=queue)
+    assert "parallel_for>" not in str(caught.value)

@@ -319,6 +319,17 @@ def test_devices_that_share_a_core_are_reserved_together() -> None:
         assert not resources("cpu/2#0") & resources("cpu/2#1")
 
 
+def test_waiting_ends_in_time_and_says_for_whom(folder: Path) -> None:
+    waits = "import manycl as mc\nwith mc.reserve('cpu', timeout=0.2): pass"
+    with mc.reserve("cpu"):
+        ended = subprocess.run([sys.executable, "-c", waits], capture_output=True, text=True)
+    whom = f"process {os.getpid()}, which has reserved cpu until it ends"
+    assert ended.returncode == 1
+    assert f"waiting for {whom}" in ended.stderr
+    assert f"not free in time: waited for {whom}" in ended.stderr
+    assert not reservations()
+
+
 def test_what_cannot_be_is_refused(folder: Path) -> None:
     with pytest.raises(DeviceError, match="there is no such device"):
         mc.reserve("gpu77")

@@ -59,7 +59,7 @@ def test_a_picture_is_refused_before_the_work(words: list[str], folder: Path) ->
     done = run(MAIN, folder, *words)
     assert done.returncode != 0
     assert "matplotlib, which is not installed" in done.stderr
-    assert "pip install 'manycl[plot]'" in done.stderr
+    assert "pip install -e '.[plot]' in the checkout" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert sorted(folder.iterdir()) == before

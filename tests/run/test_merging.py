@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import manycl as mc
-from manycl.errors import DeviceError
+from manycl.errors import ArgumentError, DeviceError
 from manycl.plan.plan import Assignment, Plan
 from manycl.report.merging import Merged, merged
 from manycl.report.summary import summarise
@@ -81,7 +81,7 @@ def test_what_is_put_together_stays() -> None:
 
 
 def test_what_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DeviceError, match="merging='first'"):
+    with pytest.raises(ArgumentError, match="merging is 'automatic' or 'each' or 'last' or None, not 'first'"):
         mc.Queue("native", merging="first")  # type: ignore[arg-type]
     monkeypatch.setenv("MANYCL_MERGING", "last")
     with mc.Queue("native") as queue:

@@ -150,7 +150,9 @@ def test_a_python_without_pyopencl_is_told_in_a_sentence(bare: str, has_manycl: 
     """What to install, and where; programs that see to it themselves do, and others have no part in it."""
     environment = {**os.environ, "MANYCL": "1", "PYTHONPATH": str(SITE)}
     words = [*EXEC, "--", bare] if has_manycl else [bare]
-    sentence = f"manycl: {bare} has no PyOpenCL, which programs need on manycl: {bare} -m pip install manycl\n"
+    sentence = (
+        f"manycl: {bare} has no PyOpenCL, which programs need on manycl: {bare} -m pip install . in manycl's checkout\n"
+    )
     ways = {
         "import pyopencl": (1, sentence),
         "try: import pyopencl\nexcept ModuleNotFoundError: print('without')": (0, ""),

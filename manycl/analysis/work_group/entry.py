@@ -11,6 +11,7 @@ from manycl.analysis.work_group.group_function import MOST_OWN
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, parameter_text
 from manycl.analysis.work_group.texts import AT, AT_TURNED
 from manycl.analysis.work_group.unlocked import Unlocked
+from manycl.errors import a
 
 T = TypeVar("T")
 MOST_UNROLLED = 32
@@ -141,7 +142,7 @@ def is_local(parameter: Node) -> bool:
     """Whether a parameter is local memory. Raises NoGroupFunctionError for what only OpenCL has."""
     type_ = parameter.type
     if type_.kind in ("image", "sampler", "pipe", "opaque", "block", "other"):
-        raise NoGroupFunctionError(f"its argument {parameter.name} is a {type_.kind}")
+        raise NoGroupFunctionError(f"its argument {parameter.name} is {a(type_.kind)}")
     return type_.kind == "pointer" and type_.target is not None and type_.target.address_space == "local"
 
 

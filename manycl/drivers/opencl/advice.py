@@ -13,7 +13,7 @@ from manycl.drivers.driver import Advice
 from manycl.drivers.opencl.icd import vendors_are_set
 from manycl.machine import NATIVE, Device
 
-INTEL = "pip install 'manycl[intel]'"
+INTEL = "pip install intel-opencl-rt intel-cmplr-lib-rt"
 _POCL = "portable computing"
 _DISPLAYS = "0x03"  # how the class of a display or 3D controller begins on the PCI bus
 

@@ -44,7 +44,9 @@ class Optimal:
             with Uninterrupted():
                 from ortools.sat.python import cp_model
         except ImportError:
-            raise PolicyError("policy optimal needs OR-Tools", hint="pip install 'manycl[optimal]'") from None
+            raise PolicyError(
+                "policy optimal needs OR-Tools", hint="pip install -e '.[optimal]' in the checkout"
+            ) from None
         model = Model(given, warm, cp_model)
         answer = model.solve(values[_EFFORT], values[_WORKERS])
         best = warm

@@ -28,7 +28,7 @@ def sentence(what: str) -> str:
     if sys.version_info < OLDEST:
         own, oldest = (".".join(map(str, version[:2])) for version in (sys.version_info, OLDEST))
         return f"{python} is Python {own}, and manycl needs {oldest}: run the program by one that has manycl"
-    return f"{python} has no {what}, which programs need on manycl: {python} -m pip install manycl"
+    return f"{python} has no {what}, which programs need on manycl: {python} -m pip install . in manycl's checkout"
 
 
 def missing(what: str) -> MissingError:

@@ -1,0 +1,145 @@
+"""Public functions that compare their arguments with their annotations, in one place, before anything runs.
+
+Integers are those that 64 bits hold, other numbers finite; True and False are no numbers, and text is no sequence.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import sys
+from collections.abc import Callable, Collection, Mapping
+from functools import wraps
+from inspect import isfunction, unwrap
+from itertools import chain
+from numbers import Integral, Real
+from types import SimpleNamespace, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from manycl.errors import ArgumentError, a
+
+Public = TypeVar("Public", bound=Callable[..., Any])
+_Test = tuple[Callable[[Any], bool], str]  # whether a value is what an annotation says, and that in words
+_DType = type("_DType", (), {})  # stands for what NumPy makes a type of
+
+
+class _Named(type):
+    """Of a class that the module of an annotation does not import: whoever has that name in manycl."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return any(c.__name__ == cls.__name__ and c.__module__.startswith("manycl.") for c in type(value).__mro__)
+
+
+def _is_dtype(value: Any) -> bool:
+    import numpy as np  # not everybody who is checked needs it
+
+    try:
+        return value is not None and np.dtype(value) is not None
+    except Exception:  # of any kind: NumPy looks at attributes of whatever it is given
+        return False
+
+
+def _is_number(value: Any, kind: Any, most: float) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool) and bool(abs(value) <= most)
+
+
+_SIMPLE: dict[Any, _Test] = {
+    Any: (lambda v: True, "anything"),
+    type(None): (lambda v: v is None, "None"),
+    bool: (lambda v: isinstance(v, bool) or type(v).__name__ in ("bool", "bool_"), "True or False"),
+    int: (lambda v: _is_number(v, Integral, (1 << 63) - 1), "an integer of 64 bits"),
+    float: (lambda v: _is_number(v, Real, sys.float_info.max), "a finite number"),
+    str: (lambda v: isinstance(v, str), "text"),
+    _DType: (_is_dtype, "a type of NumPy's"),
+    collections.abc.Callable: (callable, "a function"),
+}
+
+
+def _test(hint: Any) -> _Test:
+    origin, given = get_origin(hint) or hint, get_args(hint)
+    if origin in _SIMPLE:
+        return _SIMPLE[origin]
+    if origin is Literal:
+        return lambda v: isinstance(v, str) and v in given, " or ".join(map(repr, given))
+    if getattr(origin, "__name__", "") == "ndarray":
+        return lambda v: isinstance(v, origin), "a NumPy array"
+    if getattr(hint, "_is_protocol", False):
+        names = [name for name in vars(hint) if not name.startswith("_")]
+        return lambda v: not isinstance(v, type) and all(hasattr(v, n) for n in names), a(hint.__name__)
+    of = [_test(g) for g in given if g is not ...]
+    fits, words = [f for f, _ in of], " or ".join(dict.fromkeys(w for _, w in of))
+    if origin in (Union, UnionType):
+        return lambda v: any(f(v) for f in fits), words
+    if origin is collections.abc.Mapping:
+        all_fit: Callable[[Any], bool] = lambda v: all(fits[0](k) and fits[1](v[k]) for k in v)  # noqa: E731
+        return lambda v: isinstance(v, Mapping) and all_fit(v), f"a dictionary of {of[1][1]} by name"
+    if origin is tuple and ... not in given:
+        fit: Callable[[Any], bool] = lambda v: all(f(e) for f, e in zip(fits, v, strict=True))  # noqa: E731
+        return lambda v: isinstance(v, tuple) and len(v) == len(of) and fit(v), f"a tuple ({words})"
+    if of:
+        texts = str, bytes, bytearray, Mapping
+        each = fits[0]
+        return (
+            lambda v: isinstance(v, Collection) and not isinstance(v, texts) and all(map(each, v)),
+            f"a sequence ({words})",
+        )
+    return lambda v: isinstance(v, hint), a(hint.__name__)
+
+
+def _tests(function: Callable[..., Any]) -> dict[str, _Test]:
+    """By parameter."""
+    known: dict[str, Any] = {"npt": SimpleNamespace(ArrayLike=Any, DTypeLike=_DType)}
+    while True:
+        try:
+            hints = get_type_hints(function, localns=known)
+        except NameError as error:
+            known[str(error.name)] = _Named(str(error.name), (), {})
+        else:
+            return {name: _test(hint) for name, hint in hints.items() if hint is not Any and name != "return"}
+
+
+def _refuse(name: str, value: object, words: str, hint: str) -> None:
+    try:
+        shown = f"{value!r:.60}"
+    except Exception:  # it is the user's, or an integer of more digits than Python shows
+        shown = f"this {type(value).__name__}"
+    raise ArgumentError(f"{name} is {words}, not {shown}", hint=hint)
+
+
+def _door(function: Public) -> Public:
+    inner = unwrap(function)
+    code, tests = inner.__code__, dict[str, _Test]()
+    names, known = code.co_varnames[: code.co_argcount], False
+    if code.co_argcount + code.co_kwonlyargcount < 2 and names[:1] in (("self",), ("cls",), ()):
+        return function  # without parameters
+
+    @wraps(function)
+    def checks(*args: Any, **given: Any) -> Any:
+        nonlocal known
+        if not known:  # names of other modules are, by now
+            tests.update(_tests(inner))
+            known = True
+        for name, value in chain(zip(names, args, strict=False), given.items()):
+            test = tests.get(name)
+            if test is not None and not test[0](value):
+                hint = f"arguments={{{name!r}: …}} is something of that name" if "arguments" in tests else ""
+                _refuse(f"{function.__qualname__.removesuffix('.__init__')}: {name}", value, test[1], hint)
+        return function(*args, **given)
+
+    return checks  # type: ignore[return-value]
+
+
+def checked(*but: str) -> Callable[[Public], Public]:
+    """Decorate a public function, or a class: its public methods, its constructor and its call, ``but`` those which
+    check for themselves or which nobody outside calls. They raise ArgumentError."""
+
+    def decorate(what: Public) -> Public:
+        if not isinstance(what, type):
+            return _door(what)
+        for name, member in list(vars(what).items()):
+            function = getattr(member, "__func__", member)
+            is_public = not name.startswith("_") or name in ("__init__", "__call__")
+            if name not in but and is_public and isfunction(function):
+                setattr(what, name, _door(function) if function is member else type(member)(_door(function)))
+        return what
+
+    return decorate
