@@ -254,8 +254,9 @@ def _words(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer], foun
     end = "?" if high is None else str(-(-high // size) - 1)
     where = f"{first.name}[{begin}]" + (f" to {first.name}[{end}]" if begin != end else "")
     where += f" (bytes {'?' if low is None else low} to {'?' if high is None else high - 1})"
+    outside = "a buffer" if isinstance(argument, BufferArg) else "its memory"
     problem = (
-        f"kernel {task.name} would {first.kind} outside of {'a buffer' if isinstance(argument, BufferArg) else 'its memory'} in"
+        f"kernel {task.name} would {first.kind} outside of {outside} in"
         f" {first.path or own.program.path}, line {first.line}: {where} of {whose}{held}, which has {elements};"
         f" the global size is {own.global_size}"
     )
