@@ -91,6 +91,18 @@ def test_geometry_at_the_ends(kind: str) -> None:
     assert np.allclose(unit[3:], [[1, 0, 0, 0], [0.5**0.5, 0.5**0.5, 0, 0]])
 
 
+@pytest.mark.parametrize("kind", REALS)
+def test_unit_vectors_of_elements_of_any_size(kind: str) -> None:
+    """Each element by itself is right, the smallest ones too."""
+    ends = np.finfo(TYPES[kind])
+    random = np.random.default_rng(3)
+    a = np.ldexp(random.uniform(1, 2, 2000), random.integers(ends.minexp, ends.maxexp, 2000)).astype(TYPES[kind])
+    x = a.astype(np.longdouble).reshape(-1, 4)
+    wanted = x / np.sqrt((x * x).sum(1))[:, None]
+    unit = run(geometric(kind, 4), "k_normalize", kind, [a, a], 4).reshape(-1, 4)
+    assert (np.abs(unit - wanted) <= 3 * float(ends.eps) * wanted + np.longdouble(ends.smallest_subnormal)).all()
+
+
 COMPARED = {
     "isequal(a, b)": np.equal, "isnotequal(a, b)": np.not_equal, "isgreater(a, b)": np.greater,
     "isgreaterequal(a, b)": np.greater_equal, "isless(a, b)": np.less, "islessequal(a, b)": np.less_equal,
