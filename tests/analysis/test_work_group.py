@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import natively
@@ -173,3 +174,33 @@ def test_a_kernel_that_asks_for_its_groups_in_groups_of_several_sizes() -> None:
         driver.launch(queue, kernel, (items,), (group,), None, None)
     driver.finish()
     assert (natively.view(memory)[: 4 * count].view(np.int32) == len(rounds)).all()
+
+
+@pytest.mark.parametrize("between", ["", "barrier(CLK_LOCAL_MEM_FENCE);"])
+def test_queries_of_dimensions_that_only_a_loop_knows(between: str) -> None:
+    """What is the same for all work-items is asked once, where there is none; dimensions that are not there are 1."""
+    text = f"""uint size(uint d) {{ return get_global_size(d); }}
+    kernel void f(global uint *z, uint n) {{
+        uint sizes = 1, locals = 1, counts = 1, whole = 1, offsets = 0;
+        for (uint d = 0; d < n; d++) {{
+            sizes *= get_global_size(d); locals *= get_local_size(d); counts *= get_num_groups(d); whole *= size(d);
+            offsets += get_global_offset(d);
+        }}
+        {between}
+        size_t i = ((get_global_id(2) * size(1) + get_global_id(1)) * size(0) + get_global_id(0)) * 5;
+        z[i] = sizes; z[i + 1] = locals; z[i + 2] = counts; z[i + 3] = whole; z[i + 4] = offsets;
+    }}"""
+    driver = natively.device()
+    kernel = driver.kernel(driver.build(Source(text)), "f")
+    memory, queue = driver.allocate(24 * 5 * 4), driver.queue(False)
+    kernel.set(0, memory)
+    for size, local in [((12,), (4,)), ((6, 4), (3, 2)), ((2, 3, 4), (2, 1, 2))]:
+        for n in (0, 1, 2, 3, 5):
+            kernel.set(1, np.uint32(n).tobytes())
+            natively.view(memory)[:] = 0xAA
+            driver.launch(queue, kernel, size, local, None, None)
+            driver.finish()
+            counts = [g // w for g, w in zip(size, local, strict=True)]
+            want = [math.prod(size[:n]), math.prod(local[:n]), math.prod(counts[:n]), math.prod(size[:n]), 0]
+            found = natively.view(memory)[: math.prod(size) * 20].view(np.uint32).reshape(-1, 5)
+            assert (found == want).all(), (size, n)

@@ -120,8 +120,10 @@ class Queries:
         self.kernel = kernel
         self.reached = self._reached()
         self.unlocked = Unlocked(unit, kernel, self.reached)
-        asks = {ref for ref, f in self.reached.items() if any(is_query(unit, n) for n in f.nodes)}
-        self.asking = with_callers(self.reached, asks)
+        asks = {ref: [n for n in f.nodes if is_query(unit, n)] for ref, f in self.reached.items()}
+        own = {ref for ref, nodes in asks.items() if any(not SAME.fullmatch(n.name) for n in nodes)}
+        self.asking = with_callers(self.reached, {ref for ref, nodes in asks.items() if nodes})
+        self._same = self.asking - with_callers(self.reached, own)  # these are called where there is no work-item, too
 
     def _reached(self) -> dict[int, Function]:
         found: dict[int, Function] = {}
@@ -148,11 +150,13 @@ class Queries:
         """Edits below a node; ``at`` as for :func:`literal`."""
         edits = list(strings(root))
         called: set[int] = set()
-        hidden = "@x, @y, @z, " + ("@w" if at.endswith("->") else "&@w")
+        group = "@w" if at.endswith("->") else "&@w"
         for node in root.walk():
             function = callee(node)
             if function is not None:
                 called.add(id(function))
+                is_same = SAME.fullmatch(function.name) or function.ref in self._same
+                hidden = f"{'0, 0, 0' if is_same else '@x, @y, @z'}, {group}"
                 if _COPY.fullmatch(function.name) and is_query(self.unit, function):
                     edits += self._copy(node, function)
                 elif is_query(self.unit, function):
