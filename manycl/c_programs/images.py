@@ -13,19 +13,45 @@ from manycl.c_programs.calls import does, enqueues, invalid_property, makes, sam
 from manycl.c_programs.contexts import context_of
 from manycl.c_programs.handles import handles
 from manycl.c_programs.host import answer, until_zero, words
-from manycl.c_programs.memory import CODE, check_flags, with_properties
+from manycl.c_programs.memory import CODE, buffer_of, check_flags, check_part, with_properties
 from manycl.c_programs.transfers import WaitFor, own_buffer
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.contexts import CommandQueue, Context
 from manycl.stand_in.errors import error
 from manycl.stand_in.events import Event, submit
 from manycl.stand_in.images import Image, Sampler, at_once
-from manycl.stand_in.memory import Buffer
+from manycl.stand_in.memory import Buffer, MemoryObject
+from manycl.stand_in.one_device import Loan
 
 _TYPE = compiled.command_type
-_KIND_2D, _KIND_3D = 0x10F1, 0x10F2
+_KIND_2D, _KIND_3D, _KIND_OF_BUFFER = 0x10F1, 0x10F2, 0x10F6
+_HOST = int(compiled.mem_flags.USE_HOST_PTR | compiled.mem_flags.COPY_HOST_PTR | compiled.mem_flags.ALLOC_HOST_PTR)
+_BUFFER = 0x1118  # CL_IMAGE_BUFFER
 _MADE_OF = 64
 """Where a cl_image_desc has the memory object that an image is made of."""
+
+
+class BufferImage(Image):
+    """An image whose elements are those of ``made_of``. Each command has an image of its own, of the memory that the
+    real device is lent for the buffer; ``real``, of a buffer that nobody uses, is only asked what images are like."""
+
+    made_of: Buffer
+
+    def __init__(self, made_of: Buffer, flags: int, form: bytes | None, described: bytes) -> None:
+        self.made_of, self._flags, self._form, self._described = made_of, flags, form, described
+        context, access = made_of.own_context, made_of.own_flags & ~_HOST
+        like = compiled.Buffer(context.real, access, made_of.whole.nbytes)
+        if made_of.whole is not made_of:  # (of which not all drivers make images)
+            like = like.get_sub_region(made_of.low, made_of.nbytes, 0)
+        self._begin(context, self._of(like))
+
+    def _of(self, buffer: Any) -> Any:
+        described = self._described[:_MADE_OF] + struct.pack("=Q", buffer.int_ptr)
+        given = self.made_of.own_context.real.int_ptr, self._flags, self._form, described, None
+        return compiled.Image.from_int_ptr(raw.make("clCreateImage", *given), False)
+
+    def lent(self, loan: Loan) -> Any:
+        return self._of(loan.buffer(self.made_of))
 
 
 def image_of(queue: CommandQueue, address: int | None) -> Image:
@@ -38,8 +64,16 @@ def _make(context: Context, flags: int, form: int | None, described: int | None,
     if not described:
         raise error("INVALID_IMAGE_DESCRIPTOR", "")
     check_flags(flags)
-    if words(described + _MADE_OF, 1)[0]:
-        raise error("INVALID_OPERATION", "")  # manycl makes no images on top of others, or of buffers
+    made_of = words(described + _MADE_OF, 1)[0]
+    if made_of:
+        kind = ctypes.string_at(described, 4)
+        if kind != struct.pack("=I", _KIND_OF_BUFFER):
+            raise error("INVALID_OPERATION", "")  # manycl makes no images on top of others, nor planes of buffers
+        buffer = buffer_of(made_of)
+        check_part(flags, buffer.own_flags)
+        return BufferImage(
+            buffer, flags, ctypes.string_at(form, 8) if form else None, ctypes.string_at(described, _MADE_OF)
+        )
     real = raw.make("clCreateImage", context.real.int_ptr, flags, form, described, host)
     image = Image.__new__(Image)
     image._begin(context, compiled.Image.from_int_ptr(real, False))
@@ -105,7 +139,10 @@ def get_supported_image_formats(
 @does("clGetImageInfo")
 def get_image_info(image: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
     found = handles.find(image, Image, CODE)
-    raw.do("clGetImageInfo", found.real.int_ptr, param, size, out, needed)
+    if param == _BUFFER and isinstance(found, BufferImage):
+        answer(struct.pack("=Q", handles.of(found.made_of).address), size, out, needed)
+    else:
+        raw.do("clGetImageInfo", found.real.int_ptr, param, size, out, needed)
 
 
 # commands
@@ -118,15 +155,17 @@ class _Done:
         """It has."""
 
 
-def _command(queue: CommandQueue, name: str, buffers: Sequence[Buffer], how: Callable[..., tuple[Any, ...]]) -> Any:
-    """What enqueues a function of the real device's; ``how(*buffers)``: its arguments between queue and events."""
+def command_of(
+    queue: CommandQueue, name: str, memory: Sequence[MemoryObject], how: Callable[..., tuple[Any, ...]]
+) -> Callable[[], None]:
+    """What enqueues a function of the real device's; ``how(*memory)``: its arguments between queue and events."""
 
     def do(own: Any, *real: Any) -> _Done:
         raw.do(name, own.int_ptr, *how(*(one.int_ptr for one in real)), 0, None, None)
         raw.do("clFinish", own.int_ptr)
         return _Done()
 
-    return lambda: at_once(queue, buffers, do)
+    return lambda: at_once(queue, memory, do)
 
 
 def _copied(address: int | None, count: int) -> Any:
@@ -140,16 +179,16 @@ def _host_command(
     queue: CommandQueue, name: str, image: int | None, blocking: int, given: Sequence[int | None], waits: WaitFor
 ) -> Event:
     """Between an image and the host. ``given``: origin, region, two pitches, the host's memory."""
-    real = image_of(queue, image).real.int_ptr
+    found = image_of(queue, image)
     first, shape = _copied(given[0], 3), _copied(given[1], 3)
 
-    def how() -> tuple[Any, ...]:
+    def how(real: int) -> tuple[Any, ...]:
         return real, 1, ctypes.addressof(first), ctypes.addressof(shape), *given[2:]
 
     if not given[4]:
         raise error("INVALID_VALUE", "")
     kind = _TYPE.READ_IMAGE if name == "clEnqueueReadImage" else _TYPE.WRITE_IMAGE
-    event = submit(queue, kind, waits, _command(queue, name, (), how))
+    event = submit(queue, kind, waits, command_of(queue, name, (found,), how))
     if blocking:
         event.wait()
     return event
@@ -169,14 +208,13 @@ def enqueue_write_image(queue: CommandQueue, image: int | None, blocking: int, *
 def enqueue_fill_image(
     queue: CommandQueue, image: int | None, color: int | None, origin: int | None, region: int | None, waits: WaitFor
 ) -> Event:
-    real = image_of(queue, image).real.int_ptr
+    found = image_of(queue, image)
     first, shape = _copied(origin, 3), _copied(region, 3)
     if not color:
         raise error("INVALID_VALUE", "")
     data = ctypes.create_string_buffer(ctypes.string_at(color, 16), 16)
-    given = [real, *map(ctypes.addressof, (data, first, shape))]
     kept = data, first, shape
-    command = _command(queue, "clEnqueueFillImage", (), lambda: tuple(given) if kept else ())
+    command = command_of(queue, "clEnqueueFillImage", (found,), lambda real: (real, *map(ctypes.addressof, kept)))
     return submit(queue, _TYPE.FILL_IMAGE, waits, command)
 
 
@@ -190,9 +228,9 @@ def enqueue_copy_image(
     region: int | None,
     waits: WaitFor,
 ) -> Event:
-    reals = image_of(queue, source).real.int_ptr, image_of(queue, target).real.int_ptr
+    both = image_of(queue, source), image_of(queue, target)
     kept = [_copied(one, 3) for one in (source_origin, target_origin, region)]
-    command = _command(queue, "clEnqueueCopyImage", (), lambda: (*reals, *map(ctypes.addressof, kept)))
+    command = command_of(queue, "clEnqueueCopyImage", both, lambda *reals: (*reals, *map(ctypes.addressof, kept)))
     return submit(queue, _TYPE.COPY_IMAGE, waits, command)
 
 
@@ -206,13 +244,13 @@ def enqueue_copy_image_to_buffer(
     offset: int,
     waits: WaitFor,
 ) -> Event:
-    real, buffer = image_of(queue, source).real.int_ptr, own_buffer(queue, target)
+    both = image_of(queue, source), own_buffer(queue, target)
     first, shape = _copied(origin, 3), _copied(region, 3)
 
-    def how(to: int) -> tuple[Any, ...]:
-        return real, to, ctypes.addressof(first), ctypes.addressof(shape), offset
+    def how(of: int, to: int) -> tuple[Any, ...]:
+        return of, to, ctypes.addressof(first), ctypes.addressof(shape), offset
 
-    command = _command(queue, "clEnqueueCopyImageToBuffer", (buffer,), how)
+    command = command_of(queue, "clEnqueueCopyImageToBuffer", both, how)
     return submit(queue, _TYPE.COPY_IMAGE_TO_BUFFER, waits, command)
 
 
@@ -226,13 +264,13 @@ def enqueue_copy_buffer_to_image(
     region: int | None,
     waits: WaitFor,
 ) -> Event:
-    buffer, real = own_buffer(queue, source), image_of(queue, target).real.int_ptr
+    both = own_buffer(queue, source), image_of(queue, target)
     first, shape = _copied(origin, 3), _copied(region, 3)
 
-    def how(of: int) -> tuple[Any, ...]:
-        return of, real, offset, ctypes.addressof(first), ctypes.addressof(shape)
+    def how(of: int, to: int) -> tuple[Any, ...]:
+        return of, to, offset, ctypes.addressof(first), ctypes.addressof(shape)
 
-    command = _command(queue, "clEnqueueCopyBufferToImage", (buffer,), how)
+    command = command_of(queue, "clEnqueueCopyBufferToImage", both, how)
     return submit(queue, _TYPE.COPY_BUFFER_TO_IMAGE, waits, command)
 
 

@@ -13,6 +13,7 @@ from manycl.c_programs.calls import FUNCTIONS, Function, enqueues, put_event, sa
 from manycl.c_programs.contexts import queue_of
 from manycl.c_programs.handles import handles
 from manycl.c_programs.host import put, words
+from manycl.c_programs.images import BufferImage, command_of
 from manycl.c_programs.memory import CODE, check_access
 from manycl.c_programs.transfers import WaitFor, check_range, own_buffer
 from manycl.drivers.opencl.real import compiled
@@ -122,12 +123,8 @@ class _CopiedImage:
         self._origin, self._region = (ctypes.c_size_t * 3)(*origin), (ctypes.c_size_t * 3)(*region)
 
     def _move(self, name: str) -> None:
-        one = self._queue.runtime.one
-        self._queue.runtime.finish()
-        places = ctypes.addressof(self._origin), ctypes.addressof(self._region)
-        with one.lock:
-            given = (one.queue.int_ptr, self._image.real.int_ptr, 1, *places, self.row, self.depth, self.address)
-            raw.do(name, *given, 0, None, None)
+        how = 1, ctypes.addressof(self._origin), ctypes.addressof(self._region), self.row, self.depth, self.address
+        command_of(self._queue, name, (self._image,), lambda real: (real, *how))()
 
     def read(self) -> None:
         if not self._flags & _ANEW:
@@ -152,17 +149,21 @@ def _map_image(
     depth: int | None,
     waits: WaitFor,
 ) -> tuple[int, Event]:
-    """The real device's memory; where the command is held back, memory of its own, as the address is told now."""
+    """The real device's memory; of an image that is a buffer's, and where the command is held back (as the address is
+    told now), memory of its own."""
     found = handles.find(image, Image, CODE)
     same_context(queue, found)
     _check_flags(found, flags, int(found.real.get_info(compiled.mem_info.FLAGS)))
     held: tuple[Event, ...] = tuple([event for event in waits or () if event.gate is not None])
-    if (held or not queue.is_usual) and not blocking:
+    if isinstance(found, BufferImage) or ((held or not queue.is_usual) and not blocking):
         copy = _CopiedImage(queue, found, flags, words(origin, 3), words(region, 3))
         put(row, "Q", copy.row)
         put(depth, "Q", copy.depth)
         _keep(found, copy.address, copy)
-        return copy.address, submit(queue, _TYPE.MAP_IMAGE, waits, copy.read)
+        event = submit(queue, _TYPE.MAP_IMAGE, waits, copy.read)
+        if blocking:
+            event.wait()
+        return copy.address, event
     addresses: list[int] = []
 
     def enqueue() -> None:

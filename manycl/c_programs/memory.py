@@ -96,7 +96,7 @@ def create_sub_buffer(whole: int | None, flags: int, kind: int, region: int | No
     if kind != 0x1220 or not region:  # CL_BUFFER_CREATE_TYPE_REGION
         raise error("INVALID_VALUE", "")
     check_flags(flags)
-    _check_part(flags, found.own_flags)
+    check_part(flags, found.own_flags)
     origin, size = words(region, 2)
     part = found.get_sub_region(origin, size, flags)
     for group in (_ACCESS, _HOST):  # what is not said of it is as with its buffer
@@ -105,7 +105,7 @@ def create_sub_buffer(whole: int | None, flags: int, kind: int, region: int | No
     return part
 
 
-def _check_part(flags: int, whole: int) -> None:
+def check_part(flags: int, whole: int) -> None:
     """Raise LogicError where a part may do what its buffer may not."""
     read_write, write_only, read_only = _ACCESS
     host_write, host_read, host_nothing = _HOST
@@ -162,8 +162,13 @@ def _common(target: MemoryObject, param: int) -> bytes | None:
 
 def _image_answer(image: Any, param: int) -> bytes:
     common = _common(image, param)
+    made_of = getattr(image, "made_of", None)
     if common is None and param == _PROPERTIES:
         common = bytes(8) if image in with_properties else b""
+    elif made_of is not None and param == _INFO.ASSOCIATED_MEMOBJECT:
+        common = struct.pack("=Q", handles.of(made_of).address)
+    elif made_of is not None and param == _INFO.HOST_PTR:
+        common = struct.pack("=Q", _host_address(made_of))
     return common if common is not None else raw.ask("clGetMemObjectInfo", image.real.int_ptr, param)
 
 

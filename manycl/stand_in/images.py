@@ -13,7 +13,8 @@ from manycl.stand_in.contexts import CommandQueue, Context
 from manycl.stand_in.errors import error
 from manycl.stand_in.events import Command, Event, submit
 from manycl.stand_in.maps import MemoryMap
-from manycl.stand_in.memory import Buffer, MemoryObject, MemoryObjectHolder
+from manycl.stand_in.memory import MemoryObject, MemoryObjectHolder
+from manycl.stand_in.one_device import Loan
 from manycl.stand_in.transfers import WaitFor, buffer_of, complete
 
 _TYPE = compiled.command_type
@@ -34,6 +35,9 @@ class _RealObject(MemoryObject):
 
     def release(self) -> None:
         self.real.release()
+
+    def lent(self, loan: Loan) -> Any:
+        return self.real
 
     def _begin(self, context: Context, real: Any, hostbuf: Any = None) -> None:
         self.own_context, self.runtime, self.real, self.hostbuf = context, context.runtime, real, hostbuf
@@ -126,15 +130,15 @@ def get_supported_image_formats(context: Context, flags: int, kind: int) -> Any:
     return compiled.get_supported_image_formats(context.real, flags, kind)
 
 
-def at_once(queue: CommandQueue, buffers: Sequence[Buffer], command: Callable[..., Any]) -> None:
+def at_once(queue: CommandQueue, memory: Sequence[MemoryObject], command: Callable[..., Any]) -> None:
     """Have the real device do a command when all that was enqueued before has ended, and wait for it:
-    ``command(queue, *buffers)``, with real ones."""
+    ``command(queue, *memory)``, with real ones."""
     runtime = queue.runtime
     runtime.finish()
     with runtime.one.lock:
-        loan = runtime.one.lend(buffers)
+        loan = runtime.one.lend(memory)
         try:
-            command(runtime.one.queue, *(loan.real[buffer] for buffer in buffers)).wait()
+            command(runtime.one.queue, *(loan.real[target] for target in memory)).wait()
         finally:
             loan.end()
 

@@ -13,7 +13,7 @@ from manycl.front import events as front
 from manycl.front.program import LocalMemory
 from manycl.stand_in.errors import error
 from manycl.stand_in.events import Event, are_free, submit
-from manycl.stand_in.memory import Buffer
+from manycl.stand_in.memory import Buffer, MemoryObject
 from manycl.stand_in.native_model import NativeModel
 
 if TYPE_CHECKING:
@@ -144,10 +144,11 @@ def _run_whole(
     runtime.finish()
     real = kernel.real
     with one.lock:
-        loan = one.lend({value for value in given if isinstance(value, Buffer) and value.array is not None})
+        memory = {value for value in given if isinstance(value, MemoryObject)}
+        loan = one.lend(value for value in memory if not isinstance(value, Buffer) or value.array is not None)
         try:
             for index, value in enumerate(given):
-                set_real(real, index, loan.real.get(value) if isinstance(value, Buffer) else real_value(value))
+                set_real(real, index, loan.real.get(value) if isinstance(value, MemoryObject) else real_value(value))
             compiled.enqueue_nd_range_kernel(one.queue, real, size, local, offset).wait()
         finally:
             loan.end()

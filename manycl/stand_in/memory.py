@@ -18,6 +18,7 @@ from manycl.stand_in.objects import OpenCLObject
 
 if TYPE_CHECKING:
     from manycl.stand_in.contexts import Context
+    from manycl.stand_in.one_device import Loan
 
 _FLAGS = compiled.mem_flags
 _INFO = compiled.mem_info
@@ -81,6 +82,10 @@ class MemoryObject(MemoryObjectHolder):
     hostbuf: Any = None
 
     def release(self) -> None:
+        raise NotImplementedError
+
+    def lent(self, loan: Loan) -> Any:
+        """What the real device uses for it in one command."""
         raise NotImplementedError
 
 
@@ -190,6 +195,9 @@ class Buffer(MemoryObject):
         if self.array is None:
             raise error("INVALID_VALUE", "MemoryObject.free", "trying to double-unref mem object")
         self.array = None
+
+    def lent(self, loan: Loan) -> Any:
+        return loan.buffer(self)
 
     def mapped(self, count: int) -> None:
         """It is mapped once more, or once less."""

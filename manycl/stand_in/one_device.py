@@ -21,7 +21,7 @@ from manycl.stand_in.native_model import NativeModel
 
 if TYPE_CHECKING:
     from manycl.drivers.choice import OpenDevice
-    from manycl.stand_in.memory import Buffer
+    from manycl.stand_in.memory import Buffer, MemoryObject
 
 _FLAGS = compiled.mem_flags
 _ROUTES = {"gpu": 2, "accelerator": 1, "cpu": 0}
@@ -82,28 +82,28 @@ class OneDevice:
     def queue(self) -> Any:
         return compiled.CommandQueue(self.context, self.device)
 
-    def lend(self, buffers: Iterable[Buffer]) -> Loan:
-        """Memory of the device for buffers, with their contents; ``Loan.end`` when the command has ended. The caller
-        holds the lock."""
-        return Loan(self, buffers)
+    def lend(self, memory: Iterable[MemoryObject]) -> Loan:
+        """Memory of the device for buffers and what is made of them, with the contents; ``Loan.end`` when the command
+        has ended. The caller holds the lock."""
+        return Loan(self, memory)
 
 
 class Loan:
-    """``real``: by the stand-in's buffers, real ones."""
+    """``real``: by the stand-in's memory objects, real ones."""
 
-    def __init__(self, one: OneDevice, buffers: Iterable[Buffer]) -> None:
-        self._queue = one.queue
+    def __init__(self, one: OneDevice, memory: Iterable[MemoryObject]) -> None:
+        self._one, self._queue = one, one.queue
         self._wholes: dict[Buffer, Any] = {}
-        self.real: dict[Buffer, Any] = {}
-        for buffer in buffers:
-            whole = buffer.whole
-            if whole not in self._wholes:
-                flags = _FLAGS.READ_WRITE | _FLAGS.USE_HOST_PTR
-                self._wholes[whole] = compiled.Buffer(one.context, flags, 0, whole.in_place())
-            lent = self._wholes[whole]
-            if buffer is not whole:
-                lent = lent.get_sub_region(buffer.low, buffer.nbytes, 0)
-            self.real[buffer] = lent
+        self.real: dict[MemoryObject, Any] = {target: target.lent(self) for target in memory}
+
+    def buffer(self, buffer: Buffer) -> Any:
+        """A real buffer, the same memory for all parts of a whole."""
+        whole = buffer.whole
+        if whole not in self._wholes:
+            flags = _FLAGS.READ_WRITE | _FLAGS.USE_HOST_PTR
+            self._wholes[whole] = compiled.Buffer(self._one.context, flags, 0, whole.in_place())
+        lent = self._wholes[whole]
+        return lent if buffer is whole else lent.get_sub_region(buffer.low, buffer.nbytes, 0)
 
     def end(self) -> None:
         """What the device has written is in the buffers."""

@@ -19,7 +19,10 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.mark.parametrize(("name", "code"), [("values.c", 0), ("codes.c", 0), ("arguments.c", 0), ("told.c", 7)])
+_PROGRAMS = [("values.c", 0), ("images.c", 0), ("codes.c", 0), ("arguments.c", 0), ("told.c", 7)]
+
+
+@pytest.mark.parametrize(("name", "code"), _PROGRAMS)
 def test_as_plain_pocl(name: str, code: int, tmp_path: Path, kept: Path) -> None:
     program = compiled(name, tmp_path)
     expected = ran(plain(program, tmp_path), code=code).stdout.splitlines()

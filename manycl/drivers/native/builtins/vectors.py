@@ -92,7 +92,9 @@ def _normalize(name: str, widths: tuple[int, ...]) -> list[str]:
             far = _joined(w, f"(__builtin_fabs{f}(x@) == {inf})", " | ")
             ends = f"__builtin_copysign{f}(__builtin_fabs{f}(x@) == {inf} ? 1.0{f} : 0.0{f}, x@)"
             nan = _joined(w, "(x@ != x@)", " | ")
-            far_off = "k < 1.0 ? x@ / (r * 0x1.0p598) * 0.25 : "  # of great lengths: small elements times k were nothing
+            far_off = (
+                "k < 1.0 ? x@ / (r * 0x1.0p598) * 0.25 : "  # of great lengths: small elements times k were nothing
+            )
             unit = _made(w, s.name, f"({s.name})({far_off if s.bits == 64 else ''}(k * x@) / r)")
             parts.append(
                 f"BUILTIN {kind} {name}({kind} x) {{ int n = {nan}; {kind} e = {_made(w, s.name, ends)};"
