@@ -48,6 +48,8 @@ class _Program(OpenCLObject):
     """``facts``: what the analysis has found out, once it is built (None: it runs on one device alone, for the
     ``reason``). ``is_native``: it is built for native devices, and not yet for the real one."""
 
+    _is_object = False  # it was compiled, and is there to be linked
+
     def __init__(self, context: Context, source: Any, binaries: Sequence[bytes] | None = None) -> None:
         self.own_context = context
         self.facts: ProgramFacts | None = None
@@ -114,7 +116,7 @@ class _Program(OpenCLObject):
         """Raises what the real device's compiler makes of it. What was built of the same text before is taken as it
         is: compilers take tens of milliseconds also for what is in their caches."""
         self.facts = None
-        self._kernels = {}
+        self._kernels, self._is_object = {}, False
         if self._kind == _KIND.BINARY:
             options = b" ".join(filter(None, (self._options, options)))
         else:
@@ -185,7 +187,7 @@ class _Program(OpenCLObject):
 
     def compile(self, options: bytes = b"", devices: Any = None, headers: Sequence[tuple[str, _Program]] = ()) -> None:
         self._part()
-        self._later = None
+        self._later, self._is_object = None, True
         self.real.compile(options, None, [(name, program.real) for name, program in headers])
 
     @staticmethod
@@ -238,8 +240,9 @@ class _Program(OpenCLObject):
         return self.real.get_info(param)
 
     def _binaries(self) -> list[bytes]:
-        """The source, where there is one: whoever loads it builds it again, for all devices that there are then."""
-        if self._text is None:
+        """The source, where there is one: whoever loads it builds it again, for all devices that there are then. What
+        is compiled and not linked is the real device's."""
+        if self._text is None or self._is_object:
             return [bytes(binary) for binary in self.real.get_info(_INFO.BINARIES)[:1]]
         return [_SIGNATURE + self._options + b"\0" + self._text.encode()]
 

@@ -113,6 +113,35 @@ static void host_memory(void *program)
     MUST(clReleaseKernel(add));
 }
 
+/* What is compiled is kept as an object, and linked by who loads it. */
+static void objects(void *by)
+{
+    const char *parts[] = {"int f(int x) { return x * 5; }\n",
+                           "int f(int x); __kernel void five(__global int *y) { int i = get_global_id(0); y[i] = f(i); }\n"};
+    void *loaded[2];
+    size_t all = N, size;
+    int kind;
+    for (int i = 0; i < 2; i++) {
+        void *program = clCreateProgramWithSource(context, 1, &parts[i], NULL, &status);
+        MUST(status);
+        MUST(clCompileProgram(program, 1, &device, NULL, 0, NULL, NULL, NULL, NULL));
+        MUST(clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL));
+        unsigned char *binary = malloc(size);
+        MUST(clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL));
+        loaded[i] = clCreateProgramWithBinary(context, 1, &device, &size, (void *)&binary, NULL, &status);
+        MUST(status);
+        MUST(clGetProgramBuildInfo(loaded[i], device, CL_PROGRAM_BUILD_BINARY_TYPE, sizeof kind, &kind, NULL));
+        printf("it is an object: %d\n", kind == 1);
+        free(binary);
+    }
+    void *linked = clLinkProgram(context, 1, &device, NULL, 2, loaded, NULL, NULL, &status);
+    MUST(status);
+    void *five = kernel_of(linked, "five");
+    MUST(clSetKernelArg(five, 0, sizeof by, &by));
+    MUST(clEnqueueNDRangeKernel(queue, five, 1, NULL, &all, NULL, 0, NULL, NULL));
+    show("linked", by);
+}
+
 int main(void)
 {
     begin(0);
@@ -127,6 +156,7 @@ int main(void)
     kernels(program, bx, by);
     copies(bx, by);
     host_memory(program);
+    objects(by);
     MUST(clReleaseMemObject(bx));
     MUST(clReleaseMemObject(by));
     MUST(clReleaseProgram(program));
