@@ -14,7 +14,6 @@ from manycl.stand_in.errors import error
 from manycl.stand_in.events import Command, Event, submit
 from manycl.stand_in.maps import MemoryMap
 from manycl.stand_in.memory import MemoryObject, MemoryObjectHolder
-from manycl.stand_in.one_device import Loan
 from manycl.stand_in.transfers import WaitFor, buffer_of, complete
 
 _TYPE = compiled.command_type
@@ -22,9 +21,7 @@ _INFO = compiled.mem_info
 
 
 class _RealObject(MemoryObject):
-    """``real``: the object of the real context."""
-
-    real: Any = None
+    """What only the real device has."""
 
     def _information(self, param: int) -> Any:
         if param == _INFO.CONTEXT:
@@ -35,9 +32,6 @@ class _RealObject(MemoryObject):
 
     def release(self) -> None:
         self.real.release()
-
-    def lent(self, loan: Loan) -> Any:
-        return self.real
 
     def _begin(self, context: Context, real: Any, hostbuf: Any = None) -> None:
         self.own_context, self.runtime, self.real, self.hostbuf = context, context.runtime, real, hostbuf

@@ -77,16 +77,18 @@ class _Interface:
 
 
 class MemoryObject(MemoryObjectHolder):
-    """``hostbuf``: the host's memory that a program keeps its contents in (USE_HOST_PTR), or None."""
+    """``hostbuf``: the host's memory that a program keeps its contents in (USE_HOST_PTR), or None; ``real``: the object
+    of the real context, of what has one."""
 
     hostbuf: Any = None
+    real: Any = None
 
     def release(self) -> None:
         raise NotImplementedError
 
     def lent(self, loan: Loan) -> Any:
         """What the real device uses for it in one command."""
-        raise NotImplementedError
+        return self.real
 
 
 class Buffer(MemoryObject):
