@@ -63,4 +63,5 @@ CASES = (
     case("local_counters", "n", launch(16, 4, i32(2), i32(16)), idempotent=False),
     case("long_atomic", "n", launch(16, 4, Buffer("i8", 2, 0, 9)), idempotent=False),
     case("compact_in_group", "y", launch(16, 4, o32(16), o32(4), i32(16)), exact=False),
+    case("own_arrays_alike", "y", launch(16, 4, o32(16), 3)),
 )

@@ -58,7 +58,9 @@ class Contexts:
             self._look(part)
         self._find_elements()
         for variable in sorted(self.variables.values(), key=self._known_from):
-            self.modes[variable.ref] = self._mode(variable)
+            mode = self.modes[variable.ref] = self._mode(variable)
+            if mode in (Mode.ELEMENTS, Mode.PLACED) and variable.ref not in self.uniformity.varying:
+                self.demoted.add(variable.ref)  # each work-item has its own, so the group cannot read it
         self._spread()
 
     def _known_from(self, variable: Variable) -> int:

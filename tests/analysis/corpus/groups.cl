@@ -248,3 +248,14 @@ kernel void compact_in_group(global int *d, global int *counts, global const int
     barrier(CLK_LOCAL_MEM_FENCE);
     if (get_local_id(0) == 0) counts[get_group_id(0)] = n;
 }
+int summed(int x, int n) { for (int i = 0; i < n; i++) x += i * x; return x; }
+typedef struct { int a; int b[4]; } four;
+kernel void own_arrays_alike(global int *d, int n) {
+    four s = {n, {n, 2, 3, n + 1}};
+    int sizes[3] = {n, n + 1, 2};
+    int total = s.a;
+    local int l[4];
+    if (sizes[1] > 2) { l[get_local_id(0)] = n; barrier(CLK_LOCAL_MEM_FENCE); total += l[3 - get_local_id(0)]; }
+    for (int r = 0; r < sizes[0] + s.b[1]; r++) total = summed(total, s.b[r & 3]);
+    d[get_global_id(0)] = total;
+}
