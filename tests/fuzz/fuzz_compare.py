@@ -1,0 +1,176 @@
+"""Kernels run by every implementation that is here, and what their results differ in.
+
+Oclgrind and PoCL are asked for what is right; manycl's native compiler has to agree without and with optimisation, and
+so does a launch that is cut at random and run by four devices with memories of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import natively
+import numpy as np
+import truth
+from corpus_case import Case, Launch
+from corpus_launch import launch_of
+from divided import divided, load
+from fuzz_types import KNOWN_FAULTS
+
+from manycl.analysis import parse_program
+from manycl.analysis.service import launched
+from manycl.drivers.driver import DriverError
+from manycl.drivers.native import clang
+from manycl.errors import ManyclError
+from manycl.run.session import Session
+
+Run = Callable[[Case, Launch, truth.Contents], truth.Contents]
+
+
+class NotComparedError(Exception):
+    """An implementation cannot run this kernel, and says so."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``who`` left other bytes than ``than``, or refused what is valid (``told``)."""
+
+    name: str
+    who: str
+    than: str
+    told: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.who} against {self.than}: {self.told}"
+
+
+KNOWN_REFUSALS = {"its groups do not run apart": "its groups do not run apart"}
+"""Words of errors, and why that is so."""
+
+
+@functools.cache
+def _compilers() -> dict[str, tuple[clang.Clang, tuple[str, ...]]]:
+    """The compiler, and how kernels are compiled, without and with optimisation."""
+    found = {"-O3": (clang.find(), clang.KERNELS)}
+    with optimised_as("-O0"):
+        found["-O0"] = (clang._probed(found["-O3"][0].compiler, found["-O3"][0].linker), clang.KERNELS)
+    return found
+
+
+@contextmanager
+def optimised_as(level: str) -> Iterator[None]:
+    usual = clang.KERNELS
+    clang.KERNELS = tuple(level if word == "-O3" else word for word in usual)
+    try:
+        yield
+    finally:
+        clang.KERNELS = usual
+
+
+def _native(level: str, case: Case, launch: Launch, start: truth.Contents) -> truth.Contents:
+    natively.device()
+    compiler, words = _compilers()[level]
+    usual, find = clang.KERNELS, clang.find
+    clang.KERNELS, clang.find = words, lambda: compiler
+    try:
+        return natively.run(case, launch, start)
+    except DriverError as error:
+        raise NotComparedError(str(error)) from None
+    finally:
+        clang.KERNELS, clang.find = usual, find
+
+
+def _plain(name: str, case: Case, launch: Launch, start: truth.Contents) -> truth.Contents:
+    try:
+        return truth.run_range(case, launch, 0, 0, None, start, name)
+    except truth.cl.Error as error:
+        raise NotComparedError(str(error)) from None
+
+
+@functools.cache
+def _session() -> Session:
+    return Session("cpu/4", remember=False)  # with MANYCL_ZERO_COPY=0
+
+
+def _divided(case: Case, launch: Launch, start: truth.Contents) -> truth.Contents:
+    """Cut at random, along every dimension in which its groups may run apart."""
+    try:
+        facts = launched(parse_program(case.source, options=case.options), case.name, launch_of(launch))
+        wanted = [d for d, n in enumerate(launch.groups) if n > 1 and facts.split(d).mergeable]
+        if not wanted:
+            raise NotComparedError("its groups do not run apart")
+        chance = random.Random(case.name)
+        loaded = load(_session(), case, launch)
+        dimension = chance.choice(wanted)
+        plan = divided(loaded, dimension, launch.groups[dimension], chance.randint(2, 4), chance)
+        found = loaded.run(plan, start)
+        for key in loaded.keys.values():
+            _session().buffers.discard(key)
+    except ManyclError as error:
+        raise NotComparedError(str(error)) from None
+    return {index: np.asarray(data) for index, data in found.items()}
+
+
+IMPLEMENTATIONS: dict[str, Run] = {
+    "Oclgrind": functools.partial(_plain, truth.OCLGRIND),
+    "PoCL": functools.partial(_plain, truth.POCL),
+    "native -O0": functools.partial(_native, "-O0"),
+    "native -O3": functools.partial(_native, "-O3"),
+    "divided": _divided,
+}
+
+
+def first_difference(launch: Launch, want: truth.Contents, found: truth.Contents) -> str:
+    """The first element that differs, in words; empty where none does."""
+    for index, buffer in launch.buffers.items():
+        kind = np.dtype(buffer.dtype)
+        a, b = want[index].view(np.uint8), found[index].view(np.uint8)
+        if not np.array_equal(a, b):
+            a, b = a.view(kind), b.view(kind)
+            wrong = np.flatnonzero(a.view(f"u{kind.itemsize}") != b.view(f"u{kind.itemsize}"))
+            at = int(wrong[0])
+            return f"{len(wrong)} elements of argument {index}, [{at}] is {b[at]!r}, not {a[at]!r}"
+    return ""
+
+
+@dataclass
+class Compared:
+    """What came of one kernel: who was compared, who could not run it and why, the differences."""
+
+    name: str
+    ran: list[str]
+    refused: dict[str, str]
+    differences: list[Difference]
+
+
+def compare(
+    case: Case, called: frozenset[str] = frozenset(), whom: tuple[str, ...] = tuple(IMPLEMENTATIONS)
+) -> Compared:
+    """Run a case's first launch by all, and compare: what most have left is taken to be right. ``called``: the built-in
+    functions that it calls."""
+    launch = case.launches[0]
+    start = truth.contents(launch, 1)
+    results: dict[str, truth.Contents] = {}
+    refused: dict[str, str] = {}
+    for name in whom:
+        known = sorted(called & KNOWN_FAULTS.get(name, {}).keys())
+        if known:
+            refused[name] = f"known: {known[0]}: {KNOWN_FAULTS[name][known[0]]}"
+            continue
+        try:
+            results[name] = IMPLEMENTATIONS[name](case, launch, start)
+        except NotComparedError as error:
+            refused[name] = next(
+                (f"known: {why}" for words, why in KNOWN_REFUSALS.items() if words in str(error)), str(error)
+            )
+    alike = {n: sum(not first_difference(launch, results[n], other) for other in results.values()) for n in results}
+    differences = []
+    if results:
+        best = max(results, key=lambda n: alike[n])
+        for name, found in results.items():
+            if told := first_difference(launch, results[best], found):
+                differences.append(Difference(case.file or case.name, name, best, told))
+    return Compared(case.file or case.name, list(results), refused, differences)

@@ -1,0 +1,481 @@
+"""Random kernels of OpenCL C that use all of the language, as launches of the corpus are described.
+
+Nothing in them is undefined, no two work-items race, and what atomic operations leave does not depend on their order:
+every implementation leaves the same bytes. Groups write elements of their own, so launches may be divided. A kernel is
+a tree of lines, so that one that differs somewhere can be made smaller: what is removed takes its part with it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from corpus_case import Argument, Buffer, Launch, Local
+from fuzz_expressions import LETTERS, Array, Expressions, Function, Variable
+from fuzz_tree import Block, Kernel, Node
+from fuzz_types import FLOAT, INT, INTEGERS, LONG, UINT, ULONG, Kind
+
+ATOMICS = ("add", "sub", "min", "max", "and", "or", "xor", "inc", "dec")
+DATA = 64  # elements of inputs that every work-item may read
+DEEP = 2
+
+
+class Maker(Expressions):
+    """One kernel in the making."""
+
+    def __init__(self, r: random.Random, name: str) -> None:
+        super().__init__(r, r.choice((1, 1, 1, 1, 2, 2, 3)))
+        self.name = name
+        local = {1: (1, 2, 3, 4, 5, 8, 16, 32), 2: (1, 2, 3, 4), 3: (1, 2, 3)}[self.dimensions]
+        self.local = tuple(r.choice(local) for _ in range(self.dimensions))
+        self.groups = tuple(r.choice((1, 2, 3, 5) if self.dimensions > 1 else (2, 3, 4, 6, 9)) for _ in self.local)
+        self.items = int(np.prod(self.local))  # of a group
+        self.count = self.items * int(np.prod(self.groups))
+        self.parameters: list[str] = []
+        self.arguments: list[Argument] = []
+        self.before: list[Node] = []
+        self.declared: list[str] = []  # local arrays, at the kernel's beginning
+        self.fresh = 0
+        self.opened: list[set[str]] = []  # of each block around, the variables that it declares
+        self.writable: list[Array] = []
+        self.has_barriers = r.random() < 0.5
+        self.folds: set[str] = set()
+        self.in_helper = False
+
+    def new(self, prefix: str) -> str:
+        self.fresh += 1
+        return f"{prefix}{self.fresh}"
+
+    def made(self) -> Kernel:
+        self._helpers()
+        start: list[Node] = [f"const int item = {self.linear('global')}, mine = {self.linear('local')};"]
+        self._inputs()
+        self._locals()
+        start += self.declared_arrays()
+        body = [*start, *self.statements(0, self.r.randint(2, 5), uniform=True)]
+        body += self._results()
+        at = 0 if not self.declared else 1
+        body[at:at] = self.declared
+        offset = tuple(self.r.choice((0, 0, 3)) for _ in self.local) if self.chance(0.1) else ()
+        sizes = tuple(g * w for g, w in zip(self.groups, self.local, strict=True))
+        launch = Launch(sizes, self.local, tuple(self.arguments), offset)
+        return Kernel(self.name, self.parameters, self.before, body, launch, frozenset(self.called))
+
+    def linear(self, which: str) -> str:
+        """A work-item's number in the launch or in its group, from 0 on also where there is an offset."""
+        text = ""
+        for d in reversed(range(self.dimensions)):
+            at = f"get_local_id({d})" if which == "local" else f"(get_global_id({d}) - get_global_offset({d}))"
+            text = f"({text} * get_{which}_size({d}) + {at})" if text else at
+        return text
+
+    # what a kernel is given
+
+    def parameter(self, declared: str, argument: Argument) -> None:
+        self.parameters.append(declared)
+        self.arguments.append(argument)
+
+    def random_bytes(self, kind: Kind, count: int) -> Buffer:
+        """Numbers of all sizes; of floats no NaN, whose bits would be seen."""
+        if kind.is_float:
+            return Buffer(kind.dtype, count, -1000, 1000, steers=True)
+        return Buffer(kind.dtype, count, whole=True, steers=True)
+
+    def _inputs(self) -> None:
+        for _ in range(self.r.randint(1, 3)):
+            kind, name = self.kind(), self.new("in")
+            width = self.r.choice((1, 1, 1, 2, 4, 8, 16))
+            space = self.r.choice(("global const", "global const", "constant"))
+            words = self.r.choice(("", "", " restrict"))
+            self.parameter(f"{space} {kind.wide(width)} *{words} {name}", self.random_bytes(kind, DATA * width))
+            self.arrays.append(Array(name, kind, width, DATA, own=False))
+        for _ in range(self.r.randint(0, 2)):
+            kind, name = self.integer(), self.new("n")
+            width = self.r.choice((1, 1, 1, 4))
+            low, high = (-3, 9) if kind.code == "s" else (0, 9)
+            values = np.array([self.r.randint(low, high) for _ in range(width)], kind.dtype)
+            self.parameter(f"{kind.wide(width)} {name}", values if width > 1 else values[0])
+            self.scope.append(Variable(name, kind, width))
+
+    def _locals(self) -> None:
+        """Local arrays with an element for each item of the group, as arguments and declared."""
+        self.exchanged: list[Array] = []
+        for _ in range(self.r.randint(1, 2) if self.has_barriers else 0):
+            kind, width, name = self.kind(), self.r.choice((1, 1, 1, 2, 3, 4, 8)), self.new("shared")
+            if self.chance(0.4):
+                nbytes = self.items * kind.nbytes * (4 if width == 3 else width)
+                self.parameter(f"local {kind.wide(width)} *{name}", Local(nbytes))
+            else:
+                self.declared.append(f"local {kind.wide(width)} {name}[{self.items}];")
+            self.exchanged.append(Array(name, kind, width, self.items))
+
+    def declared_arrays(self) -> list[Node]:
+        """Private arrays and structs."""
+        found: list[Node] = []
+        for _ in range(self.r.randint(0, 2)):
+            kind, width, length, name = (
+                self.kind(),
+                self.r.choice((1, 1, 2, 4)),
+                self.r.choice((4, 8, 16)),
+                self.new("a"),
+            )
+            values = ", ".join(self.value(kind, width, 1) for _ in range(length))
+            found.append(f"{kind.wide(width)} {name}[{length}] = {{{values}}};")
+            self.arrays.append(Array(name, kind, width, length))
+            self.writable.append(self.arrays[-1])
+        for _ in range(self.r.choice((0, 0, 1))):
+            found += self._struct()
+        return found
+
+    def _struct(self) -> list[Node]:
+        fields = [(self.new("f"), self.kind(), self.r.choice((1, 1, 1, 2, 3, 4))) for _ in range(self.r.randint(2, 5))]
+        kind, name = f"{self.name}_{self.new('S')}", self.new("s")
+        members = " ".join(f"{k.wide(w)} {n};" for n, k, w in fields)
+        inner, array = self.new("g"), self.new("h")
+        members += f" int {array}[4]; struct {{ short2 {inner}; }} {inner}s;"
+        self.before.append(f"typedef struct {{ {members} }} {kind};")
+        values = ", ".join(self.value(k, w, 1) for _, k, w in fields)
+        found: list[Node] = [f"{kind} {name} = {{{values}, {{1, 2, 3, {self.value(INT, 1, 1)}}}, {{(short2)(3, 4)}}}};"]
+        self.scope += [Variable(f"{name}.{n}", k, w) for n, k, w in fields]
+        self.arrays.append(Array(f"{name}.{array}", INT, 1, 4))
+        self.writable.append(self.arrays[-1])
+        if self.chance(0.5):
+            copy = self.new("s")
+            found.append(f"{kind} {copy} = {name};")
+            self.scope += [Variable(f"{copy}.{n}", k, w) for n, k, w in fields]
+        return found
+
+    def _helpers(self) -> None:
+        for _ in range(self.r.choice((0, 0, 1, 2))):
+            self._helper()
+
+    def _helper(self) -> None:
+        """A function of values, and of pointers to private variables; it may return early."""
+        kind, width, name = self.kind(), self.width(), f"{self.name}_{self.new('h')}"
+        given = [(self.kind(), self.width(), self.chance(0.25)) for _ in range(self.r.randint(1, 3))]
+        kept = self.scope, self.arrays, self.dimensions
+        self.scope, self.arrays, self.in_helper, words = [], [], True, []
+        for k, w, is_pointer in given:
+            p = self.new("p")
+            words.append(f"{k.wide(w)} {'*' if is_pointer else ''}{p}")
+            self.scope.append(Variable(f"(*{p})" if is_pointer else p, k, w))
+        body: list[Node] = self.statements(1, self.r.randint(0, 2), uniform=False)
+        if self.chance(0.4):
+            body.append(f"if {self.condition(1)} return {self.value(kind, width, 1)};")
+        body += self.statements(1, self.r.randint(0, 2), uniform=False)
+        body.append(f"return {self.value(kind, width, 2)};")
+        self.before.append(Block([f"{kind.wide(width)} {name}({', '.join(words)}) {{"], body, ["}"]))
+        self.scope, self.arrays, _ = kept
+        self.in_helper = False
+        self.functions.append(Function(name, kind, width, tuple(given)))
+
+    # statements
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        scope, arrays, writable, kinds = list(self.scope), list(self.arrays), list(self.writable), self.kinds
+        yield
+        self.scope, self.arrays, self.writable, self.kinds = scope, arrays, writable, kinds
+
+    def statements(self, depth: int, count: int, uniform: bool, leave: str = "") -> list[Node]:
+        """``uniform``: all work-items of the group are here; ``leave``: statements that end a turn of the loop."""
+        found: list[Node] = []
+        for _ in range(count):
+            found += self.statement(depth, uniform, leave)
+        return found
+
+    def statement(self, depth: int, uniform: bool, leave: str) -> list[Node]:
+        plain: list[Callable[[], list[Node]]] = [self._declare, self._declare, self._assign, self._assign]
+        plain += [self._components, self._store]
+        made = self.r.choice(plain)
+        if depth < DEEP and self.chance(0.35):
+            return self._nested(depth, uniform, leave)
+        if uniform and not self.in_helper and self.has_barriers and self.chance(0.4):
+            return self.r.choice((self._exchange, self._exchange, self._tree, self._counted))()
+        if self.functions and self.chance(0.1):
+            return self._called()
+        if leave and self.chance(0.2):
+            return [f"if {self.condition(1)} {self.r.choice(leave.split())};"]
+        return made()
+
+    def _declare(self) -> list[Node]:
+        kind, width = self.kind(), self.width()
+        hidden = [v.name for v in self.scope if v.name.startswith("v")]
+        value = self.value(kind, width, self.r.choice((1, 2, 2, 3)))
+        v = Variable(self.new("v"), kind, width)
+        free = [n for n in hidden if n not in value and n not in self.opened[-1]] if self.opened else []
+        if free and self.chance(0.1):
+            v = Variable(self.r.choice(free), kind, width)  # another one of the name, in a block of its own
+        self.declare(v)
+        return [f"{v.type} {v.name} = {value};"]
+
+    def declare(self, v: Variable) -> None:
+        """From now on, a name is this variable's."""
+        if self.opened:
+            self.opened[-1].add(v.name)
+        self.scope = [w for w in self.scope if w.name != v.name] + [v]
+
+    def target(self) -> Variable | None:
+        known = [v for v in self.scope if not v.fixed]
+        return self.r.choice(known) if known else None
+
+    def _assign(self) -> list[Node]:
+        v = self.target()
+        if v is None:
+            return self._declare()
+        value = self.value(v.kind, v.width, self.r.choice((1, 2, 2, 3)))
+        operators = ["="]
+        if not v.kind.is_float:
+            operators += ["^=", "|=", "&="]
+            if v.kind.code == "u" and v.kind.bits >= 32:
+                operators += ["+=", "-=", "*="]
+        elif v.kind.is_float:
+            operators += ["+=", "*=", "-="]
+        if v.kind.code == "u" and self.chance(0.08):
+            return [f"{v.name}{self.r.choice(('++', '--'))};"]
+        return [f"{v.name} {self.r.choice(operators)} {value};"]
+
+    def _components(self) -> list[Node]:
+        """Part of a vector is assigned, or one of its elements through a pointer-like subscript."""
+        known = [v for v in self.scope if v.width > 1 and not v.fixed]
+        if not known:
+            return self._assign()
+        v = self.r.choice(known)
+        if v.width != 3 and self.chance(0.3):
+            part = self.r.choice(("lo", "hi", "even", "odd"))
+            return [f"{v.name}.{part} = {self.value(v.kind, v.width // 2, 2)};"]
+        width = self.r.choice([w for w in (1, 2, 3, 4, 8) if w <= v.width])
+        picked = self.r.sample(range(v.width), width)
+        letters = "".join(LETTERS[p] for p in picked) if v.width <= 4 else "s" + "".join(f"{p:x}" for p in picked)
+        return [f"{v.name}.{letters} = {self.value(v.kind, width, 2)};"]
+
+    def _store(self) -> list[Node]:
+        """To an element of a private array, or several of them."""
+        if not self.writable or self.in_helper:
+            return self._assign()
+        a = self.r.choice(self.writable)
+        if a.width == 1 and self.chance(0.4):
+            width = self.r.choice([w for w in (2, 4, 8, 16) if w <= a.length])
+            at = self.index(a.length // width, 1)
+            return [f"vstore{width}({self.value(a.kind, width, 2)}, {at}, {a.name});"]
+        return [f"{a.name}[{self.index(a.length, 1)}] = {self.value(a.kind, a.width, 2)};"]
+
+    def _called(self) -> list[Node]:
+        """A helper called for what it returns, and changes."""
+        f = self.r.choice(self.functions)
+        texts: list[str] = []
+        for kind, width, is_pointer in f.parameters:
+            if is_pointer:
+                known = [v for v in self.scope if v.kind == kind and v.width == width and not v.fixed]
+                known = [v for v in known if f"&{v.name}" not in texts and not v.name.startswith("(*")]
+                if not known:
+                    return self._assign()
+                texts.append(f"&{self.r.choice(known).name}")
+            else:
+                texts.append(self.value(kind, width, 1))
+        v = Variable(self.new("v"), f.kind, f.width)
+        self.declare(v)
+        return [f"{v.type} {v.name} = {f.name}({', '.join(texts)});"]
+
+    def _nested(self, depth: int, uniform: bool, leave: str) -> list[Node]:
+        count = self.r.randint(1, 3)
+
+        def inner(is_uniform: bool, leaves: str = leave) -> list[Node]:
+            self.opened = [*self.opened, set()]
+            with self.block():
+                found = self.statements(depth + 1, count, is_uniform, leaves)
+            self.opened = self.opened[:-1]
+            return found
+
+        pick = self.r.random()
+        if pick < 0.35:
+            # a condition that all work-items of a group answer alike keeps it together
+            alike = uniform and self.chance(0.4)
+            head = f"if ({self.uniform()} > {self.r.randint(-1, 3)}) {{" if alike else f"if {self.condition(2)} {{"
+            yes = Block([head], inner(alike), ["}"])
+            if self.chance(0.4):
+                yes.tail = ["} else {"]
+                return [Block([], [yes, Block([], inner(alike), ["}"])], whole=True)]
+            return [yes]
+        if pick < 0.5:
+            return [self._switch(inner)]
+        if pick < 0.6:
+            return [Block(["{"], inner(uniform), ["}"])]
+        return self._loop(uniform, inner)
+
+    def uniform(self) -> str:
+        known = [v.name for v in self.scope if v.name.startswith("n") and v.width == 1]
+        return self.r.choice([*known, "get_group_id(0)", "get_num_groups(0)"]) if not self.in_helper else "2"
+
+    def _switch(self, inner: Callable[..., list[Node]]) -> Block:
+        """Cases that may fall through."""
+        kind = self.integer()
+        found = Block([f"switch ((int)AT({self.value(kind, 1, 2)}, 8)) {{"], [], ["}"])
+        for label in self.r.sample(range(8), self.r.randint(1, 4)):
+            end = ["} break;"] if self.chance(0.7) else ["}"]
+            found.body.append(Block([f"case {label}: {{"], inner(False, ""), end))
+        if self.chance(0.6):
+            found.body.insert(self.r.randint(0, len(found.body)), Block(["default: {"], inner(False, ""), ["} break;"]))
+        return found
+
+    def _loop(self, uniform: bool, inner: Callable[..., list[Node]]) -> list[Node]:
+        """A few turns, with breaks; as many for all of the group, or not."""
+        k, turns = self.new("k"), self.r.randint(1, 5)
+        counter = Variable(k, self.r.choice((INT, UINT, LONG, ULONG)), 1, fixed=True)
+        bound, alike = str(turns), uniform
+        if uniform and self.chance(0.3):
+            bound = f"AT((int){self.uniform()}, 4)"
+        elif self.chance(0.5):
+            bound, alike = f"(int)AT({self.value(self.integer(), 1, 1)}, 4)", False
+        leaves = "" if alike and self.has_barriers else "break continue"
+        pick = self.r.random()
+        kept = self.scope
+        self.scope = [*self.scope, counter]
+        if pick < 0.6:
+            head = [f"for ({counter.kind.name} {k} = 0; {k} < {bound}; {k}++) {{"]
+            found: list[Node] = [Block(head, inner(alike, leaves), ["}"])]
+        elif pick < 0.8:
+            body = inner(alike, "break" if leaves else "")
+            found = [Block([f"{{ {counter.type} {k} = 0; while ({k} < {bound}) {{"], body, [f"{k}++; }} }}"])]
+        else:
+            body = inner(alike, "break" if leaves else "")
+            found = [Block([f"{{ {counter.type} {k} = 0; do {{"], body, [f"}} while (++{k} < {bound}); }}"])]
+        self.scope = kept
+        return found
+
+    # what a group does together: each of them is one piece
+
+    def _exchange(self) -> list[Node]:
+        """Each work-item takes what another one of its group has put there."""
+        if not self.exchanged:
+            return self._assign()
+        a = self.r.choice(self.exchanged)
+        other = self.r.choice((f"(mine + {self.r.randint(0, 7)}) % {self.items}", f"{self.items - 1} - mine"))
+        if self.chance(0.3):
+            other = f"(uint){self.value(UINT, 1, 2)} % {self.items}u"
+        put = f"{a.name}[mine] = {self.value(a.kind, a.width, 2)};"
+        v = Variable(self.new("v"), a.kind, a.width)
+        take = f"{v.name} = {a.name}[{other}];"
+        if a.kind.code == "u" and a.width == 1 and self.chance(0.3):
+            rows = f"for (int r = 0; r < {self.items}; r++) {v.name} += {a.name}[r] * (uint)(r + 1);"
+            take = rows if a.kind in (UINT, ULONG) else take
+        fence = self.r.choice(("CLK_LOCAL_MEM_FENCE", "CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE"))
+        self.declare(v)
+        first = f"{v.type} {v.name} = ({v.type})(0);"
+        wait = f"barrier({fence});"
+        return self.together(first, [put, wait, take, wait])
+
+    def _tree(self) -> list[Node]:
+        """A sum over the group, by halves."""
+        known = [a for a in self.exchanged if a.kind in (UINT, ULONG) and a.width in (1, 4)]
+        if not known:
+            return self._exchange()
+        a, v, s = self.r.choice(known), self.new("v"), self.new("k")
+        top = 1
+        while top < self.items:
+            top *= 2
+        self.declare(Variable(v, a.kind, a.width))
+        wait = "barrier(CLK_LOCAL_MEM_FENCE);"
+        body: list[Node] = [
+            f"{a.name}[mine] = {self.value(a.kind, a.width, 2)};",
+            wait,
+            f"for (int {s} = {top // 2}; {s} > 0; {s} >>= 1) {{",
+            f"  if (mine < {s} && mine + {s} < {self.items}) {a.name}[mine] += {a.name}[mine + {s}];",
+            f"  {wait}",
+            "}",
+            f"{v} = {a.name}[0];",
+            wait,
+        ]
+        return self.together(f"{a.kind.wide(a.width)} {v} = 0;", body)
+
+    def _counted(self) -> list[Node]:
+        """Atomic operations on local memory, and what they have left."""
+        kind, name, v = self.r.choice((INT, UINT)), self.new("bins"), self.new("v")
+        self.declared.append(f"local {kind.name} {name}[4];")
+        operation = self.r.choice(ATOMICS)
+        self.declare(Variable(v, kind, 1))
+        at = self.index(4, 2)
+        given = "" if operation in ("inc", "dec") else f", {self.value(kind, 1, 2)}"
+        wait = "barrier(CLK_LOCAL_MEM_FENCE);"
+        body: list[Node] = [
+            f"if (mine < 4) for (int r = mine; r < 4; r += {self.items}) {name}[r] = {self.r.randint(0, 5)} + r;",
+            wait,
+            f"atomic_{operation}(&{name}[{at}]{given});",
+            wait,
+            f"{v} = {name}[{self.index(4, 1)}];",
+            wait,
+        ]
+        return self.together(f"{kind.name} {v} = 0;", body)
+
+    def together(self, declared: str, body: list[Node]) -> list[Node]:
+        return [declared, Block([], body, whole=True)]
+
+    # results
+
+    def fold(self, v: Variable) -> str:
+        """A function that mixes a value into a hash; NaN and zeros count as one each."""
+        if v.type not in self.folds:
+            self.folds.add(v.type)
+            element, size = ("x", "uint" if v.kind is FLOAT else "ulong")
+            if v.width > 1:
+                element = "a[r]"
+            bits = f"({element} == {element} ? as_{size}({element} + 0) : 7u)" if v.kind.is_float else element
+            body = f"h = (h ^ (ulong){bits}) * 0x9e3779b97f4a7c15UL; h ^= h >> 29;"
+            if v.width > 1:
+                array = f"{v.kind.name} a[{v.width}]; vstore{v.width}(x, 0, a);"
+                body = f"{array} for (int r = 0; r < {v.width}; r++) {{ {body} }}"
+            self.before.append(f"ulong {self.name}_fold_{v.type}(ulong h, {v.type} x) {{ {body} return h; }}")
+        return f"{self.name}_fold_{v.type}"
+
+    def _results(self) -> list[Node]:
+        """All that is known goes to elements of this work-item's own, or by atomic operations to everybody's."""
+        found: list[Node] = ["ulong hash = 1;"]
+        for v in self.scope:
+            if not v.fixed:
+                found.append(f"hash = {self.fold(v)}(hash, {v.name});")
+        for a in self.arrays:
+            if a.own:
+                fold = self.fold(Variable("", a.kind, a.width))
+                found.append(f"for (int r = 0; r < {a.length}; r++) hash = {fold}(hash, {a.name}[r]);")
+        found += [self._shared_atomic() for _ in range(self.r.choice((0, 0, 0, 1)))]
+        if self.chance(0.2):
+            found.append(f"if {self.condition(2)} return;")
+        outs = [self._output() for _ in range(self.r.choice((0, 1, 1, 2)))]
+        name = self.new("out")
+        self.parameter(f"global ulong *{name}", Buffer("u8", self.count, whole=True))
+        return [*found, *outs, f"{name}[item] = hash;"]
+
+    def _shared_atomic(self) -> str:
+        kind, name = self.r.choice((INT, UINT)), self.new("all")
+        self.parameter(f"{self.r.choice(('', 'volatile '))}global {kind.name} *{name}", Buffer(kind.dtype, 8, 0, 1000))
+        operation = self.r.choice(ATOMICS)
+        given = "" if operation in ("inc", "dec") else f", {self.value(kind, 1, 2)}"
+        return f"atomic_{operation}(&{name}[{self.index(8, 2)}]{given});"
+
+    def _output(self) -> str:
+        """Stores to elements of this work-item's own, in one of the ways that kernels have."""
+        kind = self.r.choice(INTEGERS) if self.chance(0.7) else self.integer()
+        width, name = self.r.choice((1, 1, 2, 3, 4, 8, 16)), self.new("out")
+        ways = ("plain", "plain", "stored", "strided", "reversed", "updated")
+        way = self.r.choice(ways)
+        value = self.value(kind, width, 3)
+        count = self.count * (4 if width == 3 and way != "stored" else width)
+        if way == "stored" and width > 1:
+            self.parameter(f"global {kind.name} *{name}", Buffer(kind.dtype, self.count * width, whole=True))
+            return f"vstore{width}({value}, item, {name});"
+        if width == 3:  # what lies behind an element may be written
+            width = 1
+            value, count = self.value(kind, 1, 3), self.count
+        by = self.r.randint(2, 3) if way == "strided" else 1
+        self.parameter(f"global {kind.wide(width)} *{name}", Buffer(kind.dtype, count * by, whole=True))
+        at = {"strided": f"item * {by} + {by - 1}", "reversed": f"{self.count - 1} - item"}.get(way, "item")
+        if way == "updated":
+            return f"{name}[{at}] ^= {value};"
+        return f"{name}[{at}] = {value};"
+
+
+def kernel(seed: int) -> Kernel:
+    """The kernel of a seed: always the same."""
+    return Maker(random.Random(f"fuzz {seed}"), f"k{seed}").made()
