@@ -22,7 +22,8 @@ from manycl.errors import Diagnostic, SourceError
 
 MAX_BYTES = 16 << 20  # of the expanded source
 COMPUTING = 20  # seconds
-_PRELUDE = "<manycl>"
+_PRELUDE = "<manycl's header>"
+_HIDDEN = (_PRELUDE, "<built-in>", "<command line>")
 _OPTIONS = (
     "-x",
     "cl",
@@ -149,7 +150,7 @@ class _Output:
                     lines.extend((here, line + i) for i in range(number - line))
                 line = number
                 continue
-            if not here.startswith(("<manycl", "<built-in", "<command")):
+            if here not in _HIDDEN or here == self.path:
                 parts.append("" if _OWN_PRAGMA.match(row) else row)
                 lines.append((here, line))
             line += 1

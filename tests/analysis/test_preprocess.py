@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manycl.analysis import frontend, preprocess
+from manycl.analysis import frontend, parse_program, preprocess
 from manycl.analysis.options import read_options
 from manycl.errors import SourceError
 
@@ -139,3 +139,8 @@ def test_errors_stand_at_the_users_column() -> None:
     (problem,) = caught.value.diagnostics
     assert (problem.line, problem.column) == (2, source.split("\n")[1].index("zz") + 1)
     assert problem.source == source.split("\n")[1]
+
+
+@pytest.mark.parametrize("path", ["<manycl>", "<merge kernel>", "<command>", "a.cl"])
+def test_sources_of_any_name_are_read(path: str) -> None:
+    assert list(parse_program("kernel void k(global int *x) { x[0] = 1; }", path=path).kernels) == ["k"]
