@@ -155,6 +155,7 @@ def compare(
     start = truth.contents(launch, 1)
     results: dict[str, truth.Contents] = {}
     refused: dict[str, str] = {}
+    differences: list[Difference] = []
     for name in whom:
         known = sorted(called & KNOWN_FAULTS.get(name, {}).keys())
         if known:
@@ -167,7 +168,6 @@ def compare(
                 (f"known: {why}" for words, why in KNOWN_REFUSALS.items() if words in str(error)), str(error)
             )
     alike = {n: sum(not first_difference(launch, results[n], other) for other in results.values()) for n in results}
-    differences = []
     if results:
         best = max(results, key=lambda n: alike[n])
         for name, found in results.items():
