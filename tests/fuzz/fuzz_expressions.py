@@ -1,7 +1,8 @@
 """Random expressions of any type of OpenCL C, of which nothing is undefined and no rounding is left open.
 
 Sums, differences and products of signed numbers are those of unsigned ones; divisors are never 0 or -1; floats become
-integers by saturated conversions only. What a NaN's bits are is nowhere seen.
+integers by saturated conversions only, and never a NaN, which should become 0, and does so natively, not with PoCL and
+Oclgrind. What a NaN's bits are is nowhere seen.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class Expressions:
         mode = self.r.choice(("", "", "_rte", "_rtz", "_rtp", "_rtn"))
         target = kind.wide(width)
         if given.is_float and not kind.is_float:
-            return f"convert_{target}_sat{mode}({text})"
+            return f"convert_{target}_sat{mode}(NUMBER({text}, {given.wide(width)}))"
         if kind.is_float:
             return f"convert_{target}{mode}({text})"
         if width == 1 and self.chance(0.3):

@@ -11,6 +11,7 @@ PROLOGUE = """#pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #pragma OPENCL FP_CONTRACT OFF
 #define AT(x, n) ((x) & ((n) - 1))
 #define DIVISOR(x, type, most) (((x) & (type)(most)) | (type)(2))
+#define NUMBER(x, type) ((x) == (x) ? (x) : (type)(0))
 #define CLAMP(x, a, b) clamp(x, min(a, b), max(a, b))
 """
 # (what keeps a kernel defined are macros, which are left alone where it is made smaller)
