@@ -56,6 +56,7 @@ LONGEST = (
     "analysis/test_regions.py",
     "test_bench_libsplit_pairs.py",
     "stand_in/test_same_as_plain.py",
+    "fuzz/test_fuzz.py",
     "analysis/test_truth.py",
     "test_readme.py",
     "analysis/test_vector_kernels.py",
