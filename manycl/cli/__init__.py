@@ -140,7 +140,7 @@ def _last_words(command: str) -> AbstractContextManager[None]:
     """Where kernels run, a note of them is kept for the case that a driver ends the process."""
     if command not in ("run", "profile", "bench"):
         return nullcontext()
-    from manycl.run.backends import last_words
+    from manycl.drivers import last_words
 
     return last_words.kept()
 

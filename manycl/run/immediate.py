@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from manycl.interrupts import Uninterrupted
 from manycl.machine import DeviceIndex
-from manycl.run.backends import last_words
+from manycl.drivers import last_words
 from manycl.run.flight import Flight
 
 if TYPE_CHECKING:

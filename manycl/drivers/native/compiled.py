@@ -19,10 +19,11 @@ ALIGNMENT = 128
 
 
 class Parameter(NamedTuple):
-    """``nbytes``: of a value (a scalar or struct); 0 for others."""
+    """``nbytes``: of a value (a scalar or struct); 0 for others. ``name``: where it is known."""
 
     kind: Literal["memory", "value", "local"]
     nbytes: int = 0
+    name: str = "an argument"
 
 
 class NativeEntry(NamedTuple):

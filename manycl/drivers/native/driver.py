@@ -95,7 +95,7 @@ class NativeDriver:
             if self._elsewhere is None:
                 raise anew(reason)
             self._elsewhere.look(source, name, reason)
-        return SetKernel(kernel, source)
+        return SetKernel(kernel, self.device.name, source)
 
     def function(self, function: Callable[..., None], arguments: int) -> FunctionKernel:
         return FunctionKernel(function, arguments)

@@ -20,6 +20,8 @@ _PAGE = 4096
 _MOST_NARROW = (1 << 31) - 1  # work-items in a dimension, with the offset, whose ids have 31 bits
 _MOSTSHAPES = 64  # of a kernel that are kept
 SHAPE = struct.Struct("@19QI4x")  # struct shape in runtime/device.h, up to where arguments lie
+_SIZES = {"memory": 16, "local": 8}
+"""Bytes among the values: of memory, its address and its size."""
 _COST, _LOCAL = 3 * 8, 10 * 8  # where in it the measured cost is, and the work-items of a group
 _WORD = ctypes.c_uint64.from_address
 _HINT = "choose a smaller work-group, or less local memory"
@@ -79,6 +81,7 @@ class SetKernel:
         "_local",
         "_nbytes",
         "_pointers",
+        "_told",
         "_unset",
         "_uses",
         "_values",
@@ -90,8 +93,10 @@ class SetKernel:
         "values",
     )
 
-    def __init__(self, kernel: NativeKernel, source: Source | None = None) -> None:
+    def __init__(self, kernel: NativeKernel, device: str, source: Source | None = None) -> None:
         self.kernel = kernel
+        names = [f"{'*' if each.kind == 'memory' else ' '}{each.name}" for each in kernel.parameters]
+        self._told = "\0".join([device, kernel.name, *names, "", ""]).encode()
         self.source = source
         self.most_items = kernel.most_items
         self.shapes: dict[Any, LaunchShape] = {}
@@ -101,7 +106,7 @@ class SetKernel:
         self._ends: list[int] = []
         end = 0
         for parameter in kernel.parameters:
-            size = parameter.nbytes if parameter.kind == "value" else 8
+            size = parameter.nbytes if parameter.kind == "value" else _SIZES[parameter.kind]
             least = min(size & -size, ALIGNMENT)
             self._at.append(-(-end // least) * least)
             end = self._at[-1] + size
@@ -122,7 +127,7 @@ class SetKernel:
     def set(self, index: int, value: Any) -> None:
         """As DeviceKernel.set."""
         if type(value) is NativeMemory and (word := self._pointers.get(index)) is not None:
-            self._words[word] = value.address
+            self._words[word], self._words[word + 1] = value.address, value.nbytes
             self._held[index] = value
             self._uses = None
             if self._unset:
@@ -236,11 +241,11 @@ class SetKernel:
             raise DriverError(f"kernel {self.kernel.name}: a work-group needs {frame} bytes", hint=_HINT)
         places_of_values = [*self._at, *(8 * word for word in self._extents)]
         count = len(places_of_values)
-        data = ctypes.create_string_buffer(SHAPE.size + 8 * max(count, 1))
+        data = ctypes.create_string_buffer(SHAPE.size + 8 * max(count, 1) + len(self._told))
         cost = self._foreseen(math.prod(each))
         head = entry.address, frame, math.prod(groups), cost, self._nbytes, count, 0
         SHAPE.pack_into(data, 0, *head, *whole, *each, *(*offset, 0, 0)[:3], *groups, dims)
-        struct.pack_into(f"@{count}Q", data, SHAPE.size, *places_of_values)
+        struct.pack_into(f"@{count}Q{len(self._told)}s", data, SHAPE.size, *places_of_values, self._told)
         return LaunchShape(
             ctypes.addressof(data), data, tuple(places), (groups[0], groups[1], groups[2]), (each[0], each[1], each[2])
         )

@@ -7,6 +7,7 @@ its files for linking are needed, what is missing is found when a kernel is comp
 from __future__ import annotations
 
 import os
+import platform
 
 _MATH = (
     "acos acosh asin asinh atan atan2 atanh cbrt cos cosh erf erfc exp exp10 exp2 expm1 fma fmod hypot ldexp lgamma_r"
@@ -14,7 +15,8 @@ _MATH = (
     " ceil floor trunc rint fmaf ceilf floorf truncf rintf fmodf"  # where the processor has no instruction for it
 )
 _MEMORY = "memcpy memmove memset memcmp"
-NAMES = (*_MATH.split(), *_MEMORY.split())
+_GUARD = "__stack_chk_fail" + (" __stack_chk_guard" if platform.machine() == "aarch64" else "")
+NAMES = (*_MATH.split(), *_MEMORY.split(), *_GUARD.split())
 
 
 def stand_in() -> str:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from manycl import flags, limited
 from manycl.disk_cache import DiskCache
+from manycl.drivers import last_words
 from manycl.drivers.driver import DriverError
 
 RUNTIME = Path(__file__).parent / "runtime" / "runtime.c"
@@ -155,6 +156,7 @@ class Library:
         self.fill = function("fill", 7)
         self.has_failed = function("has_failed", 2, ctypes.c_int)
         self.wait = function("wait", 2, ctypes.c_int, blocking)
+        function("tell", 2, None)(ctypes.addressof(last_words.sink), ctypes.addressof(last_words.running))
 
 
 @cache

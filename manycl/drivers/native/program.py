@@ -145,8 +145,8 @@ class CompiledKernel:
 
 def _parameter(given: ArgumentFacts) -> Parameter:
     if given.kind == "local":
-        return Parameter("local")
-    return Parameter("value", given.size) if given.kind == "scalar" else Parameter("memory")
+        return Parameter("local", 0, given.name)
+    return Parameter("value", given.size, given.name) if given.kind == "scalar" else Parameter("memory", 0, given.name)
 
 
 def lanes() -> int:

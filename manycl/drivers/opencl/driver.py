@@ -11,7 +11,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from manycl.drivers import last_words
 from manycl.drivers.driver import BuildError, Bytes, DriverError, End, Source
+from manycl.drivers.native.library import library
 from manycl.drivers.opencl.copies import copy_rows, read_buffer, write_buffer
 from manycl.drivers.opencl.quiet import new_kernel, quiet
 from manycl.drivers.opencl.real import cl
@@ -48,10 +50,11 @@ translated = _Translated()
 class OpenCLKernel:
     """A kernel object. Setting and enqueueing are what runs consist of: no more is done there than has to be."""
 
-    __slots__ = ("_set_bytes", "cl", "most_items")
+    __slots__ = ("_set_bytes", "cl", "most_items", "name")
 
-    def __init__(self, kernel: cl.Kernel, most_items: int) -> None:
+    def __init__(self, kernel: cl.Kernel, name: str, most_items: int) -> None:
         self.cl = kernel
+        self.name = name
         self.most_items = most_items
         # set_arg tries every kind of object before it takes bytes for bytes, which costs 6 us (PyOpenCL 2026)
         self._set_bytes: Callable[[int, bytes], None] = getattr(kernel, "_set_arg_buf", kernel.set_arg)
@@ -82,6 +85,9 @@ class OpenCLDriver:
         except cl.Error as error:
             raise DriverError(f"{device.name} cannot be opened: {error}", hint=LEAVE_OUT) from None
         self.is_polled = device.kind != "cpu"
+        if not self.is_polled:
+            with suppress(DriverError):  # there is no compiler: then nobody tells of faults
+                library()
         self._queues: list[cl.CommandQueue] = []
         self._stager = Stager(self.context, self._new_queue()) if device.memory != HOST else None
         # of the clock: a queue that nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue
@@ -132,7 +138,7 @@ class OpenCLDriver:
     def kernel(self, program: cl.Program, name: str) -> OpenCLKernel:
         try:
             kernel = new_kernel(program, name)
-            return OpenCLKernel(kernel, kernel.get_work_group_info(_SIZE, self.cl))
+            return OpenCLKernel(kernel, name, kernel.get_work_group_info(_SIZE, self.cl))
         except cl.Error as error:
             raise DriverError(
                 str(error),
@@ -159,7 +165,14 @@ class OpenCLDriver:
         after: Sequence[cl.Event] | None,
     ) -> cl.Event:
         try:
-            return _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
+            if self.is_polled:
+                return _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
+            number, chosen = queue.int_ptr, local_size or "chosen by the driver"
+            line = f"kernel {kernel.name} on {self.device.name}, global size {global_size}, work-groups {chosen}"
+            last_words.runs(number, None, line)  # of a processor, whose threads are this process's
+            event = _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
+            last_words.runs(number, event, line)
+            return event
         except cl.Error as error:
             raise DriverError(str(error)) from None
 
@@ -242,13 +255,17 @@ class OpenCLDriver:
         if status < 0:
             failure = event.failure if isinstance(event, Staged) else ""
             raise DriverError(failure or f"the driver ended it with status {status}")
+        last_words.is_over(event)
         return True
 
     def succeeded(self, events: Sequence[cl.Event]) -> bool:
         try:
-            return not any([event.command_execution_status for event in events])  # noqa: C419 (a third quicker)
+            have = not any([event.command_execution_status for event in events])  # noqa: C419 (a third quicker)
         except cl.Error:
             return False
+        for event in events if have else ():
+            last_words.is_over(event)
+        return have
 
     def wait(self, event: cl.Event) -> None:
         if isinstance(event, Staged):  # drivers differ in what waiting for such an event that fails does
@@ -260,6 +277,7 @@ class OpenCLDriver:
             event.wait()
         except cl.Error as error:
             raise DriverError(str(error)) from None
+        last_words.is_over(event)
 
     def times(self, event: cl.Event) -> tuple[float, float]:
         if isinstance(event, Staged):

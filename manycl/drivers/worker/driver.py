@@ -50,8 +50,11 @@ class WorkerDriver:
         self._shared: Arena = shared_memory()
         # host memory that is no shared memory, and that downloads which are under way write
         self._written: list[tuple[Bytes, WorkerEvent]] = []
-        channel.send(m.encode(m.Hello(m.VERSION, self._shared.nbytes)), [self._shared.descriptor, 1, 2])
-        self._link = link = WorkerLink(channel, device.name, ended)
+        told, tells = os.pipe()  # last words
+        os.set_blocking(told, False)
+        channel.send(m.encode(m.Hello(m.VERSION, self._shared.nbytes)), [self._shared.descriptor, 1, 2, tells])
+        os.close(tells)
+        self._link = link = WorkerLink(channel, device.name, lambda expected: _with_words(ended(expected), told))
         self._dropped = link.dropped
         self._close = weakref.finalize(self, WorkerLink.close, link)
         try:
@@ -280,6 +283,13 @@ class WorkerDriver:
     def release(self) -> None:
         if self._close.detach() is not None:
             self._link.close(until_left=self._is_shared)
+
+
+def _with_words(ending: Ending, told: int) -> Ending:
+    """How a process has ended, with what it said of a fault, if it did."""
+    with open(told, "rb", buffering=0) as pipe:
+        words = (pipe.read(1 << 16) or b"").decode(errors="replace").strip().removeprefix("manycl: ")
+    return Ending(f"{ending.words}: {words}", ending.has_crashed) if words else ending
 
 
 def _absolute(options: Sequence[str]) -> list[str]:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from manycl.device_syntax import parse
+from manycl.drivers import last_words
 from manycl.drivers.choice import choose
 from manycl.drivers.driver import BuildError, Driver, DriverError, End, Source
 from manycl.drivers.shared import mapped
@@ -122,13 +123,16 @@ class Hosted:
     def _hello(self, asked: m.Hello) -> None:
         if asked.version != m.VERSION:
             raise m.ProtocolError(f"version {asked.version} of the protocol is asked for, this one is {m.VERSION}")
-        descriptor, *outputs = self._channel.descriptors
+        descriptor, *outputs, words = self._channel.descriptors
         self._channel.descriptors.clear()
         self._shared = mapped(descriptor, asked.nbytes)
         os.close(descriptor)
         for number, output in enumerate(outputs, 1):
             os.dup2(output, number)
             os.close(output)
+        if last_words.sink.value != 2:  # another client's
+            os.close(last_words.sink.value)
+        last_words.sink.value = words
 
     def _open(self, asked: m.OpenWorker) -> None:
         try:

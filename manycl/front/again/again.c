@@ -104,10 +104,11 @@ static enum answer bind(struct launching *at, object *setter, object *known, con
     for (ssize i = 0; i < count; i++) {
         const struct other *other = &others[i];
         object *index = hold(held, PyLong_FromUnsignedLongLong((u64)other->index));
-        object *address = SEE(other->allocation, memory, address);
-        if (!index || !address) return WRONG;
+        object *address = SEE(other->allocation, memory, address), *nbytes = SEE(other->allocation, memory, nbytes);
+        if (!index || !address || !nbytes) return WRONG;
         if (PyList_SetItem(taken, other->index, kept(NONE))) return WRONG;
-        bytes[number(PyDict_GetItemWithError(words, index))] = number(address);
+        u64 *place_of = &bytes[number(PyDict_GetItemWithError(words, index))];
+        place_of[0] = number(address), place_of[1] = number(nbytes);
         if (PyDict_SetItem(memories, index, other->allocation)) return WRONG;
         if (PyList_SetItem(values, other->index, kept(other->allocation))) return WRONG;
         if (PyList_SetItem(bound, other->index, kept(other->argument))) return WRONG;

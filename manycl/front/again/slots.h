@@ -33,7 +33,7 @@
     _(compiled, _asked) _(compiled, _extents) _(compiled, _held) _(compiled, _last) _(compiled, _pointers)                \
     _(compiled, _uses) _(compiled, kernel) _(compiled, values)                                                                                \
     _(commands, address) _(commands, is_timed) _(commands, kept) _(commands, state) _(commands, times)                    \
-    _(memory, address)
+    _(memory, address) _(memory, nbytes)
 
 #define NUMBER_OF_TYPE(name) TYPE_##name,
 #define NUMBER_OF_SLOT(type, name) SLOT_##type##_##name,

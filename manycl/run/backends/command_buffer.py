@@ -19,7 +19,7 @@ from manycl.interrupts import interruptible
 from manycl.machine import DeviceIndex
 from manycl.model.trips import trip_count
 from manycl.run.backend import Failed, Run
-from manycl.run.backends import last_words
+from manycl.drivers import last_words
 from manycl.run.backends.moves import within
 from manycl.run.backends.placing import placed
 from manycl.run.backends.programs import KernelObject, same

@@ -38,7 +38,7 @@ from manycl.run.backend import (
     Upload,
     continues,
 )
-from manycl.run.backends import last_words
+from manycl.drivers import last_words
 from manycl.run.backends.host_calls import HostCalls
 from manycl.run.backends.kept_copies import KeptCopies
 from manycl.run.backends.lanes import Lanes

@@ -4,7 +4,7 @@
 
 #include "device.h"
 
-enum { SMALL = 768, TIMES = 1024 };
+enum { SMALL = 1024, TIMES = 1024 };
 
 /* A number that a queue has given is that of a command, in its structure, as long as it is not complete. */
 static inline struct command **place(struct queue *queue, u64 number) { return &queue->ring[number & queue->mask]; }

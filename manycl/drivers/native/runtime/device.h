@@ -23,7 +23,7 @@ struct manycl_range {
 };
 
 /* Runs work-groups first to end - 1, counted with dimension 0 fastest. args[i] is the address of the i-th argument's
-   value: of memory, the address of a pointer; of a scalar or struct, of its bytes, aligned as its size allows (to the
+   value: of memory, the address of a pointer, which its bytes' number follows; of a scalar or struct, of its bytes, aligned as its size allows (to the
    largest power of two up to 128 that divides it, so as its type asks for); of a local argument, of a size_t, its offset
    in the frame. frame: memory of this thread alone, aligned to 128, contents undefined. */
 typedef void (*manycl_entry)(const void *const *args, const struct manycl_range *range, size_t first, size_t end,
@@ -39,7 +39,8 @@ struct shape {
     u64 nargs;
     u64 reports; /* whether the entry leaves a word in its frame that says whether it has failed */
     struct manycl_range range;
-    u64 at[]; /* where in the values each argument's begins */
+    u64 at[]; /* where in the values each argument's begins; behind that the names of the device, of the kernel and, after a
+                 letter for their kind, of its arguments, then "" */
 };
 
 /* Where a launch may end early: its parts end at so many items along a dimension, along which a group has `each`; `row`:
@@ -139,7 +140,9 @@ struct worker {
     u64 paused;    /* ns that it has not run a block because the device was held */
     u64 owed;       /* ns that it has still to pause, as its device is slower, ... */
     u64 slept;      /* ... and that it paused too long: the next pause lacks them */
-    u32 is_running; /* a block: RUNS or MAY_STOP */
+    u32 is_running; /* a block: RUNS or MAY_STOP; of this command, ... */
+    struct command *command;
+    u64 first, end; /* ... these groups */
     long thread;    /* its number, by which the system knows it */
 };
 

@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "copies.h"
 #include "device.h"
+#include "faults.h"
 #include "stack.h"
 #include "waiting.h"
 #include "workers.h"
@@ -12,6 +13,12 @@ static void *new_memory(u64 nbytes) {
     void *memory = NULL;
     if (posix_memalign(&memory, 128, nbytes)) return NULL;
     return memset(memory, 0, nbytes);
+}
+
+/* Where last words go, and which kernels other drivers' threads run (faults.h). */
+EXPORTED void manycl_tell(const int *descriptor, const char *elsewhere) {
+    words_to = descriptor, watched = elsewhere;
+    watch_faults();
 }
 
 /* Whether blocks may run (holding.h). */

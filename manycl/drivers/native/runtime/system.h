@@ -47,8 +47,14 @@ int sigdelset(signal_set *, int);
 int sigismember(const signal_set *, int);
 
 struct signal_info { /* of a signal that is sent with a value */
-    int number, error, code, unused, process;
-    u32 user;
+    int number, error, code, unused;
+    union {
+        struct {
+            int process;
+            u32 user;
+        };
+        u64 address; /* of a fault */
+    };
     void *value;
     char others[96];
 };
@@ -60,6 +66,19 @@ struct action { /* as glibc's and musl's are */
 };
 _Static_assert(sizeof(struct signal_info) == 128, "the system's");
 int sigaction(int, const struct action *, struct action *);
+#define IGNORES ((void (*)(int, struct signal_info *, void *))1)
+enum { ILL = 4, TRAP = 5, ABRT = 6, BUS = 7, FPE = 8, SEGV = 11, BY_THREAD = -6 };
+enum { ON_STACK = 0x08000000, AGAIN = 0x40000000, ONCE = (int)0x80000000u, NOT_USED = 2 };
+struct alternate {
+    char *memory;
+    int flags;
+    size_t nbytes;
+};
+int sigaltstack(const struct alternate *, struct alternate *);
+int pthread_key_create(u32 *, void (*)(void *));
+int pthread_setspecific(u32, const void *);
+void *pthread_getspecific(u32);
+long write(int, const void *, size_t);
 
 void *mmap(void *, size_t, int, int, int, long);
 int mprotect(void *, size_t, int);
@@ -70,10 +89,12 @@ enum { MONOTONIC = 1, OF_THREAD = 3, AT_A_TIME = 1, SET_NAME = 15, SET_TIMER_SLA
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 
 #if defined(__x86_64__)
-enum { SYS_FUTEX = 202, SYS_GETCPU = 309, SYS_GETPID = 39, SYS_GETTID = 186, SYS_SIGNAL_THREAD = 297 };
+enum { SYS_FUTEX = 202, SYS_GETCPU = 309, SYS_GETPID = 39, SYS_GETTID = 186, SYS_SIGNAL_THREAD = 297, SYS_TELL_THREAD = 234 };
+enum { STACK_POINTER = 160 }; /* bytes from the beginning of what a handler is given */
 static inline void relax(void) { __builtin_ia32_pause(); }
 #elif defined(__aarch64__)
-enum { SYS_FUTEX = 98, SYS_GETCPU = 168, SYS_GETPID = 172, SYS_GETTID = 178, SYS_SIGNAL_THREAD = 240 };
+enum { SYS_FUTEX = 98, SYS_GETCPU = 168, SYS_GETPID = 172, SYS_GETTID = 178, SYS_SIGNAL_THREAD = 240, SYS_TELL_THREAD = 131 };
+enum { STACK_POINTER = 432 };
 static inline void relax(void) { __asm__ volatile("isb" ::: "memory"); }
 #else
 #error "only x86-64 and AArch64 are known"

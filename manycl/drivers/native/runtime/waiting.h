@@ -109,7 +109,9 @@ static void take_turn(struct turn *turn) {
     if (!turn->worker) return;
     u32 floats = float_state();
     set_float_state(turn->worker->floats);
+    run_kernels_as(turn->worker, device->host_stack + STACK);
     call_on(device->host_stack + STACK, work_here, turn);
+    run_kernels_as(NULL, NULL);
     set_float_state(floats);
     store(&device->is_replaced, 0); /* the worker has its place again, and now the stack is free, too */
 }

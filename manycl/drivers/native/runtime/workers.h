@@ -3,6 +3,7 @@
 #define MANYCL_WORKERS_H
 
 #include "commands.h"
+#include "faults.h"
 #include "holding.h"
 #include "stack.h"
 
@@ -73,6 +74,7 @@ static void run(struct worker *worker, struct command *command, u64 first, u64 e
     int failed = 1, reports = command->shape && command->shape->reports;
     /* a slower device is slower while it has its core; Python waits, too, and what it calls */
     int clock = reports ? MONOTONIC : OF_THREAD;
+    worker->command = command, worker->first = first, worker->end = end;
     if (framed(worker, command->frame)) {
         begin_block(worker, !reports);
         u64 start = worker->device->slower && command->shape ? clock_of(clock) : 0; /* kernels, not copies and fills */
@@ -399,6 +401,7 @@ static void settle(struct worker *worker) {
     signal_set all;
     sigfillset(&all);
     if (stopping) sigdelset(&all, stopping);
+    for (int i = 0; i < FAULTS; i++) sigdelset(&all, faults[i].number);
     worker->thread = syscall(SYS_GETTID);
     pthread_sigmask(SET_MASK, &all, NULL); /* signals are for the program's own threads */
     if (worker->core >= 0) {
@@ -418,6 +421,7 @@ static void *begin(void *argument) {
     u32 drained = 0, spun = 0, tired = 0;
     u64 since = now();
     settle(worker);
+    run_kernels_as(worker, __builtin_frame_address(0));
     worker->floats = float_state();
     for (;;) {
         struct call call = {0};

@@ -1,12 +1,15 @@
-"""What was running when a process was lost: a driver that gets a bad kernel may end it without a word.
+"""What was running when a process was lost.
 
-A note is kept in a file of what devices were given and what is known to be complete; writes to it outlive the process,
-however it ends. A helper process waits for the process to go, and reads the note out unless it went by itself. Run as a
-script with the note's path, this file says what was running.
+Of a kernel that faults, the native runtime says what is known (``native/runtime/faults.h``), also of one that another
+driver runs in this process, if that has noted it here. Who is killed says nothing: so where it is asked for, a note is
+kept in a file of what devices were given and what is known to be complete; writes to it outlive the process, however it
+ends. A helper process waits for the process to go, and reads the note out unless it went by itself. Run as a script with
+the note's path, this file says what was running.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -17,7 +20,31 @@ from contextlib import contextmanager, suppress
 _HELPER = 'read -r word; [ "$word" = done ] || "$0" -I -S "$1" "$2" >&2; rm -f "$2"'
 SHOWN = 8  # kernels of a device that are named
 
+sink = ctypes.c_int(2)
+"""The file descriptor that the words of a fault are written to."""
+running = ctypes.create_string_buffer(2048)
+"""The kernels that other drivers run in this process: lines of text."""
+_latest: dict[int, tuple[object, bytes]] = {}  # of each queue of theirs: the event, if it is known, and a line
 _note: int | None = None  # the file descriptor of the note, while one is kept
+
+
+def runs(queue: int, event: object, line: str) -> None:
+    """A queue of another driver in this process was given a kernel, or is about to be (event None)."""
+    _latest[queue] = event, f"\n  {line}".encode(errors="replace")
+    _tell()
+
+
+def is_over(event: object) -> None:
+    """A command is complete."""
+    over = [queue for queue, (latest, _) in list(_latest.items()) if latest is event]
+    for queue in over:
+        _latest.pop(queue, None)
+    if over:
+        _tell()
+
+
+def _tell() -> None:
+    running.value = b"".join(line for _, line in list(_latest.values()))[: len(running) - 1]
 
 
 @contextmanager
@@ -28,13 +55,14 @@ def kept() -> Iterator[None]:
         yield
         return
     _note, path = tempfile.mkstemp(prefix="manycl-", suffix=".note")
+    sink.value = _note
     command = ["/bin/sh", "-c", _HELPER, sys.executable, __file__, path]
     helper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
     assert helper.stdin is not None
     try:
         yield
     finally:
-        descriptor, _note = _note, None
+        descriptor, _note, sink.value = _note, None, 2
         os.close(descriptor)
         with suppress(OSError):  # somebody has ended the helper
             helper.stdin.write(b"done\n")
@@ -92,8 +120,12 @@ def read(text: str) -> list[str]:
 def main(path: str) -> None:
     """Say what was running when the process that kept a note was lost."""
     with open(path, encoding="utf-8", errors="replace") as note:
-        found = read(note.read())
-    if found:
+        text = note.read()
+    _, mark, words = text.partition("manycl: ")
+    found = read(text)
+    if mark:
+        print(mark + words, end="")
+    elif found:
         print("manycl: the process was lost while this ran:\n" + "".join(f"  {line}\n" for line in found), end="")
         print(
             "  hint: kernels that leave their buffers end processes; MANYCL_DEBUG=5 runs them one at a time and looks"
