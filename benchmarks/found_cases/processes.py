@@ -147,6 +147,73 @@ def out_of_bounds_guard() -> None:
         same(x.get(), np.full(64, 7, np.float32), "guarded rightly")
 
 
+# --- kernels that end the process -------------------------------------------------------------------------------------
+
+FAULTS = """
+import sys, numpy as np, manycl as mc
+queue = mc.Queue(sys.argv[2])
+program = mc.Program('''
+kernel void far(global const int *at, global float *x) { x[(long)at[get_global_id(0)] * 1000000000000] = 1; }
+kernel void own(global const int *at, global float *x) {
+  float t[4];
+  for (int i = 0; i < at[6]; ++i) t[i] = x[i];
+  x[get_global_id(0)] = t[0] + t[at[5]];
+}
+kernel void shared(global const int *at, global float *x) {
+  local float t[32];
+  int l = get_local_id(0);
+  t[at[l]] = x[get_global_id(0)];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  x[get_global_id(0)] = t[at[63 - l]];
+}
+''')
+x = queue.zeros(1024, np.float32)
+getattr(program, sys.argv[1])(queue, (1024,), (64,), queue.array(np.arange(1024, dtype=np.int32)), x)
+x.get()
+"""
+
+
+def _last_words(kernel: str, device: str) -> None:
+    ended = python(FAULTS, kernel, device)
+    expect(ended.returncode != 0, f"{kernel} on {device} ends well")
+    expect(f"kernel {kernel}" in ended.stderr and "MANYCL_CHECK" in ended.stderr, f"silent: {ended.stderr[-500:]}")
+
+
+@case(seconds=200)
+def faults_far() -> None:
+    """A segmentation fault, in the process and in one of the device's own."""
+    for device in ("cpu0", "cpu/2", "cpu/2@process"):
+        _last_words("far", device)
+
+
+@case(seconds=200)
+def faults_private() -> None:
+    """Behind a private array."""
+    for device in ("cpu0", "cpu/2", "cpu/2@process"):
+        _last_words("own", device)
+
+
+@case(seconds=200)
+def faults_local() -> None:
+    """Behind a local array."""
+    for device in ("cpu0", "cpu/2", "cpu/2@process"):
+        _last_words("shared", device)
+
+
+@case(seconds=200)
+def local_array_that_ends() -> None:
+    """Of a local array that is certainly too small: whatever comes, it comes to an end."""
+    python("""
+import numpy as np, manycl as mc
+queue = mc.Queue("cpu/2")
+program = mc.Program("kernel void f(global float *x) { local float t[32]; int l = get_local_id(0);"
+    " t[l] = x[get_global_id(0)]; barrier(CLK_LOCAL_MEM_FENCE); x[get_global_id(0)] = t[63 - l]; }")
+x = queue.zeros(1024, np.float32)
+program.f(queue, (1024,), (64,), x)
+x.get()
+""")
+
+
 # --- interrupts -------------------------------------------------------------------------------------------------------
 
 LAZY = """

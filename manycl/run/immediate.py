@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from manycl.drivers import last_words
 from manycl.interrupts import Uninterrupted
 from manycl.machine import DeviceIndex
-from manycl.drivers import last_words
 from manycl.run.flight import Flight
 
 if TYPE_CHECKING:

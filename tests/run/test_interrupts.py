@@ -101,9 +101,7 @@ def test_a_run_that_does_not_end_is_left_and_waited_for_by_the_next(capfd: pytes
 
         def twice() -> None:
             until(lambda: backend._run is not None and "kernel spin on cpu0.0" in backend._run.unfinished(), end)
-            pressed_until(
-                lambda: told("waiting for kernel spin on cpu0.0; press Ctrl-C again to leave it running"), end
-            )
+            pressed_until(lambda: told("waiting for kernel spin on cpu0.0; Ctrl-C leaves it running"), end)
             press()
 
         def end() -> None:
@@ -158,7 +156,7 @@ def test_the_command_line_says_what_it_waits_for_and_how_to_leave(tmp_path: Path
     said = []
     for line in process.stderr:
         said.append(line)
-        if "Run(token=0" in line or "press Ctrl-C again" in line:
+        if "Run(token=0" in line or "Ctrl-C leaves it" in line:
             process.send_signal(signal.SIGINT)
     guard.cancel()
     process.stderr.close()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.changed import changed
+from manycl.drivers import last_words
 from manycl.drivers.driver import DriverError, Event, Queue
 from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch, Version
 from manycl.graph.sequence import is_sequence
@@ -19,7 +20,6 @@ from manycl.interrupts import interruptible
 from manycl.machine import DeviceIndex
 from manycl.model.trips import trip_count
 from manycl.run.backend import Failed, Run
-from manycl.drivers import last_words
 from manycl.run.backends.moves import within
 from manycl.run.backends.placing import placed
 from manycl.run.backends.programs import KernelObject, same

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 
 from manycl import flags
+from manycl.drivers import last_words
 from manycl.drivers.choice import OpenDevice
 from manycl.drivers.driver import Driver, DriverError, End, Event
 from manycl.errors import ManyclError, RunError
@@ -38,7 +39,6 @@ from manycl.run.backend import (
     Upload,
     continues,
 )
-from manycl.drivers import last_words
 from manycl.run.backends.host_calls import HostCalls
 from manycl.run.backends.kept_copies import KeptCopies
 from manycl.run.backends.lanes import Lanes
@@ -265,7 +265,7 @@ class Executor:
         run.stopping = True
         if run.is_left:
             return run.record
-        with Word(lambda: f"stopping; waiting for {_listed(run)}; press Ctrl-C again to leave it running"):
+        with Word(lambda: f"stopping; waiting for {_listed(run)}; Ctrl-C leaves it running"):
             self._wait_for(run)
         return self.ended(run)
 
