@@ -2,9 +2,9 @@
 
 Of a kernel that faults, the native runtime says what is known (``native/runtime/faults.h``), also of one that another
 driver runs in this process, if that has noted it here. Who is killed says nothing: so where it is asked for, a note is
-kept in a file of what devices were given and what is known to be complete; writes to it outlive the process, however it
-ends. A helper process waits for the process to go, and reads the note out unless it went by itself. Run as a script with
-the note's path, this file says what was running.
+kept in a file of what devices were given and what is known to be complete; writes to it outlive the process. A helper
+waits for that to go, and reads the note out unless it went by itself. Run as a script with the note's path, this file
+says what was running.
 """
 
 from __future__ import annotations
@@ -29,22 +29,16 @@ _note: int | None = None  # the file descriptor of the note, while one is kept
 
 
 def runs(queue: int, event: object, line: str) -> None:
-    """A queue of another driver in this process was given a kernel, or is about to be (event None)."""
-    _latest[queue] = event, f"\n  {line}".encode(errors="replace")
-    _tell()
+    """What a queue of another driver in this process was given last, or is about to be (event None); "": nothing."""
+    _latest[queue] = event, f"\n  {line}".encode(errors="replace") if line else b""
+    running.value = b"".join(words for _, words in list(_latest.values()))[: len(running) - 1]
 
 
 def is_over(event: object) -> None:
     """A command is complete."""
-    over = [queue for queue, (latest, _) in list(_latest.items()) if latest is event]
-    for queue in over:
-        _latest.pop(queue, None)
-    if over:
-        _tell()
-
-
-def _tell() -> None:
-    running.value = b"".join(line for _, line in list(_latest.values()))[: len(running) - 1]
+    for queue, (latest, _) in list(_latest.items()):
+        if latest is event:
+            runs(queue, None, "")
 
 
 @contextmanager
@@ -122,10 +116,9 @@ def main(path: str) -> None:
     with open(path, encoding="utf-8", errors="replace") as note:
         text = note.read()
     _, mark, words = text.partition("manycl: ")
-    found = read(text)
     if mark:
         print(mark + words, end="")
-    elif found:
+    elif found := read(text):
         print("manycl: the process was lost while this ran:\n" + "".join(f"  {line}\n" for line in found), end="")
         print(
             "  hint: kernels that leave their buffers end processes; MANYCL_DEBUG=5 runs them one at a time and looks"

@@ -30,8 +30,6 @@ _SHOWN = 4000  # characters of a compiler's messages in an error
 _PROBE = (
     "int probe(float x, __global float *y, char *frame) { __local int *l = (__local int *)frame; return *l + *y + x; }"
 )
-_ENDLESS = 21
-"""The clang whose constraint elimination takes it for sure that no index leaves an array: loops over one never end then."""
 _MACHINES = {"x86_64": "-march=native", "aarch64": "-mcpu=native"}
 _probes = DiskCache("compilers", 1 << 20, ("manycl/drivers/native",))
 
@@ -45,7 +43,7 @@ OpenCL C 2.0 has the generic address space, which takes programs of 1.2 as they 
 the name ``pipe``; contraction is allowed by pragmas behind the built-in functions, which have none; ``-fno-builtin``:
 a program's own ``expf`` is none of C's; ``-fno-strict-aliasing``: kernels use memory as several types, and other
 implementations let them; ``-trap-unreachable``, ``-fstack-protector-strong``: a kernel that leaves an array of its own
-ends in a fault, of which is told (``runtime/faults.h``), instead of running on through other functions' code and data."""
+ends in a fault, of which is told (``runtime/faults.h``), and does not run on into what lies behind it."""
 _READ = ("-x", "cl", "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes")
 _OPERAND = r"(<[^>\n]*>|[^,(\n]*\(.*?\)|[^,\n]+)"
 _DIVISION = re.compile(
@@ -224,7 +222,7 @@ def _tried(compiler: tuple[str, ...], linker: tuple[str, ...]) -> Clang:
         for_here += ("-mno-outline-atomics",)
     else:  # a choice in a loop is no branch: which work-item chooses what is rarely foreseen
         for_here += ("-mllvm", "-x86-cmov-converter=false")
-    if int(version.partition(".")[0]) >= _ENDLESS:
+    if int(version.partition(".")[0]) >= 21:  # which relies on it that no index leaves an array: such loops never end
         for_here += ("-mllvm", "-constraint-elimination-max-rows=0")
     processor, features = _taken_for(compiler, for_here)
     if "+avx512f" in features:

@@ -20,8 +20,6 @@ _PAGE = 4096
 _MOST_NARROW = (1 << 31) - 1  # work-items in a dimension, with the offset, whose ids have 31 bits
 _MOSTSHAPES = 64  # of a kernel that are kept
 SHAPE = struct.Struct("@19QI4x")  # struct shape in runtime/device.h, up to where arguments lie
-_SIZES = {"memory": 16, "local": 8}
-"""Bytes among the values: of memory, its address and its size."""
 _COST, _LOCAL = 3 * 8, 10 * 8  # where in it the measured cost is, and the work-items of a group
 _WORD = ctypes.c_uint64.from_address
 _HINT = "choose a smaller work-group, or less local memory"
@@ -106,7 +104,9 @@ class SetKernel:
         self._ends: list[int] = []
         end = 0
         for parameter in kernel.parameters:
-            size = parameter.nbytes if parameter.kind == "value" else _SIZES[parameter.kind]
+            size = {"memory": 16, "local": 8}.get(
+                parameter.kind, parameter.nbytes
+            )  # memory's: its address and its size
             least = min(size & -size, ALIGNMENT)
             self._at.append(-(-end // least) * least)
             end = self._at[-1] + size

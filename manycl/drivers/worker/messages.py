@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from manycl.errors import DeviceError
 
-VERSION = 2
+VERSION = 3
 """Of the protocol: both ends must have the same."""
 MOST = 1 << 28
 """Bytes that a frame may have."""

@@ -33,11 +33,11 @@ static const struct fault {
     {FPE, 0, "SIGFPE", "arithmetic exception"},
     {ABRT, 0, "SIGABRT", "abort"},
 };
+#define NOBODY (~(u32)0)
 enum { FAULTS = sizeof faults / sizeof *faults };
 static struct action before[FAULTS];  /* what handled them */
 static u32 is_installed;
-static u32 is_told;                   /* whether the first fault, which has the last words, ... */
-static long speaker;                  /* ... of this thread, has had them */
+static u32 speaker; /* the thread that has the last words (NOBODY: they have been said) */
 static u32 known_by;                  /* key of each thread's struct */
 static const int *words_to;           /* file descriptor; Python's, as is ... */
 static const char *watched;           /* ... what other drivers' threads run, in lines of text */
@@ -154,20 +154,20 @@ static void find_words(struct words *words, const struct fault *fault, const str
         words->length = 0;
 }
 
-/* Tell of a fault of this thread, unless one is told of: then wait until it is, as the process ends behind this. */
+/* Tell of a fault of this thread, unless one is told of: then wait until it has been, as the process ends behind this. */
 static void tell(const struct fault *fault, const struct signal_info *info, const void *context) {
-    long here = syscall(SYS_GETTID), nobody = 0;
-    if (!__atomic_compare_exchange_n(&speaker, &nobody, here, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-        while (nobody != here && !load(&is_told)) futex_wait(&is_told, 0);
-        return;
+    u32 here = (u32)syscall(SYS_GETTID), other = 0;
+    while (!__atomic_compare_exchange_n(&speaker, &other, here, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        if (other == here || other == NOBODY) return; /* a fault in here, or all has been said */
+        futex_wait(&speaker, other);
+        other = 0;
     }
     struct words words = {0};
     find_words(&words, fault, info, context);
     for (long at = 0, done = 1; at < (long)words.length && done > 0; at += done)
         done = write(*words_to, words.text + at, words.length - (u64)at);
-    if (!words.length) store(&speaker, 0);
-    store(&is_told, words.length > 0);
-    futex_wake(&is_told, 1 << 20);
+    store(&speaker, words.length ? NOBODY : 0);
+    futex_wake(&speaker, 1 << 20);
 }
 
 static void handle_fault(int number, struct signal_info *info, void *context) {
