@@ -39,15 +39,17 @@ def running():
             return int(task)
 while number and (task := running()) is None:
     time.sleep(0.01)
-if number:  # as the kernel's instruction would get it
-    call = {"x86_64": 234, "aarch64": 131}[platform.machine()]
+call = {"x86_64": 234, "aarch64": 131}[platform.machine()]
+while number:  # as the kernel's instruction would get it, again where a handler (LLVM has one) goes on behind it
     ctypes.CDLL(None).syscall(call, os.getpid(), task, number)
+    time.sleep(0.2)
 """
 PYTHON = f"""{BEGIN}
 import manycl as mc
 queue = mc.Queue(device)
 x = queue.zeros(64, np.int32)
 getattr(mc.Program(source), word)(queue, (64,), (16,), x, at)
+queue.flush()
 {END}
 x.get()
 """
@@ -85,7 +87,7 @@ def started(
         words, settings = by_manycl(compiled("deaths.c", folder), Path(os.environ["MANYCL_CACHE"]), "--devices", device)
         words.append(word)
     elif how == "run":
-        kernel = {"name": word, "global": 64, "local": 16, "args": ["x", {"type": "long", "value": at}]}
+        kernel = {"name": word, "global": 64, "local": 16, "args": ["x", at]}
         buffers = {"x": {"type": "int", "shape": 64}}
         application = {"manycl": 1, "source": "k.cl", "buffers": buffers, "kernels": [kernel]}
         (folder / "app.json").write_text(json.dumps(application))
@@ -124,7 +126,7 @@ def test_the_last_words_of_a_kernel(how: str, device: str, number: signal.Signal
     """Said once; the process dies by its signal. An array that a kernel writes behind is seen by an abort."""
     kernel, at = {signal.SIGSEGV: ("far", 1 << 40), signal.SIGABRT: ("own", 6)}.get(number, ("endless", 0))
     child = started(how, tmp_path, kernel, at, device, number if kernel == "endless" else 0)
-    said = child.communicate(timeout=200)[1]
+    said = child.communicate(timeout=100)[1]
     assert child.returncode == -number, said
     name = "cpu0" if device == "cpu0" else "cpu0."
     assert said.count(f"manycl: {NAMES[number]} in kernel {kernel} on {name}") == said.count("manycl: ") == 1, said
@@ -162,14 +164,14 @@ driver.wait(driver.launch(driver.queue(False), kernel, (1,), (1,), None, None))
 )
 def test_the_array_that_an_address_is_near(at: int, words: str) -> None:
     """Of memory with pages on both sides that are not there."""
-    ended = subprocess.run([sys.executable, "-c", NEAR, str(at)], capture_output=True, text=True, timeout=200)
+    ended = subprocess.run([sys.executable, "-c", NEAR, str(at)], capture_output=True, text=True, timeout=100)
     assert ended.returncode == -signal.SIGSEGV, ended.stderr
     assert f", {words}{os.sysconf('SC_PAGE_SIZE')} bytes)\n" in ended.stderr
 
 
 def test_a_worker_process_tells_its_parent(tmp_path: Path) -> None:
     child = started("python", tmp_path, "own", 6, "cpu/2@process")
-    said = child.communicate(timeout=200)[1]
+    said = child.communicate(timeout=100)[1]
     assert child.returncode == 1
     assert "was ended by SIGABRT: abort (SIGABRT) in kernel own on cpu0." in said
     assert "launch: global size (64,), work-groups of (" in said
@@ -177,7 +179,7 @@ def test_a_worker_process_tells_its_parent(tmp_path: Path) -> None:
 
 def test_a_fault_of_another_driver_s_thread_names_what_ran(tmp_path: Path) -> None:
     child = started("python", tmp_path, "far", 1 << 40, "pocl")
-    said = child.communicate(timeout=200)[1]
+    said = child.communicate(timeout=100)[1]
     assert child.returncode == -signal.SIGSEGV
     assert (
         "manycl: segmentation fault (SIGSEGV) in a thread that is not manycl's, while this ran:\n  kernel far" in said
@@ -194,10 +196,12 @@ if sys.argv[1] == "before": faulthandler.enable()
 queue = mc.Queue("cpu0")
 x = queue.zeros(64, np.int32); x += 1; print(x.get()[0], flush=True)
 if sys.argv[1] == "after": faulthandler.enable()
-os.kill(os.getpid(), signal.SIGSEGV) if sys.argv[1] == "sent" else ctypes.string_at(0)
+while sys.argv[1] == "sent":  # (the first may be lost to a handler that LLVM has)
+    os.kill(os.getpid(), signal.SIGSEGV)
+ctypes.string_at(0)
 """)
     for when in ("sent", "before", "after", "never"):
-        ended = subprocess.run([sys.executable, str(program), when], capture_output=True, text=True, timeout=200)
+        ended = subprocess.run([sys.executable, str(program), when], capture_output=True, text=True, timeout=100)
         assert (ended.returncode, ended.stdout) == (-signal.SIGSEGV, "1\n")
         assert ended.stderr.count("Fatal Python error: Segmentation fault") == (when in ("before", "after"))
         assert "manycl: " not in ended.stderr
