@@ -95,8 +95,8 @@ def test_exchanging_is_refused_for_what_does_not_match(queue: mc.Queue) -> None:
         a.exchange(b)
     with queue.prepare() as prepared:
         PROGRAM.smooth(queue, (N,), (64,), a, b, N)
-    with pytest.raises(LaunchError, match=f"repeated {10**30} times"):
-        prepared.repeat(10**30)
+    with pytest.raises(LaunchError, match="repeated 1000000001 times"):
+        prepared.repeat(10**9 + 1)
     with pytest.raises(LaunchError, match="repeated -1 times"):
         prepared.repeat(-1)
     a.exchange(queue.array(start()))
