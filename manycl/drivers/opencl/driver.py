@@ -142,7 +142,8 @@ class OpenCLDriver:
         except cl.Error as error:
             raise DriverError(
                 str(error),
-                hint="PoCL refuses kernels that are called like a built-in function (step, mix, …): rename it",
+                hint="PoCL refuses kernels that are called like a built-in function (step, mix, …): rename it. If it is"
+                " not, PoCL's cache is damaged: remove it (POCL_CACHE_DIR, else pocl in the user's cache folder)",
             ) from None
 
     def function(self, function: Callable[..., None], arguments: int) -> OpenCLKernel:
