@@ -37,8 +37,9 @@ class BufferImage(Image):
 
     made_of: Buffer
 
-    def __init__(self, made_of: Buffer, flags: int, form: bytes | None, described: bytes) -> None:
-        self.made_of, self._flags, self._form, self._described = made_of, flags, form, described
+    def __init__(self, made_of: Buffer, flags: int, form: int | None, described: bytes) -> None:
+        self.made_of, self._flags, self._described = made_of, flags, described
+        self._form = ctypes.string_at(form, 8) if form else None
         context, access = made_of.own_context, made_of.own_flags & ~_HOST
         like = compiled.Buffer(context.real, access, made_of.whole.nbytes)
         if made_of.whole is not made_of:  # (of which not all drivers make images)
@@ -66,14 +67,11 @@ def _make(context: Context, flags: int, form: int | None, described: int | None,
     check_flags(flags)
     made_of = words(described + _MADE_OF, 1)[0]
     if made_of:
-        kind = ctypes.string_at(described, 4)
-        if kind != struct.pack("=I", _KIND_OF_BUFFER):
+        if ctypes.string_at(described, 4) != struct.pack("=I", _KIND_OF_BUFFER):
             raise error("INVALID_OPERATION", "")  # manycl makes no images on top of others, nor planes of buffers
         buffer = buffer_of(made_of)
         check_part(flags, buffer.own_flags)
-        return BufferImage(
-            buffer, flags, ctypes.string_at(form, 8) if form else None, ctypes.string_at(described, _MADE_OF)
-        )
+        return BufferImage(buffer, flags, form, ctypes.string_at(described, _MADE_OF))
     real = raw.make("clCreateImage", context.real.int_ptr, flags, form, described, host)
     image = Image.__new__(Image)
     image._begin(context, compiled.Image.from_int_ptr(real, False))
