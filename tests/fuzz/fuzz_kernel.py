@@ -97,7 +97,7 @@ class Maker(Expressions):
             low, high = (-3, 9) if kind.code == "s" else (0, 9)
             values = np.array([self.r.randint(low, high) for _ in range(width)], kind.dtype)
             self.parameter(f"{kind.wide(width)} {name}", values if width > 1 else values[0])
-            self.scope.append(Variable(name, kind, width))
+            self.scope.append(Variable(name, kind, width, fixed=width == 1 and self.chance(0.6)))
 
     def _locals(self) -> None:
         """Local arrays with an element for each item of the group, as arguments and declared."""
@@ -306,7 +306,8 @@ class Maker(Expressions):
         return self._loop(uniform, inner)
 
     def uniform(self) -> str:
-        known = [v.name for v in self.scope if v.name.startswith("n") and v.width == 1]
+        """What is one value for the group: an argument to which nothing is assigned, or what is known of the launch."""
+        known = [v.name for v in self.scope if v.name.startswith("n") and v.fixed]
         return self.r.choice([*known, "get_group_id(0)", "get_num_groups(0)"]) if not self.in_helper else "2"
 
     def _switch(self, inner: Callable[..., list[Node]]) -> Block:
