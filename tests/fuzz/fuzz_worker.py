@@ -33,10 +33,16 @@ def own(first: int, count: int) -> Iterator[tuple[int, Case, Kernel | None]]:
             yield seed, one.case(text), one
 
 
-def compared(seed: int, case: Case, called: frozenset[str]) -> Compared:
-    whom = tuple(n for n in IMPLEMENTATIONS if seed % ONE_IN.get(n, 1) == 0)
+def compared(seed: int, case: Case, called: frozenset[str], without: str) -> Compared:
+    """``without``: an implementation that ends the process."""
+    all_ = tuple(n for n in IMPLEMENTATIONS if n != without)
+    whom = tuple(n for n in all_ if without or seed % ONE_IN.get(n, 1) == 0)
     found = compare(case, called, whom)
-    return compare(case, called) if found.differences and len(whom) < len(IMPLEMENTATIONS) else found
+    if found.differences and len(whom) < len(all_):
+        found = compare(case, called, all_)
+    if without:
+        found.refused[without] = "known: it ends the process"
+    return found
 
 
 def keep(folder: Path, case: Case, found: Compared, made: Kernel | None) -> None:
@@ -61,6 +67,7 @@ def main() -> None:
     parser.add_argument("--include", default="")
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--keep", default="")
+    parser.add_argument("--without", default="")
     given = parser.parse_args()
     made = own(given.first, given.count)
     if given.clsmith:
@@ -68,7 +75,7 @@ def main() -> None:
         made = ((seed, clsmith(given.clsmith, given.include, seed), None) for seed in seeds)
     for seed, case, small in made:
         print(json.dumps({"begun": seed}), flush=True)
-        found = compared(seed, case, small.called if small is not None else frozenset())
+        found = compared(seed, case, small.called if small is not None else frozenset(), given.without)
         print(json.dumps({"seed": seed} | asdict(found)), flush=True)
         if found.differences and given.keep:
             keep(Path(given.keep), case, found, small if given.shrink else None)
