@@ -231,7 +231,8 @@ def test_signals_from_outside(how: str, number: signal.Signals, tmp_path: Path) 
     finally:
         child.kill()
     expected = -signal.SIGTERM if number == signal.SIGPIPE and how != "c" else -number
-    assert child.returncode == (130 if (how, number) == ("run", signal.SIGINT) else expected), said
+    caught = (how, number) == ("run", signal.SIGINT) and child.returncode == 130  # (else at its very end)
+    assert caught or child.returncode == expected, said
     assert "Ctrl-C again" not in said
     assert not any(f"{name} in " in said for name in NAMES.values())
     if how == "run" and number != signal.SIGINT:
