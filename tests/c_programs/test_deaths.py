@@ -19,8 +19,9 @@ kernel void far(global int *x, long at) { x[x[get_global_id(0)] + at] = 1; }
 kernel void endless(global volatile int *x, long at) { while (x[0] == 0) ; }
 kernel void own(global int *x, long at) {
     int t[4];
-    for (int i = 0; i < at; i++) t[i] = x[i];
-    x[get_global_id(0)] = t[0] + t[at - 1];
+    int n = at + x[0];
+    for (int i = 0; i < n; i++) t[i] = x[i];
+    x[get_global_id(0)] = t[0] + t[n - 1];
 }
 """
 BEGIN = """
