@@ -17,6 +17,12 @@ from c_toolchain import by_manycl, compiled, needs_c
 SOURCE = """
 kernel void far(global int *x, long at) { x[x[get_global_id(0)] + at] = 1; }
 kernel void endless(global volatile int *x, long at) { while (x[0] == 0) ; }
+kernel void deep(global int *x, long at) {
+    int t[6000000], sum = 0;
+    for (int i = 0; i < 6000000; i += 512) t[i] = x[i & 63] * i;
+    for (int i = 0; i < at; i++) sum += t[(x[i & 63] + i * 7919) % 6000000 & ~511];
+    x[get_global_id(0)] = sum;
+}
 kernel void own(global int *x, long at) {
     int t[4];
     int n = at + x[0];
@@ -168,6 +174,15 @@ def test_the_array_that_an_address_is_near(at: int, words: str) -> None:
     ended = subprocess.run([sys.executable, "-c", NEAR, str(at)], capture_output=True, text=True, timeout=100)
     assert ended.returncode == -signal.SIGSEGV, ended.stderr
     assert f", {words}{os.sysconf('SC_PAGE_SIZE')} bytes)\n" in ended.stderr
+
+
+def test_work_items_that_need_more_stack_than_there_is(tmp_path: Path) -> None:
+    """Told on another stack."""
+    child = started("python", tmp_path, "deep", 50)
+    said = child.communicate(timeout=100)[1]
+    assert child.returncode == -signal.SIGSEGV
+    assert "in kernel deep on cpu0" in said
+    assert said.endswith("private memory than the thread's stack has: choose a smaller work-group\n")
 
 
 def test_a_worker_process_tells_its_parent(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ static void say_sizes(struct words *words, const size_t *sizes, u32 count) {
     say(words, count == 1 ? ",)" : ")");
 }
 
+static const char too_deep[] = "\n  its work-items need more private memory than the thread's stack has: choose a smaller work-group\n";
+
 static const char *next(const char *text) {
     while (*text) text++;
     return text + 1;
@@ -117,8 +119,7 @@ static const char *say_launch(struct words *words, const struct worker *worker, 
     say_number(words, worker->end - 1, 10);
     say(words, " of ");
     say_number(words, command->shape->groups, 10);
-    if ((u64)thread->top - pointer > STACK - 2 * PAGE)
-        return "\n  its work-items need more private memory than the thread's stack has; fewer of them in a work-group need less";
+    if ((u64)thread->top - pointer > STACK - 2 * PAGE) return too_deep;
     if (fault->is_told_where && info->code > 0) say_place(words, command, info->address, next(kernel));
     if (fault->number == ABRT) return "\n  an array of the kernel's own, in private or local memory, was written outside of its bounds";
     if (fault->number == ILL || fault->number == TRAP)
@@ -142,8 +143,11 @@ static void find_words(struct words *words, const struct fault *fault, const str
         say(words, "a copy or fill of manycl's: memory that it was given is gone, or its file is shorter now\n");
         return;
     }
-    if (is_ours)
-        say(words, say_launch(words, worker, thread, *(const u64 *)((const char *)context + STACK_POINTER), info, fault));
+    if (is_ours) {
+        const char *cause = say_launch(words, worker, thread, *(const u64 *)((const char *)context + STACK_POINTER), info, fault);
+        say(words, cause);
+        if (cause == too_deep) return;
+    }
     if (!is_ours && *watched && fault->number != FPE) { /* (which PoCL goes on behind) */
         say(words, "a thread that is not manycl's, while this ran:");
         say(words, watched);
