@@ -110,7 +110,8 @@ def has_begun(how: str, folder: Path, child: subprocess.Popen[str]) -> None:
             time.sleep(0.05)
     else:
         assert child.stdout is not None
-        assert child.stdout.readline() == "enqueued\n"
+        if child.stdout.readline() != "enqueued\n":
+            raise AssertionError(child.communicate(timeout=100)[1])
     time.sleep(0.1)
 
 
@@ -247,8 +248,10 @@ def test_signals_from_outside(how: str, number: signal.Signals, tmp_path: Path) 
     finally:
         child.kill()
     expected = -signal.SIGTERM if number == signal.SIGPIPE and how != "c" else -number
-    caught = (how, number) == ("run", signal.SIGINT) and child.returncode == 130  # (else at its very end)
-    assert caught or child.returncode == expected, said
+    ends = {expected}
+    if number == signal.SIGINT and how != "c":  # (1: where Python is interrupted in ending, too)
+        ends |= {130 if how == "run" else 1}
+    assert child.returncode in ends, said
     assert "Ctrl-C again" not in said
     assert not any(f"{name} in " in said for name in NAMES.values())
     if how == "run" and number != signal.SIGINT:
