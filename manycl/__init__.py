@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import importlib
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -106,6 +107,10 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(module), attribute)
     else:
         raise AttributeError(f"module 'manycl' has no attribute {name!r}")
+    if isinstance(value, FunctionType):  # (classes have their methods checked)
+        from manycl.checked import checked
+
+        value = checked()(value)
     globals()[name] = value
     return value
 

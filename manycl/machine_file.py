@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from manycl.checked import checked
 from manycl.errors import MachineError
 from manycl.machine import ALIGNMENT, HOST, Device, Link, Machine
 from manycl.units import format_bytes, format_quantity, parse_bytes, parse_quantity
@@ -48,7 +47,6 @@ def shipped_machines() -> dict[str, Path]:
     return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
 
 
-@checked()
 def load_machine(path: str | Path) -> Machine:
     """The machine that a file describes; the name of one that comes with manycl will do, where no file is called that.
 

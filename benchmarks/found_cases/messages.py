@@ -274,3 +274,31 @@ def large_table() -> None:
         kernel void k(global uint *y) {{ int i = get_global_id(0); y[i] = T[i * 7 % {count}]; }}"""
     want = (np.arange(64, dtype=np.uint64) * 7 * 2654435761).astype(np.uint32)
     _natively(source, "k", want, np.zeros(64, np.uint32))
+
+
+@case()
+def least_and_greatest_in_loops() -> None:
+    """``min`` and ``max`` of indices and of integers; accesses outside are told with the body's line, also by several
+    devices."""
+    x = np.arange(1000, dtype=np.int32)
+    y = np.zeros_like(x)
+    with mc.Queue("cpu/2") as queue:
+        expect(mc.parallel_for(len(x), "s = max(s, x[i]);", x=x, reduction={"s": "max"}, queue=queue) == 999, "max")
+        mc.parallel_for(len(x), "y[i] = x[max(i - 1, 0)];", x=x, y=y, queue=queue)
+        same(y, np.maximum(np.arange(1000) - 1, 0), "max(i - 1, 0)")
+        words = error_of(lambda: mc.parallel_for(10, "float t = 1;\na[i + 5] = t;", a=np.zeros(10, "f4"), queue=queue))
+        expect("<body>, line 2" in str(words), f"the line of the body: {words}")
+
+
+@case()
+def arguments_of_wrong_types() -> None:
+    """What is no argument is refused by the call, in a sentence."""
+    program = mc.Program(INC)
+    with mc.Queue("cpu/2") as queue:
+        a = queue.zeros(64, np.int32)
+        for wrong in (
+            lambda: mc.Queue(policy=5), lambda: mc.Queue(session=3), lambda: mc.Queue(queues={"cpu": 0}),
+            lambda: program.inc((queue,), (64,), None, a), lambda: mc.parallel_for(10**20, ""),
+            lambda: mc.reserve("cpu", seconds="a"), lambda: queue.call(print, a, writes=a, wait_for=5),
+        ):  # fmt: skip
+            error_of(wrong)

@@ -18,7 +18,6 @@ import numpy as np
 from manycl.analysis import service
 from manycl.analysis.facts import ArgumentFacts
 from manycl.analysis.known_launch import KnownLaunch
-from manycl.checked import checked
 from manycl.errors import LaunchError
 from manycl.expressions import ExpressionError, evaluate_integer
 from manycl.front import parallel_text as text
@@ -61,7 +60,6 @@ all_or_any = AccessPattern("all_or_any")
 """Each batch may access every element."""
 
 
-@checked()
 def successive_subsections(count: int) -> AccessPattern:
     """Batch b accesses only the elements from ``b * count`` to below ``(b + 1) * count``."""
     if count < 1:
@@ -69,7 +67,6 @@ def successive_subsections(count: int) -> AccessPattern:
     return AccessPattern("successive_subsections", count)
 
 
-@checked()
 def continuous_subsections(start: Bound, end: Bound) -> AccessPattern:
     """Batch b accesses only elements from ``start`` to below ``end``: expressions of ``batch`` and the body's integer
     scalars, as ``"batch * n - 1"``, or functions of the batch's number."""
@@ -105,7 +102,11 @@ class Derived:
         for name, found in self.arrays.items():
             reason = f"  ({found.reason})" if found.reason else ""
             lines.append(f"{name}: reads {found.reads}; writes {found.writes}{reason}")
-        lines += [f"{why} does not run apart along {name}" for name, reasons in self.apart.items() for why in reasons]
+        lines += [
+            f"its points do not run apart along {name}: {why}"
+            for name, reasons in self.apart.items()
+            for why in reasons
+        ]
         return "\n".join(lines)
 
 
@@ -147,10 +148,11 @@ class _Batches:
         return region, found.exact and tight, found.reason
 
 
-def _launched(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], reduces: bool) -> LaunchFacts:
-    """What is known of the loop, with work-groups that are points along the first index (of a reduction, its own)."""
+def _launched(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], reduces: bool | None) -> LaunchFacts:
+    """What is known of the loop, with work-groups that are points along the first index (of a reduction, its own;
+    None: single points)."""
     size = counts[::-1]
-    local = (*size[:-1], 1)
+    local = (*size[:-1], 1) if reduces is not None else (1,) * len(size)
     if reduces:
         blocks = -(-size[0] // (text.GROUP * text.EACH))
         size, local = (text.GROUP * blocks, *size[1:]), (text.GROUP,) + (1,) * (len(size) - 1)
@@ -179,7 +181,7 @@ def derive(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], batch: 
             patterns[kind], why = _pattern(batches, name, kind, fact.size)
             reason = reason or why
         arrays[name] = ArrayAccess(patterns["read"], patterns["write"], reason)
-    facts = batches.facts
+    facts = batches.facts if batches.reduces else _launched(kernel, counts, args, None)
     apart = {}
     for at, name in enumerate(_indices(kernel, len(counts))):
         verdict = facts.split(len(counts) - 1 - at)

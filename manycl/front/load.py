@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from manycl.checked import checked
 from manycl.errors import SpecificationError
 from manycl.front.application import Application
 from manycl.front.json_lines import Location, parse, read_text
@@ -13,7 +12,6 @@ from manycl.front.json_lines import Location, parse, read_text
 NO_PARAMETERS: Mapping[str, str] = {}
 
 
-@checked()
 def load_application(
     path: str | Path,
     parameters: Mapping[str, str] = NO_PARAMETERS,

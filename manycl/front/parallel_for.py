@@ -7,7 +7,6 @@ analysis finds that out, and what is said is checked (:mod:`manycl.front.access_
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -22,12 +21,10 @@ from manycl.front.access_patterns import AccessPattern, Derived, check, derive
 from manycl.front.arrays import Array, ArrayView
 from manycl.front.iteration_space import Bounds, Space, space_of
 from manycl.front.parallel_run import GivenArrays, blocks, default_queue, folded, ndrange
-from manycl.front.parallel_text import BodyForm, Generated, Reduced
+from manycl.front.parallel_text import BodyForm, Reduced
 from manycl.front.parallel_values import constant, dtype_of, element_of, identity_of, initial, sum_type
 from manycl.front.program import Kernel, Program
 from manycl.front.queue import Queue
-
-_AT = re.compile(r"(?:in )?<parallel_for>(?:, line |:)(\d+)|\bline (\d+)")
 
 
 @checked()
@@ -103,7 +100,7 @@ class ParallelFor:
             queue = own[0].queue if own else default_queue()
         if 0 in call.counts:
             return self._results(call, None, queue, lazy, device) if call.form.reduced else None
-        generated, kernel = _compiled(call.form)
+        kernel = _compiled(call.form)
         written = {f.name for f in kernel.facts.arguments if f.writes}
         moved = GivenArrays(queue, call.arrays, written, lazy)
         if self.access:
@@ -111,10 +108,7 @@ class ParallelFor:
         size, group = ndrange(call.counts, local, bool(call.form.reduced))
         partial = [queue.empty(blocks(size), dtype_of(r.element)) for r in call.form.reduced]
         args = [*(moved.on_queue[name] for name, _ in call.form.arrays), *call.scalars, *partial]
-        try:
-            event = kernel(queue, size, group, *args, device=device)
-        except LaunchError as error:
-            raise LaunchError(_in_users_lines(error.message, generated), hint=error.hint) from None
+        event = kernel(queue, size, group, *args, device=device)
         result = self._results(call, partial, queue, lazy, device) if partial else event if lazy else None
         if key and not (partial or self.access):
             if len(self._ready) >= _READY_KEPT:
@@ -146,13 +140,13 @@ class ParallelFor:
 
     def source(self, space: Space, *, arguments: Mapping[str, Any] | None = None, **named: Any) -> str:
         """The OpenCL C that is generated for what the loop is called with."""
-        return text.source(self._call(space, {**named, **(arguments or {})}).form).text
+        return text.source(self._call(space, {**named, **(arguments or {})}).form)
 
     def derive(self, space: Space, *, arguments: Mapping[str, Any] | None = None, **named: Any) -> Derived:
         """What the analysis finds out about the loop, called with these: how each array is accessed batch by batch,
         whether it may run twice, and along which indices its points may run apart. Nothing runs."""
         call = self._call(space, {**named, **(arguments or {})})
-        return derive(_compiled(call.form)[1], call.counts, self._arguments(call), self.batch)
+        return derive(_compiled(call.form), call.counts, self._arguments(call), self.batch)
 
     def _call(self, space: Space, given: Mapping[str, Any]) -> _Call:
         counts, bounds = space_of(space, self.indices)
@@ -232,15 +226,11 @@ class _Ready:
         self.arrays = [name for name, _ in call.form.arrays]
         self.names = [*self.arrays, *(name for name, _ in call.form.scalars)]
         self.tail = call.scalars[len(call.values) :]
-        self.generated = _compiled(call.form)[0]
 
     def __call__(self, queue: Queue | None, given: Mapping[str, Any], device: str) -> Any:
         args = [given[name] for name in self.names]
-        try:
-            chosen = args[0].queue if queue is None else queue
-            return self.kernel(chosen, self.size, self.group, *args, *self.tail, device=device)
-        except LaunchError as error:
-            raise LaunchError(_in_users_lines(error.message, self.generated), hint=error.hint) from None
+        chosen = args[0].queue if queue is None else queue
+        return self.kernel(chosen, self.size, self.group, *args, *self.tail, device=device)
 
 
 class _Call(NamedTuple):
@@ -263,32 +253,18 @@ class _Call(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _compiled(form: BodyForm) -> tuple[Generated, Kernel]:
-    """The kernel; errors are about the user's own lines."""
-    generated = text.source(form)
+def _compiled(form: BodyForm) -> Kernel:
+    """The kernel; errors are about the user's own text."""
     try:
-        return generated, Program(generated.text, path=text.PATH).kernel(form.name)
+        return Program(text.source(form), path=text.PATH).kernel(form.name)
     except SourceError as error:
-        moved = []
+        own = []
         for d in error.diagnostics:
-            path, line = generated.place(d.line) if d.path == text.PATH else (d.path, d.line)
             before = len(text.HIDDEN) * d.source[: max(d.column - 1, 0)].count(text.HIDDEN)
-            shown = d.source.replace(text.HIDDEN, "")
-            moved.append(replace(d, path=path, line=line, column=d.column - before, source=shown))
-        raise SourceError(f"parallel_for: the body of {form.name} does not compile", tuple(moved)) from None
+            own.append(replace(d, column=d.column - before, source=d.source.replace(text.HIDDEN, "")))
+        raise SourceError(f"parallel_for: the body of {form.name} does not compile", tuple(own)) from None
 
 
-def _in_users_lines(message: str, generated: Generated) -> str:
-    """A message in which lines of the generated text are those of the body."""
-
-    def moved(found: re.Match[str]) -> str:
-        path, line = generated.place(int(found.group(1) or found.group(2)))
-        return f"{path}:{line}"
-
-    return _AT.sub(moved, message)
-
-
-@checked()
 def parallel_for(  # noqa: PLR0913 (all that can be said of a loop)
     space: Space,
     body: str,

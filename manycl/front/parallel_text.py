@@ -32,7 +32,6 @@ _GROUPS = re.compile(
 _LOCAL = re.compile(r"\b(?:__)?local\b")
 _ALIKE = "#define {hidden}{name}(a, b) {name}((__typeof__((a) + (b)))(a), (__typeof__((a) + (b)))(b))"
 """OpenCL C has least and greatest of one type only, and indices are long: operands are converted as those of ``+``."""
-_DEFINED = re.compile(r"\b(min|max)\s*\([^()]*\)\s*\{")
 _LEAVES = re.compile(r"\b(?:break|continue)\b")
 _LARGEST = {"char": 2**7, "short": 2**15, "int": 2**31, "long": 2**63}
 
@@ -60,26 +59,7 @@ class BodyForm(NamedTuple):
     is_plain: bool
 
 
-class Generated(NamedTuple):
-    """A kernel's text. Line ``functions_at`` + n of it is line n of the user's functions, ``body_at`` + n line n of the
-    body, which has ``body_lines`` of them."""
-
-    text: str
-    functions_at: int
-    functions_lines: int
-    body_at: int
-    body_lines: int
-
-    def place(self, line: int) -> tuple[str, int]:
-        """A line of the text, as the user knows it: what it is a line of, and its number there."""
-        if 0 < line - self.body_at <= self.body_lines:
-            return "<body>", line - self.body_at
-        if 0 < line - self.functions_at <= self.functions_lines:
-            return "<functions>", line - self.functions_at
-        return PATH, line
-
-
-def source(form: BodyForm) -> Generated:
+def source(form: BodyForm) -> str:
     """The text of the kernel. Its arguments: arrays, scalars, for each index its count (and, where not plain, its start
     and step), and for each reduced variable an array of a block's results each. Raises LaunchError for what cannot be
     the body of a loop whose points are independent."""
@@ -93,20 +73,23 @@ def source(form: BodyForm) -> Generated:
     types = " ".join([*declared, *(r.element for r in form.reduced), form.functions, form.body])
     head = ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"] * bool(re.search(r"\bdouble\d*\b", types))
     head += [f"#define {name} {text}" for name, text in form.constants]
-    own = {name for name, _ in form.constants} | set(_DEFINED.findall(form.functions))
+    own = {name for name, _ in form.constants}
     names = [n for n in ("min", "max") if n not in own and re.search(rf"\b{n}\s*\(", form.functions + form.body)]
     head += [_ALIKE.format(name=name, hidden=HIDDEN) for name in names]
     alike = re.compile(rf"\b({'|'.join(names) or '$.'})(?=\s*\()")
-    functions = alike.sub(rf"{HIDDEN}\1", form.functions).split("\n") if form.functions else []
+    functions = _lines("<functions>", alike.sub(rf"{HIDDEN}\1", form.functions)) if form.functions else []
     opened, closed = _around_reduction(form) if form.reduced else _around(form)
     begin = [f"kernel void {form.name}({', '.join(declared)}) {{", *opened]
-    body = alike.sub(rf"{HIDDEN}\1", form.body).split("\n")
+    body = _lines("<body>", alike.sub(rf"{HIDDEN}\1", form.body))
     leaves = bool(_LEAVES.search(without_comments(form.body)))
     begin.append("    do {" if leaves else "    {")
     end = ["    } while (0);" if leaves else "    }", *closed, "}", ""]
-    above = len(head) + len(functions) + len(begin)
-    text = "\n".join([*head, *functions, *begin, *body, *end])
-    return Generated(text, len(head), len(functions), above, len(body))
+    return "\n".join([*head, *functions, *begin, *body, *end])
+
+
+def _lines(name: str, text: str) -> list[str]:
+    """A user's text, in which compilers count lines as he does. (Its last line may end with a backslash.)"""
+    return [f'#line 1 "{name}"', text, "", f'#line 1 "{PATH}"']
 
 
 def _around(form: BodyForm) -> tuple[list[str], list[str]]:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from manycl.checked import checked
 from manycl.errors import ManyclError
 from manycl.front.run_trace import RunTrace, showable
 from manycl.unforeseen import told
@@ -110,7 +109,6 @@ def record(queue: RunningQueue, result: Callable[[], Result]) -> None:
             recording.add(found, ended)
 
 
-@checked()
 def trace_all(path: str | Path) -> Recording:
     """Write all runs of the program to one file, from now on until the process ends, or the block of
     ``with mc.trace_all(path):``. The suffix tells what kind of file: a chart (.html, .png, .svg, .pdf), for Perfetto

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from manycl.checked import checked
 from manycl.front import elementwise, folding
 from manycl.front.arrays import Array
 from manycl.front.elementwise import DType
@@ -42,7 +41,6 @@ def mean(array: Array, axis: Any, dtype: npt.DTypeLike | None, out: Array | None
     return result.astype(wanted, copy=False)
 
 
-@checked()
 def dot(a: Array, b: Array) -> Array:
     """The inner product of two arrays of one dimension and of equal lengths: an array of shape ``()``, of the type that
     NumPy's ``dot`` has. Raises ValueError for others, TypeError for types that there are no kernels for."""

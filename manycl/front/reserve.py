@@ -9,7 +9,6 @@ from contextlib import suppress
 from types import TracebackType
 
 from manycl import flags
-from manycl.checked import checked
 from manycl.drivers.choice import chosen_devices
 from manycl.errors import ManyclError
 from manycl.reservations.hold import Hold, Request
@@ -67,7 +66,6 @@ class Reserved:
         return f"<manycl.reserve {self._wanted.device}, {state}>"
 
 
-@checked()
 def reserve(
     devices: str | Sequence[str],
     *,

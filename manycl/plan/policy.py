@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from manycl import user_file
-from manycl.checked import checked
 from manycl.errors import PolicyError
 from manycl.expressions import suggest
 from manycl.graph.graph import Graph
@@ -141,7 +140,6 @@ Policy = StaticPolicy | DynamicPolicy
 _registry: dict[str, Callable[[], Policy]] = {}
 
 
-@checked()
 def register(name: str) -> Callable[[Any], Any]:
     """Decorator: make a class (with ``plan`` or ``select``) or a function ``select(frontier, devices, now)``
     usable as ``policy=name`` and ``--policy name``."""

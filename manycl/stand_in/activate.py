@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from manycl.checked import checked
 from manycl.errors import ManyclError
 from manycl.stand_in.site.manycl_missing import absent, missing
 
@@ -61,7 +60,6 @@ def _characterised(spec: ModuleSpec | None) -> ModuleSpec | None:
     return spec
 
 
-@checked()
 def activate(devices: str | None = None, policy: str | None = None, *, real_too: bool = False) -> None:
     """From now on ``import pyopencl`` gives a PyOpenCL that runs on manycl: one platform with one device, made of all
     that are chosen (``devices`` and ``policy`` as of a queue; ``real_too``: the real platforms are shown as well).

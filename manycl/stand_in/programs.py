@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _INFO = compiled.program_info
 _BUILD_ROUTINE = "clBuildProgram"
 _KIND = compiled.program_kind
+_LOG = compiled.program_build_info.LOG
 _SIGNATURE = b"manycl program 2\n"
 _OWN_HEADERS = str(Path(str(cl.__file__)).parent)
 _CACHE_DEFEATED = re.compile(r"\n\n__constant int pyopencl_defeat_cache_[0-9a-f]{32} = 0;\Z")
@@ -256,7 +257,10 @@ class _Program(OpenCLObject):
         own = self.own_build_info()
         if param in own:
             return own[param]
-        return self.real.get_build_info(self.own_context.runtime.one.device, param)
+        found = self.real.get_build_info(self.own_context.runtime.one.device, param)
+        # PyOpenCL warns of whatever a compiler said, and compilers of GPUs say what they have made
+        is_remark = param == _LOG and self.facts is not None and "warning" not in found.lower()
+        return "" if is_remark and b"verbose" not in self._options else found
 
 
 def _create_program_with_il(context: Context, il: bytes) -> _Program:

@@ -134,3 +134,12 @@ def test_of_reductions_batches_are_whole_blocks() -> None:
     assert found.batch == 4096
     assert found.arrays["x"].reads == mc.successive_subsections(4096)
     assert list(found.arrays) == ["x"]
+
+
+def test_points_that_meet_are_told_with_the_line_of_the_body_and_the_index() -> None:
+    y, m = np.zeros(10, np.float32), np.zeros(100, np.float32)
+    found = mc.ParallelFor("float t = m[i * 10 + j];\ny[i] += t;").derive((10, 10), y=y, m=m)
+    assert found.apart["i"] == ()
+    assert found.apart["j"] == ("y: line 2 writes elements that other groups write too",)
+    found = mc.ParallelFor("\ny[i] = y[max(i - 1, 0)];").derive(10, y=y)
+    assert found.apart["i"] == ("y: line 2 reads elements that line 2 writes of other groups",)

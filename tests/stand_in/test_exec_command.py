@@ -125,6 +125,21 @@ def test_manycl_and_pyopencl_in_one_program(tmp_path: Path) -> None:
     ]
 
 
+def test_what_a_compiler_says_is_a_warning_where_it_warns(tmp_path: Path) -> None:
+    program = (
+        "import pyopencl as cl, types\n"
+        "context = cl.Context(cl.get_platforms()[0].get_devices())\n"
+        "made = cl.Program(context, 'kernel void f(global int *x) { x[0] = 1; }').build()._get_prg()\n"
+        "made._later, said = None, types.SimpleNamespace()\n"
+        "made._real = types.SimpleNamespace(get_build_info=lambda device, param: said.text)\n"
+        "for said.text in ('ptxas info : 0 bytes gmem', 'line 3: warning: unused'):\n"
+        "    print(repr(made.get_build_info(context.devices[0], cl.program_build_info.LOG)))\n"
+    )
+    (tmp_path / "p.py").write_text(program, encoding="utf-8")
+    ended = ran("--devices", "cpu", "--", str(tmp_path / "p.py"))
+    assert ended.stdout.splitlines() == ["''", "'line 3: warning: unused'"]
+
+
 def test_activated_by_a_call_or_a_notebook() -> None:
     program = (
         "import manycl.stand_in as extension; extension.load_ipython_extension(None)\n"
