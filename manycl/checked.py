@@ -68,7 +68,8 @@ def _test(hint: Any) -> _Test:
     of = [_test(g) for g in given if g is not ...]
     fits, words = [f for f, _ in of], " or ".join(dict.fromkeys(w for _, w in of))
     if origin in (Union, UnionType):
-        return lambda v: any(f(v) for f in fits), words
+        quick = sorted(fits, key=lambda f: f is not _SIMPLE[type(None)][0])  # most are left away
+        return lambda v: any(f(v) for f in quick), words
     if origin is collections.abc.Mapping:
         all_fit: Callable[[Any], bool] = lambda v: all(fits[0](k) and fits[1](v[k]) for k in v)  # noqa: E731
         return lambda v: isinstance(v, Mapping) and all_fit(v), f"a dictionary of {of[1][1]} by name"

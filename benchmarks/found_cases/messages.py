@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -293,12 +293,13 @@ def least_and_greatest_in_loops() -> None:
 @case()
 def arguments_of_wrong_types() -> None:
     """What is no argument is refused by the call, in a sentence."""
+    odd, text = cast(Any, 5), cast(Any, "a")
     program = mc.Program(INC)
     with mc.Queue("cpu/2") as queue:
         a = queue.zeros(64, np.int32)
         for wrong in (
-            lambda: mc.Queue(policy=5), lambda: mc.Queue(session=3), lambda: mc.Queue(queues={"cpu": 0}),
-            lambda: program.inc((queue,), (64,), None, a), lambda: mc.parallel_for(10**20, ""),
-            lambda: mc.reserve("cpu", seconds="a"), lambda: queue.call(print, a, writes=a, wait_for=5),
+            lambda: mc.Queue(policy=odd), lambda: mc.Queue(session=odd), lambda: mc.Queue(queues={"cpu": 0}),
+            lambda: program.inc(odd, (64,), None, a), lambda: mc.parallel_for(10**20, ""),
+            lambda: mc.reserve("cpu", seconds=text), lambda: queue.call(print, a, wait_for=odd),
         ):  # fmt: skip
             error_of(wrong)

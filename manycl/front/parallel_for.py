@@ -27,7 +27,7 @@ from manycl.front.program import Kernel, Program
 from manycl.front.queue import Queue
 
 
-@checked()
+@checked("called")
 class ParallelFor:
     """A loop to call again and again: ``loop(space, a=a, n=n)``. Compiled once for each types of what it is called
     with; ``mc.parallel_for`` keeps one for each body.
@@ -88,7 +88,12 @@ class ParallelFor:
         shape ``()`` or as NumPy's scalars; what is given by a reduced variable's name is put into it once. ``local``:
         points of a work-group along each index. Raises LaunchError and SourceError, with lines of the body.
         """
-        given = {**named, **(arguments or {})}
+        return self.called(space, queue, device, local, {**named, **(arguments or {})})
+
+    def called(
+        self, space: Space, queue: Queue | None, device: str, local: Sequence[int] | None, given: Mapping[str, Any]
+    ) -> Any:
+        """As by ``__call__``, with what has been checked."""
         key = self._key(space, local, given)
         ready = self._ready.get(key) if key else None
         if ready is not None:
@@ -309,7 +314,7 @@ def parallel_for(  # noqa: PLR0913 (all that can be said of a loop)
         if len(_loops) >= _LOOPS_KEPT:
             _loops.clear()
         _loops[key] = loop
-    return loop(space, queue=queue, device=device, local=local, arguments=arguments, **named)
+    return loop.called(space, queue, device, local, {**named, **(arguments or {})})
 
 
 _loops: dict[Any, ParallelFor] = {}

@@ -28,6 +28,7 @@ INSIDE = {
     "Array": "__init__ check_out checked meets new use",
     "Event": "__init__",
     "Kernel": "__init__",
+    "ParallelFor": "called",
     "Prepared": "__init__ complete",
     "Recording": "__init__ add is_of",
     "Reserved": "__init__",
