@@ -100,7 +100,8 @@ def started(
         (folder / "app.json").write_text(json.dumps(application))
         words = [sys.executable, "-m", "manycl", "run", str(folder / "app.json"), "--devices", device, "--quiet"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(words, env=settings, cwd=folder, **pipes)
+    limited = ["sh", "-c", 'ulimit -t 60; exec "$@"', "sh", *words]  # no kernel is endless for good, whoever is ended
+    return subprocess.Popen(limited, env=settings, cwd=folder, **pipes)
 
 
 def has_begun(how: str, folder: Path, child: subprocess.Popen[str]) -> None:
