@@ -40,8 +40,11 @@ END = """
 print("enqueued", flush=True)
 def running():
     for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/stat") as file:
-            name, state = file.read().rsplit(")", 1)
+        try:
+            with open(f"/proc/self/task/{task}/stat") as file:
+                name, state = file.read().rsplit(")", 1)
+        except OSError:  # a thread that has ended
+            continue
         if "manycl-native" in name and int(state.split()[11]) >= 5:  # ticks of computing: it is in the kernel
             return int(task)
 while number and (task := running()) is None:
@@ -104,6 +107,15 @@ def started(
     return subprocess.Popen(limited, env=settings, cwd=folder, **pipes)
 
 
+def words_of(child: subprocess.Popen[str]) -> str:
+    """What it says on stderr until it ends, which it does."""
+    try:
+        return child.communicate(timeout=100)[1]
+    except subprocess.TimeoutExpired:
+        child.kill()
+        raise AssertionError(f"it does not end: {child.communicate()[1]}") from None
+
+
 def has_begun(how: str, folder: Path, child: subprocess.Popen[str]) -> None:
     """Its kernel has been enqueued, and there has been some time for it to begin."""
     if how == "run":
@@ -112,7 +124,7 @@ def has_begun(how: str, folder: Path, child: subprocess.Popen[str]) -> None:
     else:
         assert child.stdout is not None
         if child.stdout.readline() != "enqueued\n":
-            raise AssertionError(child.communicate(timeout=100)[1])
+            raise AssertionError(words_of(child))
     time.sleep(0.1)
 
 
@@ -135,7 +147,7 @@ def test_the_last_words_of_a_kernel(how: str, device: str, number: signal.Signal
     """Said once; the process dies by its signal. An array that a kernel writes behind is seen by an abort."""
     kernel, at = {signal.SIGSEGV: ("far", 1 << 40), signal.SIGABRT: ("own", 6)}.get(number, ("endless", 0))
     child = started(how, tmp_path, kernel, at, device, number if kernel == "endless" else 0)
-    said = child.communicate(timeout=100)[1]
+    said = words_of(child)
     assert child.returncode == -number, said
     name = "cpu0" if device == "cpu0" else "cpu0."
     assert said.count(f"manycl: {NAMES[number]} in kernel {kernel} on {name}") == said.count("manycl: ") == 1, said
@@ -181,7 +193,7 @@ def test_the_array_that_an_address_is_near(at: int, words: str) -> None:
 def test_work_items_that_need_more_stack_than_there_is(tmp_path: Path) -> None:
     """Told on another stack."""
     child = started("python", tmp_path, "deep", 50)
-    said = child.communicate(timeout=100)[1]
+    said = words_of(child)
     assert child.returncode == -signal.SIGSEGV
     assert "in kernel deep on cpu0" in said
     assert said.endswith("private memory than the thread's stack has: choose a smaller work-group\n")
@@ -189,7 +201,7 @@ def test_work_items_that_need_more_stack_than_there_is(tmp_path: Path) -> None:
 
 def test_a_worker_process_tells_its_parent(tmp_path: Path) -> None:
     child = started("python", tmp_path, "own", 6, "cpu/2@process")
-    said = child.communicate(timeout=100)[1]
+    said = words_of(child)
     assert child.returncode == 1
     assert "was ended by SIGABRT: abort (SIGABRT) in kernel own on cpu0." in said
     assert "launch: global size (64,), work-groups of (" in said
@@ -197,7 +209,7 @@ def test_a_worker_process_tells_its_parent(tmp_path: Path) -> None:
 
 def test_a_fault_of_another_driver_s_thread_names_what_ran(tmp_path: Path) -> None:
     child = started("python", tmp_path, "far", 1 << 40, "pocl")
-    said = child.communicate(timeout=100)[1]
+    said = words_of(child)
     assert child.returncode == -signal.SIGSEGV
     assert (
         "manycl: segmentation fault (SIGSEGV) in a thread that is not manycl's, while this ran:\n  kernel far" in said
@@ -245,7 +257,7 @@ def test_signals_from_outside(how: str, number: signal.Signals, tmp_path: Path) 
                 break
             except subprocess.TimeoutExpired:
                 child.send_signal(number)
-        said = child.communicate(timeout=100)[1]
+        said = words_of(child)
     finally:
         child.kill()
     expected = -signal.SIGTERM if number == signal.SIGPIPE and how != "c" else -number
