@@ -145,7 +145,7 @@ def function(text: str, local_size: tuple[int, int, int] = (8, 1, 1)) -> WorkGro
     ("text", "reason"),
     [
         ('kernel void k(global int *x) { printf("%d", x[0]); }', "it prints"),
-        ("kernel void k(read_only image2d_t x) {}", "its argument x is a image"),
+        ("kernel void k(read_only image2d_t x) {}", "its argument x is an image"),
         (
             "kernel void k(global int *x, int n) { switch (n) { case 1: barrier(CLK_GLOBAL_MEM_FENCE); } }",
             "a barrier within a switch",

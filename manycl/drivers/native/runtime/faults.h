@@ -42,16 +42,17 @@ static u32 known_by;                  /* key of each thread's struct */
 static const int *words_to;           /* file descriptor; Python's, as is ... */
 static const char *watched;           /* ... what other drivers' threads run, in lines of text */
 
+#define COLD __attribute__((cold, noinline)) /* compiled for size: most programs compile this once and never run it */
 struct words {
     u64 length;
     char text[LONGEST];
 };
 
-static void say(struct words *words, const char *text) {
+COLD static void say(struct words *words, const char *text) {
     for (; *text && words->length < LONGEST; text++) words->text[words->length++] = *text;
 }
 
-static void say_number(struct words *words, u64 number, u64 base) {
+COLD static void say_number(struct words *words, u64 number, u64 base) {
     char digits[24], *at = digits + sizeof digits - 1;
     *at = 0;
     do *--at = "0123456789abcdef"[number % base];
@@ -59,7 +60,7 @@ static void say_number(struct words *words, u64 number, u64 base) {
     say(words, at);
 }
 
-static void say_sizes(struct words *words, const size_t *sizes, u32 count) {
+COLD static void say_sizes(struct words *words, const size_t *sizes, u32 count) {
     for (u32 i = 0; i < count; i++) {
         say(words, i ? ", " : "(");
         say_number(words, sizes[i], 10);
@@ -69,13 +70,13 @@ static void say_sizes(struct words *words, const size_t *sizes, u32 count) {
 
 static const char too_deep[] = "\n  its work-items need more private memory than the thread's stack has: choose a smaller work-group\n";
 
-static const char *next(const char *text) {
+COLD static const char *next(const char *text) {
     while (*text) text++;
     return text + 1;
 }
 
 /* The argument that an address is nearest to, if that is near. */
-static void say_place(struct words *words, const struct command *command, u64 address, const char *argument) {
+COLD static void say_place(struct words *words, const struct command *command, u64 address, const char *argument) {
     const char *found = NULL;
     u64 least = ~(u64)0, nbytes = 0;
     int is_before = 0, is_inside = 0;
@@ -100,7 +101,7 @@ static void say_place(struct words *words, const struct command *command, u64 ad
     say(words, " bytes)");
 }
 
-static const char *say_launch(struct words *words, const struct worker *worker, const struct thread *thread, u64 pointer,
+COLD static const char *say_launch(struct words *words, const struct worker *worker, const struct thread *thread, u64 pointer,
                               const struct signal_info *info, const struct fault *fault) {
     const struct command *command = worker->command;
     const struct manycl_range *range = command->range;
@@ -128,7 +129,7 @@ static const char *say_launch(struct words *words, const struct worker *worker, 
 }
 
 /* What is told of a fault of this thread; nothing of one that is not a kernel's. */
-static void find_words(struct words *words, const struct fault *fault, const struct signal_info *info, const void *context) {
+COLD static void find_words(struct words *words, const struct fault *fault, const struct signal_info *info, const void *context) {
     const struct thread *thread = pthread_getspecific(known_by);
     const struct worker *worker = thread ? thread->worker : NULL;
     const struct command *command = worker && peek(&worker->is_running) ? worker->command : NULL;
@@ -159,7 +160,7 @@ static void find_words(struct words *words, const struct fault *fault, const str
 }
 
 /* Tell of a fault of this thread, unless one is told of: then wait until it has been, as the process ends behind this. */
-static void tell(const struct fault *fault, const struct signal_info *info, const void *context) {
+COLD static void tell(const struct fault *fault, const struct signal_info *info, const void *context) {
     u32 here = (u32)syscall(SYS_GETTID), other = 0;
     while (!__atomic_compare_exchange_n(&speaker, &other, here, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
         if (other == here || other == NOBODY) return; /* a fault in here, or all has been said */
@@ -174,7 +175,7 @@ static void tell(const struct fault *fault, const struct signal_info *info, cons
     futex_wake(&speaker, 1 << 20);
 }
 
-static void handle_fault(int number, struct signal_info *info, void *context) {
+COLD static void handle_fault(int number, struct signal_info *info, void *context) {
     int *error = __errno_location(), kept = *error, i = 0;
     while (i < FAULTS - 1 && faults[i].number != number) i++;
     struct thread *thread = pthread_getspecific(known_by);
@@ -219,7 +220,7 @@ static void run_kernels_as(struct worker *worker, char *top) {
 }
 
 /* Handle faults from now on, and leave to who did before what they did. */
-static void watch_faults(void) {
+COLD static void watch_faults(void) {
     static u32 lock;
     take(&lock);
     if (!is_installed && !pthread_key_create(&known_by, leave_thread)) {
