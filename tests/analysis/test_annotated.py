@@ -191,7 +191,7 @@ def test_what_the_analysis_is_told(program: ProgramFacts) -> None:
     known = known_launch(node, {7: 64, 9: 128})
     assert (known.global_size, known.local_size, known.offset) == ((16,), (4,), (4,))
     assert known.scalars == {4: b"\xfd", 5: np.array([1, 2, 3, 4], np.uint32).tobytes()}
-    assert (known.sizes, known.same) == ({0: 64, 1: 128}, {})
+    assert (known.sizes, known.same) == ({0: 64, 1: 128, 2: 16}, {})
     twice = make_launch(program, "scaled", 16, 4, [BufferArg(9), *given[1:]], buffers=buffers)
     assert known_launch(twice, {9: 128}).same == {1: 0}
     wide = Version(program, kernel, (32,), (8,), annotations=(annotation(kernel, "in", within=("gid0", "gid0 + 4")),))
