@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from manycl.analysis import expr as x
@@ -229,17 +229,19 @@ class _AnyLaunch(_AbstractRun):
 def interpret(unit: Unit, facts: KernelFacts, launch: KnownLaunch | None = None) -> KernelSummary:
     """Run kernel ``facts.name`` of ``unit`` abstractly. Never raises: what cannot be followed is the summary's
     ``failure``."""
-    return _summary(_AbstractRun(unit, facts, launch))
+    return _summary(facts, lambda: _AbstractRun(unit, facts, launch))
 
 
 def interpret_any(unit: Unit, facts: KernelFacts) -> KernelSummary:
     """As :func:`interpret`, of all launches at once, for :mod:`manycl.analysis.enclosure`: ids, sizes and scalars are
     the variables that it names."""
-    return _summary(_AnyLaunch(unit, facts))
+    return _summary(facts, lambda: _AnyLaunch(unit, facts))
 
 
-def _summary(run: _AbstractRun) -> KernelSummary:
+def _summary(facts: KernelFacts, begun: Callable[[], _AbstractRun]) -> KernelSummary:
+    run = None
     try:
+        run = begun()
         return _followed(run)
     except Unanalysable as found:
         failure = str(found)
@@ -248,8 +250,8 @@ def _summary(run: _AbstractRun) -> KernelSummary:
     except x.TooLargeError:
         failure = f"it computes something that takes more than {x.LONGEST} characters to write"
     except Exception as error:
-        failure = told(error, f"the analysis of kernel {run.facts.name}")
-    return KernelSummary(run.facts.name, failure=failure, steps=run.steps)
+        failure = told(error, f"the analysis of kernel {facts.name}")
+    return KernelSummary(facts.name, failure=failure, steps=run.steps if run is not None else 0)
 
 
 def _followed(run: _AbstractRun) -> KernelSummary:
