@@ -77,10 +77,13 @@ def _test(hint: Any) -> _Test:
         fit: Callable[[Any], bool] = lambda v: all(f(e) for f, e in zip(fits, v, strict=True))  # noqa: E731
         return lambda v: isinstance(v, tuple) and len(v) == len(of) and fit(v), f"a tuple ({words})"
     if of:
-        texts = str, bytes, bytearray, Mapping
-        each = fits[0]
+        texts, once = (str, bytes, bytearray, Mapping), origin is collections.abc.Iterable
+        each = fits[0]  # (what can be gone through once is not looked into)
         return (
-            lambda v: isinstance(v, Collection) and not isinstance(v, texts) and all(map(each, v)),
+            lambda v: (
+                (once and isinstance(v, collections.abc.Iterator))
+                or (isinstance(v, Collection) and not isinstance(v, texts) and all(map(each, v)))
+            ),
             f"a sequence ({words})",
         )
     return lambda v: isinstance(v, hint), a(hint.__name__)

@@ -103,7 +103,11 @@ def written_there(text: str) -> bool:
         ("int g(int n) { int a[4]; for (int i = 0; i < 4; i++) a[i] = n; return a[1]; }", "x[0] = g(n);", False),
         ("int g(int n) { while (n > 9) switch (n--) { case 1: n--; } return n; }", "x[0] = g(n);", False),
         ("int g(int x[], int n) { while (n > 9) n -= 5; return n; }", "int a[2]; x[0] = g(a, n);", False),
-        ("constant int m = 4; int g(int n) { while (n > m) n -= 5; return n; }", "int m = 3; x[0] = g(n) ;", True),  # named apart
+        (
+            "constant int m = 4; int g(int n) { while (n > m) n -= 5; return n; }",
+            "int m = 3; x[0] = g(n) ;",
+            True,
+        ),  # named apart
     ],
 )
 def test_which_functions_are_written_where_they_are_called(helper: str, call: str, written: bool) -> None:

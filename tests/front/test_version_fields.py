@@ -142,11 +142,11 @@ def test_arguments_that_come_by_an_edge_are_those_of_the_versions(folder: Path) 
 
 
 def test_repeated_steps_and_symbols(folder: Path) -> None:
-    steps = [{"repeat": {"i": 3}, **STEPS[0]}, STEPS[1] | {"global": "n", "local": "n // 4", "offset": [0]}]
+    steps = [{"repeat": {"i": 3}, **STEPS[0]}, STEPS[1] | {"global": "n", "local": "n // 16", "offset": [0]}]
     chosen = only_launch(written(folder, SEQUENCE | {"kernels": steps, "name": "in steps"})).versions[1]
     assert isinstance(chosen.program, SequenceProgram)
     assert [step.kernel.name for step in chosen.program.steps] == ["total"] * 3 + ["minus"]
-    assert [step.local_size for step in chosen.program.steps] == [None] * 3 + [(N // 4,)]
+    assert [step.local_size for step in chosen.program.steps] == [None] * 3 + [(N // 16,)]
     assert chosen.program.temporaries == (4,)
     assert (chosen.kernel.name, chosen.kinds) == ("in steps", ("cpu", "gpu"))
     assert "-DSIGN=1" in chosen.program.steps[3].program.options

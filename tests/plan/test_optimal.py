@@ -256,7 +256,7 @@ def test_stopped_by_its_effort_it_tells_the_bound_and_plans_the_same_again() -> 
 
 def test_without_or_tools_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
-    with pytest.raises(PolicyError, match=r"manycl\[optimal\]"):
+    with pytest.raises(PolicyError, match=r"pip install -e '\.\[optimal\]'"):
         estimated("optimal", classic(TOPCUOGLU, TOPCUOGLU_EDGES))
 
 
