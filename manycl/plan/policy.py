@@ -150,9 +150,12 @@ def register(name: str) -> Callable[[Any], Any]:
         if isinstance(what, type):
             if not (hasattr(what, "plan") or hasattr(what, "select")):
                 raise PolicyError(f"policy {name!r}: a class needs a method plan(problem) or select(…)")
-            _registry[name] = what if hasattr(what, "plan") else type(what.__name__, (what, KernelByKernel), {})
+            is_whole = hasattr(what, "plan") or issubclass(what, KernelByKernel)
+            whose = {"__module__": what.__module__}  # whose fault it is if it fails
+            _registry[name] = what if is_whole else type(what.__name__, (what, KernelByKernel), whose)
         elif callable(what):
-            _registry[name] = type(name, (KernelByKernel,), {"select": staticmethod(what)})
+            whose = {"select": staticmethod(what), "__module__": what.__module__}
+            _registry[name] = type(name, (KernelByKernel,), whose)
         else:
             raise PolicyError(f"policy {name!r}: neither a class nor a function")
         return what
