@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from manycl import __version__, flags, limited
+from manycl import __version__, flags
 from manycl.cli.options import add_devices
 from manycl.errors import ManyclError
-from manycl.graph.launch import TYPES
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 
 HELP = "run each kernel of an OpenCL C file on every device with made-up arguments, and compare: a table for a report"
@@ -116,6 +115,10 @@ def _examined(
     program: ProgramFacts, kernel: KernelFacts, words: list[str], size: int, devices: list[str]
 ) -> dict[str, str]:
     """Return a row of the table."""
+    import numpy as np
+
+    from manycl import limited
+
     other = next((a for a in kernel.arguments if a.kind not in ("buffer", "local", "scalar")), None)
     if other is not None:
         return {"divides": f"not run: argument {other.name} is of kind {other.kind}"}
@@ -144,6 +147,8 @@ def _examined(
 
 
 def _difference(kernel: KernelFacts, first: dict[str, Any], found: dict[str, Any]) -> str:
+    import numpy as np
+
     for name, one in first.items():
         other = found[name]
         if one.tobytes() != other.tobytes():
@@ -156,6 +161,8 @@ def _difference(kernel: KernelFacts, first: dict[str, Any], found: dict[str, Any
 
 def _launch(program: ProgramFacts, kernel: KernelFacts, size: int) -> dict[str, Any]:
     """Made-up sizes and arguments, and along which dimensions the launch divides, or why it does not."""
+    import numpy as np
+
     from manycl.analysis import service
     from manycl.analysis.known_launch import KnownLaunch
     from manycl.cli.analyze_launch import sized
@@ -189,12 +196,20 @@ def _launch(program: ProgramFacts, kernel: KernelFacts, size: int) -> dict[str, 
 
 
 def _type(argument: ArgumentFacts) -> np.dtype[Any]:
+    import numpy as np
+
+    from manycl.graph.launch import TYPES
+
     known = TYPES.get(argument.base)
     return np.dtype(known.dtype if known is not None else "uint8")
 
 
 def _scalar(argument: ArgumentFacts, size: int) -> Any:
     """A struct's bytes are 0."""
+    import numpy as np
+
+    from manycl.graph.launch import TYPES
+
     kind = _type(argument)
     value = 0 if argument.base not in TYPES else 0.5 if kind.kind == "f" else min(size, np.iinfo(kind).max)
     return np.full(max(argument.size // kind.itemsize, 1), value, kind)
@@ -202,7 +217,10 @@ def _scalar(argument: ArgumentFacts, size: int) -> Any:
 
 def child(asked: str) -> None:
     """Run one kernel on one device and write what its buffers hold then."""
+    import numpy as np
+
     import manycl as mc
+    from manycl.graph.launch import TYPES
     from manycl.plan.plan import Assignment
 
     @mc.policy("evenly")

@@ -147,15 +147,14 @@ def register(name: str) -> Callable[[Any], Any]:
     def add(what: Any) -> Any:
         if name in policies.NAMES:
             policies.load(name)  # not later, over what is registered now
+        whose = {"__module__": getattr(what, "__module__", "")}  # whose fault it is if it fails
         if isinstance(what, type):
             if not (hasattr(what, "plan") or hasattr(what, "select")):
                 raise PolicyError(f"policy {name!r}: a class needs a method plan(problem) or select(…)")
             is_whole = hasattr(what, "plan") or issubclass(what, KernelByKernel)
-            whose = {"__module__": what.__module__}  # whose fault it is if it fails
             _registry[name] = what if is_whole else type(what.__name__, (what, KernelByKernel), whose)
         elif callable(what):
-            whose = {"select": staticmethod(what), "__module__": what.__module__}
-            _registry[name] = type(name, (KernelByKernel,), whose)
+            _registry[name] = type(name, (KernelByKernel,), {**whose, "select": staticmethod(what)})
         else:
             raise PolicyError(f"policy {name!r}: neither a class nor a function")
         return what
