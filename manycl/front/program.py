@@ -242,7 +242,8 @@ class Kernel:
             event = self._again(queue, global_size, local_size, args)
             if event is not None:
                 return event
-        _check_call(queue, wait_for, g_times_l, device, rank)
+        if not is_usual or not hasattr(queue, "forms"):
+            _check_call(queue, wait_for, g_times_l, device, rank)
         try:
             sizes = self._ndranges.get((global_size, local_size))
         except TypeError:

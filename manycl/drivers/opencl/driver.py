@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from manycl.drivers import last_words
 from manycl.drivers.driver import BuildError, Bytes, DriverError, End, Source
@@ -45,6 +45,19 @@ class _Translated:
 
 
 translated = _Translated()
+
+
+class _Told(NamedTuple):
+    """What is told of a launch whose process ends."""
+
+    kernel: str
+    device: str
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...] | None
+
+    def __str__(self) -> str:
+        groups = self.local_size or "chosen by the driver"
+        return f"kernel {self.kernel} on {self.device}, global size {self.global_size}, work-groups {groups}"
 
 
 class OpenCLKernel:
@@ -168,11 +181,10 @@ class OpenCLDriver:
         try:
             if self.is_polled:
                 return _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
-            number, chosen = queue.int_ptr, local_size or "chosen by the driver"
-            line = f"kernel {kernel.name} on {self.device.name}, global size {global_size}, work-groups {chosen}"
-            last_words.runs(number, None, line)  # of a processor, whose threads are this process's
+            number = queue.int_ptr  # of a processor, whose threads are this process's
+            last_words.runs(number, _Told(kernel.name, self.device.name, global_size, local_size))
             event = _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
-            last_words.runs(number, event, line)
+            last_words.was_given(number, event)
             return event
         except cl.Error as error:
             raise DriverError(str(error)) from None
