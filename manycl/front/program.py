@@ -297,17 +297,21 @@ class Kernel:
         if self.facts.sees_groups_shared and all(d.kind == "cpu" for d in queue.session.machine.devices):
             is_usual = is_usual and local_size is not None  # others like it may have other buffers that are one
             launch = ungathered(launch)
-        devices = queue.session.machine.devices
-        if devices and all(beyond(launch, device) for device in devices):
-            excess = "; ".join([beyond(launch, device) for device in devices])
-            hint = "choose a smaller work-group, or less local memory"
-            raise LaunchError(f"kernel {self.name} cannot have {excess}", hint=hint)
+        self._check_room(launch, queue)
         event = queue.add(launch, wait_for, arrays)
         flight = queue.enqueued.flight
         # (what is collected to be prepared, or is planned, has not been looked at yet)
         if is_usual and not self._versions and flight is not None and flight.was_given(launch):
             self._remember(queue, launch, global_size, local_size, args)
         return event
+
+    def _check_room(self, launch: Launch, queue: Queue) -> None:
+        """Raises LaunchError where no device has what a launch needs."""
+        devices = queue.session.machine.devices
+        if devices and all(beyond(launch, device) for device in devices):
+            excess = "; ".join([beyond(launch, device) for device in devices])
+            hint = "choose a smaller work-group, or less local memory"
+            raise LaunchError(f"kernel {self.name} cannot have {excess}", hint=hint)
 
     def _again(self, queue: Queue, global_size: Any, local_size: Any, args: tuple[Any, ...]) -> Event | None:
         """A launch like one before that its device takes now; None for others."""
