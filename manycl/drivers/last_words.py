@@ -24,32 +24,19 @@ sink = ctypes.c_int(2)
 """The file descriptor that the words of a fault are written to."""
 running = ctypes.create_string_buffer(2048)
 """The kernels that other drivers run in this process: lines of text."""
-_shown: dict[int, object] = {}  # of each queue of theirs, what is told of it
-_events: dict[int, object] = {}  # and the event of what it was given last
+_shown: dict[object, str] = {}  # by queue, in the order in which they began
 _note: int | None = None  # the file descriptor of the note, while one is kept
 
 
-def runs(queue: int, told: object) -> None:
-    """What a queue of another driver in this process is about to be given, which is told by its words; None: nothing.
-    What is the same as before costs a look."""
-    if _shown.get(queue) == told:
-        return
-    _shown[queue] = told
-    words = [f"\n  {what}" for what in list(_shown.values()) if what is not None]
-    running.value = "".join(words).encode(errors="replace")[: len(running) - 1]
-
-
-def was_given(queue: int, event: object) -> None:
-    """The event of what a queue has been given."""
-    _events[queue] = event
-
-
-def is_over(event: object) -> None:
-    """A command is complete."""
-    for queue, latest in list(_events.items()):
-        if latest is event:
-            del _events[queue]
-            runs(queue, None)
+def runs(queue: object, words: str | None) -> None:
+    """Note what a queue of another driver in this process is about to run, in words; None: nothing."""
+    if words is None:
+        _shown.pop(queue, None)
+    else:
+        _shown[queue] = words
+    running.value = "".join([f"\n  {what}" for what in list(_shown.values())]).encode(errors="replace")[
+        : len(running) - 1
+    ]
 
 
 @contextmanager

@@ -39,6 +39,7 @@ Bounds = tuple[str | int, str | int]
 
 _MANY = 255  # commands in a row, from which on launches by compiled code pay
 _KEPT = 4096  # NDRanges and scalars of a kernel that were checked
+_ANYWHERE = ""  # the device that a call names where it names none (Python has one empty string)
 
 
 class LocalMemory:
@@ -226,7 +227,7 @@ class Kernel:
         global_offset: Sequence[int] | None = None,
         wait_for: Sequence[Event] | None = None,
         g_times_l: bool = False,
-        device: str = "",
+        device: str = _ANYWHERE,
         rank: float | None = None,
     ) -> Event:
         """Enqueue a launch; nothing runs until a result is asked for or the queue is finished.
@@ -235,9 +236,9 @@ class Kernel:
         preference (``cpu``, ``gpu``, a device's name), ``rank`` the place on the frontier (higher first). Raises
         LaunchError for what cannot be right.
         """
-        # (what is anything else may be anything: it is looked at first)
+        # (by identity: what is anything else may be anything, and is looked at first)
         is_usual = global_offset is None and wait_for is None and g_times_l is False and rank is None
-        is_usual = is_usual and device.__class__ is str and not device
+        is_usual = is_usual and device is _ANYWHERE
         if is_usual:
             event = self._again(queue, global_size, local_size, args)
             if event is not None:
@@ -307,11 +308,15 @@ class Kernel:
 
     def _check_room(self, launch: Launch, queue: Queue) -> None:
         """Raises LaunchError where no device has what a launch needs."""
+        if (self._key, launch.local_size) in queue.roomy:
+            return
         devices = queue.session.machine.devices
         if devices and all(beyond(launch, device) for device in devices):
             excess = "; ".join([beyond(launch, device) for device in devices])
             hint = "choose a smaller work-group, or less local memory"
             raise LaunchError(f"kernel {self.name} cannot have {excess}", hint=hint)
+        if LocalArg not in map(type, launch.args) and len(queue.roomy) < _KEPT:
+            queue.roomy.add((self._key, launch.local_size))
 
     def _again(self, queue: Queue, global_size: Any, local_size: Any, args: tuple[Any, ...]) -> Event | None:
         """A launch like one before that its device takes now; None for others."""

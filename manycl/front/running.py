@@ -73,6 +73,7 @@ class RunningQueue(Waits):
         self._failure: BaseException | None = None  # of what ran in the background, to be told to who asks next
         self.background = Background()
         self.forms: dict[object, LaunchForm] = {}  # launches that are known, by who makes them and their sizes
+        self.roomy: set[tuple[object, tuple[int, ...] | None]] = set()  # kernels and work-groups known to fit a device
         self._made_bytes = 0  # of arrays, since the last look at whether some are only kept here
         self.moves: dict[MoveKey, MoveForm] = {}  # copies and fills that are known
         self._is_known, self._news = False, 0  # whether the last flight had nothing new; how many in a row had

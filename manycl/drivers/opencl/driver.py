@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from manycl.drivers import last_words
 from manycl.drivers.driver import BuildError, Bytes, DriverError, End, Source
@@ -47,17 +47,12 @@ class _Translated:
 translated = _Translated()
 
 
-class _Told(NamedTuple):
-    """What is told of a launch whose process ends."""
+class _Queue(cl.CommandQueue):  # type: ignore[misc]  # (PyOpenCL has no types)
+    """A queue that knows what it was given last."""
 
-    kernel: str
-    device: str
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...] | None
-
-    def __str__(self) -> str:
-        groups = self.local_size or "chosen by the driver"
-        return f"kernel {self.kernel} on {self.device}, global size {self.global_size}, work-groups {groups}"
+    kernel: OpenCLKernel | None = None  # nothing that is told of
+    sizes: tuple[object, object] = None, None  # global and local
+    last: cl.Event | None = None  # of that kernel, or of one before
 
 
 class OpenCLKernel:
@@ -101,7 +96,7 @@ class OpenCLDriver:
         if not self.is_polled:
             with suppress(DriverError):  # there is no compiler: then nobody tells of faults
                 library()
-        self._queues: list[cl.CommandQueue] = []
+        self._queues: list[_Queue] = []
         self._stager = Stager(self.context, self._new_queue()) if device.memory != HOST else None
         # of the clock: a queue that nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue
         # at once)
@@ -164,15 +159,15 @@ class OpenCLDriver:
 
     # commands
 
-    def queue(self, timed: bool) -> cl.CommandQueue:
+    def queue(self, timed: bool) -> _Queue:
         queue = self._new_queue(timed)
         self._queues.append(queue)
         return queue
 
     def launch(
         self,
-        queue: cl.CommandQueue,
-        kernel: Any,
+        queue: _Queue,
+        kernel: OpenCLKernel,
         global_size: tuple[int, ...],
         local_size: tuple[int, ...] | None,
         offset: tuple[int, ...] | None,
@@ -181,10 +176,12 @@ class OpenCLDriver:
         try:
             if self.is_polled:
                 return _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
-            number = queue.int_ptr  # of a processor, whose threads are this process's
-            last_words.runs(number, _Told(kernel.name, self.device.name, global_size, local_size))
-            event = _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
-            last_words.was_given(number, event)
+            if kernel is not queue.kernel or (global_size, local_size) != queue.sizes:  # in this process's threads
+                queue.kernel, queue.sizes = kernel, (global_size, local_size)
+                groups = local_size or "chosen by the driver"
+                words = f"kernel {kernel.name} on {self.device.name}, global size {global_size}, work-groups {groups}"
+                last_words.runs(queue, words)
+            queue.last = event = _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
             return event
         except cl.Error as error:
             raise DriverError(str(error)) from None
@@ -268,7 +265,7 @@ class OpenCLDriver:
         if status < 0:
             failure = event.failure if isinstance(event, Staged) else ""
             raise DriverError(failure or f"the driver ended it with status {status}")
-        last_words.is_over(event)
+        self._settle()
         return True
 
     def succeeded(self, events: Sequence[cl.Event]) -> bool:
@@ -276,8 +273,8 @@ class OpenCLDriver:
             have = not any([event.command_execution_status for event in events])  # noqa: C419 (a third quicker)
         except cl.Error:
             return False
-        for event in events if have else ():
-            last_words.is_over(event)
+        if have:
+            self._settle()
         return have
 
     def wait(self, event: cl.Event) -> None:
@@ -290,7 +287,14 @@ class OpenCLDriver:
             event.wait()
         except cl.Error as error:
             raise DriverError(str(error)) from None
-        last_words.is_over(event)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Nothing is told of queues whose last kernel is complete."""
+        for queue in self._queues:
+            if queue.kernel is not None and (queue.last is None or queue.last.command_execution_status <= 0):
+                queue.kernel = None
+                last_words.runs(queue, None)
 
     def times(self, event: cl.Event) -> tuple[float, float]:
         if isinstance(event, Staged):
@@ -340,11 +344,11 @@ class OpenCLDriver:
             self._own_queue = self._new_queue(timed=True)
         return self._own_queue
 
-    def _new_queue(self, timed: bool = False) -> cl.CommandQueue:
+    def _new_queue(self, timed: bool = False) -> _Queue:
         """Always for this device by name: a context made of a sub-device may list its parent (seen with PoCL 3)."""
         properties = cl.command_queue_properties.PROFILING_ENABLE if timed else 0
         try:
-            return cl.CommandQueue(self.context, self.cl, properties=properties)
+            return _Queue(self.context, self.cl, properties=properties)
         except cl.Error as error:
             raise DriverError(f"{self.device.name} gives no more queues: {error}", hint=LEAVE_OUT) from None
 
