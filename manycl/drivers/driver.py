@@ -27,6 +27,7 @@ What a driver may rely on, and what it must keep:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from ctypes import PyDLL
 from pathlib import Path
@@ -72,12 +73,16 @@ class BuildError(DriverError):
 
 
 class Source(NamedTuple):
-    """What decides a binary: the text (OpenCL C), the compiler's options, and the folder that includes are looked for
-    in ("": nowhere)."""
+    """What decides a binary: the text (OpenCL C), the compiler's options, and what the text is called, as what it
+    includes is looked for beside it (``<source>``: in the working directory)."""
 
     text: str
     options: tuple[str, ...] = ()
-    folder: str = ""
+    path: str = "<source>"
+
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self.path) or "."
 
 
 class End(NamedTuple):

@@ -45,6 +45,7 @@ a program's own ``expf`` is none of C's; ``-fno-strict-aliasing``: kernels use m
 implementations let them; ``-trap-unreachable``, ``-fstack-protector-strong``: a kernel that leaves an array of its own
 ends in a fault, of which is told (``runtime/faults.h``), and does not run on into what lies behind it."""
 _READ = ("-x", "cl", "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes")
+_DIVIDES = re.compile(r"[/%](?! r->groups\[)")  # there is no launch of no groups (``analysis/work_group/entry.py``)
 _OPERAND = r"(<[^>\n]*>|[^,(\n]*\(.*?\)|[^,\n]+)"
 _DIVISION = re.compile(
     rf"^  (%\S+) = ([su])(div|rem) (?:exact )?((?:<(\d+) x )?i(\d+)>?) {_OPERAND}, {_OPERAND}(.*)$", re.M
@@ -85,15 +86,16 @@ def find() -> Clang:
     return _found(flags.clang())
 
 
-def build(clang: Clang, text: str, names: bytes, extra: tuple[str, ...] = ()) -> bytes:
-    """A shared object of OpenCL C, against a library of names. Raises BuildError with the compiler's log."""
+def build(clang: Clang, text: str, extra: tuple[str, ...] = ()) -> bytes:
+    """A shared object of OpenCL C. Raises BuildError with the compiler's log."""
     with limited.scratch() as name:
         folder = Path(name)
-        (folder / "names.so").write_bytes(names)
-        command = (*clang.compiler, *clang.flags, *KERNELS, *extra)
-        _run((*command, *_READ, "-o", "kernels.ll", "-"), folder, text)
-        read = (folder / "kernels.ll").read_text(encoding="utf-8")
-        _run((*command, "-x", "ir", "-c", "-o", "kernels.o", "-"), folder, total(read))
+        (folder / "names.so").write_bytes(names(clang))
+        command, language = (*clang.compiler, *clang.flags, *KERNELS, *extra), "cl"
+        if _DIVIDES.search(text):
+            _run((*command, *_READ, "-o", "kernels.ll", "-"), folder, text)
+            text, language = total((folder / "kernels.ll").read_text(encoding="utf-8")), "ir"
+        _run((*command, "-x", language, "-c", "-o", "kernels.o", "-"), folder, text)
         _link(clang, folder, "kernels.so", "kernels.o", "names.so")
         return _made(clang, folder / "kernels.so")
 
@@ -128,8 +130,18 @@ def _total(match: re.Match[str]) -> str:
     return lines.replace("@", f"%manycl.{match.start()}")
 
 
-def build_names(clang: Clang) -> bytes:
-    """The library of names that objects are linked against. Raises BuildError."""
+@functools.cache
+def names(clang: Clang) -> bytes:
+    """Return the library of names that objects are linked against, made once for all processes. Raises BuildError."""
+    key = b"names" + clang.identity.encode()
+    found = _probes.get(key)
+    if found is None:
+        found = _build_names(clang)
+        _probes.keep(key, found)
+    return found
+
+
+def _build_names(clang: Clang) -> bytes:
     with limited.scratch() as name:
         folder = Path(name)
         _run((*clang.compiler, *clang.flags, *_LIBRARY, "-c", "-o", "names.o", "-"), folder, libc.stand_in())
@@ -231,7 +243,7 @@ def _tried(compiler: tuple[str, ...], linker: tuple[str, ...]) -> Clang:
     identity = hashlib.sha256(repr(told).encode()).hexdigest()
     clang = Clang(compiler, linker, version, for_here, processor, features, identity)
     try:
-        build(clang, _PROBE, build_names(clang))
+        build(clang, _PROBE)
     except BuildError as error:
         raise DriverError(f"{compiler[0]} does not compile OpenCL C: {error.message}", hint=_hint()) from None
     return clang

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 
 from manycl.analysis.options import BuildOptions, read_options
@@ -33,25 +33,12 @@ def compile_kernels(text: str, options: Sequence[str] = (), *, defined: frozense
     single = "-cl-single-precision-constant" in read.flags
     head = _head(read, compiler.major)
     key = "\0".join((compiler.identity, builtins.identity(), repr(single), head, repr(sorted(defined)), text)).encode()
-
-    def made() -> bytes:
-        prelude = builtins.prelude(text + head, defined, single=single)
-        extra = ("-cl-single-precision-constant",) if single else ()
-        return clang.build(compiler, f'{prelude}{head}#line 1 "program"\n{text}\n', _names(compiler), extra)
-
-    return _kept(key, made)
-
-
-def _names(compiler: clang.Clang) -> bytes:
-    return _kept(b"names\0" + compiler.identity.encode(), lambda: clang.build_names(compiler))
-
-
-def _kept(key: bytes, make: Callable[[], bytes]) -> bytes:
-    """An object that was made before, by this process or another one, or is made now."""
     known = sha256(key).digest()
     found = _made.get(known) or _objects.get(key)
     if found is None:
-        found = make()
+        prelude = builtins.prelude(text + head, defined, single=single)
+        extra = ("-cl-single-precision-constant",) if single else ()
+        found = clang.build(compiler, f'{prelude}{head}#line 1 "program"\n{text}\n', extra)
         _objects.keep(key, found)
     return _made.keep(known, found)
 

@@ -20,7 +20,7 @@ from manycl.drivers import last_words
 from manycl.drivers.driver import DriverError
 
 RUNTIME = Path(__file__).parent / "runtime" / "runtime.c"
-_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+_FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 _MOST_KEPT = 1 << 22  # bytes on disk
 _CACHE = DiskCache("native-runtime", _MOST_KEPT, ("manycl/drivers/native/runtime",))
 Loaded = TypeVar("Loaded")

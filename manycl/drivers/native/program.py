@@ -28,9 +28,8 @@ _CHOSEN = 64
 
 def build(source: Source, device: Device) -> CompiledProgram:
     """Read a program; its kernels are compiled when they are first launched. Raises BuildError."""
-    options = (*source.options, f"-I{source.folder}") if source.folder else source.options
     try:
-        facts = service.parse_program(source.text, options=options)
+        facts = service.parse_program(source.text, path=source.path, options=source.options)
     except SourceError as error:
         raise BuildError(str(error)) from None
     return CompiledProgram(facts, device.compute_units)

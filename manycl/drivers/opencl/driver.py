@@ -129,9 +129,7 @@ class OpenCLDriver:
     # programs
 
     def build(self, source: Source) -> cl.Program:
-        options = list(source.options)
-        if source.folder:
-            options.append(f"-I{source.folder}")
+        options = [*source.options, f"-I{source.folder}"]
         if mixes_up(self.cl.platform.version):
             options.append(f"-DMANYCL_DEVICE={zlib.crc32(self.device.name.encode())}")
         built = cl.Program(self.context, source.text)
@@ -167,7 +165,7 @@ class OpenCLDriver:
     def launch(
         self,
         queue: _Queue,
-        kernel: OpenCLKernel,
+        kernel: Any,
         global_size: tuple[int, ...],
         local_size: tuple[int, ...] | None,
         offset: tuple[int, ...] | None,

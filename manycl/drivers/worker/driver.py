@@ -101,9 +101,9 @@ class WorkerDriver:
 
     def build(self, source: Source) -> WorkerProgram:
         program = WorkerProgram(self._dropped)
-        folder = os.path.abspath(source.folder) if source.folder else ""
+        path = os.path.abspath(source.path)
         options = _absolute(source.options)
-        self._link.ask(lambda reply: m.AskProgram(reply, program.number, source.text, options, folder))
+        self._link.ask(lambda reply: m.AskProgram(reply, program.number, source.text, options, path))
         return program
 
     def kernel(self, program: WorkerProgram, name: str) -> WorkerKernel:

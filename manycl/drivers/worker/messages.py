@@ -79,7 +79,7 @@ class AskProgram(NamedTuple):
     program: int
     text: str
     options: Sequence[str]
-    folder: str
+    path: str
 
 
 class AskKernel(NamedTuple):

@@ -166,7 +166,7 @@ class Hosted:
         self._builders.submit(self._built, asked)
 
     def _built(self, asked: m.AskProgram) -> None:
-        source = Source(asked.text, tuple(asked.options), asked.folder)
+        source = Source(asked.text, tuple(asked.options), asked.path)
         try:
             self._programs[asked.program] = self._warm.program(self.driver, source)
             self._answer(asked.reply, None)

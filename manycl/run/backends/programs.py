@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -35,15 +34,14 @@ _COMPILERS = 8
 
 def _source(program: ProgramFacts) -> Source:
     """What decides the binary."""
-    folder = Path(program.path).parent
-    return Source(program.source, tuple(program.options), str(folder) if program.path and folder.is_dir() else "")
+    return Source(program.source, tuple(program.options), program.path)
 
 
 def _key(program: ProgramFacts) -> tuple[Source, object]:
     """Programs with the same key have the same binary: files that a text includes may have changed since another
     program read them."""
     source = _source(program)
-    read = included(source.text, source.options, [source.folder] if source.folder else ())
+    read = included(source.text, source.options, [source.folder])
     return source, id(program) if read is None else read
 
 
