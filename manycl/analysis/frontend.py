@@ -185,8 +185,10 @@ class _Lowering:
             functions = self.reachable(definitions, variables.values())
         text, lines = self.text, self.expanded.lines
         found = tuple(prototypes)
-        files, whole = self.expanded.files, functions.keys() == definitions.keys()
-        return Unit(text, lines, functions, frozenset(declared), variables, warnings, found, self.version, files, whole)
+        files, unused = self.expanded.files, {r: self.extent(c) for r, c in definitions.items() if r not in functions}
+        return Unit(
+            text, lines, functions, frozenset(declared), variables, warnings, found, self.version, files, unused
+        )
 
     def reachable(self, definitions: dict[int, Any], variables: Iterable[Node]) -> dict[int, Function]:
         """The kernels and all functions that they, or variables' blocks, mention, directly or not, in the order of the

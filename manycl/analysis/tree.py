@@ -94,7 +94,7 @@ class Unit:
     file and the 1-based line it came from. ``functions`` are the kernels and what they may call; ``declared`` holds the
     functions that the program itself declares (also without a body); ``variables`` are those of program scope,
     ``prototypes`` its declarations without a body. ``version`` is the language version it was read as (``CL1.2``),
-    ``files`` what it includes; ``whole``: no function is left out."""
+    ``files`` what it includes; ``unused``: where the functions stand that are left out."""
 
     text: bytes
     lines: tuple[tuple[str, int], ...]
@@ -105,7 +105,7 @@ class Unit:
     prototypes: tuple[Node, ...] = ()
     version: str = ""
     files: tuple[str, ...] = ()
-    whole: bool = False
+    unused: dict[int, tuple[int, int]] = field(default_factory=dict)
     _starts: list[int] = field(default_factory=list)
 
     def place(self, offset: int) -> tuple[str, int]:

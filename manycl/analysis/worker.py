@@ -161,9 +161,10 @@ def _about_source(request: Request | Question) -> WorkerAnswer:
     source, path, folder, options = request.request if isinstance(request, Question) else request
     try:
         key = source, path, folder, options
-        everything = question is not None  # who edits a text needs all of its functions
+        # who edits a text needs all of its functions, but for who takes those out that are not used
+        everything = question is not None and question.what != "work_group_function"
         kept = (_parsed.get((*key, each)) for each in {False, everything})
-        known = next((k for k in kept if k and k[1] == _stamps(k[0]) and k[0].whole >= everything), None)
+        known = next((k for k in kept if k and k[1] == _stamps(k[0]) and not (everything and k[0].unused)), None)
         if known is None:
             unit = frontend.load(source, path, folder, read_options(options), everything=everything)
             facts = WorkerAnswer()

@@ -159,6 +159,56 @@ def test_what_is_refused(text: str, reason: str) -> None:
     assert work_group_function(unit, "k", (8, 1, 1)).reason == reason
 
 
+@pytest.mark.parametrize("everything", [False, True])
+def test_functions_that_a_kernel_does_not_reach_are_left_out(everything: bool) -> None:
+    text = """
+        float clamp(float a); float unused(read_only image2d_t m, float a); float twice(float a);
+        __attribute__((overloadable)) float shapes(float a) { return a; }
+        __attribute__((overloadable)) float shapes(int a) { return a / 0; }
+        float unused(read_only image2d_t m, float a) { float x = a; { float x = a * 3; a += x; } return a; }
+        float clamp(float a) { return a; }
+        float twice(float a) { float x = a; { float x = a; a += x; } return a; }
+        kernel void k(global float *x) {
+            int i = get_global_id(0);
+            { float i = shapes(1.5f); if (x[0] < 0) x[0] = i; }
+            x[i] = twice(x[i]);
+        }
+        kernel void other(global float *x) { x[0] = clamp(x[0]); }
+    """
+    unit = load(text, "<source>", None, read_options(()), everything=everything)
+    found = work_group_function(unit, "k", (8, 1, 1))
+    assert found.reason == ""
+    assert "twice" in found.source
+    assert not any(word in found.source for word in ("unused", "clamp", "image", "other"))
+    driver, data = natively.device(), np.arange(64, dtype=np.float32)
+    kernel, memory = driver.kernel(driver.build(Source(text)), "k"), driver.allocate(data.nbytes)
+    natively.view(memory).view(np.float32)[:] = data
+    kernel.set(0, memory)
+    driver.wait(driver.launch(driver.queue(False), kernel, (64,), (8,), None, None))
+    assert (natively.view(memory).view(np.float32) == 2 * data).all()
+
+
+def test_samplers_beside_buffers_are_numbers() -> None:
+    text = """
+        constant sampler_t SAMPLER = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP_TO_EDGE | CLK_FILTER_NEAREST;
+        float at(global float *x, int n, sampler_t how, int i) { return x[clamp(i, 0, n - 1)]; }
+        kernel void k(global float *x, global float *y, int n) {
+            const sampler_t own = CLK_ADDRESS_CLAMP | CLK_FILTER_LINEAR;
+            int i = get_global_id(0);
+            y[i] = at(x, n, SAMPLER, i + 1) - at(x, n, own, i - 1);
+        }
+    """
+    driver, n = natively.device(), 64
+    kernel, memories = driver.kernel(driver.build(Source(text)), "k"), [driver.allocate(4 * n) for _ in range(2)]
+    x, y = (natively.view(memory).view(np.float32) for memory in memories)
+    x[:] = np.arange(n) ** 2
+    for index, value in enumerate((*memories, np.int32(n).tobytes())):
+        kernel.set(index, value)
+    driver.wait(driver.launch(driver.queue(False), kernel, (n,), None, None, None))
+    wide = np.concatenate([x[:1], x, x[-1:]])
+    assert (y == wide[2:] - wide[:-2]).all()
+
+
 def test_a_kernel_that_asks_for_its_groups_in_groups_of_several_sizes() -> None:
     text = """kernel void f(global int *z, int n) {
         for (int i = get_group_id(0) * get_local_size(0) + get_local_id(0); i < n; i += get_global_size(0)) z[i] += 1;

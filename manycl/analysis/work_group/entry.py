@@ -117,18 +117,20 @@ class GroupEntry:
                 values += f"({typed})(frame + *(const ulong *)args[{index}]), "
             else:
                 values += f"((const struct @a{index} *)args[{index}])->{parameter.name}, "
+        x, y, z = self.tile
+        whole = f"if (n0 == {x} && n1 == {y} && n2 == {z}) @full({values}w, {x}, {y}, {z});\n          else "
+        whole = whole if self._has_full else ""
         texts = {
             "VALUES": values,
             "V": str(self.dimension),
-            "LX": str(self.tile[0]),
-            "LY": str(self.tile[1]),
-            "LZ": str(self.tile[2]),
+            "LX": str(x),
+            "LY": str(y),
+            "LZ": str(z),
             "NX": str(self.lanes),
-            "FULL": "@full" if self._has_full else "@part",
+            "PART": f"{whole}@part({values}w, n0, n1, n2);",
             "BEFORE": unlocked.before(len(self.kernel.parameters)) if unlocked is not None else "",
             "BEHIND": unlocked.behind() if unlocked is not None else "",
             "OWN": str(MOST_OWN if counted else 0),
-            "SIZES": ", ".join(map(str, self.tile)) if self._has_full else "n0, n1, n2",
         }
         template = _SIZED if self.sized else _BLOCKS if self.put_away else _TILES + _ANY if self.kept else _ANY
         return _written(_written(template, _BLOCK_ORDERS[self.dimension]), texts)
@@ -162,7 +164,7 @@ _SIZED = (
     w.base[0] = r->offset[0] + g0 * LX; w.base[1] = r->offset[1] + g1 * LY; w.base[2] = r->offset[2] + g2 * LZ;
     if (n0 == LX && n1 == LY && n2 == LZ) {
       w.items[0] = LX; w.items[1] = LY; w.items[2] = LZ;
-      FULL(VALUES w, SIZES);
+      @full(VALUES w, LX, LY, LZ);
     } else {
       w.items[0] = n0; w.items[1] = n1; w.items[2] = n2;
       @part(VALUES w, n0, n1, n2);
@@ -197,8 +199,7 @@ _ANY = _LEAST + (
         for (ulong x = g0 * l[0]; x < end0; x += LX) {
           const int n0 = @least(LX, end0 - x), n1 = @least(LY, end1 - y), n2 = @least(LZ, end2 - z);
           w.base[0] = r->offset[0] + x; w.base[1] = r->offset[1] + y; w.base[2] = r->offset[2] + z;
-          if (n0 == LX && n1 == LY && n2 == LZ) FULL(VALUES w, SIZES);
-          else @part(VALUES w, n0, n1, n2);
+          PART
         }
   }
 BEHIND}

@@ -150,19 +150,20 @@ class _GroupWriter:
     def _program(self, queries: Queries) -> str:
         """The program's text with the functions that the kernel calls, and without all others."""
         edits: list[Edit] = []
+        unused = dict(self.unit.unused)
         for function in self.unit.functions.values():
             if function.ref in queries.reached:
                 edits += queries.of_function(function)
                 edits.append((function.start, function.start, "static inline __attribute__((always_inline)) "))
             else:
-                start, end = function.start, function.end
-                blank = re.sub(rb"[^\n]", b"", self.unit.text[start:end]).decode()
-                edits.append((start, end, blank))
+                unused[function.ref] = function.start, function.end
+        for start, end in unused.values():
+            edits.append((start, end, re.sub(rb"[^\n]", b"", self.unit.text[start:end]).decode()))
         for prototype in self.unit.prototypes:
             if prototype.ref in queries.reached:
                 edits.append((prototype.start, prototype.start, "static "))
                 edits += pointers(self.unit, prototype.children)
-            elif prototype.ref in self.unit.functions:
+            elif prototype.ref in unused:
                 edits.append((prototype.start, prototype.end, ""))
         for variable in self.unit.variables.values():
             edits += strings(variable)

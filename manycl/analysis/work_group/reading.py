@@ -21,7 +21,7 @@ def read_again(unit: Unit, text: bytes) -> Unit:
 
     if len(text) > MOST_TEXT:
         raise NoGroupFunctionError("its functions are too large to be written where they are called")
-    return load(text.decode(), "<source>", None, BuildOptions(version=unit.version, quiet=True), everything=True)
+    return load(text.decode(), "<source>", None, BuildOptions(version=unit.version, quiet=True))
 
 
 def name_uniquely(unit: Unit, kernel: Function) -> None:
@@ -67,5 +67,7 @@ def _move(unit: Unit, edits: list[tuple[int, int, str]]) -> None:
         place.end += by[bisect.bisect_right(ends, place.end)]
         if isinstance(place, Node):
             place.at += by[bisect.bisect_right(ends, place.at)]
+    for ref, (start, end) in unit.unused.items():
+        unit.unused[ref] = start + by[bisect.bisect_right(ends, start)], end + by[bisect.bisect_right(ends, end)]
     unit.text = apply_edits(unit.text, edits)
     unit._starts.clear()
