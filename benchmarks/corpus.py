@@ -102,7 +102,7 @@ class Compiles(Exception):
     """A compiler has nothing to say against a text."""
 
 
-def looked_at(compiler: clang.Clang, text: str, names: bytes, extra: tuple[str, ...] = ()) -> bytes:
+def looked_at(compiler: clang.Clang, text: str, extra: tuple[str, ...] = ()) -> bytes:
     """Raises DriverError for a text that does not compile, Compiles for others."""
     command = (*compiler.compiler, *compiler.flags, *clang.KERNELS, *extra, "-x", "cl", "-fsyntax-only", "-")
     done = subprocess.run(command, input=text, capture_output=True, text=True, errors="replace", check=False)

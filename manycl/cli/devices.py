@@ -73,7 +73,9 @@ def _here(args: argparse.Namespace) -> int:
         for r in found.roots
     }
     if args.save:
-        text = format_machine(machine)
+        names = [f"{machine.memory_name(link.source)}->{machine.memory_name(link.target)}" for link in machine.links]
+        assumed = {n: "assumed: nobody has measured it" for n in names if f"{n}.bandwidth" not in machine.notes}
+        text = format_machine(dataclasses.replace(machine, notes={**assumed, **machine.notes}))
         with open(args.save, "w", encoding="utf-8") as file:
             file.write(text)
     reserved = _reserved(found)

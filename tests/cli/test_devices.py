@@ -72,6 +72,17 @@ def test_save_writes_a_machine_file_of_the_chosen_devices(capsys: pytest.Capture
     assert [d.flops for d in machine.devices] == [d["flops"] for d in out["machine"]["devices"]]
 
 
+def test_links_that_nobody_has_measured_are_saved_as_assumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    monkeypatch.setenv("MANYCL_MODELS", "0")
+    path = tmp_path / "here.toml"
+    assert main(["devices", "--devices", "cpu/2", "--save", str(path)]) == 0
+    machine = load_machine(path)
+    assert len(machine.links) == 4
+    ends = (f"{machine.memory_name(x.source)}->{machine.memory_name(x.target)}" for x in machine.links)
+    assert all(machine.notes[link] == "assumed: nobody has measured it" for link in ends)
+
+
 @pytest.mark.parametrize("name", ["pyschedcl", "h200_x2", "cpu_pair"])
 def test_machine_files_are_shown(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(MACHINES / f"{name}.toml")
