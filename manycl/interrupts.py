@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import _signal  # what signal is made of, less its conversions to enumerations: they take 8 us of each run
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -20,6 +21,11 @@ _SIGINT = int(signal.SIGINT)
 _innermost: Uninterrupted | None = None
 """What the main thread has entered last."""
 _main = threading.main_thread().ident
+
+
+def is_failing() -> bool:
+    """Whether the program ends by an exception that nobody caught: nobody waits for what still runs then."""
+    return hasattr(sys, "last_value") and not hasattr(sys, "ps1")  # (where Python is used interactively, one is usual)
 
 
 class Uninterrupted:

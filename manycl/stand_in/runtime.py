@@ -21,6 +21,7 @@ from manycl.front.arrays import Array
 from manycl.front.events import Event
 from manycl.front.queue import Queue
 from manycl.graph.copies import Place
+from manycl.interrupts import is_failing
 from manycl.kept import Kept
 from manycl.run.backends.host_bytes import copy_bytes
 from manycl.stand_in.arrivals import Arrivals
@@ -51,7 +52,8 @@ class Runtime:
         """Run what the program has enqueued and not waited for. (RuntimeError: while the interpreter ends, from Python
         3.12 on, there are no new threads, which what is still to be planned may need. Nobody has waited for it.)"""
         with suppress(ManyclError, RuntimeError):
-            self.queue.finish()
+            if not is_failing():
+                self.queue.finish()
 
     def finish(self) -> None:
         """Until all that was enqueued has ended."""

@@ -170,3 +170,16 @@ def test_a_forked_process_is_told_at_once() -> None:
     assert all("child: this process was forked from" in line for line in lines[:3])
     assert lines[3] == "parent: 2"
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("device", ["cpu0", "opencl"])
+def test_a_program_that_ends_by_an_exception_waits_for_no_kernel(device: str) -> None:
+    text = f"""
+import numpy as np, manycl as mc
+queue = mc.Queue({device!r})
+x = queue.zeros(64, np.int32)
+mc.Program("kernel void f(global volatile int *x) {{ while (!x[1]) x[0] += 1; }}").f(queue, (64,), None, x)
+raise RuntimeError("as users write them")
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "RuntimeError: as users write them")
