@@ -7,6 +7,7 @@ compiler that includes a pipe, is ended, too.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import os
 import resource
@@ -70,7 +71,9 @@ def run(
                 env=flags.inherited(without=_STEERING) | {"LC_ALL": "C"},
             )
         except (OSError, ValueError) as error:
-            return Finished(f"it cannot be started: {error}", b"", "")
+            is_full = isinstance(error, OSError) and error.errno == errno.EAGAIN
+            why = "no more processes may be started here (ulimit -u)" if is_full else error
+            return Finished(f"it cannot be started: {why}", b"", "")
         try:
             _limit(process.pid, computing, output)
             stands = not _ended(process)

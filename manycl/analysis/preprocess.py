@@ -186,5 +186,6 @@ def _run(given: str, folder: str | None, version: str, *words: str) -> tuple[str
     done = limited.run(command, given=given.encode(), folder=place, computing=COMPUTING, output=MAX_BYTES)
     if done.trouble and not _SAID.search(done.log):
         said = f"the source cannot be preprocessed: {done.trouble}\n{done.log[:1000]}".rstrip()
-        raise SourceError(said, hint="do its macros explode, or does it include what is no file?")
+        hint = "" if "started" in done.trouble else "do its macros explode, or does it include what is no file?"
+        raise SourceError(said, hint=hint)
     return done.output.decode(errors="replace"), done.log

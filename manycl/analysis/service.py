@@ -399,6 +399,9 @@ def _lost(code: int, question: worker.Limited, stopped: bool) -> _LostError:
             f"the analysis of this {about} took more than {question.seconds:g} s",
             hint="is it deeply nested, or do its macros explode?",
         )
+    if code == worker.NO_THREAD:
+        words = "the process of the analysis can have no thread"
+        return _LostError(words, hint="are there too many processes and threads (ulimit -u), or too little memory?")
     if -code in _CRASHES or code >= 0:
         words = "the compiler crashed on this source" if about == "source" else "the analysis of this launch crashed"
         return _LostError(words, hint="is it deeply nested?")

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 MEMORY = 4 << 30  # bytes of address space
 _STACK = 512 << 20  # bytes of address space for the analysing thread; only what is used becomes memory
 _RECURSION = 100_000
+NO_THREAD = 75
+"""The status that the process ends with where it can have no thread."""
 
 #: source, path as the user calls it, folder of quoted includes, build options (include folders absolute)
 Request = tuple[str, str, str | None, tuple[str, ...]]
@@ -236,5 +238,8 @@ def main() -> None:
     sys.setrecursionlimit(_RECURSION)
     threading.stack_size(_STACK)
     thread = threading.Thread(target=serve, args=(requests, answers))
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:
+        sys.exit(NO_THREAD)
     thread.join()

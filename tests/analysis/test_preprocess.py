@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from pathlib import Path
 
@@ -144,3 +146,13 @@ def test_errors_stand_at_the_users_column() -> None:
 @pytest.mark.parametrize("path", ["<manycl>", "<merge kernel>", "<command>", "a.cl"])
 def test_sources_of_any_name_are_read(path: str) -> None:
     assert list(parse_program("kernel void k(global int *x) { x[0] = 1; }", path=path).kernels) == ["k"]
+
+
+def test_where_no_more_processes_may_be_started_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **given: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr("subprocess.Popen", full)
+    with pytest.raises(SourceError, match=r"no more processes may be started here \(ulimit -u\)$") as caught:
+        expanded("kernel void f() {}")
+    assert not caught.value.hint
