@@ -65,6 +65,17 @@ def bounds() -> bool:
     return _one_of("MANYCL_BOUNDS", {"on": True, "off": False}, "on")
 
 
+def checks_bounds() -> bool:
+    """MANYCL_CHECK: bounds runs kernels one at a time, between red zones, and checks each access of those that are
+    compiled natively (default: off)."""
+    return _one_of("MANYCL_CHECK", {"off": False, "bounds": True}, "off")
+
+
+def check_all_bounds() -> None:
+    """MANYCL_CHECK=bounds from now on, also in processes that are started."""
+    os.environ["MANYCL_CHECK"] = "bounds"
+
+
 def deterministic() -> bool:
     """MANYCL_DETERMINISTIC: 0 lets shares of launches move while they run between devices that are not alike, too, so
     that the last bits of results depend on time (default: 1, only between devices of one model and driver)."""
@@ -181,6 +192,7 @@ _READ = (
     serve,
     zero_copy,
     bounds,
+    checks_bounds,
     deterministic,
     merging,
     prompt,

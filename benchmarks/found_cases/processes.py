@@ -176,7 +176,8 @@ x.get()
 def _last_words(kernel: str, device: str) -> None:
     ended = python(FAULTS, kernel, device)
     expect(ended.returncode != 0, f"{kernel} on {device} ends well")
-    expect(f"kernel {kernel}" in ended.stderr and "MANYCL_DEBUG" in ended.stderr, f"silent: {ended.stderr[-500:]}")
+    told = f"kernel {kernel}" in ended.stderr and "MANYCL_CHECK=bounds" in ended.stderr
+    expect(told, f"silent: {ended.stderr[-500:]}")
 
 
 @case(seconds=200)

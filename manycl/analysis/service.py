@@ -127,16 +127,22 @@ def merge_kernel(program: ProgramFacts, kernel: str) -> MergeKernel:
 
 
 def work_group_function(
-    program: ProgramFacts, kernel: str, local_size: tuple[int, int, int], lanes: int = 16, wide: bool = False
+    program: ProgramFacts,
+    kernel: str,
+    local_size: tuple[int, int, int],
+    lanes: int = 16,
+    wide: bool = False,
+    lines: bool = False,
 ) -> WorkGroupFunction:
     """A function that runs work-groups of ``kernel``, for a compiler of OpenCL C, or why there is none.
 
     ``local_size`` is that of the launches that it is for; ``lanes``: how many 4-byte values a vector of the processor
-    has; ``wide``: global ids may exceed 31 bits. Raises as :func:`sub_kernel` does.
+    has; ``wide``: global ids may exceed 31 bits; ``lines``: it tells compilers the user's. Raises as :func:`sub_kernel`
+    does.
     """
     from manycl.analysis.work_group.group_function import WorkGroupFunction
 
-    result = _question(program, "work_group_function", kernel, (local_size, lanes, wide))
+    result = _question(program, "work_group_function", kernel, (local_size, lanes, wide, lines))
     assert isinstance(result, WorkGroupFunction)
     return result
 

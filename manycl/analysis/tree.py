@@ -7,6 +7,7 @@ edits of the source work on; :meth:`Unit.place` maps such an offset back to the 
 from __future__ import annotations
 
 import bisect
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -117,6 +118,11 @@ class Unit:
                 position += len(line) + 1
         index = bisect.bisect_right(self._starts, max(offset, 0)) - 1
         return self.lines[min(index, len(self.lines) - 1)]
+
+    def marker(self, offset: int) -> str:
+        """A line that tells compilers the place of what follows."""
+        file, line = self.place(offset)
+        return f"\n#line {line} {json.dumps(file)}\n"
 
     def words(self, node: Node) -> str:
         """The text of a node in the expanded source."""

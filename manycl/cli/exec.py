@@ -35,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_gantt(parser)
     parser.add_argument("--trace", metavar="FILE", help="all runs' events as JSON lines (for `manycl report`)")
     parser.add_argument("--explain", action="store_true", help="say at the end which kernels were divided, and why not")
+    parser.add_argument("--check-bounds", action="store_true", help=options.CHECK_BOUNDS)
     parser.add_argument("--real", action="store_true", help="show the program the real platforms as well")
     parser.add_argument("--env", action="store_true", help="print what is set for the program, for a shell, instead")
     parser.add_argument("command_line", metavar="COMMAND", nargs=argparse.REMAINDER, help="the program, after `--`")
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         reports=_reports(args),
     )
     words = [] if args.env else _command(args.command_line)
-    found |= _for_c_programs(words)
+    found |= _for_c_programs(words) | ({"MANYCL_CHECK": "bounds"} if args.check_bounds else {})
     if args.env:
         print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in found.items()))
         return 0

@@ -133,6 +133,9 @@ def application(args: argparse.Namespace) -> Application:
     return found
 
 
+CHECK_BOUNDS = "check each access of kernels that are compiled natively; others have red zones (docs/analysis.md)"
+
+
 def add_gantt(parser: argparse.ArgumentParser) -> None:
     words = "Gantt chart: .html, .png, .svg or .pdf; may be given several times"
     parser.add_argument("--gantt", metavar="FILE", action="append", default=[], help=words)

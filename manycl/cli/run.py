@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from manycl import flags
 from manycl.cli import options
 
 HELP = "run an application on every device, with the right answer and a picture of what ran where"
@@ -32,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--merging", choices=("automatic", "each", "last"), help=f"{merging} (docs/splitting.md)")
     parser.add_argument("--check", action="store_true", help="compare the results with the reference and one device")
     parser.add_argument("--repeat", metavar="N", type=int, default=1, help="run N times, report each (default 1)")
+    parser.add_argument("--check-bounds", action="store_true", help=options.CHECK_BOUNDS)
     options.add_gantt(parser)
     parser.add_argument("--perfetto", metavar="FILE", help="trace for ui.perfetto.dev")
     parser.add_argument("--trace", metavar="FILE", help="the run's events as JSON lines (for `manycl report`)")
@@ -50,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     if args.repeat < 1:
         raise ManyclError(f"--repeat {args.repeat}: expected at least 1")
     options.writable({"--gantt": args.gantt, "--perfetto": args.perfetto, "--trace": args.trace})
+    if args.check_bounds:
+        flags.check_all_bounds()
     policy = options.policy(args)
     application = options.application(args)
     _check_targets(args, application)

@@ -118,9 +118,7 @@ def main(path: str) -> None:
         print(mark + words, end="")
     elif found := read(text):
         print("manycl: the process was lost while this ran:\n" + "".join(f"  {line}\n" for line in found), end="")
-        print(
-            "  hint: kernels that leave their buffers end processes; MANYCL_DEBUG=5 runs them one at a time and looks"
-        )
+        print("  hint: kernels that leave their arrays end processes; MANYCL_CHECK=bounds checks every access")
     else:
         print("manycl: the process was lost while no kernel ran")
 

@@ -155,7 +155,7 @@ def test_the_last_words_of_a_kernel(how: str, device: str, number: signal.Signal
     assert "it ran work-groups " in said
     assert ("address: 0x" in said) == (kernel == "far")
     assert ("of the kernel's own" in said) == (number == signal.SIGABRT)
-    assert "MANYCL_DEBUG=5" in said
+    assert "MANYCL_CHECK=bounds" in said
 
 
 NEAR = """

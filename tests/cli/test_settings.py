@@ -29,6 +29,7 @@ VALUES = {
     "MANYCL_PROMPT": (flags.prompt, {"1": True, "0": False, "": True}),
     "MANYCL_RESERVED": (flags.heeds_reservations, {"ignore": False, "leave": True, "": True}),
     "MANYCL_BOUNDS": (flags.bounds, {"off": False, "on": True, "": True}),
+    "MANYCL_CHECK": (flags.checks_bounds, {"bounds": True, "off": False, "": False}),
     "MANYCL_DEVICE_MEMORY": (
         flags.device_memory,
         {"65536": 65536, "16GiB": 16 << 30, "16 GB": 16 * 10**9, "3k": 3000, "2 MiB": 2 << 20, "7 B": 7, "": 1 << 62},

@@ -110,13 +110,15 @@ class GroupEntry:
         unlocked = self.unlocked
         counted = {c.argument: number for number, c in enumerate(unlocked.counted)} if unlocked is not None else {}
         for index, parameter in enumerate(self.kernel.parameters):
+            value, given = f"((const struct @a{index} *)args[{index}])->", f"(const ulong *)args[{index}]"
+            value += parameter.name
             if index in counted:
-                values += f"own{counted[index]}, "
+                value = f"own{counted[index]}"
             elif is_local(parameter):
-                typed = f"__typeof__(((struct @a{index} *)0)->{parameter.name})"
-                values += f"({typed})(frame + *(const ulong *)args[{index}]), "
-            else:
-                values += f"((const struct @a{index} *)args[{index}])->{parameter.name}, "
+                value = f"(__typeof__({value}))(frame + *({given}))"
+            if parameter.type.kind == "pointer":
+                value = f'manycl_given(({value}), ({given})[1], "{parameter.name}")'
+            values += f"{value}, "
         x, y, z = self.tile
         whole = f"if (n0 == {x} && n1 == {y} && n2 == {z}) @full({values}w, {x}, {y}, {z});\n          else "
         whole = whole if self._has_full else ""

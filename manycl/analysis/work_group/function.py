@@ -31,31 +31,35 @@ _KEYWORDS = "".join(f"#define {name}\n" for name in (*_SPACES, "__kernel", "kern
 
 
 def work_group_function(
-    unit: Unit, kernel: str, local_size: tuple[int, int, int], lanes: int = 16, wide: bool = False
+    unit: Unit, kernel: str, local_size: tuple[int, int, int], lanes: int = 16, wide: bool = False, lines: bool = False
 ) -> WorkGroupFunction:
     """The work-group function of a kernel of ``unit``.
 
     ``local_size`` is that of the launches that it is for; ``lanes`` how many 4-byte values a vector of the processor
-    has; ``wide``: global ids may exceed 31 bits. Raises KeyError for a kernel that the program does not have.
+    has; ``wide``: global ids may exceed 31 bits; ``lines``: compilers are told the user's. Raises KeyError for a
+    kernel that the program does not have.
     """
     root_of(unit, kernel)
     try:
         unit = inlined(without_needless(unit, kernel), kernel)
         told = beside(unit, kernel, local_size, lanes)
         root = root_of(told, kernel)
-        found = _GroupWriter(told, root, local_size, lanes, wide).function()
+        found = _GroupWriter(told, root, local_size, lanes, wide, lines).function()
         return found if told is unit else replace(found, sized=True)
     except NoGroupFunctionError as error:
         return WorkGroupFunction(kernel, "", str(error))
 
 
 class _GroupWriter:
-    def __init__(self, unit: Unit, kernel: Function, local_size: tuple[int, int, int], lanes: int, wide: bool) -> None:
+    def __init__(
+        self, unit: Unit, kernel: Function, local_size: tuple[int, int, int], lanes: int, wide: bool, lines: bool
+    ) -> None:
         self.unit = unit
         self.kernel = kernel
         self.local_size = local_size
         self.lanes = lanes
         self.wide = wide
+        self.lines = lines
 
     def function(self) -> WorkGroupFunction:
         unit, kernel = self.unit, self.kernel
@@ -77,7 +81,7 @@ class _GroupWriter:
                 break
             uniformity.demote(contexts.demoted)
         cut = len(parts) > 1 or any(not isinstance(part, ParallelRegion) for part in parts)
-        emitter = GroupEmitter(unit, kernel, contexts, queries)
+        emitter = GroupEmitter(unit, kernel, contexts, queries, self.lines)
         body = emitter.body(parts)
         kept = "@EXTENT" in body
         tile = self._tile(sized, kept, cut, cutter.has_columns, contexts)
@@ -154,7 +158,8 @@ class _GroupWriter:
         for function in self.unit.functions.values():
             if function.ref in queries.reached:
                 edits += queries.of_function(function)
-                edits.append((function.start, function.start, "static inline __attribute__((always_inline)) "))
+                line = self.unit.marker(function.start) if self.lines else ""
+                edits.append((function.start, function.start, f"{line}static inline __attribute__((always_inline)) "))
             else:
                 unused[function.ref] = function.start, function.end
         for start, end in unused.values():

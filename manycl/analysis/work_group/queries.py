@@ -14,11 +14,17 @@ from manycl.analysis.work_group.unlocked import Unlocked
 Edit = tuple[int, int, str]
 
 DECLARATIONS = """
+#ifndef manycl_given
+#define manycl_given(p, n, name) p
+#define manycl_own(n) n
+#define manycl_placed(p, name, extent, at) p
+#endif
 struct @range { ulong global_size[3], local_size[3], offset[3], groups[3]; uint dims; };
 struct @group { const struct @range *r; @int base[3]; ulong group[3]; ulong items[3];@members };
 """
 """``@range`` is what was enqueued (``struct manycl_range`` of the driver's runtime), ``@group`` what is run: its first
-global ids, its number, and how many work-items it has; ``@members``: those of :class:`Unlocked`."""
+global ids, its number, and how many work-items it has; ``@members``: those of :class:`Unlocked`. The macros:
+pointers to arguments of so many bytes, and to what is a work-item's own, which checks of accesses define."""
 
 _AT = "(d == 0 ? {0} : d == 1 ? {1} : d == 2 ? {2} : {3})"
 _OF = "int @x, int @y, int @z, const struct @group *@w"

@@ -31,6 +31,7 @@ class Texts:
     kernel: Function
     contexts: Contexts
     queries: Queries
+    lines: bool = False  # compilers are told of which of the user's lines each statement is
     edits: list[Edit] = field(default_factory=list)
     arrays: list[str] = field(default_factory=list)  # declarations of context arrays
     _wide: dict[int, str] = field(default_factory=dict)  # 64-bit copies
@@ -55,6 +56,8 @@ class Texts:
                 self.arrays.append(self.words(each))
                 self.edits.append((each.start, each.end, ";"))
         self._declare_arrays()
+        marked = [n for n in self.kernel.nodes if self.lines and n.kind.endswith("_STMT")]
+        self.edits += [(n.start, n.start, self.unit.marker(n.start)) for each in marked for n in each.children]
 
     # texts
 
@@ -104,7 +107,9 @@ class Texts:
                 continue
             for use in variable.uses:
                 if self.contexts.modes[variable.ref] == Mode.PLACED:
-                    edits.append((use.start, use.end, f"({variable.name}_@{AT})"))
+                    name = variable.name
+                    words = f'(*(manycl_placed(&{name}_@{AT}, "{name}", @EXTENT, {AT})))'
+                    edits.append((use.start, use.end, words))
                 elif self.contexts.modes[variable.ref] == Mode.ELEMENTS:
                     edits.append((use.start, use.end, f"{variable.name}_@"))
                     edits.append((elements[id(use)], elements[id(use)], AT))

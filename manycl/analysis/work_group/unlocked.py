@@ -103,7 +103,7 @@ class Unlocked:
             first = self.counted[number].first
             text += (
                 f"  {element} *own{number} = (({element} *)((const struct @a{index} *)args[{index}])->{name});\n"
-                f"  const ulong own_bytes{number} = *(const ulong *)args[{arguments + number}];\n"
+                f"  const ulong own_bytes{number} = manycl_own(*(const ulong *)args[{arguments + number}]);\n"
                 f"  w.own[{number}] = own_bytes{number} / sizeof({element});\n"
                 f"  if (w.own[{number}] > own_items / 2 && w.own[{number}] > {_FEW}) w.own[{number}] = 0;\n"
                 f"  if (w.own[{number}]) {{\n    own{number} = ({element} *)(frame + own_at);\n"

@@ -15,6 +15,7 @@ import platform
 import re
 import shlex
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -86,15 +87,16 @@ def find() -> Clang:
     return _found(flags.clang())
 
 
-def build(clang: Clang, text: str, extra: tuple[str, ...] = ()) -> bytes:
-    """A shared object of OpenCL C. Raises BuildError with the compiler's log."""
+def build(clang: Clang, text: str, extra: tuple[str, ...] = (), edit: Callable[[str], str] | None = None) -> bytes:
+    """A shared object of OpenCL C, with an edit of its representation. Raises BuildError with the compiler's log."""
     with limited.scratch() as name:
         folder = Path(name)
         (folder / "names.so").write_bytes(names(clang))
         command, language = (*clang.compiler, *clang.flags, *KERNELS, *extra), "cl"
-        if _DIVIDES.search(text):
+        if edit or _DIVIDES.search(text):
             _run((*command, *_READ, "-o", "kernels.ll", "-"), folder, text)
-            text, language = total((folder / "kernels.ll").read_text(encoding="utf-8")), "ir"
+            read = (folder / "kernels.ll").read_text(encoding="utf-8")
+            text, language = total(edit(read) if edit else read), "ir"
         _run((*command, "-x", language, "-c", "-o", "kernels.o", "-"), folder, text)
         _link(clang, folder, "kernels.so", "kernels.o", "names.so")
         return _made(clang, folder / "kernels.so")

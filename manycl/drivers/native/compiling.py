@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 
+from manycl import flags
 from manycl.analysis.options import BuildOptions, read_options
 from manycl.disk_cache import DiskCache
 from manycl.drivers.native import builtins, clang
@@ -28,17 +30,27 @@ def compile_kernels(text: str, options: Sequence[str] = (), *, defined: frozense
     BuildError with the compiler's log, SourceError for options that are none, DriverError where there is no compiler or
     it has no room.
     """
-    compiler = clang.find()
+    compiler, before = clang.find(), ""
+    if flags.checks_bounds():
+        from manycl.drivers.native import checks
+
+        before = checks.TEXT
     read = read_options(options)
     single = "-cl-single-precision-constant" in read.flags
     head = _head(read, compiler.major)
-    key = "\0".join((compiler.identity, builtins.identity(), repr(single), head, repr(sorted(defined)), text)).encode()
+    told = compiler.identity, builtins.identity(), repr(single), before + head, repr(sorted(defined)), text
+    key = "\0".join(told).encode()
     known = sha256(key).digest()
     found = _made.get(known) or _objects.get(key)
     if found is None:
-        prelude = builtins.prelude(text + head, defined, single=single)
+        prelude = builtins.prelude(before + text + head, defined, single=single)
         extra = ("-cl-single-precision-constant",) if single else ()
-        found = clang.build(compiler, f'{prelude}{head}#line 1 "program"\n{text}\n', extra)
+        rest = f'{head}#line 1 "program"\n{text}\n'
+        with suppress(Exception):  # whatever cannot be checked runs all the same, and the driver says so
+            if before:
+                shown = (*extra, "-gline-tables-only", "-fno-discard-value-names")
+                found = clang.build(compiler, prelude + before + rest, shown, lambda read: checks.Checks(read).text)
+        found = found or clang.build(compiler, prelude + rest, extra)
         _objects.keep(key, found)
     return _made.keep(known, found)
 

@@ -95,7 +95,11 @@ class NativeHandle:
         ]
 
     def open(self, device: Device) -> Driver:
-        return NativeDriver(device, self._cores, self._compiler(), Elsewhere(device, self._open_other))
+        if not flags.checks_bounds():
+            return NativeDriver(device, self._cores, self._compiler(), Elsewhere(device, self._open_other))
+        from manycl.drivers.native.checks import CheckedDriver
+
+        return CheckedDriver(device, self._cores[:1], self._compiler(), Elsewhere(device, self._open_other))
 
     def _open_other(self, device: Device) -> Driver:
         other = self.other()

@@ -104,9 +104,7 @@ class SetKernel:
         self._ends: list[int] = []
         end = 0
         for parameter in kernel.parameters:
-            size = {"memory": 16, "local": 8}.get(
-                parameter.kind, parameter.nbytes
-            )  # memory's: its address and its size
+            size = parameter.nbytes if parameter.kind == "value" else 16  # of memory: its address and its size
             least = min(size & -size, ALIGNMENT)
             self._at.append(-(-end // least) * least)
             end = self._at[-1] + size
@@ -140,7 +138,7 @@ class SetKernel:
             self._bytes[self._at[index] : self._ends[index]] = value
         elif kind == "local" and type(value) is LocalArg:
             if self._local.get(index) != value.nbytes:
-                self._local[index] = value.nbytes
+                self._local[index] = self._words[(self._at[index] >> 3) + 1] = value.nbytes
                 self.shapes.clear()
                 self._last = None
         else:

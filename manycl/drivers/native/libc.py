@@ -14,9 +14,9 @@ _MATH = (
     " log log10 log1p log2 pow remainder remquo sin sincos sinh tan tanh tgamma"
     " ceil floor trunc rint fmaf ceilf floorf truncf rintf fmodf"  # where the processor has no instruction for it
 )
-_MEMORY = "memcpy memmove memset memcmp"
+_OTHERS = "memcpy memmove memset memcmp _setjmp longjmp"  # the last two: of kernels with checks
 _GUARD = "__stack_chk_fail" + (" __stack_chk_guard" if platform.machine() == "aarch64" else "")
-NAMES = (*_MATH.split(), *_MEMORY.split(), *_GUARD.split())
+NAMES = (*_MATH.split(), *_OTHERS.split(), *_GUARD.split())
 
 
 def stand_in() -> str:

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -40,19 +39,13 @@ class Compiler(NamedTuple):
         return repr((self, state.st_size, state.st_mtime_ns))
 
 
-@cache
-def _zig() -> str | None:
-    """Where the package ziglang has its compiler, if it is there."""
-    spec = find_spec("ziglang")  # imports nothing
-    return str(Path(spec.origin).with_name("zig")) if spec is not None and spec.origin is not None else None
-
-
 def compilers() -> Sequence[Compiler]:
     """That are here, the one to take first."""
     found = []
-    zig = _zig()
+    zig = limited.wheel()
     if zig is not None and os.access(zig, os.X_OK):
-        found.append(Compiler((zig, "clang", "-target", f"{platform.machine()}-linux-gnu"), (zig, "ld.lld")))
+        target = "clang", "-target", f"{platform.machine()}-linux-gnu"
+        found.append(Compiler((str(zig), *target), (str(zig), "ld.lld")))
     for name in (flags.clang(), "clang", "cc"):
         path = shutil.which(name) if name else None
         if path is not None:

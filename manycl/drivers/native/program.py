@@ -6,6 +6,7 @@ import ctypes
 import threading
 from dataclasses import dataclass, field
 
+from manycl import flags
 from manycl.analysis import service
 from manycl.analysis.facts import ArgumentFacts, ProgramFacts
 from manycl.analysis.options import remaining_options
@@ -56,7 +57,7 @@ class CompiledProgram:
     def function(self, kernel: str, local_size: tuple[int, int, int], wide: bool) -> WorkGroupFunction:
         """Raises NotNativeError if a kernel cannot be a work-group function."""
         try:
-            found = service.work_group_function(self.facts, kernel, local_size, self.lanes, wide)
+            found = service.work_group_function(self.facts, kernel, local_size, self.lanes, wide, flags.checks_bounds())
         except SourceError as error:
             raise NotNativeError(str(error)) from None
         if found.reason:
@@ -73,7 +74,7 @@ class CompiledKernel:
     parameters: tuple[Parameter, ...]
     required: tuple[int, int, int] | None
     most_items: int = MOST_ITEMS
-    _entries: dict[tuple[object, ...], tuple[NativeEntry, ctypes.CDLL]] = field(default_factory=dict)
+    entries: dict[tuple[object, ...], tuple[NativeEntry, ctypes.CDLL]] = field(default_factory=dict)
     """By the size of work-groups, or whether there is more than one dimension, where that is all that counts."""
     refused: NotNativeError | None = None
     counted: tuple[int, ...] = ()
@@ -101,7 +102,7 @@ class CompiledKernel:
         """As of NativeKernel. Raises NotNativeError, always again, for a kernel that cannot be compiled."""
         with self._compiling:
             for key in (("any", dims > 1, wide), (local_size, wide)):
-                found = self._entries.get(key)
+                found = self.entries.get(key)
                 if found is not None:
                     return found[0]
             if self.refused is not None:
@@ -126,7 +127,7 @@ class CompiledKernel:
         address = ctypes.cast(library[ENTRY], ctypes.c_void_p).value
         assert address is not None
         entry = NativeEntry(address, MOST_OWN if function.counted else 0, tiles_of(library, self.program.threads))
-        self._entries[key] = entry, library
+        self.entries[key] = entry, library
         return entry
 
     def choose_local(self, global_size: tuple[int, ...]) -> tuple[int, ...]:

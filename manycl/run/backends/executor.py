@@ -8,6 +8,7 @@ factor that its driver does not know of are enqueued by a thread of its own inst
 
 from __future__ import annotations
 
+import sys
 import time
 import weakref
 from collections import deque
@@ -22,7 +23,7 @@ from manycl.errors import ManyclError, RunError
 from manycl.graph.graph import BufferArg, BufferKey, CopyTask, DeviceTask, FillTask, Graph, HostTask, Launch, Version
 from manycl.graph.sequence import is_sequence
 from manycl.interrupts import interruptible
-from manycl.machine import DeviceIndex, Machine
+from manycl.machine import NATIVE, DeviceIndex, Machine
 from manycl.prompt import be_prompt
 from manycl.region import Box
 from manycl.run.backend import (
@@ -67,7 +68,10 @@ class Executor:
         self.machine = machine
         self.profile = profile
         self.lanes = [Lanes(o.open(), profile) for o in opened]
-        self.memory = Memory(machine, self.drivers, flags.debug() >= 5)
+        self.memory = Memory(machine, self.drivers, flags.debug() >= 5 or flags.checks_bounds())
+        for device in machine.devices if flags.checks_bounds() else ():
+            if device.platform != NATIVE:
+                print(f"manycl: {device.name} looks only at red zones: it compiles nothing natively", file=sys.stderr)
         self.programs = Programs(machine, self.drivers)
         self.sequences = Sequences(self.memory, self.programs)
         self.undo = Undo(self.memory)
@@ -451,7 +455,10 @@ class Executor:
 
     def _look_around(self, launch: Launch, device: DeviceIndex, event: Event) -> None:
         """Raise RunError for a kernel that has written outside of a buffer; it runs alone, and is waited for."""
-        self.lanes[device].driver.wait(event)
+        lanes = self.lanes[device]
+        for queue in lanes.queues:
+            lanes.flush(queue)
+        lanes.driver.wait(event)
         given = {a.key: i for i, a in enumerate(launch.args) if isinstance(a, BufferArg)}
         found = sorted(self.memory.trespassed(device), key=lambda f: given.get(f[0], len(launch.args)))
         if not found:

@@ -154,7 +154,7 @@ COLD static void find_words(struct words *words, const struct fault *fault, cons
         say(words, watched);
     }
     if (words->length > start)
-        say(words, "\n  hint: MANYCL_DEBUG=5 looks after every kernel whether it has written beside its buffers, and names it\n");
+        say(words, "\n  hint: MANYCL_CHECK=bounds checks every access, and names the array, the index and the line\n");
     else
         words->length = 0;
 }
