@@ -10,7 +10,7 @@ from typing import Any
 
 from manycl import flags
 from manycl.c_programs.handles import handles
-from manycl.c_programs.host import put, words
+from manycl.c_programs.host import Address, answer, put, words
 from manycl.drivers.opencl.real import compiled
 from manycl.errors import ManyclError
 from manycl.stand_in.contexts import CommandQueue
@@ -20,6 +20,7 @@ from manycl.stand_in.events import Event
 Function = Callable[..., Any]
 FUNCTIONS: dict[str, Function] = {}
 """By OpenCL's names: they take numbers (None for NULL), and return a status or a handle."""
+_Destroyed = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _place = ctypes.c_uint64.from_address
 _OUT_OF_HOST_MEMORY = int(compiled.status_code.OUT_OF_HOST_MEMORY)
 
@@ -58,11 +59,47 @@ def does(name: str) -> Callable[[Function], Function]:
     return registered
 
 
+def tells(name: str) -> Callable[[Function], Function]:
+    """A function that returns the bytes of an answer, which go where its last three arguments say."""
+
+    def registered(function: Function) -> Function:
+        does(name)(lambda *given: answer(function(*given[:-3]), *given[-3:]))
+        return function
+
+    return registered
+
+
+def counted(name: str, kind: type[Any], code: str, gone: Callable[[Any], object] | None = None) -> None:
+    """Register clRetain… and clRelease… for objects of a kind. ``gone`` is called with an object whose last
+    reference the program has given away."""
+
+    def release(address: Address) -> None:
+        found = handles.release(address, kind, code)
+        if gone is not None and found is not None:
+            gone(found)
+
+    does(f"clRetain{name}")(lambda address: handles.retain(address, kind, code))
+    does(f"clRelease{name}")(release)
+
+
+def told_when_gone(name: str, kind: type[Any], code: str) -> None:
+    """Register a function by which programs say what to call when an object of a kind has gone."""
+
+    def note(address: Address, function: Address, data: Address) -> None:
+        handle = handles.of(handles.find(address, kind, code))
+        if not function:
+            raise error("INVALID_VALUE", "")
+        destroyed = _Destroyed(function)
+        handle.when_gone.append(lambda: destroyed(handle.address, data))
+
+    does(name)(note)
+
+
 def makes(name: str) -> Callable[[Function], Function]:
     """A function that makes an object: it is given all but the last argument, where the status goes."""
 
     def registered(function: Function) -> Function:
-        def guarded(*given: Any) -> int | None:
+        def guarded(*given: Any) -> Address:
             found, status = None, 0
             try:
                 found = handles.give(function(*given[:-1]))
@@ -105,12 +142,12 @@ def invalid_property() -> Exception:
     return numbered(-64, "")
 
 
-def put_event(out: int | None, event: Event) -> None:
+def put_event(out: Address, event: Event) -> None:
     if out:
         _place(out).value = handles.give(event)
 
 
-def wait_list(queue: CommandQueue, count: int, events: int | None) -> tuple[Event, ...]:
+def wait_list(queue: CommandQueue, count: int, events: Address) -> tuple[Event, ...]:
     """Events to wait for, which are of the queue's context."""
     if bool(count) != bool(events):
         raise error("INVALID_EVENT_WAIT_LIST", "")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from typing import Any
 
-from manycl.c_programs.calls import does, invalid_property, makes
+from manycl.c_programs.calls import counted, does, invalid_property, makes, tells, told_when_gone
 from manycl.c_programs.handles import handles
-from manycl.c_programs.host import answer, put, until_zero, words
+from manycl.c_programs.host import Address, put, until_zero, words
 from manycl.c_programs.platforms import device_of, open_device, platform_of
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.contexts import CommandQueue, Context
@@ -19,7 +18,6 @@ _INFO = compiled.context_info
 _QUEUE = compiled.command_queue_info
 _PLATFORM, _USER_SYNC = 0x1084, 0x1085
 _CONTEXT_CODE, _QUEUE_CODE = "INVALID_CONTEXT", "INVALID_COMMAND_QUEUE"
-_Destroyed = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class OwnContext(Context):
@@ -34,15 +32,15 @@ class OwnQueue(CommandQueue):
     given: tuple[int, ...] | None = None
 
 
-def context_of(address: int | None) -> Context:
+def context_of(address: Address) -> Context:
     return handles.find(address, Context, _CONTEXT_CODE)
 
 
-def queue_of(address: int | None) -> CommandQueue:
+def queue_of(address: Address) -> CommandQueue:
     return handles.find(address, CommandQueue, _QUEUE_CODE)
 
 
-def devices_in(address: int | None, count: int, context: Context) -> list[Device]:
+def devices_in(address: Address, count: int, context: Context) -> list[Device]:
     """Devices of a context that a function is given, all of them by default."""
     if bool(address) != bool(count):
         raise error("INVALID_VALUE", "")
@@ -53,7 +51,7 @@ def devices_in(address: int | None, count: int, context: Context) -> list[Device
     return found
 
 
-def _properties(address: int | None) -> tuple[list[int], Platform]:
+def _properties(address: Address) -> tuple[list[int], Platform]:
     found = until_zero(address)
     pairs = dict(zip(found[::2], found[1::2], strict=True))
     is_known = all(name == _PLATFORM or (name == _USER_SYNC and value in (0, 1)) for name, value in pairs.items())
@@ -64,16 +62,14 @@ def _properties(address: int | None) -> tuple[list[int], Platform]:
     return found, platform_of(None)
 
 
-def _context(given: int | None, found: list[int], devices: list[Device]) -> Context:
+def _context(given: Address, found: list[int], devices: list[Device]) -> Context:
     context = OwnContext([open_device(device) for device in devices])
     context.given = (*found, 0) if given else ()
     return context
 
 
 @makes("clCreateContext")
-def create_context(
-    properties: int | None, count: int, devices: int | None, notify: int | None, data: int | None
-) -> Context:
+def create_context(properties: Address, count: int, devices: Address, notify: Address, data: Address) -> Context:
     found, _ = _properties(properties)
     if not count or not devices or (data and not notify):
         raise error("INVALID_VALUE", "")
@@ -81,7 +77,7 @@ def create_context(
 
 
 @makes("clCreateContextFromType")
-def create_context_from_type(properties: int | None, kinds: int, notify: int | None, data: int | None) -> Context:
+def create_context_from_type(properties: Address, kinds: int, notify: Address, data: Address) -> Context:
     found, platform = _properties(properties)
     if data and not notify:
         raise error("INVALID_VALUE", "")
@@ -93,18 +89,12 @@ def create_context_from_type(properties: int | None, kinds: int, notify: int | N
     return _context(properties, found, devices)
 
 
-@does("clRetainContext")
-def retain_context(context: int | None) -> None:
-    handles.retain(context, Context, _CONTEXT_CODE)
+counted("Context", Context, _CONTEXT_CODE)
+told_when_gone("clSetContextDestructorCallback", Context, _CONTEXT_CODE)
 
 
-@does("clReleaseContext")
-def release_context(context: int | None) -> None:
-    handles.release(context, Context, _CONTEXT_CODE)
-
-
-@does("clGetContextInfo")
-def get_context_info(context: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+@tells("clGetContextInfo")
+def get_context_info(context: Address, param: int) -> bytes:
     found = context_of(context)
     devices = found.get_info(_INFO.DEVICES)
     given = found.given if isinstance(found, OwnContext) else ()
@@ -116,22 +106,13 @@ def get_context_info(context: int | None, param: int, size: int, out: int | None
     }
     if param not in answers:
         raise error("INVALID_VALUE", "")
-    answer(answers[param], size, out, needed)
-
-
-@does("clSetContextDestructorCallback")
-def set_context_destructor_callback(context: int | None, function: int | None, data: int | None) -> None:
-    found = context_of(context)
-    if not function:
-        raise error("INVALID_VALUE", "")
-    handle, destroyed = handles.of(found), _Destroyed(function)
-    handle.when_gone.append(lambda: destroyed(handle.address, data))
+    return answers[param]
 
 
 # queues
 
 
-def _queue(context: int | None, device: int | None, properties: int, given: tuple[int, ...] | None) -> CommandQueue:
+def _queue(context: Address, device: Address, properties: int, given: tuple[int, ...] | None) -> CommandQueue:
     found = context_of(context)
     queue = OwnQueue(found, device_of(device), properties)
     queue.given = given
@@ -139,7 +120,7 @@ def _queue(context: int | None, device: int | None, properties: int, given: tupl
 
 
 @makes("clCreateCommandQueue")
-def create_command_queue(context: int | None, device: int | None, properties: int) -> CommandQueue:
+def create_command_queue(context: Address, device: Address, properties: int) -> CommandQueue:
     found, one = context_of(context), device_of(device)
     if one not in found.get_info(_INFO.DEVICES):
         raise error("INVALID_DEVICE", "")
@@ -149,9 +130,7 @@ def create_command_queue(context: int | None, device: int | None, properties: in
 
 
 @makes("clCreateCommandQueueWithProperties")
-def create_command_queue_with_properties(
-    context: int | None, device: int | None, properties: int | None
-) -> CommandQueue:
+def create_command_queue_with_properties(context: Address, device: Address, properties: Address) -> CommandQueue:
     context_of(context)
     device_of(device)
     found = until_zero(properties)
@@ -163,25 +142,12 @@ def create_command_queue_with_properties(
     return _queue(context, device, wanted, (*found, 0) if properties else ())
 
 
-@does("clRetainCommandQueue")
-def retain_command_queue(queue: int | None) -> None:
-    handles.retain(queue, CommandQueue, _QUEUE_CODE)
+counted("CommandQueue", CommandQueue, _QUEUE_CODE, CommandQueue.flush)
 
 
-@does("clReleaseCommandQueue")
-def release_command_queue(queue: int | None) -> None:
-    gone = handles.release(queue, CommandQueue, _QUEUE_CODE)
-    if gone is not None:
-        gone.flush()
-
-
-@does("clGetCommandQueueInfo")
-def get_command_queue_info(queue: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
-    found = queue_of(queue)
-    answer(_queue_answer(found, param), size, out, needed)
-
-
-def _queue_answer(queue: CommandQueue, param: int) -> bytes:
+@tells("clGetCommandQueueInfo")
+def get_command_queue_info(address: Address, param: int) -> bytes:
+    queue = queue_of(address)
     if param in (_QUEUE.CONTEXT, _QUEUE.DEVICE):
         return struct.pack("=Q", handles.of(queue.get_info(param)).address)
     if param == _QUEUE.REFERENCE_COUNT:
@@ -199,22 +165,22 @@ def _queue_answer(queue: CommandQueue, param: int) -> bytes:
 
 
 @does("clSetCommandQueueProperty")
-def set_command_queue_property(queue: int | None, properties: int, enable: int, before: int | None) -> None:
+def set_command_queue_property(queue: Address, properties: int, enable: int, before: Address) -> None:
     """(Which OpenCL has not had since 1.1.)"""
     put(before, "Q", queue_of(queue).get_info(_QUEUE.PROPERTIES))
     raise error("INVALID_OPERATION", "")
 
 
 @does("clSetDefaultDeviceCommandQueue")
-def set_default_device_command_queue(context: int | None, device: int | None, queue: int | None) -> None:
+def set_default_device_command_queue(context: Address, device: Address, queue: Address) -> None:
     raise error("INVALID_OPERATION", "")
 
 
 @does("clFlush")
-def flush(queue: int | None) -> None:
+def flush(queue: Address) -> None:
     queue_of(queue).flush()
 
 
 @does("clFinish")
-def finish(queue: int | None) -> None:
+def finish(queue: Address) -> None:
     queue_of(queue).finish()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import struct
 
-from manycl.c_programs.calls import does, makes
+from manycl.c_programs.calls import counted, does, makes, tells
 from manycl.c_programs.contexts import context_of
 from manycl.c_programs.handles import handles
-from manycl.c_programs.host import answer, words
+from manycl.c_programs.host import Address, words
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error
 from manycl.stand_in.events import Event, UserEvent
@@ -26,12 +26,12 @@ _PROFILES = tuple(
 )
 
 
-def event_of(address: int | None) -> Event:
+def event_of(address: Address) -> Event:
     return handles.find(address, Event, _CODE)
 
 
 @does("clWaitForEvents")
-def wait_for_events(count: int, events: int | None) -> None:
+def wait_for_events(count: int, events: Address) -> None:
     if not count or not events:
         raise error("INVALID_VALUE", "")
     found = [event_of(one) for one in words(events, count)]
@@ -48,31 +48,21 @@ def wait_for_events(count: int, events: int | None) -> None:
 
 
 @makes("clCreateUserEvent")
-def create_user_event(context: int | None) -> Event:
+def create_user_event(context: Address) -> Event:
     return UserEvent(context_of(context))
 
 
 @does("clSetUserEventStatus")
-def set_user_event_status(event: int | None, status: int) -> None:
+def set_user_event_status(event: Address, status: int) -> None:
     handles.find(event, UserEvent, _CODE).set_status(status)
 
 
-@does("clRetainEvent")
-def retain_event(event: int | None) -> None:
-    handles.retain(event, Event, _CODE)
+counted("Event", Event, _CODE)
 
 
-@does("clReleaseEvent")
-def release_event(event: int | None) -> None:
-    handles.release(event, Event, _CODE)
-
-
-@does("clGetEventInfo")
-def get_event_info(event: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
-    answer(_event_answer(event_of(event), param), size, out, needed)
-
-
-def _event_answer(event: Event, param: int) -> bytes:
+@tells("clGetEventInfo")
+def get_event_info(address: Address, param: int) -> bytes:
+    event = event_of(address)
     if param == _INFO.COMMAND_EXECUTION_STATUS:
         return struct.pack("=i", _status(event))
     if param == _INFO.COMMAND_TYPE:
@@ -95,7 +85,7 @@ def _status(event: Event) -> int:
 
 
 @does("clSetEventCallback")
-def set_event_callback(event: int | None, kind: int, function: int | None, data: int | None) -> None:
+def set_event_callback(event: Address, kind: int, function: Address, data: Address) -> None:
     found = event_of(event)
     if not function or not 0 <= kind <= _SUBMITTED:
         raise error("INVALID_VALUE", "")
@@ -108,11 +98,11 @@ def set_event_callback(event: int | None, kind: int, function: int | None, data:
     found.set_callback(kind, called)
 
 
-@does("clGetEventProfilingInfo")
-def get_event_profiling_info(event: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+@tells("clGetEventProfilingInfo")
+def get_event_profiling_info(event: Address, param: int) -> bytes:
     found = event_of(event)
     if found.queue is None or not found.queue.is_profiling or found.status != 0:
         raise error("PROFILING_INFO_NOT_AVAILABLE", "")
     if param not in _PROFILES:
         raise error("INVALID_VALUE", "")
-    answer(struct.pack("=Q", found.get_profiling_info(param)), size, out, needed)
+    return struct.pack("=Q", found.get_profiling_info(param))

@@ -15,6 +15,8 @@ _view = ctypes.pythonapi.PyMemoryView_FromMemory
 _view.restype, _view.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
 _READ, _WRITE = 0x100, 0x200
 _word = ctypes.c_uint64
+Address = int | None
+"""Of the program's memory, or of an object's handle; None for NULL."""
 _MOST = 1 << 47
 """Bytes: more than a process has; NumPy's sizes are signed."""
 
@@ -26,7 +28,7 @@ def memory(address: int, nbytes: int, *, writable: bool = False) -> Bytes:
     return np.frombuffer(_view(address, nbytes, _WRITE if writable else _READ), np.uint8)
 
 
-def words(address: int | None, count: int) -> list[int]:
+def words(address: Address, count: int) -> list[int]:
     """Numbers of eight bytes: sizes, handles, addresses."""
     if not count or not address:
         return []
@@ -35,7 +37,7 @@ def words(address: int | None, count: int) -> list[int]:
     return (_word * count).from_address(address)[:]
 
 
-def until_zero(address: int | None) -> list[int]:
+def until_zero(address: Address) -> list[int]:
     """A list of properties, which ends with a zero that is in the place of a name; without that."""
     found: list[int] = []
     while address:
@@ -52,20 +54,20 @@ def text(address: int) -> bytes:
     return ctypes.string_at(address)
 
 
-def put(address: int | None, form: str, value: int) -> None:
+def put(address: Address, form: str, value: int) -> None:
     """A number of a form (``struct``'s), where somebody wants it."""
     if address:
         data = struct.pack("=" + form, value)
         ctypes.memmove(address, data, len(data))
 
 
-def put_words(address: int | None, values: Sequence[int]) -> None:
+def put_words(address: Address, values: Sequence[int]) -> None:
     if address and values:
         data = struct.pack(f"={len(values)}Q", *values)
         ctypes.memmove(address, data, len(data))
 
 
-def answer(data: bytes, size: int, address: int | None, needed: int | None) -> None:
+def answer(data: bytes, size: int, address: Address, needed: Address) -> None:
     """What clGet…Info gives: the bytes, where there is room for them, and how many they are."""
     if address:
         if size < len(data):

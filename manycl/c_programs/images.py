@@ -9,10 +9,10 @@ from typing import Any
 from weakref import WeakSet
 
 from manycl.c_programs import raw
-from manycl.c_programs.calls import does, enqueues, invalid_property, makes, same_context
+from manycl.c_programs.calls import counted, does, enqueues, invalid_property, makes, same_context, tells
 from manycl.c_programs.contexts import context_of
 from manycl.c_programs.handles import handles
-from manycl.c_programs.host import answer, until_zero, words
+from manycl.c_programs.host import Address, until_zero, words
 from manycl.c_programs.memory import CODE, buffer_of, check_flags, check_part, with_properties
 from manycl.c_programs.transfers import WaitFor, own_buffer
 from manycl.drivers.opencl.real import compiled
@@ -37,7 +37,7 @@ class BufferImage(Image):
 
     made_of: Buffer
 
-    def __init__(self, made_of: Buffer, flags: int, form: int | None, described: bytes) -> None:
+    def __init__(self, made_of: Buffer, flags: int, form: Address, described: bytes) -> None:
         self.made_of, self._flags, self._described = made_of, flags, described
         self._form = ctypes.string_at(form, 8) if form else None
         context, access = made_of.own_context, made_of.own_flags & ~_HOST
@@ -55,13 +55,13 @@ class BufferImage(Image):
         return self._of(loan.buffer(self.made_of))
 
 
-def image_of(queue: CommandQueue, address: int | None) -> Image:
+def image_of(queue: CommandQueue, address: Address) -> Image:
     found = handles.find(address, Image, CODE)
     same_context(queue, found)
     return found
 
 
-def _make(context: Context, flags: int, form: int | None, described: int | None, host: int | None) -> Image:
+def _make(context: Context, flags: int, form: Address, described: Address, host: Address) -> Image:
     if not described:
         raise error("INVALID_IMAGE_DESCRIPTOR", "")
     check_flags(flags)
@@ -79,13 +79,13 @@ def _make(context: Context, flags: int, form: int | None, described: int | None,
 
 
 @makes("clCreateImage")
-def create_image(context: int | None, flags: int, form: int | None, described: int | None, host: int | None) -> Image:
+def create_image(context: Address, flags: int, form: Address, described: Address, host: Address) -> Image:
     return _make(context_of(context), flags, form, described, host)
 
 
 @makes("clCreateImageWithProperties")
 def create_image_with_properties(
-    context: int | None, properties: int | None, flags: int, form: int | None, described: int | None, host: int | None
+    context: Address, properties: Address, flags: int, form: Address, described: Address, host: Address
 ) -> Image:
     found = context_of(context)
     if until_zero(properties):
@@ -104,7 +104,7 @@ def _described(kind: int, extents: Sequence[int], row: int, depth: int) -> Any:
 
 @makes("clCreateImage2D")
 def create_image_2d(
-    context: int | None, flags: int, form: int | None, width: int, height: int, row: int, host: int | None
+    context: Address, flags: int, form: Address, width: int, height: int, row: int, host: Address
 ) -> Image:
     found = _described(_KIND_2D, (width, height, 0), row, 0)
     return _make(context_of(context), flags, form, ctypes.addressof(found), host)
@@ -112,15 +112,15 @@ def create_image_2d(
 
 @makes("clCreateImage3D")
 def create_image_3d(
-    context: int | None,
+    context: Address,
     flags: int,
-    form: int | None,
+    form: Address,
     width: int,
     height: int,
     slices: int,
     row: int,
     depth: int,
-    host: int | None,
+    host: Address,
 ) -> Image:
     found = _described(_KIND_3D, (width, height, slices), row, depth)
     return _make(context_of(context), flags, form, ctypes.addressof(found), host)
@@ -128,19 +128,18 @@ def create_image_3d(
 
 @does("clGetSupportedImageFormats")
 def get_supported_image_formats(
-    context: int | None, flags: int, kind: int, most: int, formats: int | None, count: int | None
+    context: Address, flags: int, kind: int, most: int, formats: Address, count: Address
 ) -> None:
     real = context_of(context).real.int_ptr
     raw.do("clGetSupportedImageFormats", real, flags, kind, most, formats, count)
 
 
-@does("clGetImageInfo")
-def get_image_info(image: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+@tells("clGetImageInfo")
+def get_image_info(image: Address, param: int) -> bytes:
     found = handles.find(image, Image, CODE)
     if param == _BUFFER and isinstance(found, BufferImage):
-        answer(struct.pack("=Q", handles.of(found.made_of).address), size, out, needed)
-    else:
-        raw.do("clGetImageInfo", found.real.int_ptr, param, size, out, needed)
+        return struct.pack("=Q", handles.of(found.made_of).address)
+    return raw.ask("clGetImageInfo", found.real.int_ptr, param)
 
 
 # commands
@@ -166,7 +165,7 @@ def command_of(
     return lambda: at_once(queue, memory, do)
 
 
-def _copied(address: int | None, count: int) -> Any:
+def _copied(address: Address, count: int) -> Any:
     """Numbers that the program may have thrown away when they are needed."""
     if not address:
         raise error("INVALID_VALUE", "")
@@ -174,7 +173,7 @@ def _copied(address: int | None, count: int) -> Any:
 
 
 def _host_command(
-    queue: CommandQueue, name: str, image: int | None, blocking: int, given: Sequence[int | None], waits: WaitFor
+    queue: CommandQueue, name: str, image: Address, blocking: int, given: Sequence[Address], waits: WaitFor
 ) -> Event:
     """Between an image and the host. ``given``: origin, region, two pitches, the host's memory."""
     found = image_of(queue, image)
@@ -193,18 +192,18 @@ def _host_command(
 
 
 @enqueues("clEnqueueReadImage")
-def enqueue_read_image(queue: CommandQueue, image: int | None, blocking: int, *how: Any) -> Event:
+def enqueue_read_image(queue: CommandQueue, image: Address, blocking: int, *how: Any) -> Event:
     return _host_command(queue, "clEnqueueReadImage", image, blocking, how[:-1], how[-1])
 
 
 @enqueues("clEnqueueWriteImage")
-def enqueue_write_image(queue: CommandQueue, image: int | None, blocking: int, *how: Any) -> Event:
+def enqueue_write_image(queue: CommandQueue, image: Address, blocking: int, *how: Any) -> Event:
     return _host_command(queue, "clEnqueueWriteImage", image, blocking, how[:-1], how[-1])
 
 
 @enqueues("clEnqueueFillImage")
 def enqueue_fill_image(
-    queue: CommandQueue, image: int | None, color: int | None, origin: int | None, region: int | None, waits: WaitFor
+    queue: CommandQueue, image: Address, color: Address, origin: Address, region: Address, waits: WaitFor
 ) -> Event:
     found = image_of(queue, image)
     first, shape = _copied(origin, 3), _copied(region, 3)
@@ -219,11 +218,11 @@ def enqueue_fill_image(
 @enqueues("clEnqueueCopyImage")
 def enqueue_copy_image(
     queue: CommandQueue,
-    source: int | None,
-    target: int | None,
-    source_origin: int | None,
-    target_origin: int | None,
-    region: int | None,
+    source: Address,
+    target: Address,
+    source_origin: Address,
+    target_origin: Address,
+    region: Address,
     waits: WaitFor,
 ) -> Event:
     both = image_of(queue, source), image_of(queue, target)
@@ -234,13 +233,7 @@ def enqueue_copy_image(
 
 @enqueues("clEnqueueCopyImageToBuffer")
 def enqueue_copy_image_to_buffer(
-    queue: CommandQueue,
-    source: int | None,
-    target: int | None,
-    origin: int | None,
-    region: int | None,
-    offset: int,
-    waits: WaitFor,
+    queue: CommandQueue, source: Address, target: Address, origin: Address, region: Address, offset: int, waits: WaitFor
 ) -> Event:
     both = image_of(queue, source), own_buffer(queue, target)
     first, shape = _copied(origin, 3), _copied(region, 3)
@@ -254,13 +247,7 @@ def enqueue_copy_image_to_buffer(
 
 @enqueues("clEnqueueCopyBufferToImage")
 def enqueue_copy_buffer_to_image(
-    queue: CommandQueue,
-    source: int | None,
-    target: int | None,
-    offset: int,
-    origin: int | None,
-    region: int | None,
-    waits: WaitFor,
+    queue: CommandQueue, source: Address, target: Address, offset: int, origin: Address, region: Address, waits: WaitFor
 ) -> Event:
     both = own_buffer(queue, source), image_of(queue, target)
     first, shape = _copied(origin, 3), _copied(region, 3)
@@ -276,13 +263,13 @@ def enqueue_copy_buffer_to_image(
 
 
 @makes("clCreatePipe")
-def create_pipe(context: int | None, flags: int, packet: int, most: int, properties: int | None) -> Any:
+def create_pipe(context: Address, flags: int, packet: int, most: int, properties: Address) -> Any:
     context_of(context)
     raise error("INVALID_OPERATION", "")
 
 
-@does("clGetPipeInfo")
-def get_pipe_info(pipe: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+@tells("clGetPipeInfo")
+def get_pipe_info(pipe: Address, param: int) -> bytes:
     raise error(CODE, "")
 
 
@@ -293,38 +280,29 @@ _plain: WeakSet[Any] = WeakSet()
 
 
 @makes("clCreateSampler")
-def create_sampler(context: int | None, normalized: int, addressing: int, filtering: int) -> Any:
+def create_sampler(context: Address, normalized: int, addressing: int, filtering: int) -> Any:
     made = Sampler(context_of(context), bool(normalized), addressing, filtering)
     _plain.add(made)
     return made
 
 
 @makes("clCreateSamplerWithProperties")
-def create_sampler_with_properties(context: int | None, properties: int | None) -> Any:
+def create_sampler_with_properties(context: Address, properties: Address) -> Any:
     found = context_of(context)
     return Sampler(found, [*until_zero(properties), 0] if properties else [])
 
 
-@does("clRetainSampler")
-def retain_sampler(sampler: int | None) -> None:
-    handles.retain(sampler, Sampler, "INVALID_SAMPLER")
+counted("Sampler", Sampler, "INVALID_SAMPLER")
 
 
-@does("clReleaseSampler")
-def release_sampler(sampler: int | None) -> None:
-    handles.release(sampler, Sampler, "INVALID_SAMPLER")
-
-
-@does("clGetSamplerInfo")
-def get_sampler_info(sampler: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+@tells("clGetSamplerInfo")
+def get_sampler_info(sampler: Address, param: int) -> bytes:
     found = handles.find(sampler, Sampler, "INVALID_SAMPLER")
     info = compiled.sampler_info
     if param == info.REFERENCE_COUNT:
-        told = struct.pack("=I", handles.of(found).count)
-    elif param == info.CONTEXT:
-        told = struct.pack("=Q", handles.of(found.own_context).address)
-    elif param == 0x1158 and found in _plain:  # CL_SAMPLER_PROPERTIES
-        told = b""
-    else:
-        told = raw.ask("clGetSamplerInfo", found.int_ptr, param)
-    answer(told, size, out, needed)
+        return struct.pack("=I", handles.of(found).count)
+    if param == info.CONTEXT:
+        return struct.pack("=Q", handles.of(found.own_context).address)
+    if param == 0x1158 and found in _plain:  # CL_SAMPLER_PROPERTIES
+        return b""
+    return raw.ask("clGetSamplerInfo", found.int_ptr, param)

@@ -8,9 +8,9 @@ from typing import Any
 from weakref import WeakSet
 
 from manycl.c_programs import raw
-from manycl.c_programs.calls import does, enqueues, makes, same_context
+from manycl.c_programs.calls import counted, does, enqueues, makes, same_context, tells
 from manycl.c_programs.handles import handles
-from manycl.c_programs.host import answer, put, put_words, text, words
+from manycl.c_programs.host import Address, put, put_words, text, words
 from manycl.c_programs.platforms import device_of
 from manycl.c_programs.programs import kernels_of, program_of
 from manycl.c_programs.transfers import WaitFor
@@ -33,7 +33,7 @@ _MANY = 1 << 40
 """Work-items along a dimension, beyond what any launch has."""
 
 
-def kernel_of(address: int | None) -> Kernel:
+def kernel_of(address: Address) -> Kernel:
     return handles.find(address, Kernel, _CODE)
 
 
@@ -43,7 +43,7 @@ def _note(kernel: Kernel) -> Kernel:
 
 
 @makes("clCreateKernel")
-def create_kernel(program: int | None, name: int | None) -> Kernel:
+def create_kernel(program: Address, name: Address) -> Kernel:
     found = program_of(program)
     if not name:
         raise error("INVALID_VALUE", "")
@@ -51,7 +51,7 @@ def create_kernel(program: int | None, name: int | None) -> Kernel:
 
 
 @does("clCreateKernelsInProgram")
-def create_kernels_in_program(program: int | None, most: int, kernels: int | None, count: int | None) -> None:
+def create_kernels_in_program(program: Address, most: int, kernels: Address, count: Address) -> None:
     found = program_of(program)
     names = str(found.get_info(compiled.program_info.KERNEL_NAMES)).split(";")
     made = [name for name in names if name]
@@ -63,25 +63,18 @@ def create_kernels_in_program(program: int | None, most: int, kernels: int | Non
 
 
 @makes("clCloneKernel")
-def clone_kernel(kernel: int | None) -> Kernel:
+def clone_kernel(kernel: Address) -> Kernel:
     return _note(kernel_of(kernel).clone())
 
 
-@does("clRetainKernel")
-def retain_kernel(kernel: int | None) -> None:
-    handles.retain(kernel, Kernel, _CODE)
-
-
-@does("clReleaseKernel")
-def release_kernel(kernel: int | None) -> None:
-    handles.release(kernel, Kernel, _CODE)
+counted("Kernel", Kernel, _CODE)
 
 
 # arguments
 
 
 @does("clSetKernelArg")
-def set_kernel_arg(kernel: int | None, index: int, size: int, value: int | None) -> None:
+def set_kernel_arg(kernel: Address, index: int, size: int, value: Address) -> None:
     found = kernel_of(kernel)
     if index >= len(found.given):
         raise error("INVALID_ARG_INDEX", "")
@@ -103,7 +96,7 @@ def set_kernel_arg(kernel: int | None, index: int, size: int, value: int | None)
         found.set_arg(index, _object(kind, size, value))
 
 
-def _object(kind: str, size: int, value: int | None) -> Any:
+def _object(kind: str, size: int, value: Address) -> Any:
     """The memory object or the sampler that an argument is; None for NULL."""
     if size != 8:
         raise error("INVALID_ARG_SIZE", "")
@@ -114,7 +107,7 @@ def _object(kind: str, size: int, value: int | None) -> Any:
     return handles.find(address, wanted, "INVALID_MEM_OBJECT") if address else None
 
 
-def _kind(kernel: Kernel, index: int, size: int, value: int | None) -> str:
+def _kind(kernel: Kernel, index: int, size: int, value: Address) -> str:
     """What an argument is that the analysis knows nothing of: as the real device says, or else as it looks."""
     real = kernel.real.int_ptr
     try:
@@ -135,14 +128,14 @@ def _kind(kernel: Kernel, index: int, size: int, value: int | None) -> str:
 
 
 @does("clSetKernelArgSVMPointer")
-def set_kernel_arg_svm_pointer(kernel: int | None, index: int, value: int | None) -> None:
+def set_kernel_arg_svm_pointer(kernel: Address, index: int, value: Address) -> None:
     """(Of which manycl's device has none.)"""
     kernel_of(kernel)
     raise error("INVALID_OPERATION", "")
 
 
 @does("clSetKernelExecInfo")
-def set_kernel_exec_info(kernel: int | None, param: int, size: int, value: int | None) -> None:
+def set_kernel_exec_info(kernel: Address, param: int, size: int, value: Address) -> None:
     kernel_of(kernel)
     raise error("INVALID_OPERATION", "")
 
@@ -153,11 +146,11 @@ def set_kernel_exec_info(kernel: int | None, param: int, size: int, value: int |
 @enqueues("clEnqueueNDRangeKernel")
 def launch(
     queue: CommandQueue,
-    kernel: int | None,
+    kernel: Address,
     dimensions: int,
-    offset: int | None,
-    size: int | None,
-    local: int | None,
+    offset: Address,
+    size: Address,
+    local: Address,
     waits: WaitFor,
 ) -> Event:
     found = kernel_of(kernel)
@@ -190,7 +183,7 @@ def _nothing(queue: CommandQueue, kernel: Kernel, waits: WaitFor) -> Event:
 
 
 @enqueues("clEnqueueTask")
-def enqueue_task(queue: CommandQueue, kernel: int | None, waits: WaitFor) -> Event:
+def enqueue_task(queue: CommandQueue, kernel: Address, waits: WaitFor) -> Event:
     found = kernel_of(kernel)
     same_context(queue, found.owner)
     event = enqueue_nd_range_kernel(queue, found, (1,), (1,), None, waits)
@@ -201,12 +194,9 @@ def enqueue_task(queue: CommandQueue, kernel: int | None, waits: WaitFor) -> Eve
 # information
 
 
-@does("clGetKernelInfo")
-def get_kernel_info(kernel: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
-    answer(_kernel_answer(kernel_of(kernel), param), size, out, needed)
-
-
-def _kernel_answer(kernel: Kernel, param: int) -> bytes:
+@tells("clGetKernelInfo")
+def get_kernel_info(address: Address, param: int) -> bytes:
+    kernel = kernel_of(address)
     if param == _INFO.REFERENCE_COUNT:
         return struct.pack("=I", handles.of(kernel).count)
     if param == _INFO.CONTEXT:
@@ -221,7 +211,7 @@ def _kernel_answer(kernel: Kernel, param: int) -> bytes:
     return raw.ask("clGetKernelInfo", kernel.real.int_ptr, param)
 
 
-def _device_of(kernel: Kernel, device: int | None) -> Device:
+def _device_of(kernel: Kernel, device: Address) -> Device:
     devices = kernel.owner.own_context.get_info(compiled.context_info.DEVICES)
     found: Device = device_of(device) if device or len(devices) != 1 else devices[0]
     if found not in devices:
@@ -229,40 +219,27 @@ def _device_of(kernel: Kernel, device: int | None) -> Device:
     return found
 
 
-@does("clGetKernelWorkGroupInfo")
-def get_kernel_work_group_info(
-    kernel: int | None, device: int | None, param: int, size: int, out: int | None, needed: int | None
-) -> None:
+@tells("clGetKernelWorkGroupInfo")
+def get_kernel_work_group_info(kernel: Address, device: Address, param: int) -> bytes:
     found = kernel_of(kernel)
     on = _device_of(found, device)
     own = found.own_group_info(on)
     if param in own:
         numbers = own[param] if isinstance(own[param], list) else [own[param]]
-        answer(struct.pack(f"={len(numbers)}Q", *numbers), size, out, needed)
-        return
+        return struct.pack(f"={len(numbers)}Q", *numbers)
     told = raw.ask("clGetKernelWorkGroupInfo", found.real.int_ptr, on.model.int_ptr, param)
     merged = found.get_work_group_info(param, on) if len(on.runtime.handles) > 1 and len(told) == 8 else None
-    answer(told if merged is None else struct.pack("=Q", int(merged)), size, out, needed)
+    return told if merged is None else struct.pack("=Q", int(merged))
 
 
-@does("clGetKernelSubGroupInfo")
-def get_kernel_sub_group_info(
-    kernel: int | None,
-    device: int | None,
-    param: int,
-    given_size: int,
-    given: int | None,
-    size: int,
-    out: int | None,
-    needed: int | None,
-) -> None:
+@tells("clGetKernelSubGroupInfo")
+def get_kernel_sub_group_info(kernel: Address, device: Address, param: int, *given: Address) -> bytes:
     found = kernel_of(kernel)
-    model = _device_of(found, device).model.int_ptr
-    raw.do("clGetKernelSubGroupInfo", found.real.int_ptr, model, param, given_size, given, size, out, needed)
+    return raw.ask(
+        "clGetKernelSubGroupInfo", found.real.int_ptr, _device_of(found, device).model.int_ptr, param, *given
+    )
 
 
-@does("clGetKernelArgInfo")
-def get_kernel_arg_info(
-    kernel: int | None, index: int, param: int, size: int, out: int | None, needed: int | None
-) -> None:
-    raw.do("clGetKernelArgInfo", kernel_of(kernel).real.int_ptr, index, param, size, out, needed)
+@tells("clGetKernelArgInfo")
+def get_kernel_arg_info(kernel: Address, index: int, param: int) -> bytes:
+    return raw.ask("clGetKernelArgInfo", kernel_of(kernel).real.int_ptr, index, param)

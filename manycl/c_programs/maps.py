@@ -12,7 +12,7 @@ from manycl.c_programs import raw
 from manycl.c_programs.calls import FUNCTIONS, Function, enqueues, put_event, same_context, status_of, wait_list
 from manycl.c_programs.contexts import queue_of
 from manycl.c_programs.handles import handles
-from manycl.c_programs.host import put, words
+from manycl.c_programs.host import Address, put, words
 from manycl.c_programs.images import BufferImage, command_of
 from manycl.c_programs.memory import CODE, check_access
 from manycl.c_programs.transfers import WaitFor, check_range, own_buffer
@@ -35,7 +35,7 @@ _lock = threading.Lock()
 def _maps(name: str, function: Function) -> None:
     """Register a function that returns an address and an event: ``function(queue, …, waits)``."""
 
-    def guarded(*given: Any) -> int | None:
+    def guarded(*given: Any) -> Address:
         address, status = None, 0
         try:
             queue = queue_of(given[0])
@@ -63,7 +63,7 @@ def _keep(target: MemoryObject, address: int, kept: Any) -> None:
 
 
 def _map_buffer(
-    queue: CommandQueue, buffer: int | None, blocking: int, flags: int, offset: int, size: int, waits: WaitFor
+    queue: CommandQueue, buffer: Address, blocking: int, flags: int, offset: int, size: int, waits: WaitFor
 ) -> tuple[int, Event]:
     found = own_buffer(queue, buffer)
     check_range(found, offset, size)
@@ -140,13 +140,13 @@ class _CopiedImage:
 
 def _map_image(
     queue: CommandQueue,
-    image: int | None,
+    image: Address,
     blocking: int,
     flags: int,
-    origin: int | None,
-    region: int | None,
-    row: int | None,
-    depth: int | None,
+    origin: Address,
+    region: Address,
+    row: Address,
+    depth: Address,
     waits: WaitFor,
 ) -> tuple[int, Event]:
     """The real device's memory; of an image that is a buffer's, and where the command is held back (as the address is
@@ -183,7 +183,7 @@ _maps("clEnqueueMapImage", _map_image)
 
 
 @enqueues("clEnqueueUnmapMemObject")
-def enqueue_unmap_mem_object(queue: CommandQueue, target: int | None, address: int | None, waits: WaitFor) -> Event:
+def enqueue_unmap_mem_object(queue: CommandQueue, target: Address, address: Address, waits: WaitFor) -> Event:
     found = handles.find(target, MemoryObject, CODE)
     same_context(queue, found)
     with _lock:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from typing import Any
 from weakref import WeakSet
 
 from manycl.c_programs import raw
-from manycl.c_programs.calls import does, invalid_property, makes
+from manycl.c_programs.calls import counted, invalid_property, makes, tells, told_when_gone
 from manycl.c_programs.contexts import context_of
 from manycl.c_programs.handles import handles
-from manycl.c_programs.host import answer, memory, until_zero, words
+from manycl.c_programs.host import Address, memory, until_zero, words
 from manycl.drivers.driver import Bytes
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.contexts import Context
@@ -29,17 +28,16 @@ _PROPERTIES = 0x110A  # CL_MEM_PROPERTIES
 _MOST = 1 << 46
 with_properties: WeakSet[Image] = WeakSet()
 """Images that were made with a list of properties, which was empty."""
-_Destroyed = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class OwnBuffer(Buffer):
     """``address``: the host's memory that it lies on, or None; ``given``: the properties that it was made with."""
 
-    address: int | None = None
+    address: Address = None
     given: tuple[int, ...] = ()
 
 
-def buffer_of(address: int | None) -> Buffer:
+def buffer_of(address: Address) -> Buffer:
     return handles.find(address, Buffer, CODE)
 
 
@@ -50,7 +48,7 @@ def check_access(target: MemoryObject, flags: int, *, reads: bool = False, write
         raise error("INVALID_OPERATION", "")
 
 
-def _make(context: int | None, flags: int, size: int, host: int | None) -> OwnBuffer:
+def _make(context: Address, flags: int, size: int, host: Address) -> OwnBuffer:
     found = context_of(context)
     check_flags(flags)
     if not size or size > _MOST:
@@ -72,13 +70,13 @@ def check_flags(flags: int) -> None:
 
 
 @makes("clCreateBuffer")
-def create_buffer(context: int | None, flags: int, size: int, host: int | None) -> Buffer:
+def create_buffer(context: Address, flags: int, size: int, host: Address) -> Buffer:
     return _make(context, flags, size, host)
 
 
 @makes("clCreateBufferWithProperties")
 def create_buffer_with_properties(
-    context: int | None, properties: int | None, flags: int, size: int, host: int | None
+    context: Address, properties: Address, flags: int, size: int, host: Address
 ) -> Buffer:
     context_of(context)
     if until_zero(properties):
@@ -89,7 +87,7 @@ def create_buffer_with_properties(
 
 
 @makes("clCreateSubBuffer")
-def create_sub_buffer(whole: int | None, flags: int, kind: int, region: int | None) -> Buffer:
+def create_sub_buffer(whole: Address, flags: int, kind: int, region: Address) -> Buffer:
     found = buffer_of(whole)
     if found.whole is not found:
         raise error(CODE, "")
@@ -121,32 +119,19 @@ def check_part(flags: int, whole: int) -> None:
         raise error("INVALID_VALUE", "")
 
 
-@does("clRetainMemObject")
-def retain_mem_object(target: int | None) -> None:
-    handles.retain(target, MemoryObject, CODE)
-
-
-@does("clReleaseMemObject")
-def release_mem_object(target: int | None) -> None:
-    gone = handles.release(target, MemoryObject, CODE)
+def _leave(gone: MemoryObject) -> None:
     if isinstance(gone, Buffer) and gone.hostbuf is not None:
         gone.runtime.shared.leave(gone.runtime, gone.whole.array)  # the program may do with its memory what it likes
 
 
-@does("clSetMemObjectDestructorCallback")
-def set_mem_object_destructor_callback(target: int | None, function: int | None, data: int | None) -> None:
-    found = handles.find(target, MemoryObject, CODE)
-    if not function:
-        raise error("INVALID_VALUE", "")
-    handle, destroyed = handles.of(found), _Destroyed(function)
-    handle.when_gone.append(lambda: destroyed(handle.address, data))
+counted("MemObject", MemoryObject, CODE, _leave)
+told_when_gone("clSetMemObjectDestructorCallback", MemoryObject, CODE)
 
 
-@does("clGetMemObjectInfo")
-def get_mem_object_info(target: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+@tells("clGetMemObjectInfo")
+def get_mem_object_info(target: Address, param: int) -> bytes:
     found = handles.find(target, MemoryObject, CODE)
-    told = _image_answer(found, param) if isinstance(found, Image) else _buffer_answer(found, param)
-    answer(told, size, out, needed)
+    return _image_answer(found, param) if isinstance(found, Image) else _buffer_answer(found, param)
 
 
 def _common(target: MemoryObject, param: int) -> bytes | None:

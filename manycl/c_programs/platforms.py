@@ -11,9 +11,9 @@ from typing import Any
 
 from manycl import flags
 from manycl.c_programs import raw
-from manycl.c_programs.calls import does
+from manycl.c_programs.calls import does, tells
 from manycl.c_programs.handles import handles
-from manycl.c_programs.host import answer, put, put_words, text
+from manycl.c_programs.host import Address, put, put_words, text
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error
 from manycl.stand_in.native_model import NativeModel
@@ -78,14 +78,14 @@ def _shown() -> Platforms:
     return Platforms(None, None, real_too=flags.real_platforms())
 
 
-def platform_of(address: int | None) -> Platform:
+def platform_of(address: Address) -> Platform:
     """NULL is the first."""
     if not address:
         return _shown().get_platforms()[0]
     return handles.find(address, Platform, "INVALID_PLATFORM")
 
 
-def device_of(address: int | None) -> Device:
+def device_of(address: Address) -> Device:
     return handles.find(address, Device, "INVALID_DEVICE")
 
 
@@ -98,7 +98,7 @@ def open_device(device: Device) -> Device:
 
 
 @does("clGetPlatformIDs")
-def get_platform_ids(most: int, platforms: int | None, count: int | None) -> None:
+def get_platform_ids(most: int, platforms: Address, count: Address) -> None:
     if (platforms and not most) or not (platforms or count):
         raise error("INVALID_VALUE", "")
     found = _shown().get_platforms()
@@ -107,14 +107,10 @@ def get_platform_ids(most: int, platforms: int | None, count: int | None) -> Non
     _stay()
 
 
-@does("clGetPlatformInfo")
-def get_platform_info(platform: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
-    found = platform_of(platform)
-    first = open_device(found.get_devices()[0])
-    answer(_platform_answer(found, first, param), size, out, needed)
-
-
-def _platform_answer(platform: Platform, first: Device, param: int) -> bytes:
+@tells("clGetPlatformInfo")
+def get_platform_info(address: Address, param: int) -> bytes:
+    platform = platform_of(address)
+    first = open_device(platform.get_devices()[0])
     if param == 0x0920:  # CL_PLATFORM_ICD_SUFFIX_KHR
         return b"MANYCL\0"
     if param == 0x0906:  # CL_PLATFORM_NUMERIC_VERSION
@@ -135,7 +131,7 @@ def _version_number(version: str) -> bytes:
 
 
 @does("clGetDeviceIDs")
-def get_device_ids(platform: int | None, kinds: int, most: int, devices: int | None, count: int | None) -> None:
+def get_device_ids(platform: Address, kinds: int, most: int, devices: Address, count: Address) -> None:
     shown = platform_of(platform)
     if (devices and not most) or not (devices or count):
         raise error("INVALID_VALUE", "")
@@ -149,9 +145,9 @@ def get_device_ids(platform: int | None, kinds: int, most: int, devices: int | N
     put(count, "I", len(found))
 
 
-@does("clGetDeviceInfo")
-def get_device_info(device: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
-    answer(_device_answer(open_device(device_of(device)), param), size, out, needed)
+@tells("clGetDeviceInfo")
+def get_device_info(device: Address, param: int) -> bytes:
+    return _device_answer(open_device(device_of(device)), param)
 
 
 @cache
@@ -219,9 +215,7 @@ def _name_in(entry: bytes) -> bytes:
 
 
 @does("clCreateSubDevices")
-def create_sub_devices(
-    device: int | None, properties: int | None, most: int, devices: int | None, count: int | None
-) -> None:
+def create_sub_devices(device: Address, properties: Address, most: int, devices: Address, count: Address) -> None:
     device_of(device)
     if not properties:
         raise error("INVALID_VALUE", "")
@@ -229,17 +223,13 @@ def create_sub_devices(
 
 
 @does("clRetainDevice")
-def retain_device(device: int | None) -> None:
-    device_of(device)
-
-
 @does("clReleaseDevice")
-def release_device(device: int | None) -> None:
+def keep_device(device: Address) -> None:
     device_of(device)
 
 
 @does("clUnloadPlatformCompiler")
-def unload_platform_compiler(platform: int | None) -> None:
+def unload_platform_compiler(platform: Address) -> None:
     handles.find(platform, Platform, "INVALID_PLATFORM")
 
 
@@ -249,12 +239,12 @@ def unload_compiler() -> None:
 
 
 @does("clGetHostTimer")
-def get_host_timer(device: int | None, host: int | None) -> None:
+def get_host_timer(device: Address, host: Address) -> None:
     raw.do("clGetHostTimer", open_device(device_of(device)).model.int_ptr, host)
 
 
 @does("clGetDeviceAndHostTimer")
-def get_device_and_host_timer(device: int | None, on_device: int | None, host: int | None) -> None:
+def get_device_and_host_timer(device: Address, on_device: Address, host: Address) -> None:
     raw.do("clGetDeviceAndHostTimer", open_device(device_of(device)).model.int_ptr, on_device, host)
 
 

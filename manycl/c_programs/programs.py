@@ -9,10 +9,10 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from manycl.c_programs import raw
-from manycl.c_programs.calls import does, makes
+from manycl.c_programs.calls import counted, does, makes, tells
 from manycl.c_programs.contexts import context_of, devices_in
 from manycl.c_programs.handles import handles
-from manycl.c_programs.host import answer, memory, put, text, words
+from manycl.c_programs.host import Address, answer, memory, put, text, words
 from manycl.c_programs.platforms import device_of
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.contexts import Context
@@ -27,12 +27,12 @@ kernels_of: WeakKeyDictionary[_Program, WeakSet[Any]] = WeakKeyDictionary()
 """The kernels that there are: while there are some, a program is not built anew."""
 
 
-def program_of(address: int | None) -> _Program:
+def program_of(address: Address) -> _Program:
     return handles.find(address, _Program, _CODE)
 
 
 @makes("clCreateProgramWithSource")
-def create_program_with_source(context: int | None, count: int, strings: int | None, lengths: int | None) -> _Program:
+def create_program_with_source(context: Address, count: int, strings: Address, lengths: Address) -> _Program:
     found = context_of(context)
     if not count or not strings:
         raise error("INVALID_VALUE", "")
@@ -47,7 +47,7 @@ def create_program_with_source(context: int | None, count: int, strings: int | N
 
 @makes("clCreateProgramWithBinary")
 def create_program_with_binary(
-    context: int | None, count: int, devices: int | None, lengths: int | None, binaries: int | None, status: int | None
+    context: Address, count: int, devices: Address, lengths: Address, binaries: Address, status: Address
 ) -> _Program:
     found = context_of(context)
     if not count or not devices or not lengths or not binaries:
@@ -71,7 +71,7 @@ def _check_il(context: Context) -> None:
 
 
 @makes("clCreateProgramWithIL")
-def create_program_with_il(context: int | None, il: int | None, length: int) -> _Program:
+def create_program_with_il(context: Address, il: Address, length: int) -> _Program:
     found = context_of(context)
     _check_il(found)
     if not il or not length:
@@ -80,31 +80,22 @@ def create_program_with_il(context: int | None, il: int | None, length: int) -> 
 
 
 @makes("clCreateProgramWithBuiltInKernels")
-def create_program_with_built_in_kernels(
-    context: int | None, count: int, devices: int | None, names: int | None
-) -> _Program:
+def create_program_with_built_in_kernels(context: Address, count: int, devices: Address, names: Address) -> _Program:
     context_of(context)
     raise error("INVALID_VALUE", "")  # manycl's device has none
 
 
-@does("clRetainProgram")
-def retain_program(program: int | None) -> None:
-    handles.retain(program, _Program, _CODE)
-
-
-@does("clReleaseProgram")
-def release_program(program: int | None) -> None:
-    handles.release(program, _Program, _CODE)
+counted("Program", _Program, _CODE)
 
 
 @does("clSetProgramReleaseCallback")
-def set_program_release_callback(program: int | None, function: int | None, data: int | None) -> None:
+def set_program_release_callback(program: Address, function: Address, data: Address) -> None:
     program_of(program)
     raise error("INVALID_OPERATION", "")  # no device's programs have anything to do when they go
 
 
 @does("clSetProgramSpecializationConstant")
-def set_program_specialization_constant(program: int | None, number: int, size: int, value: int | None) -> None:
+def set_program_specialization_constant(program: Address, number: int, size: int, value: Address) -> None:
     found = program_of(program)
     _check_il(found.own_context)
     raw.do("clSetProgramSpecializationConstant", found.real.int_ptr, number, size, value)
@@ -113,7 +104,7 @@ def set_program_specialization_constant(program: int | None, number: int, size: 
 # building
 
 
-def _notifying(program: _Program, notify: int | None, data: int | None, work: Callable[[], None]) -> None:
+def _notifying(program: _Program, notify: Address, data: Address, work: Callable[[], None]) -> None:
     """Do it, and tell the program that it is done, well or not."""
     if data and not notify:
         raise error("INVALID_VALUE", "")
@@ -128,7 +119,7 @@ def _notifying(program: _Program, notify: int | None, data: int | None, work: Ca
 
 @does("clBuildProgram")
 def build_program(
-    program: int | None, count: int, devices: int | None, options: int | None, notify: int | None, data: int | None
+    program: Address, count: int, devices: Address, options: Address, notify: Address, data: Address
 ) -> None:
     found = program_of(program)
     devices_in(devices, count, found.own_context)
@@ -138,15 +129,15 @@ def build_program(
 
 @does("clCompileProgram")
 def compile_program(
-    program: int | None,
+    program: Address,
     count: int,
-    devices: int | None,
-    options: int | None,
+    devices: Address,
+    options: Address,
     headers_count: int,
-    headers: int | None,
-    names: int | None,
-    notify: int | None,
-    data: int | None,
+    headers: Address,
+    names: Address,
+    notify: Address,
+    data: Address,
 ) -> None:
     found = program_of(program)
     devices_in(devices, count, found.own_context)
@@ -161,14 +152,14 @@ def compile_program(
 
 @makes("clLinkProgram")
 def link_program(
-    context: int | None,
+    context: Address,
     count: int,
-    devices: int | None,
-    options: int | None,
+    devices: Address,
+    options: Address,
     programs_count: int,
-    programs: int | None,
-    notify: int | None,
-    data: int | None,
+    programs: Address,
+    notify: Address,
+    data: Address,
 ) -> _Program:
     found = context_of(context)
     devices_in(devices, count, found)
@@ -185,7 +176,7 @@ def link_program(
 
 
 @does("clGetProgramInfo")
-def get_program_info(program: int | None, param: int, size: int, out: int | None, needed: int | None) -> None:
+def get_program_info(program: Address, param: int, size: int, out: Address, needed: Address) -> None:
     found = program_of(program)
     if param == _INFO.BINARIES:
         _put_binaries(found, size, out, needed)
@@ -223,7 +214,7 @@ def _sizes(program: _Program, count: int) -> list[int]:
     return [*found, *[0] * (count - len(found))]
 
 
-def _put_binaries(program: _Program, size: int, out: int | None, needed: int | None) -> None:
+def _put_binaries(program: _Program, size: int, out: Address, needed: Address) -> None:
     count = len(program.own_context.get_info(compiled.context_info.DEVICES))
     if out:
         if size < 8 * count:
@@ -234,17 +225,14 @@ def _put_binaries(program: _Program, size: int, out: int | None, needed: int | N
     put(needed, "Q", 8 * count)
 
 
-@does("clGetProgramBuildInfo")
-def get_program_build_info(
-    program: int | None, device: int | None, param: int, size: int, out: int | None, needed: int | None
-) -> None:
+@tells("clGetProgramBuildInfo")
+def get_program_build_info(program: Address, device: Address, param: int) -> bytes:
     found, one = program_of(program), device_of(device)
     if one not in found.own_context.get_info(compiled.context_info.DEVICES):
         raise error("INVALID_DEVICE", "")
     own = found.own_build_info()
     if param in own:
         value = own[param]
-        answer(value.encode() + b"\0" if isinstance(value, str) else struct.pack("=i", value), size, out, needed)
-        return
+        return value.encode() + b"\0" if isinstance(value, str) else struct.pack("=i", value)
     real = found.own_context.runtime.one.device
-    answer(raw.ask("clGetProgramBuildInfo", found.real.int_ptr, real.int_ptr, param), size, out, needed)
+    return raw.ask("clGetProgramBuildInfo", found.real.int_ptr, real.int_ptr, param)

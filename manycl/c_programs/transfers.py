@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from manycl.c_programs.calls import does, enqueues, same_context
 from manycl.c_programs.contexts import queue_of
 from manycl.c_programs.handles import handles
-from manycl.c_programs.host import memory, words
+from manycl.c_programs.host import Address, memory, words
 from manycl.c_programs.memory import CODE, buffer_of, check_access
 from manycl.drivers.driver import Bytes
 from manycl.stand_in import events, rectangles, transfers
@@ -20,14 +20,14 @@ WaitFor = tuple[Event, ...] | None
 _PATTERNS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
-def own_buffer(queue: CommandQueue, address: int | None) -> Buffer:
+def own_buffer(queue: CommandQueue, address: Address) -> Buffer:
     """A buffer of the queue's context."""
     buffer = buffer_of(address)
     same_context(queue, buffer)
     return buffer
 
 
-def _host(address: int | None, nbytes: int, *, writable: bool = False) -> Bytes:
+def _host(address: Address, nbytes: int, *, writable: bool = False) -> Bytes:
     if not address:
         raise error("INVALID_VALUE", "")
     return memory(address, nbytes, writable=writable)
@@ -47,7 +47,7 @@ def _waited(event: Event, *, is_blocking: bool) -> Event:
 
 @enqueues("clEnqueueReadBuffer")
 def enqueue_read_buffer(
-    queue: CommandQueue, buffer: int | None, blocking: int, offset: int, size: int, out: int | None, waits: WaitFor
+    queue: CommandQueue, buffer: Address, blocking: int, offset: int, size: int, out: Address, waits: WaitFor
 ) -> Event:
     found = own_buffer(queue, buffer)
     check_range(found, offset, size)
@@ -58,7 +58,7 @@ def enqueue_read_buffer(
 
 @enqueues("clEnqueueWriteBuffer")
 def enqueue_write_buffer(
-    queue: CommandQueue, buffer: int | None, blocking: int, offset: int, size: int, data: int | None, waits: WaitFor
+    queue: CommandQueue, buffer: Address, blocking: int, offset: int, size: int, data: Address, waits: WaitFor
 ) -> Event:
     found = own_buffer(queue, buffer)
     check_range(found, offset, size)
@@ -70,8 +70,8 @@ def enqueue_write_buffer(
 @enqueues("clEnqueueCopyBuffer")
 def enqueue_copy_buffer(
     queue: CommandQueue,
-    source: int | None,
-    target: int | None,
+    source: Address,
+    target: Address,
     source_offset: int,
     target_offset: int,
     size: int,
@@ -85,13 +85,7 @@ def enqueue_copy_buffer(
 
 @enqueues("clEnqueueFillBuffer")
 def enqueue_fill_buffer(
-    queue: CommandQueue,
-    buffer: int | None,
-    pattern: int | None,
-    pattern_size: int,
-    offset: int,
-    size: int,
-    waits: WaitFor,
+    queue: CommandQueue, buffer: Address, pattern: Address, pattern_size: int, offset: int, size: int, waits: WaitFor
 ) -> Event:
     found = own_buffer(queue, buffer)
     if not pattern or pattern_size not in _PATTERNS or offset % pattern_size or size % pattern_size:
@@ -103,7 +97,7 @@ def enqueue_fill_buffer(
 # rectangles
 
 
-def _triple(address: int | None) -> list[int]:
+def _triple(address: Address) -> list[int]:
     found = words(address, 3)
     if not found:
         raise error("INVALID_VALUE", "")
@@ -123,16 +117,16 @@ def _end(origin: Sequence[int], region: Sequence[int], row: int, depth: int) -> 
 @enqueues("clEnqueueReadBufferRect")
 def enqueue_read_buffer_rect(
     queue: CommandQueue,
-    buffer: int | None,
+    buffer: Address,
     blocking: int,
-    buffer_origin: int | None,
-    host_origin: int | None,
-    region: int | None,
+    buffer_origin: Address,
+    host_origin: Address,
+    region: Address,
     row: int,
     depth: int,
     host_row: int,
     host_depth: int,
-    out: int | None,
+    out: Address,
     waits: WaitFor,
 ) -> Event:
     found = own_buffer(queue, buffer)
@@ -146,16 +140,16 @@ def enqueue_read_buffer_rect(
 @enqueues("clEnqueueWriteBufferRect")
 def enqueue_write_buffer_rect(
     queue: CommandQueue,
-    buffer: int | None,
+    buffer: Address,
     blocking: int,
-    buffer_origin: int | None,
-    host_origin: int | None,
-    region: int | None,
+    buffer_origin: Address,
+    host_origin: Address,
+    region: Address,
     row: int,
     depth: int,
     host_row: int,
     host_depth: int,
-    data: int | None,
+    data: Address,
     waits: WaitFor,
 ) -> Event:
     found = own_buffer(queue, buffer)
@@ -171,11 +165,11 @@ def enqueue_write_buffer_rect(
 @enqueues("clEnqueueCopyBufferRect")
 def enqueue_copy_buffer_rect(
     queue: CommandQueue,
-    source: int | None,
-    target: int | None,
-    source_origin: int | None,
-    target_origin: int | None,
-    region: int | None,
+    source: Address,
+    target: Address,
+    source_origin: Address,
+    target_origin: Address,
+    region: Address,
     source_row: int,
     source_depth: int,
     target_row: int,
@@ -189,9 +183,7 @@ def enqueue_copy_buffer_rect(
 
 
 @enqueues("clEnqueueMigrateMemObjects")
-def enqueue_migrate_mem_objects(
-    queue: CommandQueue, count: int, objects: int | None, flags: int, waits: WaitFor
-) -> Event:
+def enqueue_migrate_mem_objects(queue: CommandQueue, count: int, objects: Address, flags: int, waits: WaitFor) -> Event:
     if not count or not objects or flags & ~3:
         raise error("INVALID_VALUE", "")
     found = [handles.find(one, MemoryObject, CODE) for one in words(objects, count)]
@@ -213,7 +205,7 @@ def enqueue_barrier_with_wait_list(queue: CommandQueue, waits: WaitFor) -> Event
 
 
 @does("clEnqueueMarker")
-def enqueue_marker(queue: int | None, out: int | None) -> None:
+def enqueue_marker(queue: Address, out: Address) -> None:
     from manycl.c_programs.calls import put_event
 
     found = queue_of(queue)
@@ -223,12 +215,12 @@ def enqueue_marker(queue: int | None, out: int | None) -> None:
 
 
 @does("clEnqueueBarrier")
-def enqueue_barrier(queue: int | None) -> None:
+def enqueue_barrier(queue: Address) -> None:
     events._enqueue_barrier_with_wait_list(queue_of(queue), None)
 
 
 @does("clEnqueueWaitForEvents")
-def enqueue_wait_for_events(queue: int | None, count: int, waits: int | None) -> None:
+def enqueue_wait_for_events(queue: Address, count: int, waits: Address) -> None:
     found = queue_of(queue)
     if not count or not waits:
         raise error("INVALID_VALUE", "")
