@@ -1,16 +1,14 @@
 """Checks a document against the published schema, with messages that name the field.
 
-The schema file is compiled to functions once, for the keywords that it uses and no others; in every ``anyOf``
-the branches differ in the JSON type they take, so the message can be about the branch that was meant. (The
-general validator of the jsonschema package takes longer for a thousand kernels than all the rest of loading;
-the tests hold the two to the same verdicts.)
+In every ``anyOf`` of the schema the branches differ in the JSON type they take, so the message can be about the branch
+that was meant. (The general validator of the jsonschema package takes longer for a thousand kernels than all the rest
+of loading, and that of jsonschema-rs as long to import; the tests hold the two to the same verdicts.)
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,6 @@ from manycl.expressions import suggest
 from manycl.front.json_lines import Location, Where
 
 SCHEMA_PATH = Path(__file__).with_name("specification.schema.json")
-
-Check = Callable[[Any, Where], None]
-
-_IGNORED = {"$schema", "$id", "$defs", "title", "description"}
 _NAMES = {
     "object": "an object",
     "array": "a list",
@@ -30,6 +24,17 @@ _NAMES = {
     "number": "a number",
     "null": "null",
 }
+_TYPES: dict[type[Any], str] = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    int: "number",
+    float: "number",
+    type(None): "null",
+    bool: "boolean",
+}
+
+Node = dict[str, Any]
 
 
 class ViolationError(Exception):
@@ -44,7 +49,7 @@ class ViolationError(Exception):
 def check(document: Any, place: Location) -> None:
     """Raises SpecificationError at the first place where the document violates the schema."""
     try:
-        validator()(document, ())
+        _check(document, _schema(), ())
     except ViolationError as violation:
         raise place.at(*violation.where).error(violation.problem) from None
     except RecursionError:
@@ -52,190 +57,89 @@ def check(document: Any, place: Location) -> None:
 
 
 @cache
-def validator() -> Check:
-    """The compiled schema: raises ViolationError."""
-    return _Compiler(json.loads(SCHEMA_PATH.read_text("utf-8"))).compile("#")
+def _schema() -> Node:
+    """The schema, in which each reference is the node that it refers to."""
+    schema: Node = json.loads(SCHEMA_PATH.read_text("utf-8"))
 
-
-def json_type(value: Any) -> str:
-    """The JSON type of a parsed value; ``boolean`` is not a number."""
-    match value:
-        case bool():
-            return "boolean"
-        case None:
-            return "null"
-        case str():
-            return "string"
-        case int() | float():
-            return "number"
-        case list():
-            return "array"
-    return "object"
-
-
-class _Compiler:
-    def __init__(self, schema: dict[str, Any]) -> None:
-        self.schema = schema
-        self.done: dict[str, Check] = {}
-
-    def compile(self, reference: str) -> Check:
-        """The check of ``#`` or ``#/$defs/NAME``; recursive definitions are entered when they are used."""
-        if reference not in self.done:
-            self.done[reference] = lambda value, where: self.done[reference](value, where)
-            node = self.schema if reference == "#" else self.schema["$defs"][reference.removeprefix("#/$defs/")]
-            self.done[reference] = self.node(node)
-        return self.done[reference]
-
-    def node(self, node: dict[str, Any]) -> Check:
-        checks = [getattr(self, "k_" + key)(node) for key in _KEYWORDS if key in node]
+    def linked(node: Any) -> Any:
+        if isinstance(node, list):
+            return [linked(inner) for inner in node]
+        if not isinstance(node, dict):
+            return node
         if "$ref" in node:
-            checks.append(self.compile(node["$ref"]))
-        unknown = set(node) - set(_KEYWORDS) - _IGNORED - {"$ref", "required", "propertyNames"}
-        assert not unknown, f"the schema uses {unknown}"
-        if len(checks) == 1:
-            return checks[0]  # type: ignore[no-any-return]
+            return schema["$defs"][node["$ref"].removeprefix("#/$defs/")]
+        for key, inner in node.items():
+            node[key] = linked(inner)
+        return node
 
-        def run(value: Any, where: Where) -> None:
-            for c in checks:
-                c(value, where)
+    return linked(schema)  # type: ignore[no-any-return]
 
-        return run
 
-    def types(self, node: dict[str, Any]) -> set[str]:
-        """The JSON types that a node takes."""
-        while "$ref" in node:
-            node = self.schema["$defs"][node["$ref"].removeprefix("#/$defs/")]
-        if "enum" in node:
-            return {json_type(v) for v in node["enum"]}
-        return {node["type"]} if "type" in node else set().union(*(self.types(b) for b in node["anyOf"]))
+def _branches(node: Node) -> dict[str, Node]:
+    """What a node asks of values of each JSON type that it takes; ``boolean`` is not a number."""
+    if "by_type" not in node:
+        if "anyOf" in node:
+            found = [item for branch in node["anyOf"] for item in _branches(branch).items()]
+        else:
+            names = {_TYPES[type(value)] for value in node.get("enum", ())} or {node["type"]}
+            found = [(name, node) for name in names]
+        node["by_type"] = dict(found)
+        assert len(node["by_type"]) == len(found), "two branches of an anyOf take the same type"
+    return node["by_type"]  # type: ignore[no-any-return]
 
-    def k_type(self, node: dict[str, Any]) -> Check:
-        wanted = node["type"]
 
-        def run(value: Any, where: Where) -> None:
-            if json_type(value) != wanted:
-                raise ViolationError(where, f"must be {_NAMES[wanted]}, not {show(value)}")
+def _check(value: Any, node: Node, where: Where) -> None:
+    """Raises ViolationError at the first place where a value is not what a node of the schema asks for."""
+    if "const" in node:
+        if _TYPES[type(value)] != _TYPES[type(node["const"])] or value != node["const"]:
+            raise ViolationError(where, f"must be {json.dumps(node['const'])}, not {show(value)}")
+        return
+    kind, branches = _TYPES[type(value)], _branches(node)
+    if kind not in branches and "enum" not in node:
+        raise ViolationError(where, f"must be {' or '.join(_NAMES[name] for name in branches)}, not {show(value)}")
+    node = branches.get(kind, node)
+    if "enum" in node:
+        if value not in node["enum"]:
+            close = suggest(value, node["enum"]) if kind == "string" else ""
+            raise ViolationError(where, f"must be one of {', '.join(node['enum'])}, not {show(value)}{close}")
+    elif kind == "number":
+        if "exclusiveMinimum" in node and value <= node["exclusiveMinimum"]:
+            raise ViolationError(where, f"must be more than {node['exclusiveMinimum']}, not {show(value)}")
+    elif kind == "string":
+        if len(value) < node.get("minLength", 0):
+            raise ViolationError(where, "must not be empty")
+    elif kind == "array":
+        _check_list(value, node, where)
+    elif kind == "object":
+        _check_object(value, node, where)
 
-        return run
 
-    def k_const(self, node: dict[str, Any]) -> Check:
-        wanted = node["const"]
-
-        def run(value: Any, where: Where) -> None:
-            if json_type(value) != json_type(wanted) or value != wanted:
-                raise ViolationError(where, f"must be {json.dumps(wanted)}, not {show(value)}")
-
-        return run
-
-    def k_enum(self, node: dict[str, Any]) -> Check:
-        wanted = node["enum"]
-
-        def run(value: Any, where: Where) -> None:
-            if value not in wanted:
-                close = suggest(value, wanted) if isinstance(value, str) else ""
-                raise ViolationError(where, f"must be one of {', '.join(wanted)}, not {show(value)}{close}")
-
-        return run
-
-    def k_minimum_length(self, node: dict[str, Any], key: str, words: str) -> Check:
-        bound = node[key]
-
-        def run(value: Any, where: Where) -> None:
-            if len(value) < bound:
-                raise ViolationError(where, words)
-
-        return run
-
-    def k_minLength(self, node: dict[str, Any]) -> Check:  # noqa: N802
-        return self.k_minimum_length(node, "minLength", "must not be empty")
-
-    def k_minItems(self, node: dict[str, Any]) -> Check:  # noqa: N802
-        least = node["minItems"]
+def _check_list(value: list[Any], node: Node, where: Where) -> None:
+    least, most = node.get("minItems", 0), node.get("maxItems", len(value))
+    if len(value) < least:
         words = "must not be an empty list" if least == 1 else f"must have at least {least} items"
-        return self.k_minimum_length(node, "minItems", words)
-
-    def k_minProperties(self, node: dict[str, Any]) -> Check:  # noqa: N802
-        return self.k_minimum_length(node, "minProperties", "must not be an empty object")
-
-    def k_maxItems(self, node: dict[str, Any]) -> Check:  # noqa: N802
-        bound = node["maxItems"]
-
-        def run(value: Any, where: Where) -> None:
-            if len(value) > bound:
-                raise ViolationError(where, f"must have at most {bound} items, not {len(value)}")
-
-        return run
-
-    def k_exclusiveMinimum(self, node: dict[str, Any]) -> Check:  # noqa: N802
-        bound = node["exclusiveMinimum"]
-
-        def run(value: Any, where: Where) -> None:
-            if value <= bound:
-                raise ViolationError(where, f"must be more than {bound}, not {show(value)}")
-
-        return run
-
-    def k_items(self, node: dict[str, Any]) -> Check:
-        item = self.node(node["items"])
-
-        def run(value: Any, where: Where) -> None:
-            for index, element in enumerate(value):
-                item(element, (*where, index))
-
-        return run
-
-    def k_properties(self, node: dict[str, Any]) -> Check:
-        known = {key: self.node(inner) for key, inner in node["properties"].items()}
-        required = node.get("required", [])
-
-        def run(value: Any, where: Where) -> None:
-            for key, element in value.items():
-                inner = known.get(key)
-                if inner is None:
-                    raise ViolationError((*where, key), f"unknown field{suggest(key, known)}")
-                inner(element, (*where, key))
-            for key in required:
-                if key not in value:
-                    raise ViolationError(where, f"the field {key!r} is missing")
-
-        return run
-
-    def k_additionalProperties(self, node: dict[str, Any]) -> Check:  # noqa: N802
-        if node["additionalProperties"] is False:  # k_properties refuses them
-            return lambda value, where: None
-        item = self.node(node["additionalProperties"])
-        pattern = re.compile(node.get("propertyNames", {}).get("pattern", ""))
-
-        def run(value: Any, where: Where) -> None:
-            for key, element in value.items():
-                if not pattern.search(key):
-                    raise ViolationError((*where, key), "is not a name (letters, digits and _, no digit first)")
-                item(element, (*where, key))
-
-        return run
-
-    def k_anyOf(self, node: dict[str, Any]) -> Check:  # noqa: N802
-        branches: dict[str, Check] = {}
-        for branch in node["anyOf"]:
-            compiled = self.node(branch)
-            for name in self.types(branch):
-                assert name not in branches, "two branches of an anyOf take the same type"
-                branches[name] = compiled
-        wanted = " or ".join(_NAMES[name] for name in branches)
-
-        def run(value: Any, where: Where) -> None:
-            branch = branches.get(json_type(value))
-            if branch is None:
-                raise ViolationError(where, f"must be {wanted}, not {show(value)}")
-            branch(value, where)
-
-        return run
+        raise ViolationError(where, words)
+    if len(value) > most:
+        raise ViolationError(where, f"must have at most {most} items, not {len(value)}")
+    for index, element in enumerate(value):
+        _check(element, node["items"], (*where, index))
 
 
-_KEYWORDS = (
-    "type", "const", "enum", "minLength", "minItems", "minProperties", "maxItems", "exclusiveMinimum",
-    "items", "properties", "additionalProperties", "anyOf",
-)  # fmt: skip
+def _check_object(value: dict[str, Any], node: Node, where: Where) -> None:
+    if len(value) < node.get("minProperties", 0):
+        raise ViolationError(where, "must not be an empty object")
+    known, others = node.get("properties", {}), node["additionalProperties"]
+    pattern = node.get("propertyNames", {}).get("pattern", "")
+    for key, element in value.items():
+        inner = known.get(key, others)
+        if inner is False:
+            raise ViolationError((*where, key), f"unknown field{suggest(key, known)}")
+        if pattern and not re.search(pattern, key):
+            raise ViolationError((*where, key), "is not a name (letters, digits and _, no digit first)")
+        _check(element, inner, (*where, key))
+    for key in node.get("required", ()):
+        if key not in value:
+            raise ViolationError(where, f"the field {key!r} is missing")
 
 
 def show(value: Any) -> str:

@@ -137,6 +137,20 @@ def test_the_schema_is_one_and_takes_the_examples() -> None:
         assert accepted(document)
 
 
+def test_the_schema_uses_no_keyword_that_is_not_checked() -> None:
+    checked = {"type", "const", "enum", "minLength", "minItems", "minProperties", "maxItems", "exclusiveMinimum"}
+    checked |= {"items", "properties", "additionalProperties", "propertyNames", "required", "anyOf", "$ref"}
+
+    def used(node: Any) -> set[str]:
+        found = set(node)
+        for key in ("properties", "$defs"):
+            found = found.union(*map(used, node.get(key, {}).values()))
+        inner = [node[key] for key in ("items", "additionalProperties") if isinstance(node.get(key), dict)]
+        return found.union(*map(used, inner + node.get("anyOf", [])))
+
+    assert used(SCHEMA) - {"$schema", "$id", "$defs", "title", "description"} == checked
+
+
 @settings(max_examples=200, deadline=None)
 @given(mutations() | VALUES)
 def test_reader_and_schema_agree(document: Any) -> None:
