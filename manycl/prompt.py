@@ -85,13 +85,6 @@ def be_punctual() -> None:
         ctypes.PyDLL(None).prctl(_SET_TIMER_SLACK, ctypes.c_ulong(PUNCTUAL), 0, 0, 0)
 
 
-def slice_of_thread() -> int | None:
-    """ns that the system lets the calling thread run at once; None where it does not tell, or the thread is none of
-    the ordinary ones."""
-    found = _attributes()
-    return found[5] or None if found is not None else None
-
-
 def _ask() -> None:
     found = _attributes()
     if found is None or found[5] <= SLICE:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from graph_judge import verify as verify_graph
 
 from manycl.cli import main
 from manycl.graph.graph import Launch
-from manycl.graph.verify import verify as verify_graph
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
 from manycl.plan.verify import verify

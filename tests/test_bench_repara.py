@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_judge import verify as verify_graph
 
 import manycl as mc
 from manycl.cli import main
 from manycl.graph.graph import Launch
-from manycl.graph.verify import verify as verify_graph
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
 from manycl.plan.plan import ON_HOST

@@ -16,14 +16,21 @@ import manycl as mc
 from manycl import prompt
 
 
+def slice_of_thread() -> int | None:
+    """ns that the system lets the calling thread run at once; None where it does not tell, or the thread is none of
+    the ordinary ones."""
+    found = prompt._attributes()
+    return found[5] or None if found is not None else None
+
+
 def in_thread(work: Callable[[], object]) -> list[int | None]:
     """The slices of a new thread, before and after."""
     found: list[int | None] = []
 
     def look() -> None:
-        found.append(prompt.slice_of_thread())
+        found.append(slice_of_thread())
         work()
-        found.append(prompt.slice_of_thread())
+        found.append(slice_of_thread())
 
     thread = threading.Thread(target=look)
     thread.start()

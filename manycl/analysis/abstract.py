@@ -35,7 +35,6 @@ class Frame:
     function: int
     cells: dict[int, int] = field(default_factory=dict)
     returns: list[tuple[ControlState, Cell]] = field(default_factory=list)
-    loop_depth: int = 0
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ analysis cannot follow, of which only the interval holds. Two expressions are eq
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import gcd
 
@@ -485,8 +485,3 @@ _PLAIN: dict[str, Callable[..., Expr]] = {
     "or": either,
     "not": negate,
 }
-
-
-def mentions(expr: Expr, names: Iterable[str]) -> bool:
-    wanted = set(names)
-    return any(name in wanted for name in expr.variables())

@@ -25,8 +25,6 @@ from manycl.errors import ManyclError
 from manycl.unforeseen import told
 
 FORMAT = 1
-OVERHEADS = {"cpu": 0.04, "gpu": 0.02}
-"""How much longer than unsliced a sliced kernel may take (Section 4.3), as a part."""
 _LOWEST, _HIGHEST = 1.0, 2.0**62
 
 
@@ -264,12 +262,6 @@ class MeasuredSlices:
         if found is None:
             return None if self.first is None else min(max(round(self.first), 1), self.total)
         return fewest_points(self.total, *found, overhead)
-
-    def probes(self) -> tuple[int, ...]:
-        """Sizes of the first slices: different ones, which together are a small part of the kernel."""
-        start = self.first if self.first is not None else self.total / 64
-        sizes = [min(max(round(start * factor), 1), self.total) for factor in (0.5, 1.0, 2.0)]
-        return tuple(sizes)
 
 
 def fewest_points(total: int, once: float, rate: float, overhead: float) -> int:

@@ -14,7 +14,7 @@ from manycl.machine import Machine
 from manycl.machine_file import load_machine, shipped_machines
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.policy import StaticPolicy
-from manycl.run.repeat import repetitions
+from manycl_bench.libsplit.repeat import repetitions
 from manycl.trace import KernelEvent
 from manycl_bench.libsplit import divisions, own, pairs
 from manycl_bench.libsplit.application import Application

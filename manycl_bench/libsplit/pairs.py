@@ -22,7 +22,7 @@ from manycl.plan.adapt.families import Family
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.policies.adaptive import Adaptive, Ranges
 from manycl.plan.policy import StaticPolicy
-from manycl.run.repeat import repetitions
+from manycl_bench.libsplit.repeat import repetitions
 from manycl_bench.libsplit.application import Application
 from manycl_bench.libsplit.divisions import settled
 from manycl_bench.libsplit.registry import APPLICATIONS

@@ -40,7 +40,7 @@ from manycl.plan.policy import StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.plan.split import Split
 from manycl.plan.splitting import Splits
-from manycl.run.repeat import Repetition, repetitions
+from manycl_bench.libsplit.repeat import Repetition, repetitions
 from manycl_bench.libsplit.application import Application, Contents
 from manycl_bench.libsplit.divisions import Fixed, of_family, parts
 from manycl_bench.libsplit.paper import Libsplit

@@ -15,12 +15,13 @@ from manycl.graph.graph import Graph, Launch
 from manycl.graph.known import known_launch
 from manycl.machine import DeviceIndex
 from manycl.model.slice_training import target
-from manycl.model.slices import OVERHEADS
 from manycl.run.prepared import PreparedGraph
 from manycl_bench.hopping.ways import Benchmark, Enqueued, Pair, asked, plan
 from manycl_bench.slices.loops import Sampled, sampled
 
 Say = Callable[[str], None]
+OVERHEADS = {"cpu": 0.04, "gpu": 0.02}
+"""How much longer than unsliced a sliced kernel may take (Section 4.3), as a part."""
 CLEAR = 3.0
 """What slices cost is clear where it is so many times what they may, twice: single times may be disturbed."""
 MOST_SLICES = 2048

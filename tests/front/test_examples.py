@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_judge import verify
 
 from manycl.front.application import Application
 from manycl.front.load import load_application
 from manycl.graph.graph import BufferArg, Launch
-from manycl.graph.verify import verify
 
 EXAMPLES = Path(__file__).parents[2] / "manycl" / "examples"
 

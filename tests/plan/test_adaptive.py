@@ -25,8 +25,8 @@ from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 from manycl.plan.verify import verify
-from manycl.run.repeat import Repetition, repetitions
 from manycl.run.simulate import plan_with
+from manycl_bench.libsplit.repeat import Repetition, repetitions
 
 ROWS, ROW = 240, 64
 """Of a grid: rows, and bytes of a row."""

@@ -19,7 +19,7 @@ from manycl.plan.policies.adaptive import divided
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.disturbance import Disturbance
-from manycl.run.repeat import Repetition, repetitions
+from manycl_bench.libsplit.repeat import Repetition, repetitions
 
 GROUPS = ITEMS // GROUP
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from chaos import ChaosBackend
 from chaos_values import left_by, touched
+from graph_judge import verify as verify_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transitions import validated
@@ -18,7 +19,6 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import ResultError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
-from manycl.graph.verify import verify as verify_graph
 from manycl.machine import HOST, Device, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
