@@ -13,7 +13,7 @@ from manycl.stand_in.contexts import CommandQueue, Context
 from manycl.stand_in.errors import error
 from manycl.stand_in.events import Command, Event, submit
 from manycl.stand_in.maps import MemoryMap
-from manycl.stand_in.memory import MemoryObject, MemoryObjectHolder
+from manycl.stand_in.memory import Buffer, MemoryObject, MemoryObjectHolder
 from manycl.stand_in.transfers import WaitFor, buffer_of, complete
 
 _TYPE = compiled.command_type
@@ -143,41 +143,42 @@ def _image(memory: MemoryObjectHolder, routine: str) -> Any:
     return memory.real
 
 
-def _at_once(queue: CommandQueue, function: Callable[..., Any], how: Sequence[Any]) -> Command:
-    """A command that uses no buffers: ``function(queue, *how)``."""
-    return lambda: at_once(queue, (), lambda own: function(own, *how))
+def as_command(queue: CommandQueue, function: Callable[..., Any], *how: Any) -> Command:
+    """A command of the real device's: ``function(queue, *how)``, with real buffers in place of those among ``how``."""
+    buffers = [one for one in how if isinstance(one, Buffer)]
+
+    def enqueue() -> None:
+        def command(own: Any, *real: Any) -> Any:
+            left = iter(real)
+            return function(own, *(next(left) if isinstance(one, Buffer) else one for one in how))
+
+        at_once(queue, buffers, command)
+
+    return enqueue
 
 
-def _enqueue_read_image(
-    queue: CommandQueue,
-    mem: Image,
-    origin: Any,
-    region: Any,
-    hostbuf: Any,
-    row_pitch: int = 0,
-    slice_pitch: int = 0,
-    wait_for: WaitFor = None,
-    is_blocking: bool = True,
-) -> Event:
-    how = _image(mem, "clEnqueueReadImage"), origin, region, hostbuf, row_pitch, slice_pitch
-    command = _at_once(queue, compiled._enqueue_read_image, how)
-    return complete(submit(queue, _TYPE.READ_IMAGE, wait_for, command, hostbuf), is_blocking)
+def _host_command(routine: str, kind: int, function: Callable[..., Any]) -> Callable[..., Event]:
+    """What enqueues a command between an image and the host."""
+
+    def enqueue(
+        queue: CommandQueue,
+        mem: Image,
+        origin: Any,
+        region: Any,
+        hostbuf: Any,
+        row_pitch: int = 0,
+        slice_pitch: int = 0,
+        wait_for: WaitFor = None,
+        is_blocking: bool = True,
+    ) -> Event:
+        how = _image(mem, routine), origin, region, hostbuf, row_pitch, slice_pitch
+        return complete(submit(queue, kind, wait_for, as_command(queue, function, *how), hostbuf), is_blocking)
+
+    return enqueue
 
 
-def _enqueue_write_image(
-    queue: CommandQueue,
-    mem: Image,
-    origin: Any,
-    region: Any,
-    hostbuf: Any,
-    row_pitch: int = 0,
-    slice_pitch: int = 0,
-    wait_for: WaitFor = None,
-    is_blocking: bool = True,
-) -> Event:
-    how = _image(mem, "clEnqueueWriteImage"), origin, region, hostbuf, row_pitch, slice_pitch
-    command = _at_once(queue, compiled._enqueue_write_image, how)
-    return complete(submit(queue, _TYPE.WRITE_IMAGE, wait_for, command, hostbuf), is_blocking)
+_enqueue_read_image = _host_command("clEnqueueReadImage", _TYPE.READ_IMAGE, compiled._enqueue_read_image)
+_enqueue_write_image = _host_command("clEnqueueWriteImage", _TYPE.WRITE_IMAGE, compiled._enqueue_write_image)
 
 
 def _enqueue_copy_image(
@@ -185,38 +186,32 @@ def _enqueue_copy_image(
 ) -> Event:
     routine = "clEnqueueCopyImage"
     how = _image(src, routine), _image(dest, routine), src_origin, dest_origin, region
-    return submit(queue, _TYPE.COPY_IMAGE, wait_for, _at_once(queue, compiled._enqueue_copy_image, how))
+    return submit(queue, _TYPE.COPY_IMAGE, wait_for, as_command(queue, compiled._enqueue_copy_image, *how))
 
 
 def _enqueue_copy_image_to_buffer(
     queue: CommandQueue, src: Any, dest: Any, origin: Any, region: Any, offset: int, wait_for: WaitFor = None
 ) -> Event:
     routine = "clEnqueueCopyImageToBuffer"
-    source, target, how = _image(src, routine), buffer_of(dest, routine), (origin, region, offset)
-
-    def enqueue() -> None:
-        at_once(queue, (target,), lambda own, to: compiled._enqueue_copy_image_to_buffer(own, source, to, *how))
-
-    return submit(queue, _TYPE.COPY_IMAGE_TO_BUFFER, wait_for, enqueue)
+    how = _image(src, routine), buffer_of(dest, routine), origin, region, offset
+    command = as_command(queue, compiled._enqueue_copy_image_to_buffer, *how)
+    return submit(queue, _TYPE.COPY_IMAGE_TO_BUFFER, wait_for, command)
 
 
 def _enqueue_copy_buffer_to_image(
     queue: CommandQueue, src: Any, dest: Any, offset: int, origin: Any, region: Any, wait_for: WaitFor = None
 ) -> Event:
     routine = "clEnqueueCopyBufferToImage"
-    source, target, how = buffer_of(src, routine), _image(dest, routine), (offset, origin, region)
-
-    def enqueue() -> None:
-        at_once(queue, (source,), lambda own, of: compiled._enqueue_copy_buffer_to_image(own, of, target, *how))
-
-    return submit(queue, _TYPE.COPY_BUFFER_TO_IMAGE, wait_for, enqueue)
+    how = buffer_of(src, routine), _image(dest, routine), offset, origin, region
+    command = as_command(queue, compiled._enqueue_copy_buffer_to_image, *how)
+    return submit(queue, _TYPE.COPY_BUFFER_TO_IMAGE, wait_for, command)
 
 
 def enqueue_fill_image(
     queue: CommandQueue, mem: Any, color: Any, origin: Any, region: Any, wait_for: WaitFor = None
 ) -> Event:
     how = _image(mem, "clEnqueueFillImage"), color, origin, region
-    return submit(queue, _TYPE.FILL_IMAGE, wait_for, _at_once(queue, compiled.enqueue_fill_image, how))
+    return submit(queue, _TYPE.FILL_IMAGE, wait_for, as_command(queue, compiled.enqueue_fill_image, *how))
 
 
 def enqueue_map_image(
@@ -262,11 +257,7 @@ class _MappedImage(MemoryMap):
         if array is None:
             raise error("INVALID_VALUE", "clEnqueueUnmapMemObject")
         own, mapped = queue or self._queue, cast(Any, array.base)
-
-        def enqueue() -> None:
-            at_once(own, (), mapped.release)
-
-        return submit(own, _TYPE.UNMAP_MEM_OBJECT, wait_for, enqueue)
+        return submit(own, _TYPE.UNMAP_MEM_OBJECT, wait_for, as_command(own, mapped.release))
 
     def __del__(self) -> None:
         if getattr(self, "_array", None) is not None:

@@ -12,7 +12,7 @@ from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.contexts import CommandQueue, Context
 from manycl.stand_in.errors import error
 from manycl.stand_in.events import Event, submit
-from manycl.stand_in.images import at_once
+from manycl.stand_in.images import as_command
 from manycl.stand_in.pools import Bins, Lease
 from manycl.stand_in.transfers import WaitFor, complete
 
@@ -107,41 +107,30 @@ class PooledSVM(compiled.SVM):  # type: ignore[misc]
 def _enqueue_svm_memcpy(
     queue: CommandQueue, is_blocking: int, dst: Any, src: Any, wait_for: WaitFor = None, byte_count: Any = None
 ) -> Event:
-    def enqueue() -> None:
-        at_once(queue, (), lambda own: compiled._enqueue_svm_memcpy(own, True, dst, src, None, byte_count))
-
-    return complete(submit(queue, _TYPE.SVM_MEMCPY, wait_for, enqueue, (dst, src)), bool(is_blocking))
+    command = as_command(queue, compiled._enqueue_svm_memcpy, True, dst, src, None, byte_count)
+    return complete(submit(queue, _TYPE.SVM_MEMCPY, wait_for, command, (dst, src)), bool(is_blocking))
 
 
 def _enqueue_svm_memfill(
     queue: CommandQueue, dst: Any, pattern: Any, byte_count: Any = None, wait_for: WaitFor = None
 ) -> Event:
-    def enqueue() -> None:
-        at_once(queue, (), lambda own: compiled._enqueue_svm_memfill(own, dst, pattern, byte_count))
-
-    return submit(queue, _TYPE.SVM_MEMFILL, wait_for, enqueue)
+    command = as_command(queue, compiled._enqueue_svm_memfill, dst, pattern, byte_count)
+    return submit(queue, _TYPE.SVM_MEMFILL, wait_for, command)
 
 
 def _enqueue_svm_map(
     queue: CommandQueue, is_blocking: int, flags: int, svm: Any, wait_for: WaitFor = None, size: Any = None
 ) -> Event:
-    def enqueue() -> None:
-        at_once(queue, (), lambda own: compiled._enqueue_svm_map(own, True, int(flags), svm, None, size))
-
-    return complete(submit(queue, _TYPE.SVM_MAP, wait_for, enqueue), bool(is_blocking))
+    command = as_command(queue, compiled._enqueue_svm_map, True, int(flags), svm, None, size)
+    return complete(submit(queue, _TYPE.SVM_MAP, wait_for, command), bool(is_blocking))
 
 
 def _enqueue_svm_unmap(queue: CommandQueue, svm: Any, wait_for: WaitFor = None) -> Event:
-    def enqueue() -> None:
-        at_once(queue, (), lambda own: compiled._enqueue_svm_unmap(own, svm))
-
-    return submit(queue, _TYPE.SVM_UNMAP, wait_for, enqueue)
+    return submit(queue, _TYPE.SVM_UNMAP, wait_for, as_command(queue, compiled._enqueue_svm_unmap, svm))
 
 
 def _enqueue_svm_migrate_mem(
     queue: CommandQueue, svms: Sequence[Any], flags: int | None = None, wait_for: WaitFor = None
 ) -> Event:
-    def enqueue() -> None:
-        at_once(queue, (), lambda own: compiled._enqueue_svm_migrate_mem(own, svms, flags))
-
-    return submit(queue, getattr(_TYPE, "SVM_MIGRATE_MEM", _TYPE.MARKER), wait_for, enqueue)
+    command = as_command(queue, compiled._enqueue_svm_migrate_mem, svms, flags)
+    return submit(queue, getattr(_TYPE, "SVM_MIGRATE_MEM", _TYPE.MARKER), wait_for, command)
