@@ -8,16 +8,29 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
+from manycl.report.decisions import (
+    LimitedDevice,
+    Merged,
+    MovingShares,
+    Replanned,
+    UndividedKernel,
+    limited,
+    limited_rows,
+    merged,
+    merged_lines,
+    moving_lines,
+    moving_shares,
+    replanned,
+    replanned_lines,
+    undivided,
+    undivided_lines,
+    unforeseen,
+)
 from manycl.report.divided import DividedKernel, PlannedKernel, divided, divided_rows, planned, planned_rows
 from manycl.report.divided import spans as node_spans
 from manycl.report.intervals import quotient, union_length
-from manycl.report.memory import LimitedDevice, limited, limited_rows
-from manycl.report.merging import Merged, merged, merged_lines
 from manycl.report.missed import MissedPlan, missed_lines, missed_plan
-from manycl.report.moving_shares import MovingShares, moving_lines, moving_shares
 from manycl.report.path import longest_path
-from manycl.report.replanned import Replanned, replanned, replanned_lines
-from manycl.report.undivided import UndividedKernel, undivided, undivided_lines, unforeseen
 from manycl.report.words import between, count, nbytes, percent, printable, rate, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
@@ -200,25 +213,23 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield _cut(printable(f"FAILED: {' '.join(failure.split())}"), 3 * _WIDTH)
     for failed in summary.unforeseen[:_MOST_FAILURES]:
         yield _cut(printable(f"went on without: {' '.join(failed.split())}"), 3 * _WIDTH)
-    for part in (
-        _devices,
-        _links,
-        _memory,
-        _replanned,
-        _divided,
-        _merged,
-        _moving,
-        _undivided,
-        _planned,
-        _missed,
-        _path,
-    ):
-        yield from part(summary)
+    for part in (_devices, _links, _memory, _replanned, _divided):
+        yield from _apart(part(summary))
+    yield from merged_lines(summary.merged) if summary.merged is not None else ()
+    for part in (_moving, _postponed, _undivided, _planned, _missed, _path):
+        yield from _apart(part(summary))
+
+
+def _apart(lines: Iterator[str]) -> Iterator[str]:
+    """Lines below an empty one, cut where they are far too long."""
+    for number, line in enumerate(lines):
+        if number == 0:
+            yield ""
+        yield _cut(line, 3 * _WIDTH)
 
 
 def _devices(summary: Summary) -> Iterator[str]:
     if summary.devices:
-        yield ""
         yield from table(("device", "kernels", "queues", "busy", "share", ""), map(_device_row, _shown(summary)))
         if len(summary.devices) > _MOST_DEVICES:
             yield f"... and {len(summary.devices) - _MOST_DEVICES} less busy devices"
@@ -226,7 +237,6 @@ def _devices(summary: Summary) -> Iterator[str]:
 
 def _links(summary: Summary) -> Iterator[str]:
     if summary.links:
-        yield ""
         yield from table(("link", "transfers", "bytes", "busy", "rate"), map(_link_row, summary.links[:_MOST_LINKS]))
         if len(summary.links) > _MOST_LINKS:
             rest = sum(link.nbytes for link in summary.links[_MOST_LINKS:])
@@ -235,64 +245,48 @@ def _links(summary: Summary) -> Iterator[str]:
 
 def _memory(summary: Summary) -> Iterator[str]:
     if summary.memory:
-        yield ""
         shown = limited_rows(summary.memory[:_MOST_DEVICES])
         yield from table(("memory", "holds", "of", "again", "leave", "predicted"), shown)
 
 
 def _divided(summary: Summary) -> Iterator[str]:
     if summary.divided:
-        yield ""
         head = ("divided", "launches", "merging", "", "")
         yield from table(head, divided_rows(summary.divided[:_MOST_KERNELS]))
 
 
 def _moving(summary: Summary) -> Iterator[str]:
-    if summary.moving:
-        yield ""
-        yield from (_cut(line, 3 * _WIDTH) for line in moving_lines(summary.moving, _MOST_KERNELS))
-
-
-def _merged(summary: Summary) -> Iterator[str]:
-    if summary.merged is not None:
-        yield from merged_lines(summary.merged)
+    return moving_lines(summary.moving, _MOST_KERNELS)
 
 
 def _replanned(summary: Summary) -> Iterator[str]:
-    if summary.replanned:
-        yield ""
-        yield from (_cut(line, 3 * _WIDTH) for line in replanned_lines(summary.replanned, _MOST_KERNELS))
+    return replanned_lines(summary.replanned, _MOST_KERNELS)
+
+
+def _postponed(summary: Summary) -> Iterator[str]:
+    if summary.postponed:
+        yield "not divided: a run this short does not pay for finding out how kernels may be (--policy balance does)"
 
 
 def _undivided(summary: Summary) -> Iterator[str]:
-    if summary.postponed:
-        yield ""
-        yield "not divided: a run this short does not pay for finding out how kernels may be (--policy balance does)"
-    if summary.undivided:
-        yield ""
-        yield from (_cut(line, 3 * _WIDTH) for line in undivided_lines(summary.undivided[:_MOST_KERNELS]))
-        if len(summary.undivided) > _MOST_KERNELS:
-            yield f"... and {len(summary.undivided) - _MOST_KERNELS} more kernels that cannot be divided"
+    yield from undivided_lines(summary.undivided[:_MOST_KERNELS])
+    if len(summary.undivided) > _MOST_KERNELS:
+        yield f"... and {len(summary.undivided) - _MOST_KERNELS} more kernels that cannot be divided"
 
 
 def _planned(summary: Summary) -> Iterator[str]:
     if summary.planned:
-        yield ""
-        yield from table(
-            ("kernel", "launches", "planned", "took", "off"), planned_rows(summary.planned[:_MOST_KERNELS])
-        )
+        rows = planned_rows(summary.planned[:_MOST_KERNELS])
+        yield from table(("kernel", "launches", "planned", "took", "off"), rows)
 
 
 def _missed(summary: Summary) -> Iterator[str]:
-    if summary.missed is not None:
-        yield ""
-        yield from (_cut(line, 3 * _WIDTH) for line in missed_lines(summary.missed))
+    return missed_lines(summary.missed) if summary.missed is not None else iter(())
 
 
 def _path(summary: Summary) -> Iterator[str]:
-    if summary.path.nodes:
-        yield ""
-        path = summary.path
+    path = summary.path
+    if path.nodes:
         yield f"longest path {seconds(path.seconds)} ({percent(path.share)}), {count(len(path.nodes), 'node')}:"
         yield _cut(f"  {' -> '.join(path.runs())}")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from manycl.report.decisions import undivided
 from manycl.report.divided import RANGE, divided, divided_rows, own_name
-from manycl.report.undivided import undivided
 from manycl.report.words import printable, seconds
 from manycl.stand_in.divisible import Kernels
 from manycl.stand_in.runtime import Runtime

@@ -17,7 +17,7 @@ from manycl.plan.movable import CUTTING, MOVING, with_moving_shares
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Split
-from manycl.report.moving_shares import moving_lines, moving_shares
+from manycl.report.decisions import moving_lines, moving_shares
 from manycl.trace import Trace
 
 FACTS = KernelFacts("k", 1, ())

@@ -11,7 +11,7 @@ import pytest
 import manycl as mc
 from manycl.errors import ArgumentError, DeviceError
 from manycl.plan.plan import Assignment, Plan
-from manycl.report.merging import Merged, merged
+from manycl.report.decisions import Merged, merged
 from manycl.report.summary import summarise
 from manycl.trace import Trace, TransferEvent
 

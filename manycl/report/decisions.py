@@ -1,0 +1,203 @@
+"""What a trace's details tell of a run: memory that was too small, kernels that ran whole, shares that could move, what
+was planned anew, when results came together, and what the run went on without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, TypeVar
+
+from manycl.report.words import count, nbytes, percent, printable, seconds
+from manycl.trace import Trace
+
+Told = TypeVar("Told")
+_IS: dict[object, Callable[[object], bool]] = {
+    "str": lambda value: type(value) is str,
+    "int": lambda value: type(value) is int,
+    "bool": lambda value: type(value) is bool,
+    "float": lambda value: isinstance(value, float | int),
+}
+"""What a field of a type may hold."""
+
+
+def _entries(trace: Trace, key: str) -> Sequence[object]:
+    found = trace.details.get(key, ())
+    return found if isinstance(found, list | tuple) else ()
+
+
+def _told(entries: Iterable[object], kind: type[Told]) -> Iterator[Told]:
+    """Entries that have a value of the right type for each field without a default; others are left out."""
+    known: Any = kind
+    wanted = {field.name: _IS[field.type] for field in fields(known) if field.default is MISSING}
+    for entry in entries:
+        if isinstance(entry, dict) and set(entry) == set(wanted) and all(wanted[k](v) for k, v in entry.items()):
+            yield kind(**entry)
+
+
+# memory
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedDevice:
+    """A device with room for ``limit`` bytes of the ``needed`` ones. Predicted because of that: bytes that come
+    ``again``, and that ``leave`` the device; ``seconds`` of both, were nothing done beside them."""
+
+    name: str
+    limit: int
+    needed: int
+    again: int
+    leave: int
+    seconds: float
+
+
+def limited(trace: Trace) -> tuple[LimitedDevice, ...]:
+    """From the trace's ``details["memory"]``."""
+    return tuple(_told(_entries(trace, "memory"), LimitedDevice))
+
+
+def limited_rows(devices: Iterable[LimitedDevice]) -> Iterator[tuple[str, ...]]:
+    """Rows below the headings ``memory, holds, of, again, leave, predicted``."""
+    for d in devices:
+        cells = map(nbytes, (d.limit, d.needed, d.again, d.leave))
+        yield printable(d.name), *cells, seconds(d.seconds)
+
+
+# when what parts of divided launches had written went to the host's memory
+
+_ASKED = {"each": "as asked for", "last": "as asked for", "automatic": "of launches on one device at a time"}
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """``asked``: ``automatic``, ``each`` or ``last``; so many ``parts`` of buffers, of so many ``nbytes``, went to the
+    host as soon as they had been written."""
+
+    asked: str
+    parts: int
+    nbytes: int
+
+
+def merged(trace: Trace) -> Merged | None:
+    """From the trace's ``details["merging"]``; None where there is none, or one that is not of its form."""
+    found = next(_told((trace.details.get("merging"),), Merged), None)
+    return found if found is not None and min(found.parts, found.nbytes) >= 0 and found.asked in _ASKED else None
+
+
+def merged_lines(found: Merged) -> Iterator[str]:
+    """One line."""
+    if found.asked == "last":
+        yield f"merging: results of parts stayed where they were until somebody needed them, {_ASKED['last']}"
+    else:
+        sent = f"{count(found.parts, 'part')} of results, {nbytes(found.nbytes)}"
+        yield f"merging: {sent}, went to the host as soon as they were there, {_ASKED[found.asked]}"
+
+
+# what was left of a run was planned anew on its way
+
+
+@dataclass(frozen=True, slots=True)
+class Replanned:
+    """``nodes`` that had not begun were planned ``seconds`` after the run had, because of what had ``changed``; none:
+    what was left of those that had begun has gone where it ends first."""
+
+    changed: str
+    nodes: int
+    seconds: float
+
+
+def replanned(trace: Trace) -> tuple[Replanned, ...]:
+    """From the trace's ``details["replanned"]``; what is not of its form is left out."""
+    return tuple(_told(_entries(trace, "replanned"), Replanned))
+
+
+def replanned_lines(entries: Sequence[Replanned], most: int) -> Iterator[str]:
+    """A line each."""
+    for entry in entries[:most]:
+        changed = " ".join(entry.changed.split())
+        if entry.nodes:
+            yield printable(
+                f"planned anew after {seconds(entry.seconds)}: {changed}; {count(entry.nodes, 'node')} left"
+            )
+        else:
+            yield printable(f"placed anew after {seconds(entry.seconds)}: {changed}")
+    if len(entries) > most:
+        yield f"... and {count(len(entries) - most, 'time')} more"
+
+
+# kernels that ran whole although there were several devices
+
+
+@dataclass(frozen=True, slots=True)
+class UndividedKernel:
+    """A kernel function of which ``launches`` launches could not be divided, for this ``reason``. ``path`` and ``line``
+    of its definition."""
+
+    kernel: str
+    path: str
+    line: int
+    reason: str
+    launches: int
+
+
+def undivided(trace: Trace) -> tuple[UndividedKernel, ...]:
+    """From the trace's ``details["undivided"]``, most launches first; what is not of its form is left out."""
+    found = _told(_entries(trace, "undivided"), UndividedKernel)
+    return tuple(sorted(found, key=lambda k: (-k.launches, k.kernel, k.reason)))
+
+
+def undivided_lines(kernels: tuple[UndividedKernel, ...]) -> Iterator[str]:
+    """A line each: kernel, place and reason."""
+    for k in kernels:
+        times = f" x{k.launches}" if k.launches > 1 else ""
+        place = f" ({k.path}:{k.line})" if k.path else f" (line {k.line})"
+        yield printable(f"not divided: {k.kernel}{times}{place}: {' '.join(k.reason.split())}")
+
+
+def unforeseen(trace: Trace) -> tuple[str, ...]:
+    """From the trace's ``details["unforeseen"]``: what failed that the run could do without."""
+    return tuple(entry for entry in _entries(trace, "unforeseen") if isinstance(entry, str))
+
+
+# shares of divided launches that could move while they ran
+
+
+@dataclass(frozen=True, slots=True)
+class MovingShares:
+    """Of ``launches`` launches of a kernel: whether their shares could move, why, the seconds that this was to ``gain``
+    and to ``cost``; ``alike``: whether all devices give the same bits; ``elsewhere``: the part of their work-groups
+    that ran elsewhere than planned (None: they have not run, or could not move)."""
+
+    kernel: str
+    launches: int
+    moves: bool
+    reason: str
+    gain: float
+    cost: float
+    alike: bool
+    elsewhere: float | None = None
+
+
+def moving_shares(trace: Trace) -> tuple[MovingShares, ...]:
+    """From the trace's ``details["moving"]`` and ``["stolen"]``, most seconds at stake first; what is not of their form
+    is left out."""
+    stolen = trace.details.get("stolen", {})
+    parts = (
+        {name: float(part) for name, part in stolen.items() if _IS["float"](part)} if isinstance(stolen, dict) else {}
+    )
+    found = _told(_entries(trace, "moving"), MovingShares)
+    whole = [replace(shares, elsewhere=parts.get(shares.kernel)) if shares.moves else shares for shares in found]
+    return tuple(sorted(whole, key=lambda s: (-s.gain, s.kernel, s.reason)))
+
+
+def moving_lines(kernels: Sequence[MovingShares], most: int) -> Iterator[str]:
+    """A line each, and what follows from moving."""
+    for k in kernels[:most]:
+        times = f" x{k.launches}" if k.launches > 1 else ""
+        words = "shares move" if k.moves else "shares stay"
+        at_stake = f"moving them gains some {seconds(k.gain)} and costs {seconds(k.cost)}"
+        moved = f"; {percent(k.elsewhere)} of the work-groups ran elsewhere than planned" if k.elsewhere else ""
+        yield printable(f"{words}: {k.kernel}{times}: {' '.join(k.reason.split())}, {at_stake}{moved}")
+    if len(kernels) > most:
+        yield f"... and {len(kernels) - most} more kernels whose shares could move"
+    if any(k.moves and not k.alike for k in kernels):
+        yield "which device runs what depends on time: last bits may differ (MANYCL_DETERMINISTIC=1 keeps shares)"
