@@ -80,7 +80,7 @@ def _begin(service: _Service) -> None:
         looking = threading.Thread(target=look, args=(0, None, None))  # the loader looks for drivers once: ...
         looking.start()
         try:
-            from manycl.stand_in.reports import begin
+            from manycl.stand_in.explain import begin
 
             _fill(service)  # ... meanwhile, Python reads modules (which leave the environment alone)
         finally:

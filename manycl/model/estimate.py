@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from manycl.graph.graph import CopyTask, FillTask, Graph, HostTask, Launch, Version
+from manycl.graph.graph import Buffer, BufferArg, BufferKey, CopyTask, FillTask, Graph, HostTask, Launch, Version
+from manycl.graph.host_version import analysed
+from manycl.graph.sequence import is_sequence
 from manycl.graph.versions import preferred
 from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import buffer_bytes
 from manycl.model.estimates import Ends, Estimates
-from manycl.model.first_slice import first_slice
 from manycl.model.history import History, identity, kernel_key, share_key
 from manycl.model.occupancy import share_of
 from manycl.model.predictor import LaunchRow, Predictor
 from manycl.model.prior import prior
+from manycl.model.slices import shipped
 from manycl.model.transfer import Sharing, TransferModel
 from manycl.model.trips import trip_count
 from manycl.model.work import IMPOSSIBLE, NOTHING, Estimate, product, work_of
@@ -102,7 +104,7 @@ class ModelEstimates(Estimates):
 
     def off(self, node: int, devices: Sequence[DeviceIndex]) -> float:
         """How far the shares of launches like a node's were from what was planned in the last runs, each time: by what
-        part one of these devices took longer than another (:mod:`manycl.model.imbalance`)."""
+        part one of these devices took longer than another (:mod:`manycl.model.history`)."""
         launch = self._graph.nodes[node]
         if self._exact or not isinstance(launch, Launch):
             return 0.0
@@ -270,3 +272,29 @@ def launch_kind(launch: Launch) -> tuple[object, ...]:
         for v in launch.versions
     )
     return *own, *versions
+
+
+# How large the first slices of a launch are that nobody has measured: as its features tell.
+
+
+def first_slice(
+    launch: Launch, chosen: Launch | Version, kind: str, buffers: Mapping[BufferKey, Buffer]
+) -> float | None:
+    """Work-items of a slice of an implementation of a launch, on a kind of device: what the predictors that come with
+    manycl say. None where they know nothing of such devices, or the analysis tells no features."""
+    if kind not in shipped().models or (isinstance(chosen, Version) and is_sequence(chosen)):
+        return None
+    program, kernel = analysed(chosen.program, chosen.kernel)
+    if not program.tree:
+        return None
+    from manycl.analysis.service import launched
+    from manycl.graph.known import known_launch
+
+    local = chosen.local_size or (1,) * len(chosen.global_size)
+    version = Version(program, kernel, chosen.global_size, local, annotations=chosen.annotations)
+    sizes = {a.key: buffers[a.key].nbytes for a in launch.args if isinstance(a, BufferArg)}
+    try:
+        return shipped().points(launched(program, kernel.name, known_launch(launch, sizes, version)).features, kind)
+    except Exception as error:
+        told(error, f"looking for the features of kernel {chosen.kernel.name}")
+        return None

@@ -8,7 +8,7 @@ The model, which the simulator shares (``run/backends/sim.py``):
   while nodes are placed, a kernel with share f and t seconds adds f*t seconds of full-device work, and no kernel ends
   before all work given to the device up to then could have been done; the finished schedule is timed exactly
   (``plan/timing.py``);
-- what draws more of the host's memory than it carries gets a share of it (``plan/available.py``, ``plan/timing.py``);
+- what draws more of the host's memory than it carries gets a share of it (``plan/operations.py``, ``plan/timing.py``);
 - data that are not valid where they are needed go through the host, on one upload and one download queue a
   device (``plan/timeline.py``);
 - what another device (or a host function) must finish first is known ``handover`` seconds after it has ended.

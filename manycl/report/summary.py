@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
+from manycl.errors import ManyclError
 from manycl.report.decisions import (
     LimitedDevice,
     Merged,
@@ -26,11 +27,19 @@ from manycl.report.decisions import (
     undivided_lines,
     unforeseen,
 )
-from manycl.report.divided import DividedKernel, PlannedKernel, divided, divided_rows, planned, planned_rows
+from manycl.report.divided import (
+    DividedKernel,
+    MissedPlan,
+    PlannedKernel,
+    divided,
+    divided_rows,
+    missed_lines,
+    missed_plan,
+    planned,
+    planned_rows,
+)
 from manycl.report.divided import spans as node_spans
 from manycl.report.intervals import quotient, union_length
-from manycl.report.missed import MissedPlan, missed_lines, missed_plan
-from manycl.report.path import longest_path
 from manycl.report.words import between, count, nbytes, percent, printable, rate, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
@@ -330,3 +339,46 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[st
 
 def _cut(line: str, width: int = _WIDTH) -> str:
     return line if len(line) <= width else f"{line[: width - 4]} ..."
+
+
+# The longest path through a trace's edges.
+
+
+def longest_path(durations: Mapping[int, float], edges: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    """Nodes of a path with the largest sum of ``durations`` (node to seconds, none negative), first to last.
+
+    Nodes without a duration (never run) end a path: they are left out with their edges. Ties go to the lowest
+    node. One pass in topological order: O(nodes + edges). Raises :class:`ManyclError` for a cycle.
+    """
+    successors: dict[int, list[int]] = {node: [] for node in durations}
+    missing = dict.fromkeys(durations, 0)
+    for before, after in edges:
+        if before in missing and after in missing:
+            successors[before].append(after)
+            missing[after] += 1
+    # length of the longest path that ends before a node, and the node that it comes from
+    best = dict.fromkeys(durations, 0.0)
+    origin: dict[int, int] = {}
+    ready = sorted(node for node, count in missing.items() if not count)
+    done = 0
+    while done < len(ready):
+        node = ready[done]
+        done += 1
+        best[node] += durations[node]
+        for after in successors[node]:
+            if best[node] > best[after] or (best[node] == best[after] and node < origin.get(after, node + 1)):
+                best[after] = best[node]
+                origin[after] = node
+            missing[after] -= 1
+            if not missing[after]:
+                ready.append(after)
+    if done < len(durations):
+        raise ManyclError("the edges of the trace form a cycle: it is not the trace of a run")
+    if not best:
+        return ()
+    node = max(best, key=lambda n: (best[n], -n))
+    path = [node]
+    while node in origin:
+        node = origin[node]
+        path.append(node)
+    return tuple(reversed(path))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from manycl.errors import PolicyError
 from manycl.graph.access import Access, access_of, clash, forget_unread, interfere
 from manycl.graph.copies import copy_task, fill_task
 from manycl.graph.division import Division, divide, identity
 from manycl.graph.division_of_versions import apart
-from manycl.graph.graph import Buffer, BufferKey, HostTask, Launch, Node, Window
+from manycl.graph.graph import Buffer, BufferKey, Graph, HostTask, Launch, Node, Window
 from manycl.graph.reduction import Reduction
 from manycl.graph.versions import preferred, run_as
 from manycl.group_range import GroupRange
@@ -24,9 +25,9 @@ from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.region import NOTHING, Region, union
 from manycl.run.coherence import Directory
-from manycl.run.columns import Columns
 from manycl.run.declared import Declared
-from manycl.run.passes import Pass
+from manycl.run.limits import stores
+from manycl.run.passes import Column, Pass
 from manycl.run.ranges import launches_of
 from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Step
 from manycl.run.windows import Windows, intervals
@@ -406,3 +407,53 @@ def _interfere(drafts: Sequence[StepDraft]) -> bool:
         interfere([(d.access[key].reads, d.access[key].writes) for d in drafts])
         for key in {key for d in drafts for key in d.windows}
     )
+
+
+# What the ranges of a pass's columns are taken to touch (:mod:`manycl.run.passes`).
+#
+# Of its buffers, every range of a column is taken to touch all that the column does: so buffers are cut at the edges of
+# columns alone, into few pieces, and what a column needs of a buffer comes together, for the first range that has it.
+
+
+class Touched(NamedTuple):
+    """What is done to buffers, and windows of them, by buffer. The same object for all that touch the same."""
+
+    access: dict[BufferKey, Access]
+    windows: dict[BufferKey, Window]
+
+
+class Columns:
+    """The columns of some passes, by the ranges in them."""
+
+    def __init__(self, graph: Graph, passes: Sequence[Pass]) -> None:
+        self._columns: dict[int, dict[int, Column]] = {}  # by node and first group
+        self._first: dict[int, dict[BufferKey, int]] = {}  # by column: the launch that touches a buffer first
+        self._touched: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Touched] = {}
+        for column in (c for found in passes for c in found.columns):
+            begins: dict[BufferKey, int] = self._first.setdefault(id(column), {})
+            for node, groups in column.ranges:
+                self._columns.setdefault(node, {})[groups.first] = column
+                task = graph.nodes[node]
+                for key in () if isinstance(task, HostTask) else stores(task):
+                    begins.setdefault(key, node)
+
+    def __contains__(self, node: int) -> bool:
+        return node in self._columns
+
+    def intervals(self, node: int) -> Iterator[tuple[BufferKey, int, int]]:
+        """(buffer, low, high) of the windows of a launch's columns."""
+        return ((key, *span) for c in self._columns[node].values() for key, span in c.windows.items())
+
+    def touched(self, a: Assignment, keys: tuple[BufferKey, ...], windows: Windows) -> Touched:
+        """What a range of a launch with these buffers is taken to touch."""
+        column = self._columns[a.node][a.first]
+        first = tuple(k for k in keys if self._first[id(column)][k] == a.node)
+        known = self._touched.get((id(column), keys, first))
+        if known is None:
+            access = {k: column.access[k] for k in keys}
+            for k in access.keys() - set(first):  # what those before it have left there, too
+                access[k] = Access(access[k].reads | access[k].writes, access[k].writes, False)
+            found = {k: windows.of(a.device, k, *column.windows[k]) for k in keys if k in column.windows}
+            known = Touched(access, found)
+            self._touched[id(column), keys, first] = known
+        return known

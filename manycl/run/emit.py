@@ -25,8 +25,8 @@ from manycl.run.backend import (
 from manycl.run.coherence import HOST_BIT, places
 from manycl.run.emit_copies import Copies, EndedTransfers, Subject
 from manycl.run.emit_kept import Keeper
-from manycl.run.merged_early import MergedEarly
 from manycl.run.pace import Marks, ahead_of
+from manycl.run.prospects import MergedEarly
 from manycl.run.script import Script, linked
 
 LOOK_AHEAD = 16

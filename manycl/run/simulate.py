@@ -8,8 +8,8 @@ from typing import cast
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import HostTask
-from manycl.plan.events import plan_of
-from manycl.plan.plan import Plan
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, find, is_static
 from manycl.plan.problem import Problem
 from manycl.plan.verify import verify
@@ -17,7 +17,7 @@ from manycl.run.backends.sim import NO_HOST_TIMES
 from manycl.run.disturbance import UNDISTURBED, Disturbance
 from manycl.run.foresee import foresee, with_times
 from manycl.run.planning import otherwise, planned
-from manycl.trace import Trace
+from manycl.trace import Event, HostEvent, KernelEvent, Trace, TransferEvent
 
 
 def simulate(
@@ -74,3 +74,37 @@ def with_ranges(
     if all(any(problem.fits(n, d) for d in problem.allowed(n)) for n in launches):
         return policy
     return replace(plan_with(policy, problem), policy=name)
+
+
+# Plans and traces have one shape: the plan that a trace followed.
+
+
+def plan_of(trace: Trace) -> Plan:
+    """The plan that a complete trace followed: who ran where and when. Raises PolicyError after a failed
+    run."""
+    assignments: list[Assignment] = []
+    events: list[Event] = []
+    for e in trace.events:
+        if isinstance(e, KernelEvent):
+            assignments.append(Assignment(e.node, DeviceIndex(trace.devices.index(e.device)), e.queue, e.start, e.end))
+            events.append(e)
+        elif isinstance(e, HostEvent):
+            assignments.append(Assignment(e.node, ON_HOST, 0, e.start, e.end))
+            events.append(e)
+        elif isinstance(e, TransferEvent):
+            events.append(e)
+    if sorted(a.node for a in assignments) != list(range(len(assignments))) or any(
+        max(edge) >= len(assignments) for edge in trace.edges
+    ):
+        raise PolicyError("the trace is not of a complete run: there is no plan in it")
+    # edges lead from low to high nodes, so this order is topological even where something takes no time
+    assignments.sort(key=lambda a: (a.start, a.end, a.node))
+    return Plan(
+        assignments=tuple(assignments),
+        policy=trace.policy,
+        devices=trace.devices,
+        makespan=max((a.end for a in assignments), default=0.0),
+        events=tuple(events),
+        details=trace.details,
+        foreseen=trace.kind == "simulation",
+    )

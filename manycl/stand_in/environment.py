@@ -25,7 +25,7 @@ def variables(
     real_too: bool = False,
     reports: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
-    """What is set for a program, beside what is set already; ``reports``: as of :class:`manycl.stand_in.reports`."""
+    """What is set for a program, beside what is set already; ``reports``: as of :class:`manycl.stand_in.explain`."""
     found = {"MANYCL": "1"}
     path = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(SITE)]
     if _PACKAGE.parent.name not in ("site-packages", "dist-packages") and str(_PACKAGE.parent) not in path:

@@ -24,7 +24,7 @@ from manycl.stand_in import (
     transfers,
 )
 from manycl.stand_in.environment import take_reports, trust_program
-from manycl.stand_in.reports import begin
+from manycl.stand_in.explain import begin
 
 CORE = "pyopencl._cl"
 _MODULES = (

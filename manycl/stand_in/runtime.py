@@ -8,26 +8,119 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from manycl.drivers.driver import Bytes
-from manycl.errors import ManyclError
+from manycl.errors import ManyclError, anew
 from manycl.front.arrays import Array
 from manycl.front.events import Event
 from manycl.front.queue import Queue
 from manycl.graph.copies import Place
+from manycl.graph.graph import BufferKey
 from manycl.interrupts import is_failing
 from manycl.kept import Kept
 from manycl.run.backends.host_bytes import copy_bytes
-from manycl.stand_in.arrivals import Arrivals
 from manycl.stand_in.errors import translated
 from manycl.stand_in.one_device import OneDevice, best, handle_of
-from manycl.stand_in.shared import SharedMemory
+
+
+class _Arrival(NamedTuple):
+    event: Event
+    memory: Bytes
+    deliver: Callable[[], None] | None
+
+
+class Arrivals:
+    """Reads that are under way while the program goes on: the host's memory that they write to, and what is left to do
+    with it when they have ended. ``under_way``: in the order in which they end, which is that of the program's calls.
+    ``lost``: those that have failed, and nobody was told; others may have done all else of a lost device."""
+
+    def __init__(self) -> None:
+        self.under_way: deque[_Arrival] = deque()
+        self.lost: list[tuple[Event, ManyclError]] = []
+        self._lock = threading.RLock()
+
+    def add(self, event: Event, memory: Bytes, deliver: Callable[[], None] | None = None) -> None:
+        """A read to some memory; ``deliver``: what puts there what has come elsewhere."""
+        with self._lock:
+            self.look()
+            self.under_way.append(_Arrival(event, memory, deliver))
+
+    def look(self) -> None:
+        """Somebody has learned how far commands are: what has ended is in its place."""
+        with self._lock:
+            while self.under_way:
+                event, _, deliver = self.under_way[0]
+                status = event.status
+                if isinstance(status, ManyclError):
+                    self.lost.append((event, status))
+                elif status > 0:
+                    return
+                self.under_way.popleft()
+                if deliver is not None and status == 0:
+                    deliver()
+
+    def was_told(self, event: Event) -> None:
+        """Who waits for a read knows that it has failed."""
+        with self._lock:
+            self.look()
+            self.lost = [lost for lost in self.lost if lost[0] is not event]
+
+    def tell(self) -> None:
+        """Raise what has become of reads that somebody counts upon, who has waited for what is behind them; once."""
+        with self._lock:
+            lost, self.lost = self.lost, []
+        if lost:
+            raise anew(lost[0][1])
+
+    def wait_for(self, data: Bytes) -> None:
+        """Until what some memory is about to be asked for is there. (What goes wrong is told to who waits for it.)"""
+        with self._lock:
+            coming = [arrival for arrival in self.under_way if np.may_share_memory(arrival.memory, data)]
+        for arrival in coming:
+            with suppress(ManyclError):
+                arrival.event.wait()
+        self.look()
+
+
+class SharedMemory:
+    """Buffers on the host's own memory (USE_HOST_PTR), which programs look at, and change, as if it were the buffers'.
+
+    Drivers of devices that compute in the host's memory make it so, and programs count on that. Here such a buffer has
+    what the memory has when it is first used after somebody waited, and the memory has what is in the buffer when
+    somebody waits. ``used``: those that commands have used since somebody waited, with their memory.
+    """
+
+    def __init__(self) -> None:
+        self.used: dict[BufferKey, tuple[Array, Bytes]] = {}
+        self._lock = threading.RLock()
+
+    def use(self, runtime: Runtime, array: Array, memory: Bytes) -> None:
+        """A command is about to use a whole buffer that lies on ``memory``."""
+        with self._lock:
+            if array.buffer.key not in self.used:
+                runtime.store(array, 0, memory)
+                self.used[array.buffer.key] = array, memory
+
+    def show(self, runtime: Runtime) -> None:
+        """Somebody has waited."""
+        with self._lock:
+            used, self.used = self.used, {}
+            for array, memory in used.values():
+                if memory.flags.writeable:
+                    runtime.load(array, 0, memory)
+
+    def leave(self, runtime: Runtime, array: Array | None) -> None:
+        """A whole buffer is needed no more, and its memory is soon the program's own again."""
+        with self._lock:
+            found = self.used.pop(array.buffer.key, None) if array is not None else None
+        if found is not None and found[1].flags.writeable:
+            runtime.load(found[0], 0, found[1])
 
 
 class Runtime:

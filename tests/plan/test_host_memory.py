@@ -17,7 +17,7 @@ from split_cases import Affine, split_problems
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.available import Available
+from manycl.plan.operations import Available
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem

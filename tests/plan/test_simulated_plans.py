@@ -15,13 +15,12 @@ from split_cases import split_problems
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask
 from manycl.machine import HOST
-from manycl.plan.events import plan_of
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.run.disturbance import Disturbance, Slowdown
 from manycl.run.engine import RunFailure
-from manycl.run.simulate import plan_with, simulate
+from manycl.run.simulate import plan_of, plan_with, simulate
 
 
 @pytest.mark.parametrize("name", ["in_order", "auto", "cpop", "peft"])

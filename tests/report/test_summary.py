@@ -16,9 +16,8 @@ from manycl.report.compare import compare
 from manycl.report.html import page
 from manycl.report.intervals import union_length
 from manycl.report.lanes import lanes
-from manycl.report.path import longest_path
 from manycl.report.perfetto import trace_events
-from manycl.report.summary import summarise
+from manycl.report.summary import longest_path, summarise
 from manycl.report.words import nbytes, seconds
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
