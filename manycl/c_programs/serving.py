@@ -8,12 +8,15 @@ import ctypes
 import gc
 import sys
 import threading
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from manycl.c_programs.signatures import SIGNATURES
 from manycl.errors import ManyclError
 
 _SERVES, _FAILED = 1, 2
+_MODULES = ("platforms", "contexts", "memory", "transfers", "maps", "programs", "kernels", "events", "images")
+"""Whose functions are all of OpenCL's that are here."""
 _kept: list[Any] = []
 """What C has the addresses of."""
 
@@ -90,11 +93,14 @@ def _begin(service: _Service) -> None:
 
 def _fill(service: _Service) -> None:
     from manycl.c_programs.calls import FUNCTIONS
-    from manycl.c_programs.functions import load
     from manycl.c_programs.handles import handles
 
     handles.table = service.functions
-    load(service.attend)
+    for name in _MODULES:
+        import_module(f"manycl.c_programs.{name}")
+    from manycl.c_programs.platforms import when_opened
+
+    when_opened(service.attend)  # drivers that are loaded must not be taken down before what was enqueued has run
     for number, signature in enumerate(SIGNATURES):
         function = FUNCTIONS.get(signature.name)
         if function is not None:

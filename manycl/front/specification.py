@@ -23,11 +23,13 @@ from manycl.front.assemble import (
     output,
     partitioned,
 )
-from manycl.front.fields import Fields, inherit, kernels
 from manycl.front.iterations import read_iterate
 from manycl.front.json_lines import Location
 from manycl.front.kernel_fields import (
+    Fields,
     given_arguments,
+    inherit,
+    kernels,
     label_of,
     read_annotations,
     read_ndrange,

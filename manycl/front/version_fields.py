@@ -20,10 +20,11 @@ from manycl.front.draft_versions import (
     SequenceDraft,
     TemporaryBuffer,
 )
-from manycl.front.fields import Fields, inherit
 from manycl.front.json_lines import Location, read_text
 from manycl.front.kernel_fields import (
+    Fields,
     given_arguments,
+    inherit,
     label_of,
     read_annotations,
     read_ndrange,

@@ -6,7 +6,7 @@ Planners, lowering and whoever cuts launches for little memory ask one object; t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from manycl.analysis import service
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import LaunchError, PolicyError, SourceError
-from manycl.graph.access import Access
+from manycl.graph.access import Access, interfere
 from manycl.graph.graph import BufferArg, BufferKey, Launch
 from manycl.graph.host_version import HostProgram
 from manycl.graph.known import known_launch
@@ -25,11 +25,12 @@ from manycl.group_range import GroupRange
 from manycl.kept import Kept
 from manycl.region import NOTHING, Box, Region, union
 
-if TYPE_CHECKING:  # they import islpy, or much that few programs need
+if TYPE_CHECKING:
     from manycl.analysis.launched import LaunchFacts
     from manycl.analysis.merge import MergeKernel
     from manycl.analysis.regions import Footprint
     from manycl.analysis.rewrite import SubKernel
+
 
 RANGES_KEPT = 4096  # of a launch
 _known: Kept[Hashable, Division] = Kept(256)
@@ -371,3 +372,34 @@ def _hull(reads: list[Footprint], writes: list[Footprint]) -> Access:
 
 def _around(boxes: list[Box]) -> Region:
     return Region.span(min(box.offset for box in boxes), max(box.end for box in boxes)) if boxes else NOTHING
+
+
+# Whether ranges of a launch may run different versions of its kernel.
+#
+# Each version is divided for itself, and is right as a whole. Ranges of work-groups that have the same numbers in all
+# of them may be done by any, if no version, in whichever of the ranges, writes what it or another one touches in
+# another range: then what a range writes is written there by all of them, and nobody else has seen it or ever changes
+# it.
+
+
+def apart(divisions: Sequence[Division], ranges: Sequence[GroupRange]) -> str:
+    """Why ranges, which are all of a launch, may not run in different versions, divided like this; empty: they may.
+
+    Asks for what versions touch at most, so it may say so of some that could.
+    """
+    for division in divisions:
+        if division.operations:
+            return f"groups of {division.launch.kernel.name} change the same elements by atomic operations"
+    found = [[division.access(groups) for division in divisions] for groups in ranges]
+    for key in dict.fromkeys(key for division in divisions for key in division.launch.writes):
+        touched = [[access[key] for access in of if key in access] for of in found]
+        if interfere([(union(a.reads for a in of), union(a.writes for a in of)) for of in touched]):
+            names = ", ".join(dict.fromkeys(division.launch.kernel.name for division in divisions))
+            return (
+                f"ranges of work-groups do not touch the same in each of {names} (argument {_name(divisions[0], key)})"
+            )
+    return ""
+
+
+def _name(division: Division, key: BufferKey) -> str:
+    return ", ".join(division.launch.kernel.arguments[i].name for i in division.arguments.get(key, ()))

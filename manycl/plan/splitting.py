@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from manycl.analysis import service
 from manycl.disk_cache import DiskCache
 from manycl.errors import LaunchError, SourceError
-from manycl.graph.division import Division, NotDivisibleError, divide
-from manycl.graph.division_of_versions import apart
+from manycl.graph.division import Division, NotDivisibleError, apart, divide
 from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import Reduction

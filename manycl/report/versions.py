@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from manycl.errors import PolicyError
-from manycl.graph.division import Division, divide
-from manycl.graph.division_of_versions import apart
+from manycl.graph.division import Division, apart, divide
 from manycl.graph.graph import BufferKey, Launch, Version
 from manycl.graph.host_version import HostProgram
 from manycl.graph.sequence import SequenceProgram

@@ -13,8 +13,7 @@ from manycl.machine import DeviceIndex
 from manycl.prompt import give_way
 from manycl.run.backend import Failed
 from manycl.run.backends.inbox import Inbox
-from manycl.run.backends.patience import SPIN
-from manycl.run.backends.responsive import responsive
+from manycl.run.backends.patience import SPIN, responsive
 from manycl.run.pace import AHEAD
 from manycl.run.unplanned import Given
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from manycl import flags
 from manycl.graph.graph import Graph
 from manycl.model.estimate import ModelEstimates
-from manycl.model.slowed import Slowed
+from manycl.model.estimates import Slowed
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, find
 from manycl.plan.present import on_present

@@ -12,7 +12,7 @@ from manycl.graph.graph import Graph
 from manycl.interrupts import interruptible
 from manycl.logs import logger
 from manycl.machine import DeviceIndex
-from manycl.model.slowed import Slowed
+from manycl.model.estimates import Slowed
 from manycl.plan.plan import Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
 from manycl.plan.problem import Problem

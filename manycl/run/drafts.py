@@ -14,8 +14,7 @@ from typing import NamedTuple
 from manycl.errors import PolicyError
 from manycl.graph.access import Access, access_of, clash, forget_unread, interfere
 from manycl.graph.copies import copy_task, fill_task
-from manycl.graph.division import Division, divide, identity
-from manycl.graph.division_of_versions import apart
+from manycl.graph.division import Division, apart, divide, identity
 from manycl.graph.graph import Buffer, BufferKey, Graph, HostTask, Launch, Node, Window
 from manycl.graph.reduction import Reduction
 from manycl.graph.versions import preferred, run_as

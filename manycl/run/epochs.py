@@ -17,7 +17,7 @@ from typing import Any
 from manycl.changed import changed
 from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask
 from manycl.machine import DeviceIndex
-from manycl.model.slowed import Slowed
+from manycl.model.estimates import Slowed
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.plan.tuning import PLANNING

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from manycl.changed import changed
 from manycl.graph.graph import BufferKey, Graph, Piece
 from manycl.machine import HOST, DeviceIndex
-from manycl.model.slowed import Slowed
+from manycl.model.estimates import Slowed
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.backend import Command, Copy, Download, Evict, HostCall, Upload
 from manycl.run.coherence import Directory

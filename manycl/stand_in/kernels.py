@@ -17,9 +17,8 @@ from manycl.errors import ManyclError
 from manycl.front.program import LocalMemory
 from manycl.stand_in.errors import error
 from manycl.stand_in.events import Event
-from manycl.stand_in.host_memory import as_bytes
 from manycl.stand_in.launches import enqueue_nd_range_kernel
-from manycl.stand_in.memory import Buffer, MemoryObjectHolder
+from manycl.stand_in.memory import Buffer, MemoryObjectHolder, as_bytes
 from manycl.stand_in.native_model import group_info
 from manycl.stand_in.objects import OpenCLObject
 from manycl.stand_in.platforms import Device

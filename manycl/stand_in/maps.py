@@ -14,8 +14,7 @@ from manycl.front import events as front
 from manycl.stand_in.contexts import CommandQueue
 from manycl.stand_in.errors import error
 from manycl.stand_in.events import Event, submit
-from manycl.stand_in.host_memory import as_bytes
-from manycl.stand_in.memory import Buffer, MemoryObjectHolder
+from manycl.stand_in.memory import Buffer, MemoryObjectHolder, as_bytes
 from manycl.stand_in.transfers import WaitFor, buffer_of, check_bytes, complete
 
 _TYPE = compiled.command_type

@@ -17,8 +17,7 @@ from manycl.front.program import Kernel, Program
 from manycl.stand_in.contexts import CommandQueue
 from manycl.stand_in.errors import error, translated
 from manycl.stand_in.events import ArrivalEvent, Event, NannyEvent, submit
-from manycl.stand_in.host_memory import as_bytes
-from manycl.stand_in.memory import MemoryObjectHolder
+from manycl.stand_in.memory import MemoryObjectHolder, as_bytes
 from manycl.stand_in.transfers import WaitFor, buffer_of, complete
 
 _TYPE = compiled.command_type

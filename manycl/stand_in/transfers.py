@@ -20,8 +20,7 @@ from manycl.graph.copies import PATTERNS, copy_task, fill_task
 from manycl.stand_in.contexts import CommandQueue
 from manycl.stand_in.errors import error
 from manycl.stand_in.events import ArrivalEvent, Event, NannyEvent, are_free, submit
-from manycl.stand_in.host_memory import as_bytes
-from manycl.stand_in.memory import Buffer, MemoryObjectHolder
+from manycl.stand_in.memory import Buffer, MemoryObjectHolder, as_bytes
 from manycl.stand_in.runtime import Runtime
 
 _TYPE = compiled.command_type

@@ -21,10 +21,10 @@ from manycl.machine import DeviceIndex
 from manycl.model.trips import trip_count
 from manycl.run.backend import Failed, Run
 from manycl.run.backends.moves import within
+from manycl.run.backends.patience import responsive
 from manycl.run.backends.placing import placed
 from manycl.run.backends.programs import KernelObject, same
 from manycl.run.backends.record import RunRecord
-from manycl.run.backends.responsive import responsive
 from manycl.run.backends.underway import Underway
 from manycl.run.script import Script
 

@@ -45,14 +45,13 @@ from manycl.run.backends.kept_copies import KeptCopies
 from manycl.run.backends.lanes import Lanes
 from manycl.run.backends.memory import Memory
 from manycl.run.backends.moves import Moved, Moves, within
+from manycl.run.backends.patience import Word, responsive
 from manycl.run.backends.placing import placed
 from manycl.run.backends.programs import KernelObject, Programs, same
 from manycl.run.backends.record import RunRecord
-from manycl.run.backends.responsive import responsive
 from manycl.run.backends.sequences import Sequences
 from manycl.run.backends.underway import Underway
 from manycl.run.backends.undo import Undo
-from manycl.run.backends.word import Word
 
 KEPT_GRAPHS = 8  # whose transfers are known from the last time
 

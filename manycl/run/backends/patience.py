@@ -7,6 +7,9 @@ processor. Which way takes less depends on what else the machine does just now, 
 from __future__ import annotations
 
 import os
+import sys
+import threading
+from collections.abc import Callable
 
 SPIN = 2e-4
 """Seconds after which whoever looks is woken after all; where waits take longer, nobody looks."""
@@ -44,3 +47,63 @@ class Patience:
         better = 0.0 < self._looked < self._woken
         if better != self._looks:
             self._looks, self._interval, self._left = better, _SOON, _SOON
+
+
+# The interpreter's switch interval: short while any run is under way of which threads report.
+
+
+SWITCH_INTERVAL = 1e-4
+"""Seconds; the default of 5 ms delays every report while another thread computes."""
+
+
+class Responsive:
+    """Shared by all runs of the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: set[object] = set()
+        self._interval = 0.0
+
+    def enter(self, run: object) -> None:
+        with self._lock:
+            if not self._runs:
+                self._interval = sys.getswitchinterval()
+                sys.setswitchinterval(SWITCH_INTERVAL)
+            self._runs.add(run)
+
+    def leave(self, run: object) -> None:
+        if run not in self._runs:
+            return
+        with self._lock:
+            self._runs.remove(run)
+            if not self._runs:
+                sys.setswitchinterval(self._interval)
+
+
+responsive = Responsive()
+
+
+# A word to who waits.
+
+
+AFTER = 0.2
+"""Seconds: what is over sooner needs no word."""
+
+
+class Word:
+    """If the ``with`` block takes long, say once on stderr what ``words()`` returns then."""
+
+    def __init__(self, words: Callable[[], str]) -> None:
+        self._words = words
+        self._timer = threading.Timer(AFTER, self._say)
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._timer.cancel()
+
+    def _say(self) -> None:
+        if sys.stderr is not None:
+            print(f"manycl: {self._words()}", file=sys.stderr, flush=True)

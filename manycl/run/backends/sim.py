@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from manycl.clock import VirtualClock
 from manycl.errors import RunError
 from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, ndrange
 from manycl.machine import HOST, DeviceIndex, Machine
@@ -49,6 +48,22 @@ from manycl.run.backend import (
 )
 from manycl.run.disturbance import UNDISTURBED, Disturbance
 from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
+
+
+class VirtualClock:
+    """The simulator's time, in seconds: it stands still until it is moved forward."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._now = start
+
+    def now(self) -> float:
+        return self._now
+
+    def advance_to(self, when: float) -> None:
+        if when < self._now:
+            raise ValueError(f"a clock does not go back: {when} < {self._now}")
+        self._now = when
+
 
 NO_HOST_TIMES: Mapping[int, float] = {}
 NO_TIME: Mapping[str, float] = {}
