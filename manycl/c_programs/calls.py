@@ -14,7 +14,7 @@ from manycl.c_programs.host import Address, answer, put, words
 from manycl.drivers.opencl.real import compiled
 from manycl.errors import ManyclError
 from manycl.stand_in.contexts import CommandQueue
-from manycl.stand_in.errors import error, numbered, told
+from manycl.stand_in.errors import error, numbered, refuse, told
 from manycl.stand_in.events import Event
 
 Function = Callable[..., Any]
@@ -149,17 +149,14 @@ def put_event(out: Address, event: Event) -> None:
 
 def wait_list(queue: CommandQueue, count: int, events: Address) -> tuple[Event, ...]:
     """Events to wait for, which are of the queue's context."""
-    if bool(count) != bool(events):
-        raise error("INVALID_EVENT_WAIT_LIST", "")
+    refuse("INVALID_EVENT_WAIT_LIST", bool(count) != bool(events))
     found = tuple([handles.find(one, Event, "INVALID_EVENT_WAIT_LIST") for one in words(events, count)])
     for event in found:
-        if event.own_context() is not queue.own_context:
-            raise error("INVALID_CONTEXT", "")
+        refuse("INVALID_CONTEXT", event.own_context() is not queue.own_context)
     return found
 
 
 def same_context(queue: CommandQueue, *others: Any) -> None:
     """Raise LogicError where memory, or a kernel's program, is of another context than a queue."""
     for other in others:
-        if other.own_context is not queue.own_context:
-            raise error("INVALID_CONTEXT", "")
+        refuse("INVALID_CONTEXT", other.own_context is not queue.own_context)

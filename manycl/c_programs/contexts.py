@@ -11,7 +11,7 @@ from manycl.c_programs.host import Address, put, until_zero, words
 from manycl.c_programs.platforms import device_of, open_device, platform_of
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.contexts import CommandQueue, Context
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.platforms import Device, Platform
 
 _INFO = compiled.context_info
@@ -42,12 +42,10 @@ def queue_of(address: Address) -> CommandQueue:
 
 def devices_in(address: Address, count: int, context: Context) -> list[Device]:
     """Devices of a context that a function is given, all of them by default."""
-    if bool(address) != bool(count):
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", bool(address) != bool(count))
     own: list[Device] = context.get_info(_INFO.DEVICES)
     found = [device_of(one) for one in words(address, count)] or own
-    if any(device not in own for device in found):
-        raise error("INVALID_DEVICE", "")
+    refuse("INVALID_DEVICE", any(device not in own for device in found))
     return found
 
 
@@ -71,21 +69,17 @@ def _context(given: Address, found: list[int], devices: list[Device]) -> Context
 @makes("clCreateContext")
 def create_context(properties: Address, count: int, devices: Address, notify: Address, data: Address) -> Context:
     found, _ = _properties(properties)
-    if not count or not devices or (data and not notify):
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not count or not devices or (data and not notify))
     return _context(properties, found, list(dict.fromkeys(device_of(one) for one in words(devices, count))))
 
 
 @makes("clCreateContextFromType")
 def create_context_from_type(properties: Address, kinds: int, notify: Address, data: Address) -> Context:
     found, platform = _properties(properties)
-    if data and not notify:
-        raise error("INVALID_VALUE", "")
-    if kinds != 0xFFFFFFFF and (not kinds or kinds & ~0x1F):
-        raise error("INVALID_DEVICE_TYPE", "")
+    refuse("INVALID_VALUE", data and not notify)
+    refuse("INVALID_DEVICE_TYPE", kinds != 0xFFFFFFFF and (not kinds or kinds & ~0x1F))
     devices = platform.get_devices(kinds)
-    if not devices:
-        raise error("DEVICE_NOT_FOUND", "")
+    refuse("DEVICE_NOT_FOUND", not devices)
     return _context(properties, found, devices)
 
 
@@ -104,8 +98,7 @@ def get_context_info(context: Address, param: int) -> bytes:
         int(_INFO.DEVICES): struct.pack(f"={len(devices)}Q", *(handles.of(device).address for device in devices)),
         int(_INFO.PROPERTIES): struct.pack(f"={len(given)}Q", *given),
     }
-    if param not in answers:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", param not in answers)
     return answers[param]
 
 
@@ -122,10 +115,8 @@ def _queue(context: Address, device: Address, properties: int, given: tuple[int,
 @makes("clCreateCommandQueue")
 def create_command_queue(context: Address, device: Address, properties: int) -> CommandQueue:
     found, one = context_of(context), device_of(device)
-    if one not in found.get_info(_INFO.DEVICES):
-        raise error("INVALID_DEVICE", "")
-    if properties & ~0xF:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_DEVICE", one not in found.get_info(_INFO.DEVICES))
+    refuse("INVALID_VALUE", properties & ~0xF)
     return _queue(context, device, properties, None)
 
 
@@ -137,8 +128,7 @@ def create_command_queue_with_properties(context: Address, device: Address, prop
     pairs = dict(zip(found[::2], found[1::2], strict=True))
     names = {int(_QUEUE.PROPERTIES)}
     wanted = pairs.get(int(_QUEUE.PROPERTIES), 0)
-    if not pairs.keys() <= names or wanted & ~0xF:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not pairs.keys() <= names or wanted & ~0xF)
     return _queue(context, device, wanted, (*found, 0) if properties else ())
 
 

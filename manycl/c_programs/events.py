@@ -10,7 +10,7 @@ from manycl.c_programs.contexts import context_of
 from manycl.c_programs.handles import handles
 from manycl.c_programs.host import Address, words
 from manycl.drivers.opencl.real import compiled
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.events import Event, UserEvent
 
 _INFO, _PROFILE = compiled.event_info, compiled.profiling_info
@@ -32,19 +32,16 @@ def event_of(address: Address) -> Event:
 
 @does("clWaitForEvents")
 def wait_for_events(count: int, events: Address) -> None:
-    if not count or not events:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not count or not events)
     found = [event_of(one) for one in words(events, count)]
-    if count > 1 and any(event.own_context() is not found[0].own_context() for event in found):
-        raise error("INVALID_CONTEXT", "")
+    refuse("INVALID_CONTEXT", count > 1 and any(event.own_context() is not found[0].own_context() for event in found))
     failed = False
     for event in found:
         try:
             event.wait()
         except compiled.Error:
             failed = True
-    if failed or any(event.failed for event in found):
-        raise error("EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST", "")
+    refuse("EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST", failed or any(event.failed for event in found))
 
 
 @makes("clCreateUserEvent")
@@ -101,8 +98,6 @@ def set_event_callback(event: Address, kind: int, function: Address, data: Addre
 @tells("clGetEventProfilingInfo")
 def get_event_profiling_info(event: Address, param: int) -> bytes:
     found = event_of(event)
-    if found.queue is None or not found.queue.is_profiling or found.status != 0:
-        raise error("PROFILING_INFO_NOT_AVAILABLE", "")
-    if param not in _PROFILES:
-        raise error("INVALID_VALUE", "")
+    refuse("PROFILING_INFO_NOT_AVAILABLE", found.queue is None or not found.queue.is_profiling or found.status != 0)
+    refuse("INVALID_VALUE", param not in _PROFILES)
     return struct.pack("=Q", found.get_profiling_info(param))

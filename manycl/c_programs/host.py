@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from manycl.drivers.driver import Bytes
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import refuse
 
 _view = ctypes.pythonapi.PyMemoryView_FromMemory
 _view.restype, _view.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
@@ -23,8 +23,7 @@ _MOST = 1 << 47
 
 def memory(address: int, nbytes: int, *, writable: bool = False) -> Bytes:
     """Bytes in place."""
-    if not 0 <= nbytes < _MOST:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not 0 <= nbytes < _MOST)
     return np.frombuffer(_view(address, nbytes, _WRITE if writable else _READ), np.uint8)
 
 
@@ -70,7 +69,6 @@ def put_words(address: Address, values: Sequence[int]) -> None:
 def answer(data: bytes, size: int, address: Address, needed: Address) -> None:
     """What clGet…Info gives: the bytes, where there is room for them, and how many they are."""
     if address:
-        if size < len(data):
-            raise error("INVALID_VALUE", "")
+        refuse("INVALID_VALUE", size < len(data))
         ctypes.memmove(address, data, len(data))
     put(needed, "Q", len(data))

@@ -17,7 +17,7 @@ from manycl.c_programs.memory import CODE, buffer_of, check_flags, check_part, w
 from manycl.c_programs.transfers import WaitFor, own_buffer
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.contexts import CommandQueue, Context
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.events import Event, submit
 from manycl.stand_in.images import Image, Sampler, at_once
 from manycl.stand_in.memory import Buffer, MemoryObject
@@ -167,8 +167,7 @@ def command_of(
 
 def _copied(address: Address, count: int) -> Any:
     """Numbers that the program may have thrown away when they are needed."""
-    if not address:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not address)
     return (ctypes.c_size_t * count)(*words(address, count))
 
 
@@ -182,8 +181,7 @@ def _host_command(
     def how(real: int) -> tuple[Any, ...]:
         return real, 1, ctypes.addressof(first), ctypes.addressof(shape), *given[2:]
 
-    if not given[4]:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not given[4])
     kind = _TYPE.READ_IMAGE if name == "clEnqueueReadImage" else _TYPE.WRITE_IMAGE
     event = submit(queue, kind, waits, command_of(queue, name, (found,), how))
     if blocking:

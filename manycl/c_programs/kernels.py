@@ -16,7 +16,7 @@ from manycl.c_programs.programs import kernels_of, program_of
 from manycl.c_programs.transfers import WaitFor
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.contexts import CommandQueue
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.events import Event
 from manycl.stand_in.images import Image, Sampler
 from manycl.stand_in.kernels import Kernel
@@ -55,8 +55,7 @@ def create_kernels_in_program(program: Address, most: int, kernels: Address, cou
     found = program_of(program)
     names = str(found.get_info(compiled.program_info.KERNEL_NAMES)).split(";")
     made = [name for name in names if name]
-    if kernels and most < len(made):
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", kernels and most < len(made))
     if kernels:
         put_words(kernels, [handles.give(_note(Kernel(found, name))) for name in made])
     put(count, "I", len(made))
@@ -76,21 +75,17 @@ counted("Kernel", Kernel, _CODE)
 @does("clSetKernelArg")
 def set_kernel_arg(kernel: Address, index: int, size: int, value: Address) -> None:
     found = kernel_of(kernel)
-    if index >= len(found.given):
-        raise error("INVALID_ARG_INDEX", "")
+    refuse("INVALID_ARG_INDEX", index >= len(found.given))
     fact = found._arguments[index]
     kind = fact.kind if fact is not None else _kind(found, index, size, value)
     if kind == "scalar" or kind == "other":
         if not value:
             raise error("INVALID_ARG_VALUE", "")
-        if fact is not None and fact.size and fact.size != size:
-            raise error("INVALID_ARG_SIZE", "")
+        refuse("INVALID_ARG_SIZE", fact is not None and fact.size and fact.size != size)
         found._set_bytes(index, ctypes.string_at(value, size))
     elif kind == "local":
-        if value:
-            raise error("INVALID_ARG_VALUE", "")
-        if not size:
-            raise error("INVALID_ARG_SIZE", "")
+        refuse("INVALID_ARG_VALUE", value)
+        refuse("INVALID_ARG_SIZE", not size)
         found.set_arg(index, compiled.LocalMemory(size))
     else:
         found.set_arg(index, _object(kind, size, value))
@@ -98,8 +93,7 @@ def set_kernel_arg(kernel: Address, index: int, size: int, value: Address) -> No
 
 def _object(kind: str, size: int, value: Address) -> Any:
     """The memory object or the sampler that an argument is; None for NULL."""
-    if size != 8:
-        raise error("INVALID_ARG_SIZE", "")
+    refuse("INVALID_ARG_SIZE", size != 8)
     address = words(value, 1)[0] if value else 0
     if kind == "sampler":
         return handles.find(address, Sampler, "INVALID_SAMPLER")
@@ -154,10 +148,8 @@ def launch(
     waits: WaitFor,
 ) -> Event:
     found = kernel_of(kernel)
-    if found.owner.own_context is not queue.own_context:
-        raise error("INVALID_CONTEXT", "")
-    if not 1 <= dimensions <= 3:
-        raise error("INVALID_WORK_DIMENSION", "")
+    refuse("INVALID_CONTEXT", found.owner.own_context is not queue.own_context)
+    refuse("INVALID_WORK_DIMENSION", not 1 <= dimensions <= 3)
     extents = tuple(words(size, dimensions)) if size else (0,) * dimensions
     groups = tuple(words(local, dimensions)) if local else None
     if 0 in extents:
@@ -165,8 +157,7 @@ def launch(
     first = tuple(words(offset, dimensions)) if offset else None
     if first is not None and not any(first):
         first = None
-    if any(extent > _MANY for extent in extents):
-        raise error("INVALID_GLOBAL_WORK_SIZE", "")
+    refuse("INVALID_GLOBAL_WORK_SIZE", any(extent > _MANY for extent in extents))
     if first is not None and any(start + extent >= 1 << 64 for start, extent in zip(first, extents, strict=True)):
         raise error("INVALID_GLOBAL_OFFSET", "")
     return enqueue_nd_range_kernel(queue, found, extents, groups, first, waits)
@@ -176,8 +167,7 @@ def _nothing(queue: CommandQueue, kernel: Kernel, waits: WaitFor) -> Event:
     """A launch without work-items, which OpenCL has since 2.1."""
     device = queue.get_info(compiled.command_queue_info.DEVICE)
     version = str(device.get_info(compiled.device_info.VERSION)).split()[1]
-    if tuple(map(int, version.split("."))) < (2, 1):
-        raise error("INVALID_GLOBAL_WORK_SIZE", "")
+    refuse("INVALID_GLOBAL_WORK_SIZE", tuple(map(int, version.split("."))) < (2, 1))
     kernel.arguments()
     return enqueue_nd_range_kernel(queue, kernel, (0,), None, None, waits, allow_empty_ndrange=True)
 
@@ -214,8 +204,7 @@ def get_kernel_info(address: Address, param: int) -> bytes:
 def _device_of(kernel: Kernel, device: Address) -> Device:
     devices = kernel.owner.own_context.get_info(compiled.context_info.DEVICES)
     found: Device = device_of(device) if device or len(devices) != 1 else devices[0]
-    if found not in devices:
-        raise error("INVALID_DEVICE", "")
+    refuse("INVALID_DEVICE", found not in devices)
     return found
 
 

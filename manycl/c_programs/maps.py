@@ -19,7 +19,7 @@ from manycl.c_programs.transfers import WaitFor, check_range, own_buffer
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in import maps
 from manycl.stand_in.contexts import CommandQueue
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import refuse
 from manycl.stand_in.events import Event, submit
 from manycl.stand_in.images import Image
 from manycl.stand_in.memory import MemoryObject
@@ -52,8 +52,7 @@ def _maps(name: str, function: Function) -> None:
 
 
 def _check_flags(target: MemoryObject, flags: int, own: int) -> None:
-    if flags & ~(_READ | _WRITE | _ANEW) or (flags & _ANEW and flags & (_READ | _WRITE)):
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", flags & ~(_READ | _WRITE | _ANEW) or (flags & _ANEW and flags & (_READ | _WRITE)))
     check_access(target, own, reads=bool(flags & _READ), writes=bool(flags & (_WRITE | _ANEW)))
 
 
@@ -109,8 +108,7 @@ class _CopiedImage:
     from row to row, and from slice to slice (0: it has none)."""
 
     def __init__(self, queue: CommandQueue, image: Image, flags: int, origin: list[int], region: list[int]) -> None:
-        if len(origin) != 3 or len(region) != 3 or not all(region):
-            raise error("INVALID_VALUE", "")
+        refuse("INVALID_VALUE", len(origin) != 3 or len(region) != 3 or not all(region))
         self._queue, self._image, self._flags = queue, image, flags
         element = int.from_bytes(raw.ask("clGetImageInfo", image.real.int_ptr, 0x1111), "little")
         kind = int(image.real.get_info(compiled.mem_info.TYPE))
@@ -188,8 +186,7 @@ def enqueue_unmap_mem_object(queue: CommandQueue, target: Address, address: Addr
     same_context(queue, found)
     with _lock:
         kept = _mapped.get((id(found), address or 0), [])
-        if not kept:
-            raise error("INVALID_VALUE", "")
+        refuse("INVALID_VALUE", not kept)
         _, one = kept.pop()
         if not kept:
             del _mapped[id(found), address or 0]

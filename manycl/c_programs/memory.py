@@ -14,7 +14,7 @@ from manycl.c_programs.host import Address, memory, until_zero, words
 from manycl.drivers.driver import Bytes
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.contexts import Context
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.images import Image
 from manycl.stand_in.memory import Buffer, MemoryObject
 
@@ -51,10 +51,8 @@ def check_access(target: MemoryObject, flags: int, *, reads: bool = False, write
 def _make(context: Address, flags: int, size: int, host: Address) -> OwnBuffer:
     found = context_of(context)
     check_flags(flags)
-    if not size or size > _MOST:
-        raise error("INVALID_BUFFER_SIZE", "")
-    if bool(host) != bool(flags & (_USE | _COPY)):
-        raise error("INVALID_HOST_PTR", "")
+    refuse("INVALID_BUFFER_SIZE", not size or size > _MOST)
+    refuse("INVALID_HOST_PTR", bool(host) != bool(flags & (_USE | _COPY)))
     writable = bool(flags & _USE) and not flags & _READ_ONLY
     given: Bytes | None = memory(host, size, writable=writable) if host else None
     buffer = OwnBuffer(found, flags, size, given)
@@ -65,8 +63,7 @@ def _make(context: Address, flags: int, size: int, host: Address) -> OwnBuffer:
 def check_flags(flags: int) -> None:
     """Raise LogicError for flags of a kind that exclude one another."""
     for group in (_ACCESS, _HOST):
-        if sum(bool(flags & one) for one in group) > 1:
-            raise error("INVALID_VALUE", "")
+        refuse("INVALID_VALUE", sum(bool(flags & one) for one in group) > 1)
 
 
 @makes("clCreateBuffer")
@@ -115,8 +112,7 @@ def check_part(flags: int, whole: int) -> None:
         or (whole & host_nothing and flags & (host_read | host_write))
         or flags & (_USE | _COPY | int(_FLAGS.ALLOC_HOST_PTR))
     )
-    if refused:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", refused)
 
 
 def _leave(gone: MemoryObject) -> None:

@@ -15,7 +15,7 @@ from manycl.c_programs.calls import does, tells
 from manycl.c_programs.handles import handles
 from manycl.c_programs.host import Address, put, put_words, text
 from manycl.drivers.opencl.real import compiled
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.native_model import NativeModel
 from manycl.stand_in.platforms import Device, Platform, Platforms
 
@@ -99,8 +99,7 @@ def open_device(device: Device) -> Device:
 
 @does("clGetPlatformIDs")
 def get_platform_ids(most: int, platforms: Address, count: Address) -> None:
-    if (platforms and not most) or not (platforms or count):
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", (platforms and not most) or not (platforms or count))
     found = _shown().get_platforms()
     put_words(platforms, [handles.give(platform) for platform in found[:most]] if platforms else [])
     put(count, "I", len(found))
@@ -133,13 +132,10 @@ def _version_number(version: str) -> bytes:
 @does("clGetDeviceIDs")
 def get_device_ids(platform: Address, kinds: int, most: int, devices: Address, count: Address) -> None:
     shown = platform_of(platform)
-    if (devices and not most) or not (devices or count):
-        raise error("INVALID_VALUE", "")
-    if kinds != 0xFFFFFFFF and (not kinds or kinds & ~_KNOWN_TYPES):
-        raise error("INVALID_DEVICE_TYPE", "")
+    refuse("INVALID_VALUE", (devices and not most) or not (devices or count))
+    refuse("INVALID_DEVICE_TYPE", kinds != 0xFFFFFFFF and (not kinds or kinds & ~_KNOWN_TYPES))
     found = shown.get_devices(kinds)
-    if not found:
-        raise error("DEVICE_NOT_FOUND", "")
+    refuse("DEVICE_NOT_FOUND", not found)
     open_device(found[0])
     put_words(devices, [handles.give(device) for device in found[:most]] if devices else [])
     put(count, "I", len(found))
@@ -217,8 +213,7 @@ def _name_in(entry: bytes) -> bytes:
 @does("clCreateSubDevices")
 def create_sub_devices(device: Address, properties: Address, most: int, devices: Address, count: Address) -> None:
     device_of(device)
-    if not properties:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not properties)
     raise error("DEVICE_PARTITION_FAILED", "")
 
 

@@ -16,7 +16,7 @@ from manycl.c_programs.host import Address, answer, memory, put, text, words
 from manycl.c_programs.platforms import device_of
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.contexts import Context
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.programs import _create_program_with_il, _Program
 
 _INFO = compiled.program_info
@@ -34,11 +34,9 @@ def program_of(address: Address) -> _Program:
 @makes("clCreateProgramWithSource")
 def create_program_with_source(context: Address, count: int, strings: Address, lengths: Address) -> _Program:
     found = context_of(context)
-    if not count or not strings:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not count or not strings)
     parts, sizes = words(strings, count), words(lengths, count) or [0] * count
-    if not all(parts):
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not all(parts))
     source = b"".join(
         ctypes.string_at(part, size) if size else text(part) for part, size in zip(parts, sizes, strict=True)
     )
@@ -50,12 +48,10 @@ def create_program_with_binary(
     context: Address, count: int, devices: Address, lengths: Address, binaries: Address, status: Address
 ) -> _Program:
     found = context_of(context)
-    if not count or not devices or not lengths or not binaries:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not count or not devices or not lengths or not binaries)
     chosen = devices_in(devices, count, found)
     sizes, places = words(lengths, count), words(binaries, count)
-    if not all(sizes) or not all(places):
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not all(sizes) or not all(places))
     data = [memory(place, size).tobytes() for place, size in zip(places, sizes, strict=True)]
     program = _Program(found, chosen, data)
     for number in range(count):
@@ -66,8 +62,7 @@ def create_program_with_binary(
 def _check_il(context: Context) -> None:
     """Raise LogicError where the real device takes no intermediate language."""
     model = context.runtime.one.device
-    if len(raw.ask("clGetDeviceInfo", model.int_ptr, _IL_VERSION)) <= 1:
-        raise error("INVALID_OPERATION", "")
+    refuse("INVALID_OPERATION", len(raw.ask("clGetDeviceInfo", model.int_ptr, _IL_VERSION)) <= 1)
 
 
 @makes("clCreateProgramWithIL")
@@ -106,10 +101,8 @@ def set_program_specialization_constant(program: Address, number: int, size: int
 
 def _notifying(program: _Program, notify: Address, data: Address, work: Callable[[], None]) -> None:
     """Do it, and tell the program that it is done, well or not."""
-    if data and not notify:
-        raise error("INVALID_VALUE", "")
-    if kernels_of.get(program):
-        raise error("INVALID_OPERATION", "")
+    refuse("INVALID_VALUE", data and not notify)
+    refuse("INVALID_OPERATION", kernels_of.get(program))
     try:
         work()
     finally:
@@ -141,8 +134,7 @@ def compile_program(
 ) -> None:
     found = program_of(program)
     devices_in(devices, count, found.own_context)
-    if bool(headers_count) != bool(headers) or bool(headers_count) != bool(names):
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", bool(headers_count) != bool(headers) or bool(headers_count) != bool(names))
     given = [program_of(header) for header in words(headers, headers_count)]
     called = [text(name).decode() for name in words(names, headers_count)]
     words_ = text(options) if options else b""
@@ -163,8 +155,7 @@ def link_program(
 ) -> _Program:
     found = context_of(context)
     devices_in(devices, count, found)
-    if not programs_count or not programs or (data and not notify):
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not programs_count or not programs or (data and not notify))
     given = [program_of(one) for one in words(programs, programs_count)]
     made = _Program.link(found, given, text(options) if options else b"")
     if notify:
@@ -217,8 +208,7 @@ def _sizes(program: _Program, count: int) -> list[int]:
 def _put_binaries(program: _Program, size: int, out: Address, needed: Address) -> None:
     count = len(program.own_context.get_info(compiled.context_info.DEVICES))
     if out:
-        if size < 8 * count:
-            raise error("INVALID_VALUE", "")
+        refuse("INVALID_VALUE", size < 8 * count)
         for place, binary in zip(words(out, count), program.get_info(_INFO.BINARIES), strict=False):
             if place:
                 ctypes.memmove(place, binary, len(binary))
@@ -228,8 +218,7 @@ def _put_binaries(program: _Program, size: int, out: Address, needed: Address) -
 @tells("clGetProgramBuildInfo")
 def get_program_build_info(program: Address, device: Address, param: int) -> bytes:
     found, one = program_of(program), device_of(device)
-    if one not in found.own_context.get_info(compiled.context_info.DEVICES):
-        raise error("INVALID_DEVICE", "")
+    refuse("INVALID_DEVICE", one not in found.own_context.get_info(compiled.context_info.DEVICES))
     own = found.own_build_info()
     if param in own:
         value = own[param]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from manycl.c_programs.calls import does, enqueues, same_context
+from manycl.c_programs.calls import does, enqueues, put_event, same_context
 from manycl.c_programs.contexts import queue_of
 from manycl.c_programs.handles import handles
 from manycl.c_programs.host import Address, memory, words
@@ -12,7 +12,7 @@ from manycl.c_programs.memory import CODE, buffer_of, check_access
 from manycl.drivers.driver import Bytes
 from manycl.stand_in import events, rectangles, transfers
 from manycl.stand_in.contexts import CommandQueue
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.events import Event
 from manycl.stand_in.memory import Buffer, MemoryObject
 
@@ -34,8 +34,7 @@ def _host(address: Address, nbytes: int, *, writable: bool = False) -> Bytes:
 
 
 def check_range(buffer: Buffer, offset: int, size: int) -> None:
-    if not size or offset + size > buffer.nbytes:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not size or offset + size > buffer.nbytes)
 
 
 def _waited(event: Event, *, is_blocking: bool) -> Event:
@@ -99,8 +98,7 @@ def enqueue_fill_buffer(
 
 def _triple(address: Address) -> list[int]:
     found = words(address, 3)
-    if not found:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not found)
     return found
 
 
@@ -108,8 +106,7 @@ def _end(origin: Sequence[int], region: Sequence[int], row: int, depth: int) -> 
     """How many bytes of the host's memory a rectangle reaches over."""
     row = row or region[0]
     depth = depth or row * region[1]
-    if not all(region) or row < region[0] or depth < row * region[1] or depth % row:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not all(region) or row < region[0] or depth < row * region[1] or depth % row)
     x, y, z = (first + count - 1 for first, count in zip(origin, region, strict=True))
     return z * depth + y * row + x + 1
 
@@ -184,8 +181,7 @@ def enqueue_copy_buffer_rect(
 
 @enqueues("clEnqueueMigrateMemObjects")
 def enqueue_migrate_mem_objects(queue: CommandQueue, count: int, objects: Address, flags: int, waits: WaitFor) -> Event:
-    if not count or not objects or flags & ~3:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not count or not objects or flags & ~3)
     found = [handles.find(one, MemoryObject, CODE) for one in words(objects, count)]
     same_context(queue, *found)
     return events.enqueue_migrate_mem_objects(queue, found, flags, waits)
@@ -206,11 +202,8 @@ def enqueue_barrier_with_wait_list(queue: CommandQueue, waits: WaitFor) -> Event
 
 @does("clEnqueueMarker")
 def enqueue_marker(queue: Address, out: Address) -> None:
-    from manycl.c_programs.calls import put_event
-
     found = queue_of(queue)
-    if not out:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not out)
     put_event(out, events._enqueue_marker_with_wait_list(found, None))
 
 
@@ -222,7 +215,6 @@ def enqueue_barrier(queue: Address) -> None:
 @does("clEnqueueWaitForEvents")
 def enqueue_wait_for_events(queue: Address, count: int, waits: Address) -> None:
     found = queue_of(queue)
-    if not count or not waits:
-        raise error("INVALID_VALUE", "")
+    refuse("INVALID_VALUE", not count or not waits)
     listed = tuple([handles.find(one, Event, "INVALID_EVENT") for one in words(waits, count)])
     events._enqueue_marker_with_wait_list(found, listed)

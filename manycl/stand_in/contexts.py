@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from manycl.drivers.opencl.real import compiled
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.events import Event
 from manycl.stand_in.objects import OpenCLObject
 from manycl.stand_in.platforms import Device, Platform
@@ -36,8 +36,7 @@ class Context(OpenCLObject):
         if devices is None:
             devices = self._of_type(dev_type)
         self._devices = list(devices)
-        if not self._devices:
-            raise error("INVALID_VALUE", "Context")
+        refuse("INVALID_VALUE", not self._devices, "Context")
         for device in self._devices:
             if not isinstance(device, Device):
                 raise TypeError(f"a context is of devices, not of {type(device).__name__}")
@@ -47,8 +46,7 @@ class Context(OpenCLObject):
         platform = platforms[0] if platforms else sys.modules["pyopencl._cl"].get_platforms()[0]
         assert isinstance(platform, Platform)
         found = platform.get_devices(compiled.device_type.DEFAULT if dev_type is None else dev_type)
-        if not found:
-            raise error("DEVICE_NOT_FOUND", "Context")
+        refuse("DEVICE_NOT_FOUND", not found, "Context")
         return found
 
     @property
@@ -79,8 +77,7 @@ class CommandQueue(OpenCLObject):
     def __init__(self, context: Context, device: Device | None = None, properties: Any = None) -> None:
         self.own_context = context
         devices = context.get_info(_INFO.DEVICES)
-        if device is not None and device not in devices:
-            raise error("INVALID_DEVICE", "CommandQueue")
+        refuse("INVALID_DEVICE", device is not None and device not in devices, "CommandQueue")
         self._device = device if device is not None else devices[0]
         self.runtime = self._device.runtime
         self._properties = _number(properties)

@@ -13,6 +13,12 @@ def error(code: str, routine: str, message: str = "") -> Exception:
     return numbered(int(getattr(_STATUS, code)), routine, message)
 
 
+def refuse(code: str, condition: object, routine: str = "") -> None:
+    """Raise the error with a status code where a condition holds."""
+    if condition:
+        raise error(code, routine)
+
+
 def numbered(number: int, routine: str, message: str = "") -> Exception:
     """The error with a status code."""
     return _class(number)(compiled._ErrorRecord(routine, number, message))

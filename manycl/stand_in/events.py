@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from manycl.drivers.opencl.real import compiled
 from manycl.errors import ManyclError, anew
 from manycl.front import events as front
-from manycl.stand_in.errors import error, told
+from manycl.stand_in.errors import error, refuse, told
 from manycl.stand_in.objects import OpenCLObject
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ class Event(OpenCLObject):
         times = self.times
         if times is None:
             times = self.times = self._profiled()
-        if param not in times:
-            raise error("INVALID_VALUE", _PROFILING)
+        refuse("INVALID_VALUE", param not in times, _PROFILING)
         return times[param]
 
     def _profiled(self) -> dict[int, int]:
@@ -212,8 +211,7 @@ class UserEvent(Event):
     def set_status(self, status: int) -> None:
         """Complete (0), or failed (less): then what waits for it fails, too."""
         routine = "clSetUserEventStatus"
-        if status > 0:
-            raise error("INVALID_VALUE", routine)
+        refuse("INVALID_VALUE", status > 0, routine)
         with _gates:
             if self.gate is None:
                 raise error("INVALID_OPERATION", routine)
@@ -340,8 +338,7 @@ def are_free(events: Sequence[Event] | None) -> bool:
 def wait_for_events(events: Sequence[Event]) -> None:
     """Until all have ended."""
     found = checked(events)
-    if not found:
-        raise error("INVALID_VALUE", "clWaitForEvents")
+    refuse("INVALID_VALUE", not found, "clWaitForEvents")
     for event in found:
         event.wait()
 

@@ -12,7 +12,7 @@ from manycl.drivers.driver import Bytes
 from manycl.drivers.opencl.real import compiled
 from manycl.front import events as front
 from manycl.stand_in.contexts import CommandQueue
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.events import Event, submit
 from manycl.stand_in.memory import Buffer, MemoryObjectHolder, as_bytes
 from manycl.stand_in.transfers import WaitFor, buffer_of, check_bytes, complete
@@ -81,8 +81,7 @@ def enqueue_map_buffer(
     for extent in extents:
         nbytes *= extent
     check_bytes(buffer, offset, nbytes, routine)
-    if not nbytes:
-        raise error("INVALID_VALUE", routine)
+    refuse("INVALID_VALUE", not nbytes, routine)
     if order not in ("C", "F", "c", "f"):
         raise error("INVALID_VALUE", "enqueue_map_buffer", "unrecognized order specifier")
     array, flags = buffer.live(), int(flags)

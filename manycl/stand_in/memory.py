@@ -12,7 +12,7 @@ import numpy as np
 from manycl.drivers.driver import Bytes
 from manycl.drivers.opencl.real import compiled
 from manycl.front.arrays import Array
-from manycl.stand_in.errors import error, translated
+from manycl.stand_in.errors import error, refuse, translated
 from manycl.stand_in.objects import OpenCLObject
 
 if TYPE_CHECKING:
@@ -156,26 +156,21 @@ class Buffer(MemoryObject):
 
     @staticmethod
     def _allocated(context: Context, size: int) -> Array:
-        if not 0 < size <= context.runtime.session.buffers.most:
-            raise error("INVALID_BUFFER_SIZE", "create_buffer")
+        refuse("INVALID_BUFFER_SIZE", not 0 < size <= context.runtime.session.buffers.most, "create_buffer")
         with translated("create_buffer"):
             return context.runtime.queue.empty(size, np.uint8)
 
     def get_sub_region(self, origin: int, size: int, flags: int = 0) -> Buffer:
         """A part of it. Raises LogicError for what it does not have, and where no device can begin a buffer."""
         routine = "clCreateSubBuffer"
-        if self._whole is not None:
-            raise error("INVALID_MEM_OBJECT", routine)
-        if size <= 0:
-            raise error("INVALID_BUFFER_SIZE", routine)
-        if origin < 0 or origin + size > self.nbytes:
-            raise error("INVALID_VALUE", routine)
+        refuse("INVALID_MEM_OBJECT", self._whole is not None, routine)
+        refuse("INVALID_BUFFER_SIZE", size <= 0, routine)
+        refuse("INVALID_VALUE", origin < 0 or origin + size > self.nbytes, routine)
         mine, wanted = self.own_flags & sum(_ACCESS), int(flags) & sum(_ACCESS)
         if wanted not in (0, mine) and mine & (_ACCESS[1] | _ACCESS[2]):  # it may do more than the whole
             raise error("INVALID_VALUE", routine)
         machine = self.runtime.session.machine
-        if origin % max(device.alignment for device in machine.devices):
-            raise error("MISALIGNED_SUB_BUFFER_OFFSET", routine)
+        refuse("MISALIGNED_SUB_BUFFER_OFFSET", origin % max(device.alignment for device in machine.devices), routine)
         part = Buffer.__new__(Buffer)
         given = (int(flags) or self.own_flags & sum(_ACCESS)) | self.own_flags & _HOST
         part._begin(self.own_context, given, self.live()[origin : origin + size], int(size))
@@ -254,7 +249,5 @@ def _check_flags(flags: int, has_host: bool) -> None:
     """Raise LogicError for flags that exclude one another."""
     accesses = sum(bool(flags & access) for access in _ACCESS)
     apart = flags & _USE and flags & (_COPY | int(_FLAGS.ALLOC_HOST_PTR))
-    if flags & ~_KNOWN or accesses > 1 or apart:
-        raise error("INVALID_VALUE", "create_buffer")
-    if has_host != bool(flags & (_USE | _COPY)):
-        raise error("INVALID_HOST_PTR", "create_buffer")
+    refuse("INVALID_VALUE", flags & ~_KNOWN or accesses > 1 or apart, "create_buffer")
+    refuse("INVALID_HOST_PTR", has_host != bool(flags & (_USE | _COPY)), "create_buffer")

@@ -18,7 +18,7 @@ from manycl.drivers.opencl.icd import INSTALL
 from manycl.drivers.opencl.real import compiled
 from manycl.front.program import LocalMemory
 from manycl.machine import Device
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import error, refuse
 
 if TYPE_CHECKING:
     from manycl.stand_in.runtime import Runtime
@@ -87,8 +87,7 @@ class NativePlatform:
         answers = {_P.PROFILE: "FULL_PROFILE", _P.VERSION: _VERSION, _P.NAME: "native", _P.VENDOR: "manycl"}
         if param == _P.EXTENSIONS:
             return ""
-        if param not in answers:
-            raise error("INVALID_VALUE", "clGetPlatformInfo")
+        refuse("INVALID_VALUE", param not in answers, "clGetPlatformInfo")
         return answers[param]
 
 
@@ -108,8 +107,7 @@ class NativeModel:
         raise error("INVALID_OPERATION", "manycl", self.missing)
 
     def get_info(self, param: int) -> Any:
-        if param not in self._answers:
-            raise error("INVALID_VALUE", "clGetDeviceInfo")
+        refuse("INVALID_VALUE", param not in self._answers, "clGetDeviceInfo")
         return self._answers[param]
 
     @property

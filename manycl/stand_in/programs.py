@@ -21,7 +21,7 @@ from manycl.errors import RECURSION, ManyclError, OptionError
 from manycl.front import program as front
 from manycl.graph.launch import find_kernel
 from manycl.stand_in.contexts import Context
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.native_model import NativeModel, build_info, compiles
 from manycl.stand_in.objects import OpenCLObject
 from manycl.stand_in.platforms import Device
@@ -67,8 +67,7 @@ class _Program(OpenCLObject):
             text = source.decode() if isinstance(source, bytes | bytearray) else str(source)
             self._text = _CACHE_DEFEATED.sub("", text)
             return
-        if not source or not binaries:
-            raise error("INVALID_VALUE", "clCreateProgramWithBinary")
+        refuse("INVALID_VALUE", not source or not binaries, "clCreateProgramWithBinary")
         self._kind = _KIND.BINARY
         binary = bytes(binaries[0])
         if binary.startswith(_SIGNATURE):

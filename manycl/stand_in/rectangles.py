@@ -15,7 +15,7 @@ from manycl.drivers.opencl.real import compiled
 from manycl.front import events as front
 from manycl.front.program import Kernel, Program
 from manycl.stand_in.contexts import CommandQueue
-from manycl.stand_in.errors import error, translated
+from manycl.stand_in.errors import error, refuse, translated
 from manycl.stand_in.events import ArrivalEvent, Event, NannyEvent, submit
 from manycl.stand_in.memory import MemoryObjectHolder, as_bytes
 from manycl.stand_in.transfers import WaitFor, buffer_of, complete
@@ -77,8 +77,7 @@ def _rectangle(origin: Numbers, region: Numbers, pitches: Numbers, nbytes: int, 
     depth = given[1] or row * shape[1]
     found = Rectangle(shape, start[2] * depth + start[1] * row + start[0], row, depth)
     is_one = min(shape) > 0 and min(start) >= 0 and row >= shape[0] and depth >= row * shape[1] and depth % row == 0
-    if not is_one or found.end > nbytes:
-        raise error("INVALID_VALUE", routine)
+    refuse("INVALID_VALUE", not is_one or found.end > nbytes, routine)
     return found
 
 
@@ -180,10 +179,8 @@ def _enqueue_copy_buffer_rect(
     to = rectangle(dst_origin, region, dst_pitches, target.nbytes, routine)
     read, written = source.live(), target.live()
     if read.buffer == written.buffer:
-        if (of.row, of.slice) != (to.row, to.slice):
-            raise error("INVALID_VALUE", routine)
-        if _meet(of, read.offset, to, written.offset):
-            raise error("MEM_COPY_OVERLAP", routine)
+        refuse("INVALID_VALUE", (of.row, of.slice) != (to.row, to.slice), routine)
+        refuse("MEM_COPY_OVERLAP", _meet(of, read.offset, to, written.offset), routine)
     numbers = _numbers(to, of)
 
     def enqueue() -> front.Event:

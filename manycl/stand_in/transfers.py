@@ -18,7 +18,7 @@ from manycl.front.arrays import Array
 from manycl.front.move_forms import MoveKey
 from manycl.graph.copies import PATTERNS, copy_task, fill_task
 from manycl.stand_in.contexts import CommandQueue
-from manycl.stand_in.errors import error
+from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.events import ArrivalEvent, Event, NannyEvent, are_free, submit
 from manycl.stand_in.memory import Buffer, MemoryObjectHolder, as_bytes
 from manycl.stand_in.runtime import Runtime
@@ -36,8 +36,7 @@ def buffer_of(memory: MemoryObjectHolder, routine: str) -> Buffer:
 
 def check_bytes(buffer: Buffer, offset: int, nbytes: int, routine: str) -> None:
     """Raise LogicError for bytes that a buffer does not have."""
-    if offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
-        raise error("INVALID_VALUE", routine)
+    refuse("INVALID_VALUE", offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes, routine)
 
 
 def complete(event: Event, is_blocking: bool) -> Event:
