@@ -131,17 +131,21 @@ def windowed_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKerne
     given = tuple(options)
     root = root_of(unit, kernel)
     plan = _Plan(unit)
-    reason = plan.problems.get(root.ref, "")
-    found: tuple[int, ...] = ()
+    hidden = tuple(name for name in QUANTITIES if name in plan.needs[root.ref])
+    return _moved(plan, root, given, hidden, plan.problems.get(root.ref, ""))
+
+
+def _moved(plan: _Plan, root: Function, given: tuple[str, ...], hidden: tuple[str, ...], reason: str = "") -> SubKernel:
+    """The kernel ``root`` with pointers that are moved, if there is no ``reason`` why not."""
+    unit, kernel, found = plan.unit, root.name, tuple[int, ...]()
     if not reason:
         found, reason = windows.movable(unit, root)
     if not reason and any(parameters_of(unit, root, *place) is None for place in signatures(unit, root)):
         reason = f"the parameters of {kernel} in {plan.where(root.start)} cannot be extended"
     if reason or not found:
         return SubKernel(kernel, "", given, reason=reason or "it has no pointer to global memory that can be moved")
-    hidden = tuple(name for name in QUANTITIES if name in plan.needs[root.ref])
-    text = plan.text(root, found)
-    return SubKernel(kernel, text, remaining_options(given, unit.version), hidden, True, windows=found)
+    options = remaining_options(given, unit.version)
+    return SubKernel(kernel, plan.text(root, found), options, hidden, True, windows=found)
 
 
 def shifted_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKernel:
@@ -153,13 +157,7 @@ def shifted_kernel(unit: Unit, kernel: str, options: Sequence[str]) -> SubKernel
     plan = _Plan(unit)
     plan.needs = {ref: set() for ref in unit.functions}
     plan.problems, plan.uses = {}, []
-    found, reason = windows.movable(unit, root)
-    if not reason and any(parameters_of(unit, root, *place) is None for place in signatures(unit, root)):
-        reason = f"the parameters of {kernel} in {plan.where(root.start)} cannot be extended"
-    if reason or not found:
-        return SubKernel(kernel, "", given, reason=reason or "it has no pointer to global memory that can be moved")
-    options = remaining_options(given, unit.version)
-    return SubKernel(kernel, plan.text(root, found), options, (), True, windows=found)
+    return _moved(plan, root, given, ())
 
 
 def root_of(unit: Unit, kernel: str) -> Function:

@@ -85,33 +85,30 @@ def sub_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
     Raises KeyError for a kernel that the program does not have, :class:`SourceError` where a file that it includes
     has changed and no longer compiles.
     """
+    result = _sub_kernel(program, "sub_kernel", kernel)
+    return result if result.edited else replace(result, options=program.options)
+
+
+def _sub_kernel(program: ProgramFacts, question: str, kernel: str) -> SubKernel:
     from manycl.analysis.rewrite import SubKernel
 
-    result = _question(program, "sub_kernel", kernel)
+    result = _question(program, question, kernel)
     assert isinstance(result, SubKernel)
-    return result if result.edited else replace(result, options=program.options)
+    return result
 
 
 def windowed_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
     """How to run ranges of the work-groups of a launch of ``kernel`` on parts of its buffers, or why that cannot be
     done. Raises as :func:`sub_kernel` does.
     """
-    from manycl.analysis.rewrite import SubKernel
-
-    result = _question(program, "windowed_kernel", kernel)
-    assert isinstance(result, SubKernel)
-    return result
+    return _sub_kernel(program, "windowed_kernel", kernel)
 
 
 def shifted_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
     """How to run a kernel whose arguments begin within buffers, or why that cannot be done. Raises as
     :func:`sub_kernel` does.
     """
-    from manycl.analysis.rewrite import SubKernel
-
-    result = _question(program, "shifted_kernel", kernel)
-    assert isinstance(result, SubKernel)
-    return result
+    return _sub_kernel(program, "shifted_kernel", kernel)
 
 
 def merge_kernel(program: ProgramFacts, kernel: str) -> MergeKernel:

@@ -82,11 +82,7 @@ def sequence_program(
 ) -> SequenceProgram:
     """Launches that are to do what one of ``kernel`` does with ``args``; ``sizes``: bytes of the temporary buffers that
     they use beside. Raises LaunchError where they touch what the kernel does not, or read what nobody has written."""
-    outer: dict[BufferKey, int] = {}
-    for index, a in enumerate(args):
-        if isinstance(a, BufferArg):
-            outer.setdefault(a.key, index)
-    number = {key: i for i, key in enumerate(sizes)}
+    outer, number = _numbered(args, sizes)
     _check(name, kernel, args, steps, number)
     places = tuple(tuple(_place(a, outer, number) for a in step.args) for step in steps)
     texts = (f"{s.kernel.name} {s.local_size} {s.program.options}\n{s.program.source}" for s in steps)
@@ -103,11 +99,7 @@ def sequence_program(
 
 def structure(args: Sequence[Argument], steps: Sequence[Launch], sizes: Mapping[BufferKey, int]) -> Hashable:
     """What sequences have in common that are the same program."""
-    outer: dict[BufferKey, int] = {}
-    for index, a in enumerate(args):
-        if isinstance(a, BufferArg):
-            outer.setdefault(a.key, index)
-    number = {key: i for i, key in enumerate(sizes)}
+    outer, number = _numbered(args, sizes)
     return tuple(sizes.values()), tuple(
         (
             id(s.program),
@@ -120,6 +112,17 @@ def structure(args: Sequence[Argument], steps: Sequence[Launch], sizes: Mapping[
         )
         for s in steps
     )
+
+
+def _numbered(
+    args: Sequence[Argument], sizes: Mapping[BufferKey, int]
+) -> tuple[dict[BufferKey, int], dict[BufferKey, int]]:
+    """The arguments that buffers are first, and the numbers of temporary ones."""
+    outer: dict[BufferKey, int] = {}
+    for index, a in enumerate(args):
+        if isinstance(a, BufferArg):
+            outer.setdefault(a.key, index)
+    return outer, {key: i for i, key in enumerate(sizes)}
 
 
 def _place(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 from typing import Any
 
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.constraint_model import Model, ModelContents
 from manycl.plan.insertion import put
 from manycl.plan.plan import ON_HOST, Assignment
+from manycl.plan.rank import least_first
 from manycl.plan.segments import Move
 from manycl.plan.timeline import Schedule
 from manycl.plan.timing import timed
@@ -128,19 +128,7 @@ class _Reading:
     def _order(self) -> list[int]:
         """By the solver's ticks; what is equal there, by what waits for what."""
         after: list[list[int]] = [[] for _ in self._ops]
-        pending = [0] * len(self._ops)
         for op, before in enumerate(self._waits):
             for w in before:
                 after[w].append(op)
-                pending[op] += 1
-        ready = [(*self._ticks[op], op) for op, count in enumerate(pending) if not count]
-        heapq.heapify(ready)
-        order: list[int] = []
-        while ready:
-            op = heapq.heappop(ready)[2]
-            order.append(op)
-            for other in after[op]:
-                pending[other] -= 1
-                if not pending[other]:
-                    heapq.heappush(ready, (*self._ticks[other], other))
-        return order
+        return least_first(self._waits, after, self._ticks)

@@ -10,7 +10,7 @@ over all pairs of devices.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from manycl.graph.graph import Graph
 from manycl.plan.costs import Costs, costs
@@ -89,16 +89,16 @@ def priority_order(graph: Graph, levels: list[float]) -> list[int]:
 def ready_order(graph: Graph, priority: Sequence[float]) -> list[int]:
     """A topological order: of the nodes that wait for nothing, the one with the highest priority first; a rank of the
     user's own comes before all others. Ties go by node index."""
-    return least_first(
-        graph, [(1, -priority[i]) if node.rank is None else (0, -node.rank) for i, node in enumerate(graph.nodes)]
-    )
+    keys = [(1, -priority[i]) if node.rank is None else (0, -node.rank) for i, node in enumerate(graph.nodes)]
+    return least_first(graph.predecessors, graph.successors, keys)
 
 
-def least_first(graph: Graph, keys: Sequence[tuple[float, float]]) -> list[int]:
+def least_first(
+    predecessors: Sequence[Collection[int]], successors: Sequence[Sequence[int]], keys: Sequence[tuple[float, float]]
+) -> list[int]:
     """A topological order: of the nodes that wait for nothing, the one with the least key first. Ties go by node
     index."""
-    missing = [len(before) for before in graph.predecessors]
-    successors = graph.successors
+    missing = [len(before) for before in predecessors]
     ready = [(keys[i], i) for i, count in enumerate(missing) if count == 0]
     heapq.heapify(ready)
     order: list[int] = []

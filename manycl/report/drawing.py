@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from manycl.errors import ManyclError
@@ -25,6 +26,15 @@ def check_drawable(what: str) -> None:
             f"{what}: pictures are drawn by matplotlib, which is not installed",
             hint="pip install -e '.[plot]' in the checkout (or matplotlib); .html charts and .dot graphs need neither",
         )
+
+
+def check_kind(path: str | Path, what: str, suffixes: Sequence[str]) -> None:
+    """Raises :class:`ManyclError` for a file whose name ends with none of these; all but the first are pictures."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in suffixes:
+        raise ManyclError(f"{path}: not a known kind of {what}", hint=f"end the name in {', '.join(suffixes)}")
+    if suffix != suffixes[0]:
+        check_drawable(str(path))
 
 
 def drawn(figure: Callable[[], Any], kind: str, font_size: float) -> bytes:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from manycl.errors import ManyclError
-from manycl.report.drawing import check_drawable
+from manycl.report.drawing import check_kind
 from manycl.trace import Trace
 
 SUFFIXES = (".html", ".png", ".svg", ".pdf")
@@ -32,8 +31,4 @@ def write_gantt(trace: Trace, path: str | Path) -> None:
 def check_suffix(path: str | Path) -> None:
     """Raises :class:`ManyclError` for a file that :func:`write_gantt` cannot write: known before the work is
     done."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ManyclError(f"{path}: not a known kind of chart", hint=f"end the name in {', '.join(SUFFIXES)}")
-    if suffix != ".html":
-        check_drawable(str(path))
+    check_kind(path, "chart", SUFFIXES)

@@ -12,7 +12,7 @@ from manycl.errors import ManyclError
 from manycl.graph.graph import BufferKey, DeviceTask, Graph, HostTask, Launch
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.problem import contents_needed
-from manycl.report.drawing import check_drawable, drawn
+from manycl.report.drawing import check_kind, drawn
 from manycl.report.graph_layout import laid_out
 from manycl.report.lanes import HOST_COLOUR, TRANSFER_COLOUR, styles
 from manycl.report.words import count, nbytes, printable
@@ -230,8 +230,4 @@ def write_graph(given: Chart, path: str | Path) -> None:
 
 def check_suffix(path: str | Path) -> None:
     """Raises :class:`ManyclError` for a file that :func:`write_graph` cannot write."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ManyclError(f"{path}: not a known kind of drawing", hint=f"end the name in {', '.join(SUFFIXES)}")
-    if suffix != ".dot":
-        check_drawable(str(path))
+    check_kind(path, "drawing", SUFFIXES)

@@ -62,7 +62,8 @@ def in_turns(lowered: Lowered, turns: Mapping[tuple[int, int], int]) -> Lowered:
         step = lowered.step(a.node)
         keys[a.node] = (turns.get((step.node, step.first), 0) if step.role == RANGE else 0, position)
     of = {a.node: a for a in plan.assignments}
-    return replace(lowered, plan=replace(plan, assignments=tuple(of[n] for n in least_first(graph, keys))))
+    order = least_first(graph.predecessors, graph.successors, keys)
+    return replace(lowered, plan=replace(plan, assignments=tuple(of[n] for n in order)))
 
 
 class _Cutter:
