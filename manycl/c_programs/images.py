@@ -152,17 +152,18 @@ class _Done:
         """It has."""
 
 
-def command_of(
-    queue: CommandQueue, name: str, memory: Sequence[MemoryObject], how: Callable[..., tuple[Any, ...]]
-) -> Callable[[], None]:
-    """What enqueues a function of the real device's; ``how(*memory)``: its arguments between queue and events."""
+def command_of(queue: CommandQueue, name: str, *given: Any) -> Callable[[], None]:
+    """What enqueues a function of the real device's; ``given``: its arguments between queue and events, memory objects
+    in the places of real ones."""
 
     def do(own: Any, *real: Any) -> _Done:
-        raw.do(name, own.int_ptr, *how(*(one.int_ptr for one in real)), 0, None, None)
+        left = iter(real)
+        taken = (next(left).int_ptr if isinstance(one, MemoryObject) else one for one in given)
+        raw.do(name, own.int_ptr, *taken, 0, None, None)
         raw.do("clFinish", own.int_ptr)
         return _Done()
 
-    return lambda: at_once(queue, memory, do)
+    return lambda: at_once(queue, [one for one in given if isinstance(one, MemoryObject)], do)
 
 
 def _copied(address: Address, count: int) -> Any:
@@ -175,15 +176,10 @@ def _host_command(
     queue: CommandQueue, name: str, image: Address, blocking: int, given: Sequence[Address], waits: WaitFor
 ) -> Event:
     """Between an image and the host. ``given``: origin, region, two pitches, the host's memory."""
-    found = image_of(queue, image)
-    first, shape = _copied(given[0], 3), _copied(given[1], 3)
-
-    def how(real: int) -> tuple[Any, ...]:
-        return real, 1, ctypes.addressof(first), ctypes.addressof(shape), *given[2:]
-
+    found, ends = image_of(queue, image), [_copied(one, 3) for one in given[:2]]
     refuse("INVALID_VALUE", not given[4])
     kind = _TYPE.READ_IMAGE if name == "clEnqueueReadImage" else _TYPE.WRITE_IMAGE
-    event = submit(queue, kind, waits, command_of(queue, name, (found,), how))
+    event = submit(queue, kind, waits, command_of(queue, name, found, 1, *ends, *given[2:]))
     if blocking:
         event.wait()
     return event
@@ -203,13 +199,11 @@ def enqueue_write_image(queue: CommandQueue, image: Address, blocking: int, *how
 def enqueue_fill_image(
     queue: CommandQueue, image: Address, color: Address, origin: Address, region: Address, waits: WaitFor
 ) -> Event:
-    found = image_of(queue, image)
-    first, shape = _copied(origin, 3), _copied(region, 3)
+    found, ends = image_of(queue, image), [_copied(one, 3) for one in (origin, region)]
     if not color:
         raise error("INVALID_VALUE", "")
     data = ctypes.create_string_buffer(ctypes.string_at(color, 16), 16)
-    kept = data, first, shape
-    command = command_of(queue, "clEnqueueFillImage", (found,), lambda real: (real, *map(ctypes.addressof, kept)))
+    command = command_of(queue, "clEnqueueFillImage", found, data, *ends)
     return submit(queue, _TYPE.FILL_IMAGE, waits, command)
 
 
@@ -224,8 +218,8 @@ def enqueue_copy_image(
     waits: WaitFor,
 ) -> Event:
     both = image_of(queue, source), image_of(queue, target)
-    kept = [_copied(one, 3) for one in (source_origin, target_origin, region)]
-    command = command_of(queue, "clEnqueueCopyImage", both, lambda *reals: (*reals, *map(ctypes.addressof, kept)))
+    ends = [_copied(one, 3) for one in (source_origin, target_origin, region)]
+    command = command_of(queue, "clEnqueueCopyImage", *both, *ends)
     return submit(queue, _TYPE.COPY_IMAGE, waits, command)
 
 
@@ -234,12 +228,7 @@ def enqueue_copy_image_to_buffer(
     queue: CommandQueue, source: Address, target: Address, origin: Address, region: Address, offset: int, waits: WaitFor
 ) -> Event:
     both = image_of(queue, source), own_buffer(queue, target)
-    first, shape = _copied(origin, 3), _copied(region, 3)
-
-    def how(of: int, to: int) -> tuple[Any, ...]:
-        return of, to, ctypes.addressof(first), ctypes.addressof(shape), offset
-
-    command = command_of(queue, "clEnqueueCopyImageToBuffer", both, how)
+    command = command_of(queue, "clEnqueueCopyImageToBuffer", *both, _copied(origin, 3), _copied(region, 3), offset)
     return submit(queue, _TYPE.COPY_IMAGE_TO_BUFFER, waits, command)
 
 
@@ -248,12 +237,7 @@ def enqueue_copy_buffer_to_image(
     queue: CommandQueue, source: Address, target: Address, offset: int, origin: Address, region: Address, waits: WaitFor
 ) -> Event:
     both = own_buffer(queue, source), image_of(queue, target)
-    first, shape = _copied(origin, 3), _copied(region, 3)
-
-    def how(of: int, to: int) -> tuple[Any, ...]:
-        return of, to, offset, ctypes.addressof(first), ctypes.addressof(shape)
-
-    command = command_of(queue, "clEnqueueCopyBufferToImage", both, how)
+    command = command_of(queue, "clEnqueueCopyBufferToImage", *both, offset, _copied(origin, 3), _copied(region, 3))
     return submit(queue, _TYPE.COPY_BUFFER_TO_IMAGE, waits, command)
 
 

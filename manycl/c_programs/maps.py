@@ -89,15 +89,8 @@ class _RealMap:
             one = queue.runtime.one
             queue.runtime.finish()
             with one.lock:
-                raw.do(
-                    "clEnqueueUnmapMemObject",
-                    one.queue.int_ptr,
-                    self._image.real.int_ptr,
-                    self._address,
-                    0,
-                    None,
-                    None,
-                )
+                given = one.queue.int_ptr, self._image.real.int_ptr, self._address
+                raw.do("clEnqueueUnmapMemObject", *given, 0, None, None)
                 one.queue.finish()
 
         return submit(queue, _TYPE.UNMAP_MEM_OBJECT, wait_for, enqueue)
@@ -121,8 +114,8 @@ class _CopiedImage:
         self._origin, self._region = (ctypes.c_size_t * 3)(*origin), (ctypes.c_size_t * 3)(*region)
 
     def _move(self, name: str) -> None:
-        how = 1, ctypes.addressof(self._origin), ctypes.addressof(self._region), self.row, self.depth, self.address
-        command_of(self._queue, name, (self._image,), lambda real: (real, *how))()
+        how = 1, self._origin, self._region, self.row, self.depth, self.address
+        command_of(self._queue, name, self._image, *how)()
 
     def read(self) -> None:
         if not self._flags & _ANEW:

@@ -9,6 +9,8 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,10 +88,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"about": about, "devices": here, "kernels": rows}, indent=2))
     else:
         _show(about, here, rows, devices)
-    bad = [
-        row for row in rows.values() if any(row[d] not in ("runs", "same", "not divided") for d in devices if d in row)
-    ]
-    return 1 if bad else 0
+    good = ("runs", "same", "not divided")
+    return 1 if any(row[d] not in good for row in rows.values() for d in devices if d in row) else 0
 
 
 def _show(about: str, here: Sequence[str], rows: dict[str, dict[str, str]], devices: Sequence[str]) -> None:
@@ -172,18 +172,15 @@ def _launch(program: ProgramFacts, kernel: KernelFacts, size: int) -> dict[str, 
     local = tuple(required[:dimensions]) if required else ((64,), (8, 8), (4, 4, 4))[dimensions - 1]
     edge = round(size ** (1 / dimensions))
     whole = tuple(max(1, edge // each) * each for each in local)
-    scalars = {a.index: _scalar(a, whole[0]).tobytes() for a in kernel.arguments if a.kind == "scalar"}
+    scalars = {a.index: _made_up(a, whole[0]).tobytes() for a in kernel.arguments if a.kind == "scalar"}
     buffers = [a for a in kernel.arguments if a.kind == "buffer"]
     most = {a.index: (int(np.prod(whole)) + 1) * (a.size or 1) for a in buffers}
-    known = KnownLaunch(whole, local, (), scalars, {}, {})
-    try:
-        known = sized(program, kernel, known, buffers)
-    except ManyclError:  # its accesses depend on data
-        known = KnownLaunch(whole, local, (), scalars, most, {})
-    if any(nbytes > _MOST for nbytes in known.sizes.values()):
-        known = KnownLaunch(whole, local, (), scalars, most, {})
-    found = service.launched(program, kernel.name, known)
-    splits = [found.split(d) for d in range(dimensions) if known.groups(d) > 1]
+    known = KnownLaunch(whole, local, (), scalars, most, {})
+    with suppress(ManyclError):  # of accesses that depend on data
+        found = sized(program, kernel, replace(known, sizes={}), buffers)
+        known = known if any(nbytes > _MOST for nbytes in found.sizes.values()) else found
+    looked = service.launched(program, kernel.name, known)
+    splits = [looked.split(d) for d in range(dimensions) if known.groups(d) > 1]
     ways = [str(s.dimension) for s in splits if s.splittable or s.mergeable]
     why = next((str(s.reasons[0]) for s in splits if s.reasons), "one work-group")
     sizes = {str(a.index): max(known.sizes.get(a.index, 0), most[a.index]) for a in buffers}
@@ -195,23 +192,15 @@ def _launch(program: ProgramFacts, kernel: KernelFacts, size: int) -> dict[str, 
     }
 
 
-def _type(argument: ArgumentFacts) -> np.dtype[Any]:
+def _made_up(argument: ArgumentFacts, size: int) -> np.ndarray[Any, Any]:
+    """The elements of an argument that is no buffer: 0.5, or the size of the launch; a struct's bytes are 0."""
     import numpy as np
 
     from manycl.graph.launch import TYPES
 
     known = TYPES.get(argument.base)
-    return np.dtype(known.dtype if known is not None else "uint8")
-
-
-def _scalar(argument: ArgumentFacts, size: int) -> Any:
-    """A struct's bytes are 0."""
-    import numpy as np
-
-    from manycl.graph.launch import TYPES
-
-    kind = _type(argument)
-    value = 0 if argument.base not in TYPES else 0.5 if kind.kind == "f" else min(size, np.iinfo(kind).max)
+    kind = np.dtype(known.dtype if known is not None else "uint8")
+    value = 0 if known is None else 0.5 if kind.kind == "f" else min(size, np.iinfo(kind).max)
     return np.full(max(argument.size // kind.itemsize, 1), value, kind)
 
 
@@ -247,16 +236,15 @@ def child(asked: str) -> None:
         arguments: list[Any] = []
         arrays: dict[str, Any] = {}
         for argument in program.facts.kernels[kernel.name].arguments:
-            kind = _type(argument)
+            value = _made_up(argument, given["global"][0])
             if argument.kind == "local":
                 arguments.append(mc.LocalMemory((argument.size or 4) * int(np.prod(given["local"])) * 2))
             elif argument.kind == "scalar":
-                value = _scalar(argument, given["global"][0])
                 arguments.append(value[0] if argument.lanes == 1 and argument.base in TYPES else value)
             else:
-                count = -(-given["sizes"][str(argument.index)] // kind.itemsize)
-                content = random.random(count) if kind.kind == "f" else random.integers(0, _SMALL, count)
-                arrays[f"a{argument.index}"] = queue.array(content.astype(kind))
+                count = -(-given["sizes"][str(argument.index)] // value.itemsize)
+                content = random.random(count) if value.dtype.kind == "f" else random.integers(0, _SMALL, count)
+                arrays[f"a{argument.index}"] = queue.array(content.astype(value.dtype))
                 arguments.append(arrays[f"a{argument.index}"])
         kernel(queue, tuple(given["global"]), tuple(given["local"]), *arguments)
         results = {name: array.get() for name, array in arrays.items()}
