@@ -13,7 +13,7 @@ from manycl import flags
 from manycl.cli.options import add_devices, add_machine, writable
 from manycl.errors import ManyclError
 from manycl.machine import HOST, Device, Machine
-from manycl.model.chunk import CHUNK, chunk_of
+from manycl.model.transfer import CHUNK, chunk_of
 from manycl.reservations.records import in_force
 from manycl.reservations.register import reservations
 from manycl.units import format_quantity, show_bytes

@@ -14,8 +14,8 @@ from manycl.front.application import Application, Contents, Iterate, Output
 from manycl.front.host_arrays import AnyArray
 from manycl.front.json_lines import Location
 from manycl.front.prepared import MOST_TIMES
+from manycl.front.python_files import confined
 from manycl.front.symbols import Scope, integer, limit, text
-from manycl.front.trust import confined
 from manycl.graph.graph import BufferKey, Graph
 from manycl.graph.rename import renamed
 from manycl.plan.plan import Plan

@@ -39,9 +39,9 @@ from manycl.front.kernel_fields import (
     show_value,
 )
 from manycl.front.kernel_files import KernelFiles
+from manycl.front.python_files import confined
 from manycl.front.schema import check
 from manycl.front.symbols import Scope, integer, integers, limit, number, read_parameters, repetitions, text
-from manycl.front.trust import confined
 from manycl.front.version_fields import VersionReader
 from manycl.graph.graph import BufferArg, BufferKey
 

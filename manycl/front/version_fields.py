@@ -34,9 +34,8 @@ from manycl.front.kernel_fields import (
     show_value,
 )
 from manycl.front.kernel_files import KernelFiles
-from manycl.front.python_files import FileFunction, PythonFile
+from manycl.front.python_files import FileFunction, PythonFile, confined
 from manycl.front.symbols import Scope, integer, integers, limit, repetitions, text
-from manycl.front.trust import confined
 from manycl.graph.graph import LocalArg, Version
 from manycl.graph.versions import check_same_arguments
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from statistics import median, quantiles
 
 from manycl.machine import Device
-from manycl.model.chunk import CHUNK, size_class, smallest
 from manycl.model.history import identity
 from manycl.model.measured import Measurements
+from manycl.model.transfer import CHUNK, size_class, smallest
 
 LEAST = 1 << 20
 """Bytes; smaller transfers tell more of latency than of bandwidth."""

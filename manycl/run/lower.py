@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from manycl.errors import PolicyError, RunError
 from manycl.graph.graph import Beside, Buffer, BufferKey, Graph, HostTask, Node
 from manycl.machine import HOST, DeviceIndex, Machine
-from manycl.model.chunk import CHUNK, chunk_of
+from manycl.model.transfer import CHUNK, chunk_of
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.cells import cells_of, in_cells

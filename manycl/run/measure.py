@@ -18,10 +18,10 @@ from manycl.drivers.addresses import aligned
 from manycl.drivers.choice import OpenDevice
 from manycl.drivers.driver import Allocation, Driver, End, Event, Queue, Source
 from manycl.machine import HOST, Machine
-from manycl.model.chunk import SIZES, smallest
 from manycl.model.history import identity
 from manycl.model.measured import together
 from manycl.model.occupancy import ITEMS_PER_UNIT
+from manycl.model.transfer import SIZES, smallest
 from manycl.region import Box
 from manycl.run.backends.host_bytes import shared
 

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.machine import HOST, Device, Link, Machine
-from manycl.model.chunk import SIZES, chunk_of, smallest
 from manycl.model.history import identity
 from manycl.model.measured import OBSERVED, SOURCE, on_machine, sharing, together
 from manycl.model.observed import FEW, ObservedLinks
-from manycl.model.transfer import Sharing, TransferModel
+from manycl.model.transfer import SIZES, Sharing, TransferModel, chunk_of, smallest
 
 CPU = Device("cpu0", "cpu")
 GPUS = tuple(Device(f"gpu{i}", "gpu", f"model {i}", "platform", "1", memory=i + 1) for i in range(2))

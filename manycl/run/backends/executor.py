@@ -41,7 +41,6 @@ from manycl.run.backend import (
     continues,
 )
 from manycl.run.backends.host_calls import HostCalls
-from manycl.run.backends.kept_copies import KeptCopies
 from manycl.run.backends.lanes import Lanes
 from manycl.run.backends.memory import Memory
 from manycl.run.backends.moves import Moved, Moves, within
@@ -51,7 +50,7 @@ from manycl.run.backends.programs import KernelObject, Programs, same
 from manycl.run.backends.record import RunRecord
 from manycl.run.backends.sequences import Sequences
 from manycl.run.backends.underway import Underway
-from manycl.run.backends.undo import Undo
+from manycl.run.backends.undo import KeptCopies, Undo
 
 KEPT_GRAPHS = 8  # whose transfers are known from the last time
 

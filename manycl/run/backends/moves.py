@@ -10,10 +10,10 @@ from manycl.graph.graph import BufferKey, CopyTask, FillTask, Graph, Piece
 from manycl.machine import HOST, DeviceIndex
 from manycl.region import Box, union
 from manycl.run.backend import FIRST, Copy, Download, TransferQueue, Upload
-from manycl.run.backends.kept_copies import KeptCopies
 from manycl.run.backends.lanes import Lanes
 from manycl.run.backends.memory import Memory
 from manycl.run.backends.record import RunRecord, Transferred
+from manycl.run.backends.undo import KeptCopies
 
 Transfer = Upload | Download | Copy
 
