@@ -11,9 +11,9 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from manycl.errors import MachineError
 from manycl.machine import ALIGNMENT, HOST, Device, Link, Machine
@@ -38,6 +38,7 @@ _MAY_BE_ZERO = ("launch_overhead", "latency", "local_memory")
 _MOST = 10**6  # of a count
 _MOST_BYTES = 2**60
 _NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+Number = TypeVar("Number", int, float)
 _RESERVED = ("host", "own", "machine")
 
 
@@ -195,37 +196,31 @@ class _MachineReader:
         return value
 
     def quantity(self, table: Mapping[str, Any], key: str, where: str, unit: str) -> float:
-        text = self.text(table, key, where, unit)
-        try:
-            value = parse_quantity(text, unit)
-        except ValueError as error:
-            raise self.error(_join(where, key), str(error)) from None
+        value = self.measure(table, key, where, unit, lambda text: parse_quantity(text, unit))
         if value == 0 and key not in _MAY_BE_ZERO:
-            raise self.error(_join(where, key), f"{text!r} is not above zero")
+            raise self.error(_join(where, key), f"{table[key]!r} is not above zero")
         return value
 
     def bytes(self, table: Mapping[str, Any], key: str, where: str) -> int:
-        text = self.text(table, key, where, "B")
-        try:
-            value = parse_bytes(text)
-        except ValueError as error:
-            raise self.error(_join(where, key), str(error)) from None
+        value = self.measure(table, key, where, "B", parse_bytes)
         if not (0 if key in _MAY_BE_ZERO else 1) <= value <= _MOST_BYTES:
-            raise self.error(_join(where, key), f"{text!r} is not above zero, or too much to be true")
+            raise self.error(_join(where, key), f"{table[key]!r} is not above zero, or too much to be true")
         return value
 
-    def text(self, table: Mapping[str, Any], key: str, where: str, unit: str) -> str:
+    def measure(
+        self, table: Mapping[str, Any], key: str, where: str, unit: str, parse: Callable[[str], Number]
+    ) -> Number:
         value = table.get(key)
         if not isinstance(value, str):
             problem = "is missing" if key not in table else f"{_show(value)} needs quotation marks and a unit of {unit}"
             raise self.error(_join(where, key), problem)
-        return value
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise self.error(_join(where, key), str(error)) from None
 
     def count(self, table: Mapping[str, Any], key: str, where: str) -> int:
-        value = table[key]
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
-            raise self.error(_join(where, key), f"{_show(value)} is not a whole number from 1 to {_MOST}")
-        return value
+        return self.plain(table[key], int, f"a whole number from 1 to {_MOST}", _join(where, key))
 
     def flag(self, table: Mapping[str, Any], key: str, where: str) -> bool:
         value = table[key]
@@ -234,10 +229,13 @@ class _MachineReader:
         return value
 
     def factor(self, table: Mapping[str, Any], where: str) -> float:
-        value = table.get("slowdown", 1.0)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= _MOST:
-            raise self.error(f"{where}.slowdown", f"{_show(value)} is not a number from 1 to {_MOST}")
-        return float(value)
+        return self.plain(table.get("slowdown", 1.0), float, f"a number from 1 to {_MOST}", f"{where}.slowdown")
+
+    def plain(self, value: Any, kind: type[Number], what: str, where: str) -> Number:
+        """A number without a unit."""
+        if isinstance(value, bool) or not isinstance(value, (kind, int)) or not 1 <= value <= _MOST:
+            raise self.error(where, f"{_show(value)} is not {what}")
+        return kind(value)
 
     # structure
 

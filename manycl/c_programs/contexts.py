@@ -32,12 +32,9 @@ class OwnQueue(CommandQueue):
     given: tuple[int, ...] | None = None
 
 
-def context_of(address: Address) -> Context:
-    return handles.find(address, Context, _CONTEXT_CODE)
+context_of = handles.finder(Context, _CONTEXT_CODE)
 
-
-def queue_of(address: Address) -> CommandQueue:
-    return handles.find(address, CommandQueue, _QUEUE_CODE)
+queue_of = handles.finder(CommandQueue, _QUEUE_CODE)
 
 
 def devices_in(address: Address, count: int, context: Context) -> list[Device]:

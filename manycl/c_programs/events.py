@@ -25,9 +25,7 @@ _PROFILES = tuple(
     ]
 )
 
-
-def event_of(address: Address) -> Event:
-    return handles.find(address, Event, _CODE)
+event_of = handles.finder(Event, _CODE)
 
 
 @does("clWaitForEvents")

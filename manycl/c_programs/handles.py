@@ -74,6 +74,10 @@ class Handles:
                 return found
         raise error(code, "")
 
+    def finder(self, kind: type[Kind], code: str) -> Callable[[int | None], Kind]:
+        """``find`` for one kind of object."""
+        return lambda address: self.find(address, kind, code)
+
     def retain(self, address: int | None, kind: type[Any], code: str) -> None:
         found = self.find(address, kind, code)
         handle = self.of(found)

@@ -32,9 +32,7 @@ _PLACES = {0x119B: "buffer", 0x119C: "local", 0x119D: "buffer", 0x119E: "scalar"
 _MANY = 1 << 40
 """Work-items along a dimension, beyond what any launch has."""
 
-
-def kernel_of(address: Address) -> Kernel:
-    return handles.find(address, Kernel, _CODE)
+kernel_of = handles.finder(Kernel, _CODE)
 
 
 def _note(kernel: Kernel) -> Kernel:

@@ -37,8 +37,7 @@ class OwnBuffer(Buffer):
     given: tuple[int, ...] = ()
 
 
-def buffer_of(address: Address) -> Buffer:
-    return handles.find(address, Buffer, CODE)
+buffer_of = handles.finder(Buffer, CODE)
 
 
 def check_access(target: MemoryObject, flags: int, *, reads: bool = False, writes: bool = False) -> None:

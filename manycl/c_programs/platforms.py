@@ -13,7 +13,7 @@ from manycl import flags
 from manycl.c_programs import raw
 from manycl.c_programs.calls import does, tells
 from manycl.c_programs.handles import handles
-from manycl.c_programs.host import Address, put, put_words, text
+from manycl.c_programs.host import Address, put, put_words
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.native_model import NativeModel
@@ -85,8 +85,7 @@ def platform_of(address: Address) -> Platform:
     return handles.find(address, Platform, "INVALID_PLATFORM")
 
 
-def device_of(address: Address) -> Device:
-    return handles.find(address, Device, "INVALID_DEVICE")
+device_of = handles.finder(Device, "INVALID_DEVICE")
 
 
 def open_device(device: Device) -> Device:
@@ -241,11 +240,6 @@ def get_host_timer(device: Address, host: Address) -> None:
 @does("clGetDeviceAndHostTimer")
 def get_device_and_host_timer(device: Address, on_device: Address, host: Address) -> None:
     raw.do("clGetDeviceAndHostTimer", open_device(device_of(device)).model.int_ptr, on_device, host)
-
-
-def names_of(address: int) -> list[str]:
-    """The words of a list with semicolons."""
-    return [name for name in text(address).decode().split(";") if name]
 
 
 def _stay() -> None:

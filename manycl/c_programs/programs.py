@@ -26,9 +26,7 @@ _Told = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 kernels_of: WeakKeyDictionary[_Program, WeakSet[Any]] = WeakKeyDictionary()
 """The kernels that there are: while there are some, a program is not built anew."""
 
-
-def program_of(address: Address) -> _Program:
-    return handles.find(address, _Program, _CODE)
+program_of = handles.finder(_Program, _CODE)
 
 
 @makes("clCreateProgramWithSource")

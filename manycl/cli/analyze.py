@@ -64,20 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE.cl", help="OpenCL C source, or a specification (.json)")
     parser.add_argument("kernel", metavar="KERNEL", nargs="*", help="only these kernels; default: all")
-    parser.add_argument(
-        "-D", dest="define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro, or a symbol"
-    )
-    parser.add_argument(
-        "-I",
-        dest="include",
-        metavar="DIR",
-        action="append",
-        default=[],
-        help="look for #include files there, too",
-    )
-    parser.add_argument(
-        "--build-options", metavar="OPTIONS", default="", help="options as for clBuildProgram, in one string"
-    )
+    options.add_source_options(parser, "a macro, or a symbol")
     parser.add_argument(
         "--kernel", dest="also", metavar="NAME", action="append", default=[], help="only this kernel, too"
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manycl import __version__, flags
-from manycl.cli.options import add_devices
+from manycl.cli.options import add_devices, add_source_options
 from manycl.errors import ManyclError
 
 if TYPE_CHECKING:
@@ -49,11 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("file", metavar="FILE.cl", help="OpenCL C source")
     parser.add_argument("kernel", metavar="KERNEL", nargs="*", help="only these kernels; default: all")
-    parser.add_argument("-D", dest="define", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
-    parser.add_argument(
-        "-I", dest="include", metavar="DIR", action="append", default=[], help="look for includes there"
-    )
-    parser.add_argument("--build-options", metavar="OPTIONS", default="", help="options as for clBuildProgram")
+    add_source_options(parser)
     parser.add_argument(
         "--size", metavar="N", type=int, default=1024, help="work-items of a launch, about (default: 1024)"
     )

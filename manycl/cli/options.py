@@ -51,6 +51,19 @@ def add_application(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_source_options(parser: argparse.ArgumentParser, macro: str = "a macro") -> None:
+    """How an OpenCL C file is read."""
+    parser.add_argument(
+        "-D", dest="define", metavar="NAME[=VALUE]", action="append", default=[], help=f"define {macro}"
+    )
+    parser.add_argument(
+        "-I", dest="include", metavar="DIR", action="append", default=[], help="look for #include files there, too"
+    )
+    parser.add_argument(
+        "--build-options", metavar="OPTIONS", default="", help="options as for clBuildProgram, in one string"
+    )
+
+
 def add_devices(parser: argparse._ActionsContainer) -> None:
     completed(parser.add_argument("--devices", metavar="SPEC", help=DEVICES), completers.devices, listed=True)
 
