@@ -24,7 +24,7 @@ from manycl.group_range import GroupRange
 from manycl.kept import Kept
 from manycl.model import trips
 from manycl.plan import splitting
-from manycl.plan.looks import Looks
+from manycl.plan.problem import Looks
 from manycl.plan.tuning import PLANNING
 from manycl.run import learners, ranges
 from manycl.run.backends import programs

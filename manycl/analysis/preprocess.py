@@ -25,15 +25,8 @@ COMPUTING = 20  # seconds
 _PRELUDE = "<manycl's header>"
 _HIDDEN = (_PRELUDE, "<built-in>", "<command line>")
 _OPTIONS = (
-    "-x",
-    "cl",
-    "-target",
-    "spir64",
-    "-Wno-everything",
-    "-W#warnings",
-    "-fno-diagnostics-show-option",
-    "-fno-color-diagnostics",
-    "-fno-caret-diagnostics",
+    *("-x", "cl", "-target", "spir64", "-Wno-everything", "-W#warnings"),
+    *("-fno-diagnostics-show-option", "-fno-color-diagnostics", "-fno-caret-diagnostics"),
 )
 _MARKER = re.compile(r'# (\d+) "((?:[^"\\]|\\.)*)"((?: \d)*)')
 _PRAGMA = re.compile(r"#pragma (?!OPENCL|STDC)")

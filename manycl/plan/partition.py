@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heapify, heapreplace
 from typing import NamedTuple
 
-from manycl.plan.reach import Reach
-from manycl.plan.timeline import Timeline
+from manycl.plan.timeline import Reach, Timeline
 
 ITERATIONS = 40
 

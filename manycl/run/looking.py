@@ -15,7 +15,7 @@ from manycl.graph.division import divide
 from manycl.graph.graph import BufferArg, BufferKey, Graph, Launch
 from manycl.graph.versions import run_as
 from manycl.graph.work_groups import with_work_groups
-from manycl.plan.looks import Looks
+from manycl.plan.problem import Looks
 from manycl.plan.split import Split
 from manycl.plan.splitting import following, is_known, split_of
 from manycl.plan.tuning import PLANNING

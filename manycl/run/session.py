@@ -30,11 +30,10 @@ from manycl.model.learning import learn
 from manycl.model.measured import on_machine, sharing
 from manycl.model.observed import ObservedLinks
 from manycl.model.store import Store
-from manycl.plan.looks import Looks
 from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
-from manycl.plan.problem import Problem, queue_counts
+from manycl.plan.problem import Looks, Problem, queue_counts
 from manycl.region import Region
 from manycl.run.admission import make_room
 from manycl.run.asking import asked, problem_of

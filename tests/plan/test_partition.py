@@ -18,9 +18,9 @@ from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policies.mkmd import climb
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
-from manycl.plan.reach import Reach
 from manycl.plan.slots import Slots
 from manycl.plan.split import Slice, Split
+from manycl.plan.timeline import Reach
 from manycl.plan.verify import verify
 
 FEW = 9

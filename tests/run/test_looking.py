@@ -12,7 +12,7 @@ import pytest
 import manycl as mc
 from manycl.graph.graph import Launch
 from manycl.plan import splitting
-from manycl.plan.looks import Looks
+from manycl.plan.problem import Looks
 from manycl.plan.tuning import PLANNING
 from manycl.run import known as known_graphs
 from manycl.run import looking

@@ -8,7 +8,7 @@ What takes longer to plan is only asked as long as its planning fits into the bu
 that was predicted so far, so that a small graph does not wait for its plan. How long planning takes is foreseen by the
 graph's size, never measured, so the same problem gets the same plan however busy the machine is. How launches may be
 split is found out when the graphs of the session that would gain have been predicted to take long enough to be worth it
-(:mod:`manycl.plan.looks`).
+(:mod:`manycl.plan.problem`).
 
 Predictions are not exact to a handover, so nobody is taken for less; and kernels are divided only if that gains more
 than the estimates are off (:func:`_gains`).
@@ -27,13 +27,12 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.plan.costs import Costs, costs
 from manycl.plan.foreseen import foreseen
 from manycl.plan.list_scheduling import list_schedule
-from manycl.plan.looks import Looks
 from manycl.plan.options import Option, Options, real
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.policies import load, mkmd, mkmd_coarse, tenths
 from manycl.plan.policies.in_order import on_one_device
 from manycl.plan.policy import register
-from manycl.plan.problem import Problem
+from manycl.plan.problem import Looks, Problem
 from manycl.plan.rank import bottom_levels, priority_order
 from manycl.plan.split import AnalysedSplits, Split
 from manycl.plan.tuning import PLANNING

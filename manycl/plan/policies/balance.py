@@ -34,8 +34,7 @@ from manycl.plan.policies.mkmd_coarse import (
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
-from manycl.plan.reach import Reach
-from manycl.plan.timeline import Timeline
+from manycl.plan.timeline import Reach, Timeline
 from manycl.plan.tuning import PLANNING
 
 _ROUNDS = whole("rounds", 3, 1)
