@@ -13,7 +13,7 @@ import pytest
 
 import manycl as mc
 from manycl.reservations.ear import ENDING, Ear, listeners, tell
-from manycl.reservations.folder import UNFINISHED
+from manycl.reservations.records import UNFINISHED
 from manycl.runtime_folder import runtime_folder
 
 ROUNDS = 100

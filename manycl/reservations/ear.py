@@ -16,9 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from manycl.errors import ManyclError
-from manycl.reservations.folder import UNFINISHED, locked
 from manycl.reservations.identity import closed_in_children, process
-from manycl.reservations.records import Reservation, parse_message
+from manycl.reservations.records import UNFINISHED, Reservation, locked, parse_message
 from manycl.runtime_folder import existing
 
 ENDING = ".listener"

@@ -10,10 +10,14 @@ family reserves twice does not make it wait for itself.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 Resources = frozenset[str]
@@ -133,3 +137,25 @@ def held_by_others(all_of_them: Iterable[Reservation], process: str, under: Coll
         if r.process != process and r.process not in under:
             taken |= r.resources
     return taken
+
+
+# The runtime folder while nobody else enters anything there, and without what killed processes left half made.
+
+
+UNFINISHED = ".unfinished"
+"""What a name ends with while its file is made, which is done with the folder's lock."""
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """The lock is the folder's own: no file is needed for it. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        for name in os.listdir(folder):
+            if name.endswith(UNFINISHED):  # of a process that was killed at it
+                with suppress(FileNotFoundError):
+                    os.unlink(folder / name)
+        yield
+    finally:
+        os.close(handle)

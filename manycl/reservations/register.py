@@ -15,9 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from manycl.errors import ManyclError
-from manycl.reservations.folder import UNFINISHED, locked
 from manycl.reservations.identity import closed_in_children, process
-from manycl.reservations.records import Reservation, in_order, parse, unexpired
+from manycl.reservations.records import UNFINISHED, Reservation, in_order, locked, parse, unexpired
 from manycl.runtime_folder import existing
 
 ENDING = ".reservation"

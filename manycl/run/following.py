@@ -26,9 +26,8 @@ from manycl.run.inputs_ahead import foreseen
 from manycl.run.participant import Packet
 from manycl.run.prospects import Prospects
 from manycl.run.reassign import Reassignment
-from manycl.run.stealing import Stealing, nothing_moves
+from manycl.run.stealing import Stealing, nothing_moves, stocks_left
 from manycl.run.steps import Cells, Lowered
-from manycl.run.stocks import stocks_left
 from manycl.trace import DecisionEvent
 
 REPLANNED = 2e-3

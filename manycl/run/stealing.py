@@ -25,12 +25,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 
 from manycl.changed import named
 from manycl.machine import DeviceIndex
 from manycl.run.participant import GIVEN, SHORTEST, Packet, Participant, Standing, Terms
+from manycl.run.steps import Cells
 
 PART = 1 / 3
 """Of the time until all end together, takes a packet where others are at work, …"""
@@ -438,3 +439,30 @@ class Stealing:
 
 def _cells_of(packet: Packet) -> int:
     return packet.last - packet.first
+
+
+# The cells of a launch that have not run, as stocks: of the devices whose they were, and of nobody. Pure.
+
+
+def stocks_left(
+    cells: Cells, done: Collection[int]
+) -> tuple[dict[DeviceIndex, tuple[int, int]], list[tuple[int, int]]]:
+    """Of each device the first of the cells that neighbour each other, and others; ``done``: the steps that need not
+    run."""
+    own: dict[DeviceIndex, tuple[int, int]] = {}
+    others: list[tuple[int, int]] = []
+    for device, _, first, last in cells.stocks:
+        found = list(_left(cells, done, first, last))
+        if found:
+            own[device] = found[0]
+            others += found[1:]
+    return own, others
+
+
+def _left(cells: Cells, done: Collection[int], first: int, last: int) -> Iterator[tuple[int, int]]:
+    begin = first
+    for cell in range(first, last + 1):
+        if cell == last or cells.steps[cell] in done:
+            if begin < cell:
+                yield begin, cell
+            begin = cell + 1
