@@ -106,10 +106,7 @@ class LoadsAndStores(Abstract):
         result: Value | None = None
         for target in pointer.targets:
             value = self.load_from(target, type_)
-            if result is None:
-                result = value
-            else:
-                result = meet_values(target.condition, value, result)
+            result = value if result is None else meet_values(target.condition, value, result)
         return OPAQUE if result is None else result
 
     def load_from(self, target: Target, type_: CType) -> Value:

@@ -117,8 +117,7 @@ class MergeStatements(MergeExpressions):
         parts: list[tuple[Node, str]] = []
         for child in self.operands(value):
             designated = child.kind == "UNEXPOSED_EXPR" and child.type.kind == "void"
-            for part in self.operands(child) if designated else [child]:
-                parts.append((part, self.initial(part)))
+            parts += [(part, self.initial(part)) for part in (self.operands(child) if designated else [child])]
         return self.spliced(value, parts)
 
     # -- control

@@ -27,9 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from manycl.report.compare import TraceComparison, compare
     from manycl.report.perfetto import write_perfetto
-    from manycl.report.summary import Summary, summarise
+    from manycl.report.summary import Summary, TraceComparison, compare, summarise
     from manycl.trace import Trace
 
     options.writable({"--gantt": args.gantt, "--perfetto": args.perfetto})

@@ -8,12 +8,11 @@ nothing has to be put together, and one may choose. What has to be (merge kernel
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 Merging = Literal["automatic", "each", "last"]
 """``each``: what a part has written, and the run does not write again, goes to the host as soon as the part has ended:
 little is lost or waited for if its device leaves. ``last``: it stays until somebody needs it: nothing is transferred in
 vain. ``automatic``: as ``each`` for launches that are on one device at a time, else as ``last``."""
-MERGING: tuple[Merging, ...] = get_args(Merging)
 SENT = "merging"
 """The entry of a run's details with what was asked for, and how many parts and bytes have gone to the host so."""

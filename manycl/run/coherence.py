@@ -179,10 +179,8 @@ class Directory:
         """The memories where the contents are valid, of the largest part if they are so in parts; empty: undefined."""
         parts = self.parts.get(key)
         if parts is None:
-            mask = self.valid.get(key, 0)
-        else:
-            mask = max(parts, key=lambda p: p.mask and p.region.nbytes).mask
-        return places(mask)
+            return places(self.valid.get(key, 0))
+        return places(max(parts, key=lambda p: p.mask and p.region.nbytes).mask)
 
     def open(self, cut: Mapping[BufferKey, Sequence[tuple[BufferKey, int]]]) -> None:
         """A run begins that keeps track of pieces instead of the buffers ``cut``. For each of them: the keys of the

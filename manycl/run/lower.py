@@ -231,8 +231,7 @@ class _Assembly:
                 left[a.node] -= 1
                 if not left[a.node]:
                     wanted += (i for i, d in enumerate(drafts) if d.step.role == COMBINE)
-            for i in wanted:
-                assignments.append(Assignment(tokens[i], drafts[i].device, drafts[i].queue, a.start, a.end))
+            assignments += [Assignment(tokens[i], drafts[i].device, drafts[i].queue, a.start, a.end) for i in wanted]
         return replace(self.plan, assignments=tuple(assignments), events=())
 
 

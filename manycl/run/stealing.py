@@ -227,9 +227,7 @@ class Stealing:
                     until = w.until
                     ends += theirs * (until if now < until and now <= w.due else w.through(now))
         left = (self._rest + ends) / weight - mine
-        seconds = self._in_a_turn(rate) if self._in_turn else self._moment / together
-        if seconds < SHORTEST:
-            seconds = SHORTEST
+        seconds = max(self._in_a_turn(rate) if self._in_turn else self._moment / together, SHORTEST)
         least = member.least
         if member.dear:  # that is no reason to be late
             least = max(least, min(member.dear, seconds))

@@ -21,18 +21,10 @@ def refuse(code: str, condition: object, routine: str = "") -> None:
 
 def numbered(number: int, routine: str, message: str = "") -> Exception:
     """The error with a status code."""
-    return _class(number)(compiled._ErrorRecord(routine, number, message))
-
-
-def _class(number: int) -> type[Exception]:
-    kind: type[Exception]
+    kind: type[Exception] = compiled.LogicError if number <= _STATUS.INVALID_VALUE else compiled.RuntimeError
     if number == _STATUS.MEM_OBJECT_ALLOCATION_FAILURE:
         kind = compiled.MemoryError
-    elif number <= _STATUS.INVALID_VALUE:
-        kind = compiled.LogicError
-    else:
-        kind = compiled.RuntimeError
-    return kind
+    return kind(compiled._ErrorRecord(routine, number, message))
 
 
 def told(failure: ManyclError, routine: str) -> Exception:

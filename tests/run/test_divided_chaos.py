@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from chaos import ChaosBackend
@@ -21,7 +21,7 @@ from manycl.graph.copies import copy_task, fill_task
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, CopyTask, FillTask, Graph, HostTask, Launch, Node
 from manycl.machine import Machine
-from manycl.plan.merging import MERGING
+from manycl.plan.merging import Merging
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
@@ -172,7 +172,7 @@ def one_run(graph: Graph, where: Machine, plan: Plan, directory: Directory, valu
             backend.values[m] = {p: values.piece(m, k, rows) for p, k, rows in parts(lowered)}
         return lowered
 
-    queues, merging = tuple(2 for _ in where.devices), MERGING[len(plan.assignments) % 3]
+    queues, merging = tuple(2 for _ in where.devices), get_args(Merging)[len(plan.assignments) % 3]
     problem = Problem(graph, where, Unit(), queues, splits=Splits(graph), merging=merging)
     try:
         execute(problem, plan, backend, directory, setup=Setup(lowering))

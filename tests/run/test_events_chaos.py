@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from chaos import ChaosBackend, Faults
@@ -37,7 +37,7 @@ from manycl.graph.copies import copy_task
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, CopyTask, FillTask, Graph, HostTask, Launch
 from manycl.machine import HOST, DeviceIndex, Machine
-from manycl.plan.merging import MERGING
+from manycl.plan.merging import Merging
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice
 from manycl.plan.problem import Problem
@@ -229,7 +229,7 @@ class Loss:
         self.events.listen(backend.wake)
         watch = Returning(self.events, self.where)
         queues = tuple(2 for _ in self.where.devices)
-        merging, splits = MERGING[len(self.graph) % 3], Splits(self.graph)
+        merging, splits = get_args(Merging)[len(self.graph) % 3], Splits(self.graph)
         problem = Problem(
             self.graph,
             self.where,

@@ -7,7 +7,7 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import hypothesis
 import pytest
@@ -21,7 +21,7 @@ from transitions import validated
 from manycl.errors import ResultError
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST, DeviceIndex, Machine
-from manycl.plan.merging import MERGING
+from manycl.plan.merging import Merging
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
@@ -192,7 +192,7 @@ def packets_of_a_run(played: list[Moving], data: Any, graph: Graph, where: Machi
     for key in graph.buffers:
         directory.define(key, data.draw(st.integers(0, where.memories - 1)))
     plan = data.draw(shares(graph, where))
-    queues, merging = tuple(2 for _ in where.devices), MERGING[seed % 3]
+    queues, merging = tuple(2 for _ in where.devices), get_args(Merging)[seed % 3]
     problem = Problem(graph, where, unit(seed), queues, splits=Splits(graph), merging=merging)
     before, backend = len(played), ChaosBackend(where, seed)
     result = execute(problem, plan, backend, directory)
@@ -245,7 +245,7 @@ def test_what_a_failed_packet_leaves_is_unknown(data: Any, graph: Graph, where: 
         return lowered
 
     backend = ChaosBackend(where, seed)
-    queues, merging = tuple(2 for _ in where.devices), MERGING[seed % 3]
+    queues, merging = tuple(2 for _ in where.devices), get_args(Merging)[seed % 3]
     problem = Problem(graph, where, unit(seed), queues, splits=Splits(graph), merging=merging)
     with pytest.raises(RunFailure, match=rf"node {victim}\)"):
         execute(problem, plan, backend, directory, setup=Setup(lowering))

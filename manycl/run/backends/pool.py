@@ -61,8 +61,7 @@ class Pool:
         """There is another array; what may become it."""
         with self._lock:
             self._arrays += size_class(nbytes)
-            if self._arrays > self.most:
-                self.most = self._arrays
+            self.most = max(self.most, self._arrays)
             return self._taken(nbytes)
 
     def dropped(self, nbytes: int, capacity: int) -> None:
