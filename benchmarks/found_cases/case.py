@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,10 @@ class Wrong(Exception):
 
 class Refused(Exception):
     """Something valid was refused."""
+
+
+class Silent(Exception):
+    """A process ended, and did not say of what."""
 
 
 class Case(NamedTuple):
@@ -111,6 +116,8 @@ def specification(source: str, kernel: str, threads: int, local: int, shape: int
 def told(ended: subprocess.CompletedProcess[str], *words: str) -> None:
     """The command failed in the words that a user needs."""
     expect(ended.returncode != 0, "nothing was said")
+    if not ended.stderr.strip():
+        raise Silent(f"status {ended.returncode}, without a word")
     for word in words:
         expect(word in ended.stderr, f"{word!r} is not in: {ended.stderr[-500:]}")
 
@@ -124,3 +131,19 @@ def error_of(of: Any) -> str:
     except mc.ManyclError as error:
         return str(error)
     raise Wrong("nothing was said")
+
+
+def natively(source: str, name: str, want: Any, *arrays: Any, group: int | None = None) -> None:
+    """A kernel is compiled natively, and leaves these values in its last array."""
+    import manycl as mc
+
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("manycl").addHandler(handler)
+    with mc.Queue("cpu0") as queue:
+        given = [queue.array(a) if isinstance(a, np.ndarray) else a for a in arrays]
+        getattr(mc.Program(source), name)(queue, (64,), (group,) if group else None, *given)
+        same([a for a in given if isinstance(a, mc.Array)][-1].get(), want, name)
+    if any("not compiled natively" in line for line in said):
+        raise Refused(said[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from typing import Any, cast
 
@@ -19,6 +18,7 @@ from found_cases.case import (
     expect,
     files,
     manycl,
+    natively,
     python,
     same,
     specification,
@@ -201,27 +201,13 @@ def python_from_anywhere() -> None:
         expect(not list(folder.rglob("RAN")), "it was run")
 
 
-def _natively(source: str, name: str, want: Any, *arrays: Any, group: int | None = None) -> None:
-    """A kernel is compiled natively, and leaves these values in its last array."""
-    said: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("manycl").addHandler(handler)
-    with mc.Queue("cpu0") as queue:
-        given = [queue.array(a) if isinstance(a, np.ndarray) else a for a in arrays]
-        getattr(mc.Program(source), name)(queue, (64,), (group,) if group else None, *given)
-        same([a for a in given if isinstance(a, mc.Array)][-1].get(), want, name)
-    if any("not compiled natively" in line for line in said):
-        raise Refused(said[0])
-
-
 @case()
 def pointer_to_vector() -> None:
     """``float *p = &v`` of a float4, which compilers warn of."""
     source = """kernel void k(global const float4 *x, global float *y) { int i = get_global_id(0); float4 v = x[i];
         float *p = &v; for (int j = 0; j < 4; j++) y[4 * i + j] = p[3 - j]; }"""
     x = np.arange(256, dtype=np.float32)
-    _natively(source, "k", x.reshape(-1, 4)[:, ::-1].ravel(), x, np.zeros_like(x))
+    natively(source, "k", x.reshape(-1, 4)[:, ::-1].ravel(), x, np.zeros_like(x))
 
 
 @case()
@@ -231,7 +217,7 @@ def same_name_in_two_scopes() -> None:
         { int a = x[i]; y[i] = a; } for (int j = 0; j < n; j++) { int a = j * 2 + i; y[i] += x[a * 3 + j]; } }"""
     x, i = np.arange(4096, dtype=np.int32), np.arange(64)
     want = i + sum((j * 2 + i) * 3 + j for j in range(5))
-    _natively(source, "loop", want, x, np.zeros(64, np.int32), np.int32(5))
+    natively(source, "loop", want, x, np.zeros(64, np.int32), np.int32(5))
 
 
 @case()
@@ -239,7 +225,7 @@ def statement_expression_in_array_initializer() -> None:
     """Variables of one name in statement expressions in braces, of an array that outlives a barrier."""
     source = """kernel void k(global ulong *r) { uint a[2] = { ({ uint u = 3; u; }) + ({ uint u = 4; u; }), 1 };
         barrier(CLK_LOCAL_MEM_FENCE); r[get_global_id(0)] = a[get_local_id(0) & 1]; }"""
-    _natively(source, "k", np.tile([7, 1], 32), np.zeros(64, np.uint64), group=4)
+    natively(source, "k", np.tile([7, 1], 32), np.zeros(64, np.uint64), group=4)
 
 
 @case()
@@ -249,7 +235,7 @@ def sampler_beside_buffers() -> None:
         kernel void twice(global float *x) { x[get_global_id(0)] *= 2; }
         kernel void other(read_only image2d_t im, global float *x) { x[0] = read_imagef(im, S, (int2)(0, 0)).x; }"""
     x = np.arange(64, dtype=np.float32)
-    _natively(source, "twice", x * 2, x)
+    natively(source, "twice", x * 2, x)
 
 
 @case()
@@ -259,9 +245,9 @@ def vector_splat_at_the_end() -> None:
         "kernel void k(global const float4 *in, global float4 *out) { int i = get_global_id(0); float4 v = in[i]; %s }"
     )
     x = np.arange(256, dtype=np.float32)
-    _natively(head % "out[i] = v / (float4)(2.0f);", "k", x / 2, x, np.zeros_like(x))
+    natively(head % "out[i] = v / (float4)(2.0f);", "k", x / 2, x, np.zeros_like(x))
     chosen = np.where(np.repeat(x[3::4], 4) > 100, x, 0)
-    _natively(head % "v = v.w > 100.0f ? v : (float4)(0.0f); out[i] = v;", "k", chosen, x, np.zeros_like(x))
+    natively(head % "v = v.w > 100.0f ? v : (float4)(0.0f); out[i] = v;", "k", chosen, x, np.zeros_like(x))
 
 
 @case()
@@ -273,7 +259,7 @@ def large_table() -> None:
         constant uint T[{count}] = {{ {numbers} }};
         kernel void k(global uint *y) {{ int i = get_global_id(0); y[i] = T[i * 7 % {count}]; }}"""
     want = (np.arange(64, dtype=np.uint64) * 7 * 2654435761).astype(np.uint32)
-    _natively(source, "k", want, np.zeros(64, np.uint32))
+    natively(source, "k", want, np.zeros(64, np.uint32))
 
 
 @case()
