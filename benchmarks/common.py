@@ -12,17 +12,21 @@ from typing import Any
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """``--json`` prints only the JSON object; ``--output FILE`` writes it as well."""
+    """``--json`` prints only the JSON object; ``--output FILE`` writes it as well; ``--quick``: everything once, as
+    small as it can be, to see that it runs."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     made.add_argument("--output", metavar="FILE", help="write the JSON object to a file too")
     made.add_argument("--repeats", type=int, default=7, help="how often each figure is measured (default 7)")
+    made.add_argument("--quick", action="store_true", help="small sizes: whether everything runs")
     return made
 
 
 def parse(description: str | None) -> argparse.Namespace:
     """The command line of a benchmark that has no options of its own."""
-    return parser(description).parse_args()
+    args = parser(description).parse_args()
+    args.repeats = 1 if args.quick else args.repeats
+    return args
 
 
 def report(args: argparse.Namespace, figures: dict[str, Any], details: Mapping[str, Any] | None = None) -> None:

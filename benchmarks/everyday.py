@@ -348,7 +348,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--only", metavar="NAMES", type=chosen, help="these programs, separated by commas")
     parser.add_argument("--list", action="store_true", help="name the programs")
-    parser.add_argument("--quick", action="store_true", help=f"{', '.join(FEW)}, and one try")
     parser.add_argument("--cold", action="store_true", help="every process finds nothing on disk")
     parser.add_argument("--worker", metavar="TASK", help=argparse.SUPPRESS)
     args = parser.parse_args()

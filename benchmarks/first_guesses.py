@@ -40,7 +40,6 @@ Key = tuple[str, str]
 
 def arguments() -> argparse.Namespace:
     parser = common.parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument("--only", metavar="NAMES", help="of those of native.py")
     parser.add_argument("--guess", metavar="WAY", help=argparse.SUPPRESS)
     args = parser.parse_args()

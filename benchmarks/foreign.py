@@ -24,6 +24,7 @@ of those that compute (foreign.json says which); plain has one of the devices th
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -49,6 +50,20 @@ SECONDS = 120.0
 RUNS, ROUNDS = 3, 2
 NUMBER = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:e[-+]?\d+)?", re.IGNORECASE)
 KEPT_APART = shutil.ignore_patterns(".git", "__pycache__", "site-packages")
+
+OWN = """
+import numpy as np
+import pyopencl as cl
+device = next(p for p in cl.get_platforms() if "Oclgrind" not in p.name).get_devices()[0]
+ctx = cl.Context([device])
+queue = cl.CommandQueue(ctx)
+a = np.arange(1024, dtype=np.float32)
+buffer = cl.Buffer(ctx, cl.mem_flags.COPY_HOST_PTR, hostbuf=a)
+cl.Program(ctx, "kernel void f(global float *a) { a[get_global_id(0)] += 1; }").build().f(queue, a.shape, None, buffer)
+cl.enqueue_copy(queue, a, buffer)
+print(a.sum())
+"""
+"""The program of ``--quick``."""
 
 
 @dataclass(frozen=True)
@@ -333,7 +348,7 @@ def told(row: Row) -> dict[str, Any]:
 def main() -> None:
     parser = common.parser(__doc__)
     parser.set_defaults(repeats=ROUNDS)
-    parser.add_argument("folder", help="where the sources are, each in a folder of its name")
+    parser.add_argument("folder", nargs="?", help="where the sources are, each in a folder of its name")
     parser.add_argument("--devices", default="cpu", help="what exec is given (default cpu)")
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="programs whose name has this (a regular expression)"
@@ -341,6 +356,25 @@ def main() -> None:
     parser.add_argument("--programs", default=str(HERE / "foreign.json"), help="another list of programs")
     parser.add_argument("--computing", action="store_true", help="only those that compute")
     args = parser.parse_args()
+    if not args.folder and not args.quick:
+        parser.error("a folder with the sources is needed, or --quick")
+    with tempfile.TemporaryDirectory() as own:
+        if args.quick:
+            args.folder, args.programs, args.repeats = own, _own_program(Path(own)), 1
+        compare(args)
+
+
+def _own_program(folder: Path) -> str:
+    """The list of a program that ``--quick`` compares."""
+    (folder / "own").mkdir()
+    (folder / "own" / "add.py").write_text(OWN, encoding="utf-8")
+    catalogue = {"environment": {}, "drop": [], "programs": [{"source": "own", "name": "add.py"}]}
+    (folder / "programs.json").write_text(json.dumps(catalogue), encoding="utf-8")
+    return str(folder / "programs.json")
+
+
+def compare(args: argparse.Namespace) -> None:
+    """Run the programs, and report."""
     catalogue = json.loads(Path(args.programs).read_text(encoding="utf-8"))
     programs = [entry(e) for e in catalogue["programs"]]
     here = [p for p in programs if (Path(args.folder) / p.source / p.name).exists() and re.search(args.only, p.title)]
@@ -356,7 +390,10 @@ def main() -> None:
             times = f"{row.second[0]:.4f} {row.second[1]:.4f} s, {row.ratio:.2f}{used}" if row.second else ""
             far = f", {row.apart:.1e} apart" if row.apart else ""
             common.progress(f"{program.title}: {row.result}{far} {times} {row.undetermined or ''}")
-    common.report(args, figures(rows, args.devices), {"rows": [told(r) for r in rows]})
+    found = figures(rows, args.devices)
+    common.report(args, found, {"rows": [told(r) for r in rows]})
+    if args.quick and found["same"] != len(rows):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

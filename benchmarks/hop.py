@@ -6,7 +6,9 @@ all cases: the faster device's speed was taken for 0.5 to 2 times what it is; it
 begins nothing before a third of the launch (a device that comes). static_worst_percent: the same with shares that stay.
 over_oracle_percent: each case, of the launch of 50 ms. All of these are the worse of two kinds of devices: launches
 that are under way can end early (native devices), or not, so that shares are run in packets. stealing_cost_percent:
-what shares that may move cost where times are exact, against shares that stay (the most of all lengths). decide_us: the
+what shares that may move cost where times are exact, against shares that stay (the most of all lengths). free_ms: the
+longest packet there behind a device's first, where launches cannot end early: so long whoever wants the device waits
+at most. decide_us: the
 engine's time of deciding and compiling a packet, beside enqueueing it (processor time of the thread, less what asking
 for that takes; median of ``--repeats`` runs). A packet costs a device 5 or 30 us in simulation, enqueueing it the host
 20 us, and the host hears of its end 50 us later.
@@ -105,10 +107,11 @@ class Case:
 
 
 class Ran(NamedTuple):
-    """What a launch takes, in so many ranges."""
+    """What a launch takes, in so many ranges, of which the longest behind a device's first takes so long."""
 
     seconds: float
     ranges: int
+    longest: float
 
 
 def run(case: Case, overheads: tuple[float, float], moves: bool, ends_early: bool = False) -> Ran:
@@ -143,7 +146,8 @@ def run(case: Case, overheads: tuple[float, float], moves: bool, ends_early: boo
     kernels = [e for e in trace.events if isinstance(e, KernelEvent)]
     assert sum(e.groups for e in kernels) == GROUPS
     assert ends_early or moves == (len(kernels) > 2)
-    return Ran(max(e.end for e in kernels), len(kernels))
+    later = [e.end - e.start for e in kernels if any(e.device == o.device and o.start < e.start for o in kernels)]
+    return Ran(max(e.end for e in kernels), len(kernels), max(later, default=0.0))
 
 
 def cases(length: float) -> dict[str, Case]:
@@ -194,13 +198,14 @@ def main() -> None:
     args = common.parse(__doc__)
     worst = {True: 0.0, False: 0.0}
     each: dict[str, float] = {}
-    cost = 0.0
+    cost = free = 0.0
     for overheads in ((5e-6, 5e-6), (5e-6, 30e-6)):
         for length in LENGTHS:
             exact = Case(length)
             for early in (False, True):
-                moving, staying = (run(exact, overheads, moves, early).seconds for moves in (True, False))
-                cost = max(cost, moving / staying - 1)
+                moving, staying = (run(exact, overheads, moves, early) for moves in (True, False))
+                cost = max(cost, moving.seconds / staying.seconds - 1)
+                free = max(free, 0.0 if early else moving.longest)
             for name, case in cases(length).items():
                 for moves in worst:
                     over = max(run(case, overheads, moves, early).seconds for early in (False, True)) / case.oracle - 1
@@ -211,6 +216,7 @@ def main() -> None:
         "over_oracle_worst_percent": 100 * worst[True],
         "static_worst_percent": 100 * worst[False],
         "stealing_cost_percent": 100 * cost,
+        "free_ms": 1e3 * free,
         "decide_us": decide_us(args.repeats),
     }
     common.report(args, figures, {"over_oracle_percent": {name: float(f"{x:.3g}") for name, x in each.items()}})

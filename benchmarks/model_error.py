@@ -24,6 +24,8 @@ def main() -> None:
     args = common.parse(__doc__)
     device = os.environ.get("MANYCL_DEVICES") or model_error.DEVICE
     settings = model_error.Settings(turns=max(3, args.repeats), device=device, wide=False)
+    if args.quick:
+        settings = model_error.Settings(5, 1, 1, device, ("blackscholes",), wide=False)
     figures = model_error.run(settings, common.progress)
     common.report(args, {k: v for k, v in figures.items() if k != "samples"})
 

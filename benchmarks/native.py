@@ -44,7 +44,6 @@ Rows = dict[tuple[str, str, str, int], dict[str, Any]]
 
 def arguments() -> argparse.Namespace:
     parser = common.parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument("--only", metavar="NAMES", help=f"of: {', '.join(CASES)}")
     parser.add_argument("--corpus", action="store_true", help="how much of the tests' corpus is compiled natively")
     parser.add_argument("--worker", help=argparse.SUPPRESS)

@@ -16,7 +16,7 @@ import functools
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import common
@@ -35,6 +35,8 @@ from manycl.run.simulate import simulate
 
 POLICIES = ("mkmd_coarse", "mkmd", "balance")
 SIZES = (250, 500, 1000, 2000)
+QUICK = (20, 40)
+"""Kernels of the graphs that ``--quick`` plans."""
 GROUPS = 256
 ROW = 1 << 16  # bytes of a buffer that a work-group writes
 WIDTH = 16  # kernels that may run at the same time, about
@@ -113,12 +115,12 @@ def exponent(times: dict[int, float]) -> float:
     return sum((x - mx) * (y - my) for x, y in zip(xs, ys, strict=True)) / sum((x - mx) ** 2 for x in xs)
 
 
-def planning_times(repeats: int) -> dict[str, dict[int, float]]:
+def planning_times(repeats: int, sizes: Sequence[int] = SIZES) -> dict[str, dict[int, float]]:
     """Seconds by policy and number of kernels."""
     out: dict[str, dict[int, float]] = {}
     for policy in POLICIES:
         out[policy] = {}
-        for kernels in SIZES:
+        for kernels in sizes:
             problem = random_problem(kernels)
             found = plan(problem, policy)
             assert len({a.node for a in found.assignments}) == kernels
@@ -128,11 +130,11 @@ def planning_times(repeats: int) -> dict[str, dict[int, float]]:
     return out
 
 
-def simulations(repeats: int) -> dict[str, float]:
-    """Seconds to simulate a graph of 10,000 kernels that ``mkmd_coarse`` has planned."""
-    problem = random_problem(10000, split=False)
+def simulations(repeats: int, kernels: int = 10000) -> dict[str, float]:
+    """Seconds to simulate a graph of so many kernels that ``mkmd_coarse`` has planned."""
+    problem = random_problem(kernels, split=False)
     found = plan(problem, "mkmd_coarse")
-    return {"simulate_10000_s": min(wall_seconds(lambda: simulate(problem, found)) for _ in range(repeats))}
+    return {f"simulate_{kernels}_s": min(wall_seconds(lambda: simulate(problem, found)) for _ in range(repeats))}
 
 
 def saga_ratio() -> dict[str, Any]:
@@ -149,14 +151,15 @@ def saga_ratio() -> dict[str, Any]:
 def main() -> None:
     args = common.parse(__doc__)
     repeats = min(args.repeats, 3)
-    times = planning_times(repeats)
+    sizes, simulated = (QUICK, QUICK[-1]) if args.quick else (SIZES, 10000)
+    times, middle = planning_times(repeats, sizes), sizes[len(sizes) // 2]
     figures: dict[str, Any] = {
-        "coarse_1000_s": times["mkmd_coarse"][1000],
-        "split_1000_s": max(times["mkmd"][1000], times["balance"][1000]),
+        f"coarse_{middle}_s": times["mkmd_coarse"][middle],
+        f"split_{middle}_s": max(times["mkmd"][middle], times["balance"][middle]),
         "exponent": max(exponent(t) for t in times.values()),
         **{f"{name}_{n}_s": t for name, of in times.items() for n, t in of.items()},
-        **simulations(1),
-        **saga_ratio(),
+        **simulations(1, simulated),
+        **({} if args.quick else saga_ratio()),
         "repeats": repeats,
     }
     common.report(args, figures)

@@ -1,7 +1,8 @@
 """Makespans beside those of anrg-saga's 23 schedulers: the same graphs, costs and transfers, no kernel split.
 
 saga_ratio: the makespan of our best policy over the best of theirs, averaged over all graphs; saga_worst: the largest.
-Needs ``pip install -e .[bench]``. ``--repeats``: graphs of each family, size and ratio of communication to computation.
+Needs ``pip install -e .[bench]``, but for ``--quick``. ``--repeats``: graphs of each family, size and ratio of
+communication to computation.
 
 The conversion is exact. A task of cost c takes c / s seconds on a node of speed s, data of b bytes take b / w seconds
 on a link of speed w between two nodes and none inside a node, whatever else is under way (``contention=no``). For us
@@ -41,6 +42,7 @@ from manycl.plan.verify import verify
 
 Edges = dict[tuple[int, int], int]
 OURS = ("portfolio", "peft", "cpop")
+RECORDED = Path(__file__).parents[1] / "tests" / "plan" / "saga_makespans.json"
 EXACT = ("BruteForceScheduler", "SMTScheduler")
 WITHIN = 1e300
 """Bytes per second inside a node: no time in floating point, yet a number that SMT can divide by."""
@@ -329,15 +331,23 @@ class Outcome:
         return min(m for m in self.theirs.values() if isinstance(m, float))
 
 
-def compare(of: Instance) -> Outcome:
+def compare(of: Instance, theirs: Mapping[str, float | str] | None = None) -> Outcome:
+    """``theirs``: their makespans, if somebody knows them."""
     ours = {name: our_makespan(of, name) for name in OURS}
     return Outcome(
         of.family,
         len(of.costs),
         {name: m for name, (m, _) in ours.items()},
         {name: s for name, (_, s) in ours.items()},
-        their_makespans(of),
+        dict(their_makespans(of) if theirs is None else theirs),
     )
+
+
+def quick() -> list[Outcome]:
+    """The smallest graphs, beside what was recorded of theirs: what ``--quick`` compares, without anrg-saga."""
+    known = {e["fingerprint"]: e for e in json.loads(RECORDED.read_text(encoding="utf-8"))}
+    small = [of for of in recorded() if len(of.costs) <= MOST_FOR_EXACT]
+    return [compare(of, {(e := known[fingerprint(of)])["scheduler"]: e["makespan"]}) for of in small]
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -401,6 +411,9 @@ def saga_ratio(count: int = 1) -> float | None:
 
 def main() -> None:
     args = common.parse(__doc__)
+    if args.quick:
+        common.report(args, figures(quick()))
+        return
     wanted = standard(args.repeats)
     outcomes = []
     with multiprocessing.get_context("spawn").Pool(min(2, multiprocessing.cpu_count())) as pool:

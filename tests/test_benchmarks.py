@@ -19,7 +19,20 @@ KEYS = {
     "split": {"equal_speedup", "pair_speedup", "halo_only", "decide_us", "spill_ratio"},
     "regions": {"region_us", "first_region_us", "lowered_ms", "lowered_again_ms", "launches", "pieces", "touched"},
     "load": {"import_s", "spec_1000_s"},
-    "hop": {"over_oracle_worst_percent", "static_worst_percent", "stealing_cost_percent", "decide_us"},
+    "hop": {"over_oracle_worst_percent", "static_worst_percent", "stealing_cost_percent", "free_ms", "decide_us"},
+    "analysis": {
+        "load_200_lines_ms",
+        "launch_first_ms",
+        "launch_repeat_us",
+        "split_proof_ms",
+        "exact_share",
+        "unsound",
+    },
+    "foreign": {"programs", "same", "exact", "second_geomean", "processor_geomean"},
+    "model_error": {"mean_error_percent", "noise_floor_percent", "simulated_vs_real_percent"},
+    "planning": {"coarse_40_s", "split_40_s", "exponent", "simulate_40_s"},
+    "planning_saga": {"saga_ratio", "saga_worst", "valid_schedules"},
+    "found": {"wrong", "crashed", "hung", "silent", "refused_though_valid", "reports", "kinds", "corpus", "fuzz"},
     "reserve": {"free_ms", "free_1_ms", "free_20_ms", "free_200_ms", "worst_ms", "alone_us", "listening_us"},
     "overlap": {"overlapping_geomean", "whole_geomean", "unforeseen_geomean", "least"},
     "transfers": {"skipped"},
@@ -118,6 +131,7 @@ KEYS = {
 MORE = {
     "commands": ["--only", "launch,copy,fill,launch_and_read,map_unmap", "--rounds", "2", "--devices", "cpu/2#0"],
     "regions": ["--rows", "48"],
+    "found": ["--only", "comments"],
     "losses": ["--losses", "1", "--ms", "20", "--turns", "3", "--only", "enqueued,auto,shared"],
     "serve": ["--count", "4", "--own", "1", "--rounds", "1", "--settle", "4"],
     "builtin_functions": ["--function", "exp"],
@@ -137,7 +151,15 @@ MORE = {
 @pytest.mark.parametrize("name", KEYS)
 def test_prints_one_json_object(name: str) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--json", "--repeats", "1", *MORE.get(name, [])]
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks" / f"{name}.py"),
+        "--json",
+        "--quick",
+        "--repeats",
+        "1",
+        *MORE.get(name, []),
+    ]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
@@ -157,6 +179,17 @@ def test_prints_one_json_object(name: str) -> None:
     if name == "hop":  # simulated: the same everywhere
         assert figures["over_oracle_worst_percent"] < 5 < 50 < figures["static_worst_percent"]
         assert 0.0 < figures["stealing_cost_percent"] < 1.5
+        assert 0.5 < figures["free_ms"] < 20  # of launches of 20 to 100 ms
+    if name == "analysis":
+        assert figures["unsound"] == 0 < figures["exact_share"]
+    if name == "foreign":
+        assert figures["programs"] == figures["exact"] == 1
+    if name == "planning_saga":
+        assert 0 < figures["saga_ratio"] < 1.1
+    if name == "found":
+        assert [figures[bad] for bad in ("wrong", "crashed", "hung", "silent", "refused_though_valid")] == [0] * 5
+        assert set(figures["reports"].values()) == {"right"}
+        assert len(figures["reports"]) == 3
     if name == "losses":
         assert figures["losses"] == figures["right"] + figures["clear"] == 1
     if name == "serve":
@@ -228,3 +261,15 @@ def test_what_was_judged_before_it_was_cut_off_is_in_the_file(tmp_path: Path, mo
     assert found["cpu0 EP iterations"] == found["iterations"] == 1
     assert found["cpu0 EP settled"] == found["settled"] == 2
     assert [p.name for p in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_the_worst_reproduction_of_a_report_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    module = runpy.run_path(str(ROOT / "benchmarks" / "found.py"))
+    module["load"]()
+    assert {n for names in (*module["REPORTS"].values(), *module["KINDS"].values()) for n in names} <= set(
+        module["CASES"]
+    )
+    outcomes = {"a": "right", "b": "silent", "c": "wrong", "d": "right"}
+    keys = {"one": ("a", "d"), "two": ("a", "b"), "three": ("b", "c"), "not run": ("a", "e")}
+    assert module["worst"](outcomes, keys) == {"one": "right", "two": "silent", "three": "wrong"}
