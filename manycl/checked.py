@@ -1,4 +1,4 @@
-"""Public functions that compare their arguments with their annotations, in one place, before anything runs.
+"""The check of public functions' arguments against their annotations, in one place, before anything runs.
 
 Integers are those that 64 bits hold, other numbers finite; True and False are no numbers, and text is no sequence.
 """
@@ -23,7 +23,8 @@ _DType = type("_DType", (), {})  # stands for what NumPy makes a type of
 
 
 class _Named(type):
-    """Of a class that the module of an annotation does not import: whoever has that name in manycl."""
+    """The kind of a class that stands for one which an annotation names and its module does not import: whatever class
+    of manycl's has that name."""
 
     def __instancecheck__(cls, value: object) -> bool:
         return any(c.__name__ == cls.__name__ and c.__module__.startswith("manycl.") for c in type(value).__mro__)
@@ -90,7 +91,7 @@ def _test(hint: Any) -> _Test:
 
 
 def _tests(function: Callable[..., Any]) -> dict[str, _Test]:
-    """By parameter."""
+    """Return the tests of a function's parameters, by name."""
     known: dict[str, Any] = {"npt": SimpleNamespace(ArrayLike=Any, DTypeLike=_DType)}
     while True:
         try:

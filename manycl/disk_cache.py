@@ -1,4 +1,4 @@
-"""Answers that outlive the process: found again by what was asked, in the user's cache folder.
+"""A cache of answers that outlive the process: found again by what was asked, in the user's cache folder.
 
 One file an answer, named by the digest of the question, so any number of processes may read and write: what is written
 appears at once, whole (a file is moved to its name), and what was damaged since is not believed (a file begins with a
@@ -32,8 +32,9 @@ log = logger(__name__)
 
 
 class DiskCache:
-    """The answers of one kind (``name``) that were last kept or asked for: ``most`` bytes on disk, nearly. ``code``:
-    what finds them, files and folders of Python's packages (``manycl/analysis``; a package's name is its folder)."""
+    """A cache of the answers of one kind (``name``) that were last kept or asked for: ``most`` bytes on disk, nearly.
+    ``code``: what finds them, files and folders of Python's packages (``manycl/analysis``; a package's name is its
+    folder)."""
 
     def __init__(self, name: str, most: int, code: tuple[str, ...] = ()) -> None:
         self._name, self._most = name, most
@@ -41,7 +42,7 @@ class DiskCache:
         self._stamp = _stamp(code)  # now: code that is imported later may be newer, never older
 
     def get(self, question: bytes) -> bytes | None:
-        """What was kept for a question."""
+        """Return the bytes that were kept for a question; None if nothing was."""
         folder = self._folder()
         if folder is None:
             return None
@@ -62,7 +63,7 @@ class DiskCache:
         return answer
 
     def keep(self, question: bytes, answer: bytes) -> None:
-        """For whoever asks the same."""
+        """Keep the answer to a question for whoever asks the same. What cannot be kept is told once."""
         try:
             folder = self._folder(made=True)
             if folder is None:
@@ -84,7 +85,7 @@ class DiskCache:
             _tell(f"nothing is kept in {cache_folder()}: {error.strerror or error}")
 
     def recall(self, question: bytes) -> object:
-        """What was noted for a question; None if nothing was."""
+        """Return the value that was noted for a question; None if nothing was."""
         kept = self.get(question)
         return None if kept is None else pickle.loads(kept)
 
@@ -93,8 +94,8 @@ class DiskCache:
         self.keep(question, pickle.dumps(answer, protocol=5))
 
     def _folder(self, made: bool = False) -> Path | None:
-        """Where its answers lie: None if nowhere, or if somebody else could write there. ``made``: it is made where it
-        is not there; raises OSError where it cannot be."""
+        """Return the folder with its answers: None if there is none, or if somebody else could write there. ``made``:
+        it is made where it is not there; raises OSError where it cannot be."""
         whole = cache_folder()
         if whole is None or not self._stamp:
             return None
@@ -111,7 +112,7 @@ class DiskCache:
         return None
 
     def _trim(self, folder: Path) -> None:
-        """Forget the oldest, and what processes that were ended left half written."""
+        """Remove the oldest answers, and what processes that were ended left half written."""
         left = self._most
         states = []
         with os.scandir(folder) as entries:
@@ -127,7 +128,7 @@ class DiskCache:
 
 @cache
 def _tell(words: str) -> None:
-    """Once."""
+    """Log a warning, each only once."""
     log.warning("%s", words)
 
 
@@ -137,14 +138,14 @@ def _folder_of(given: str) -> Path:
 
 
 def cache_folder() -> Path | None:
-    """Where answers lie: the user's cache folder, another that was asked for, or none."""
+    """Return the folder of all answers: the user's cache folder, another that was asked for, or none."""
     given = flags.cache()
     return None if given == "0" else _folder_of(given)
 
 
 @cache
 def _stamp(code: tuple[str, ...]) -> bytes:
-    """What the answers depend on beside the questions: empty if that cannot be told."""
+    """Return what answers depend on beside the questions, as bytes: empty if that cannot be told."""
     try:
         return repr((sys.version, [state for name in code for state in _states(name)])).encode()
     except (OSError, ImportError, ValueError):
@@ -152,7 +153,7 @@ def _stamp(code: tuple[str, ...]) -> bytes:
 
 
 def _states(name: str) -> Iterator[tuple[str, int, int]]:
-    """Name, size and time of change of a file, or of those in a folder, not below."""
+    """Yield name, size and time of change of a file, or of those in a folder, not below."""
     package, _, below = name.partition("/")
     spec = find_spec(package)  # imports nothing
     if spec is None or spec.origin is None:

@@ -24,11 +24,11 @@ from manycl.analysis.values import (
 
 MOST_ACCESSES = 6_000
 MOST_OWN = 1_000
-"""Accesses behind which it is no longer noted what may leave arrays of the kernel's own."""
+"""How many accesses may be noted that may leave arrays of the kernel's own; behind these it is no longer noted."""
 
 
 class LoadsAndStores(Abstract):
-    """What is behind pointers, and what loads and stores do there."""
+    """The part of the interpreter that knows what is behind pointers, and does loads and stores there."""
 
     def count_store(self, pointer: Pointer, type_: CType) -> None:
         padded = type_.kind == "vector" and type_.lanes == 3 and not type_.size & (type_.size - 1)
@@ -47,7 +47,7 @@ class LoadsAndStores(Abstract):
         operation: str = "",
         used: bool = False,
     ) -> None:
-        """Note what is done at a target; of ``offset`` instead of its own, under more ``loops``."""
+        """Note an access (``kind``) at a target, at ``offset`` instead of its own, under more ``loops``."""
         base, index = target.base
         if self.silent or self.path is None or base == "program":
             return
@@ -67,7 +67,7 @@ class LoadsAndStores(Abstract):
         )
 
     def left(self, target: Target, offset: Expr, size: int) -> OwnArray | None:
-        """The array of the kernel's own that an access may leave."""
+        """Return the array of the kernel's own that an access may leave."""
         base, index = target.base
         if len(self.accesses) > MOST_OWN:
             return None
@@ -93,14 +93,14 @@ class LoadsAndStores(Abstract):
         )
 
     def whole(self, path: Path) -> Expr:
-        """The condition that a path stands for."""
+        """Return the condition that a path stands for."""
         found = self.wholes.get(id(path))
         if found is None:
             found = self.wholes[id(path)] = (path, path.whole())
         return found[1]
 
     def load(self, pointer: Pointer, type_: CType, counted: bool = True) -> Value:
-        """The value of a type behind a pointer."""
+        """Return the value of a type that lies behind a pointer."""
         if counted:
             self.count_access("load", pointer, _size(type_))
         result: Value | None = None
@@ -125,7 +125,7 @@ class LoadsAndStores(Abstract):
         return self.fresh_of(type_)
 
     def member_symbol(self, cell: int, offset: Expr, type_: CType) -> Value:
-        """A member of a record argument in any launch: a symbol named as the source names it."""
+        """Return a member of a record argument in any launch: a symbol named as the source names it."""
         width = integer(type_)
         words = self.member_words.get((cell, offset.key), "")
         if width is None or type_.kind == "vector" or not words or offset.op != "const":
@@ -136,7 +136,7 @@ class LoadsAndStores(Abstract):
         return self.members[key]
 
     def element(self, target: Target, type_: CType, size: int) -> Value:
-        """An integer of a buffer: the same wherever the same element of what nobody writes is read."""
+        """Return an integer of a buffer: the same wherever the same element of what nobody writes is read."""
         index = target.base[1]
         if type_.kind == "vector":
             lane = lane_type(type_)
@@ -160,7 +160,7 @@ class LoadsAndStores(Abstract):
         return x.type_range(bits, signed)
 
     def load_table(self, ref: int, offset: Expr, type_: CType, size: int) -> Value:
-        """From a constant of program scope."""
+        """Return a value that lies in a constant of program scope."""
         raise NotImplementedError
 
     def load_cell(self, cell: Cell | None, held: CType | None, offset: Expr, type_: CType, size: int) -> Value:
@@ -206,7 +206,7 @@ class LoadsAndStores(Abstract):
         return x.const(int.from_bytes(memory.raw[offset : offset + size], "little", signed=width[1]))
 
     def choose(self, memory: Aggregate, offset: Expr, type_: CType, size: int) -> Value:
-        """An element of a small table by a subscript that is not known: a choice among all that it may be."""
+        """Return an element of a small table by a subscript that is not known: a choice among all that it may be."""
         stride = x.divisor(offset)
         places = sorted(k[0] for k, v in memory.entries.items() if k[1] == size and isinstance(v, Expr))
         reach = [p for p in places if offset.low <= p <= offset.high and (not stride or p % stride == 0)]
@@ -255,8 +255,8 @@ class LoadsAndStores(Abstract):
                 self.forget_variables()
 
     def forget_variables(self) -> None:
-        """Something was written through a pointer that was lost: any variable may have changed whose address is known
-        (that of parameters and locals of which it was taken; to be sure, all)."""
+        """Forget what variables hold: something was written through a pointer that was lost, so any may have changed
+        whose address is known (that of parameters and locals of which it was taken; to be sure, all)."""
         for cell in list(self.env):
             type_ = self.types[cell]
             self.env[cell] = blank() if isinstance(self.env[cell], Aggregate) else self.fresh_of(type_)
@@ -273,7 +273,7 @@ class LoadsAndStores(Abstract):
         self.env[cell] = after
 
     def changed(self, before: Cell, held: CType, offset: Expr, type_: CType, size: int, value: Cell) -> Cell:
-        """A variable's contents after a part of it was written."""
+        """Return a variable's contents after a part of it was written."""
         if isinstance(before, Aggregate):
             if offset.op != "const":
                 return blank()
@@ -293,7 +293,7 @@ class LoadsAndStores(Abstract):
         return self.fresh_of(held)
 
     def initial(self, type_: CType, value: Cell | None) -> Cell:
-        """What a variable that is declared holds."""
+        """Return what a variable holds when it is declared."""
         if type_.kind in ("array", "record", "union"):
             return value if isinstance(value, Aggregate) else blank()
         if value is None or isinstance(value, Aggregate):
