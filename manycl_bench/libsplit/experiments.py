@@ -14,12 +14,12 @@ from manycl.machine import Machine
 from manycl.machine_file import load_machine, shipped_machines
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.policy import StaticPolicy
-from manycl_bench.libsplit.repeat import repetitions
 from manycl.trace import KernelEvent
 from manycl_bench.libsplit import divisions, own, pairs
 from manycl_bench.libsplit.application import Application
 from manycl_bench.libsplit.divisions import Fixed
 from manycl_bench.libsplit.registry import APPLICATIONS
+from manycl_bench.libsplit.repeat import repetitions
 from manycl_bench.libsplit.simulated import METHODS, Case, auto_over_one_device, learner, policies, seconds_of
 
 Say = Callable[[str], None]

@@ -22,10 +22,10 @@ from manycl.plan.adapt.families import Family
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.policies.adaptive import Adaptive, Ranges
 from manycl.plan.policy import StaticPolicy
-from manycl_bench.libsplit.repeat import repetitions
 from manycl_bench.libsplit.application import Application
 from manycl_bench.libsplit.divisions import settled
 from manycl_bench.libsplit.registry import APPLICATIONS
+from manycl_bench.libsplit.repeat import repetitions
 from manycl_bench.libsplit.simulated import Case, learner
 
 PAIRS = {"two alike": 1.0, "one four times slower": 4.0}

@@ -40,10 +40,10 @@ from manycl.plan.policy import StaticPolicy
 from manycl.plan.problem import Problem
 from manycl.plan.split import Split
 from manycl.plan.splitting import Splits
-from manycl_bench.libsplit.repeat import Repetition, repetitions
 from manycl_bench.libsplit.application import Application, Contents
 from manycl_bench.libsplit.divisions import Fixed, of_family, parts
 from manycl_bench.libsplit.paper import Libsplit
+from manycl_bench.libsplit.repeat import Repetition, repetitions
 
 UNITS = {"special": 8.0}
 """What an operation of a kind costs beside an addition; loads and stores are counted by their bytes."""
