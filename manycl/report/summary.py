@@ -222,11 +222,13 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield _cut(printable(f"FAILED: {' '.join(failure.split())}"), 3 * _WIDTH)
     for failed in summary.unforeseen[:_MOST_FAILURES]:
         yield _cut(printable(f"went on without: {' '.join(failed.split())}"), 3 * _WIDTH)
-    for part in (_devices, _links, _memory, _replanned, _divided):
-        yield from _apart(part(summary))
+    again = replanned_lines(summary.replanned, _MOST_KERNELS)
+    for part in (_devices(summary), _links(summary), _memory(summary), again, _divided(summary)):
+        yield from _apart(part)
     yield from merged_lines(summary.merged) if summary.merged is not None else ()
-    for part in (_moving, _postponed, _undivided, _planned, _missed, _path):
-        yield from _apart(part(summary))
+    moving = moving_lines(summary.moving, _MOST_KERNELS)
+    for part in (moving, _postponed(summary), _undivided(summary), _planned(summary), _missed(summary), _path(summary)):
+        yield from _apart(part)
 
 
 def _apart(lines: Iterator[str]) -> Iterator[str]:
@@ -262,14 +264,6 @@ def _divided(summary: Summary) -> Iterator[str]:
     if summary.divided:
         head = ("divided", "launches", "merging", "", "")
         yield from table(head, divided_rows(summary.divided[:_MOST_KERNELS]))
-
-
-def _moving(summary: Summary) -> Iterator[str]:
-    return moving_lines(summary.moving, _MOST_KERNELS)
-
-
-def _replanned(summary: Summary) -> Iterator[str]:
-    return replanned_lines(summary.replanned, _MOST_KERNELS)
 
 
 def _postponed(summary: Summary) -> Iterator[str]:
