@@ -504,3 +504,23 @@ def test_any_other_driver_may_show_more(wheel: Path, tmp_path: Path, monkeypatch
 def test_another_loader_may_look_elsewhere(wheel: Path) -> None:
     (wheel / "libOpenCL-1.so.1").unlink()
     assert not icd.only_processors()
+
+
+def test_a_damaged_cache_of_pyopencl_is_told_and_passed_by(tmp_path: Path) -> None:
+    text = """
+import numpy as np, manycl as mc
+queue = mc.Queue("opencl")
+x = queue.zeros(4, np.int32)
+mc.Program("kernel void f(global int *x) { x[get_global_id(0)] += 17; }").f(queue, (4,), None, x)
+print(x.get())
+"""
+    env = {name: value for name, value in os.environ.items() if name != "PYOPENCL_NO_CACHE"}
+    env |= {"XDG_CACHE_HOME": str(tmp_path)}
+    for told in (False, True):
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=env, check=True)
+        assert done.stdout.split() == ["[17", "17", "17", "17]"]
+        assert ("PyOpenCL's cache is damaged" in done.stderr) is told
+        caches = list(tmp_path.glob("pytools/*"))
+        assert caches
+        for file in caches:
+            file.write_bytes(b"damaged" * 100)

@@ -16,7 +16,17 @@ def new_kernel(program: cl.Program, name: str) -> cl.Kernel:
     """The kernel of that name. PyOpenCL generates code for each, and finds a name for it that nothing has yet; two
     threads may find the same (pytools warns then: "Overwriting existing generated code")."""
     with _creating:
-        return cl.Kernel(program, name)
+        try:
+            return cl.Kernel(program, name)
+        except Exception as error:
+            if type(error).__module__ != "sqlite3":
+                raise
+            told = (
+                f"PyOpenCL's cache is damaged ({error}): it is not used until pytools, in the cache folder, is removed"
+            )
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
+            cl._PYOPENCL_NO_CACHE = True
+            return cl.Kernel(program, name)
 
 
 class _Quiet:
