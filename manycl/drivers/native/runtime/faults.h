@@ -152,8 +152,9 @@ COLD static void find_words(struct words *words, const struct fault *fault, cons
     if (!is_ours && *watched && fault->number != FPE) { /* (which PoCL goes on behind) */
         say(words, "a thread that is not manycl's, while this ran:");
         say(words, watched);
-    }
-    if (words->length > start)
+        say(words, "\n  hint: it may be a kernel that leaves its buffers (native devices find it: --check-bounds), or a"
+                   " damaged file of PoCL's cache: remove that (POCL_CACHE_DIR, else pocl in the cache folder)\n");
+    } else if (words->length > start)
         say(words, "\n  hint: MANYCL_CHECK=bounds checks every access, and names the array, the index and the line\n");
     else
         words->length = 0;
