@@ -49,7 +49,7 @@ class Loops(LoopParts):
         """Whether the condition is false at once."""
         self.silent += 1
         path, env = self.path, self.env
-        self.env = dict(env)
+        self.env = self.copied(env)
         try:
             return self.condition(condition) == x.ZERO
         finally:
@@ -79,7 +79,7 @@ class Loops(LoopParts):
         first = self.names.get("?", 0)
         self.silent += 1
         self.discovering += 1
-        start = dict(env)
+        start = self.copied(env)
         for cell in changed:
             start[cell] = self.symbol(cell, env[cell])
         self.env = dict(start)
@@ -281,7 +281,7 @@ class Loops(LoopParts):
         path, env, loops = self.path, self.env, self.loops
         returns, depth, frames = len(self.frames[-1].returns), len(self.exits), len(self.frames)
         names, recorded, inside = dict(self.names), self.recorded(), (self.looping, self.lone)
-        self.env = dict(env)
+        self.env = self.copied(env)
         try:
             self.run_all(parts, self.steps + MOST_TRIAL_STEPS)
         except _TooLongError:

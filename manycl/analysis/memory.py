@@ -257,6 +257,7 @@ class LoadsAndStores(Abstract):
     def forget_variables(self) -> None:
         """Forget what variables hold: something was written through a pointer that was lost, so any may have changed
         whose address is known (that of parameters and locals of which it was taken; to be sure, all)."""
+        self.steps += len(self.env)
         for cell in list(self.env):
             type_ = self.types[cell]
             self.env[cell] = blank() if isinstance(self.env[cell], Aggregate) else self.fresh_of(type_)

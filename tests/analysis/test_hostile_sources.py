@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from manycl import limited
-from manycl.analysis import ProgramFacts, frontend, parse_program, preprocess, service
+from manycl.analysis import ProgramFacts, frontend, kernels, parse_program, preprocess, service
+from manycl.analysis.interpret import interpret
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.options import BuildOptions, read_options
 from manycl.analysis.service import launched, sub_kernel, symbolic
@@ -258,6 +259,20 @@ def test_what_kernels_do_not_call_costs_little() -> None:
     source = f"int unused_0(int x) {{ return x; }}\n{unused}\nkernel void k(global int *d) {{ d[0] = unused_1(2); }}"
     unit = frontend.load(source, "<source>", None, read_options(()))
     assert [f.name for f in unit.functions.values()] == ["unused_0", "unused_1", "k"]
+
+
+def test_variables_that_lost_pointers_may_change_are_counted() -> None:
+    """Each store makes new values of them all, so following takes as many steps."""
+    held = "".join(f"int v{k} = y[{k}]; " for k in range(64))
+    stored = "*p = i; " * 100
+    source = f"""kernel void k(global int *y, long at) {{
+        {held} global int *p = (global int *)at;
+        for (int i = 0; i < at; i++) {{ {stored} }}
+        y[0] = {" + ".join(f"v{k}" for k in range(64))};
+    }}"""
+    unit = frontend.load(source, "<source>", None, read_options(()))
+    found = interpret(unit, kernels.kernel_facts(unit)["k"])
+    assert 64 * 100 < len(found.origins) <= found.steps
 
 
 def test_included_files_are_read_again_once_they_have_changed(tmp_path: Path) -> None:
