@@ -192,7 +192,7 @@ class Contexts:
         return Mode.AGAIN if self._may_be_computed_again(variable) else Mode.COPIED
 
     def _mode_of_array(self, variable: Variable, varying: bool) -> Mode:
-        literal = variable.value is not None and all(n.kind != "DECL_REF_EXPR" for n in variable.value.walk())
+        literal = variable.value is not None and not any(map(self._is_computed, variable.value.walk()))
         if not varying and variable.is_constant and literal:
             return Mode.TABLE
         elements = variable.subscripted and self._whole.get(variable.ref, True) and variable.node.type.kind == "array"
@@ -200,6 +200,13 @@ class Contexts:
         if elements and not variable.escapes and (variable.value is None or flat):
             return Mode.ELEMENTS
         return Mode.PLACED
+
+    def _is_computed(self, node: Node) -> bool:
+        """Whether clang has no constant of this: a name, ``as_int(1)``, ``(int4)(1).xy``, a choice between vectors."""
+        if node.kind != "UNEXPOSED_EXPR" or not node.children:
+            return node.kind == "DECL_REF_EXPR" or (node.kind == "CONDITIONAL_OPERATOR" and node.type.kind == "vector")
+        within = node.children[0]
+        return (node.start, node.end) != (within.start, within.end) or self.unit.text.startswith(b"as_", node.start)
 
     def _written_together(self, variable: Variable) -> bool:
         """Whether each write is where the group does it once: in a head, or at the top of a region."""

@@ -76,4 +76,10 @@ kernel void types_of_a_kernel(global int *y) {
   typedef int4 V; struct P { int a; }; enum { ONE = 1, TWO }; int i = get_global_id(0); V v = (V)(i); struct P p = {y[i]};
   local V l[4]; l[i & 3] = v; barrier(1); V u = v + TWO; y[i] = u.x + l[i & 3].y + p.a;
 }
+kernel void values_that_are_computed(global int *y) {
+  const int a[4] = {as_int(1.5f), as_int(as_uint(7) + 9u), -3, 4}, at = y[get_global_id(0)] & 3;
+  const int2 b[2] = {(int2)(1, 2) < (int2)(2) ? (int2)(3, 4) : (int2)(5, 6), as_int2((uint2)(7, 8))};
+  const int2 c[2] = {((int4)(1, 2, 3, 4)).yw, (int2)(as_int(9u), 10)};
+  y[get_global_id(0)] = a[at] + b[at & 1].x * 3 + b[at >> 1].y + c[at & 1].y * c[at >> 1].x;
+}
 kernel void with_an_image(read_only image2d_t x, global int *y) { y[0] = read_imagei(x, NEAREST, (int2)(0)).x; }
