@@ -121,10 +121,29 @@ def test_what_leaves_its_memory_is_told_to_the_byte(by: int, items: int) -> None
     for i in inside:
         mask[4 * i : 4 * i + 4] = True
     assert (known.region(1, "write").mask(64) == mask).all()
+    assert all(box.offset >= 0 and box.end <= 64 for box in known.region(1, "write").boxes)
     if outside:
         (one,) = found
         assert (one.argument, one.name, one.kind, one.line, one.nbytes) == (1, "b", "write", 3, 64)
         assert (one.low, one.high) == (4 * min(outside), 4 * max(outside) + 4)
+
+
+@pytest.mark.parametrize(
+    ("statement", "read", "written"),
+    [
+        ("b[i] = !a[i];", 64, 64),
+        ("b[i] = -a[i] + ~a[i];", 64, 64),
+        ("int4 v = (int4)(0); ((int *)&v)[a[0].x & 3] = 1; b[v.x] = v;", 4, 64),
+    ],
+)
+def test_vectors_are_followed(statement: str, read: int, written: int) -> None:
+    """What operators read, and elements that data choose."""
+    text = f"kernel void f(global const int4 *a, global int4 *b) {{ int i = get_global_id(0); {statement} }}"
+    unit = frontend.load(text, "<source>", None, read_options(()))
+    launch = KnownLaunch((4,), (2,), (), {}, {0: 64, 1: 64})
+    found = LaunchFacts(unit, kernels.kernel_facts(unit)["f"], launch).regions
+    assert found.region(0, "read").nbytes == read
+    assert found.region(1, "write").nbytes == written
 
 
 BOXES = st.builds(

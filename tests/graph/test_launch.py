@@ -173,6 +173,13 @@ def test_element_types() -> None:
     for dtype in ("int32", "float16", "int64"):
         with pytest.raises(LaunchError, match="points to float"):
             check_element_type(pointer(0, "p"), dtype)
+    for inner in ("f4", "f8"):
+        nested = np.dtype([("x", "f4"), ("members", [("pad", "V4"), ("y", inner, (2, 2))])])
+        if inner == "f4":
+            check_element_type(pointer(0, "p"), nested)
+        else:
+            with pytest.raises(LaunchError, match="points to float, but the buffer holds elements of"):
+                check_element_type(pointer(0, "p"), nested)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +190,7 @@ def test_element_types() -> None:
         ((4, 0), None, "must be positive"),
         (-1, None, "must be positive"),
         ((4.0,), None, "not made of integers"),
+        ((4, True), None, "not made of integers"),
         ("88", None, "not made of integers"),
         (None, None, "not made of integers"),
         ((8, 8), (4,), "has 1 dimensions"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import pairwise
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.division import divide
 from manycl.graph.graph import Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Link, Machine
-from manycl.plan.plan import Plan
+from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run import chains
@@ -73,6 +74,29 @@ def test_nothing_runs_between_the_launches_of_a_chain(graph: Graph, data: Any) -
         assert links.admits(node) == (not between and not unlike)
         links.add(node)
         members.append(node)
+
+
+def test_a_chain_ends_where_something_else_runs_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Members:
+        def __init__(self, sizes: dict[int, int]) -> None:
+            self.members: list[int] = []
+
+        def add(self, node: int) -> bool:
+            self.members.append(node)
+            return True
+
+    monkeypatch.setattr(chains, "_Chain", Members)
+    monkeypatch.setattr(chains, "_member", lambda problem, a, dimension, sizes: (a.node,))
+    for between in (True, False):
+        builder = GraphBuilder()
+        first, second = builder.buffer(4), builder.buffer(4)
+        builder.add(by_hand("k0", (), (first,)))
+        builder.add(HostTask("h", print, (), (first,) if between else (), (second,)))
+        builder.add(by_hand("k1", (first, second) if between else (first,), ()))
+        plan = Plan(tuple(Assignment(node, 0, 0, 0.0, 0.0) for node in (0, 2)), "test", ("d",), 0.0)
+        problem: Any = SimpleNamespace(graph=builder.build())
+        found: Any = chains._chains(problem, plan, 0, {0: 0, 1: 0})
+        assert [c.members for c in found] == ([[0], [2]] if between else [[0, 2]])
 
 
 # how many
