@@ -46,6 +46,18 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Image(Buffer):
+    """A two-dimensional image of ``shape`` (width, height) with one or four numbers in each place: ``count`` of them in
+    all."""
+
+    shape: tuple[int, int] = (1, 1)
+
+    @property
+    def channels(self) -> int:
+        return self.count // (self.shape[0] * self.shape[1])
+
+
+@dataclass(frozen=True)
 class Local:
     """A __local argument of so many bytes."""
 

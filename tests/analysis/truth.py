@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from corpus_case import Buffer, Case, Launch, Local, Same
+from corpus_case import Buffer, Case, Image, Launch, Local, Same
 
 from manycl.drivers.survey import survey
 
@@ -34,13 +35,15 @@ Contents = dict[int, np.ndarray]
 
 @functools.cache
 def device(name: str) -> Any:
-    """(device, context, queue) of the implementation; skips the test where it is missing."""
+    """(device, context, queue) of the implementation; skips the test where it is missing. Of several devices, processes
+    take one each."""
     survey()  # PoCL must be told what a processor is like that it does not know
     for platform in cl.get_platforms():
         if name in platform.name:
-            for found in platform.get_devices():
-                context = cl.Context([found])
-                return found, context, cl.CommandQueue(context)
+            devices = platform.get_devices()
+            found = devices[os.getpid() % len(devices)]
+            context = cl.Context([found])
+            return found, context, cl.CommandQueue(context)
     pytest.skip(f"no {name} here")
 
 
@@ -91,9 +94,18 @@ class Machine:
     def __init__(self, case: Case, launch: Launch, contents: Contents, name: str) -> None:
         self.case, self.launch, self.name = case, launch, name
         _, self.context, self.queue = device(name)
-        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         self.before = contents
-        self.buffers = {i: cl.Buffer(self.context, flags, hostbuf=data) for i, data in contents.items()}
+        self.buffers = {i: self._memory(launch.buffers[i], data) for i, data in contents.items()}
+
+    def _memory(self, argument: Buffer, data: np.ndarray) -> Any:
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        if not isinstance(argument, Image):
+            return cl.Buffer(self.context, flags, hostbuf=data)
+        kind = np.dtype(argument.dtype)
+        name = {"f": "FLOAT", "i": f"SIGNED_INT{8 * kind.itemsize}", "u": f"UNSIGNED_INT{8 * kind.itemsize}"}[kind.kind]
+        order = cl.channel_order.RGBA if argument.channels == 4 else cl.channel_order.R
+        form = cl.ImageFormat(order, getattr(cl.channel_type, name))
+        return cl.Image(self.context, flags, form, shape=argument.shape, hostbuf=data)
 
     def _arguments(self) -> list[Any]:
         ready: list[Any] = []
@@ -123,7 +135,9 @@ class Machine:
         """What the buffers hold; releases them."""
         result = {i: np.empty_like(data) for i, data in self.before.items()}
         for i, data in result.items():
-            cl.enqueue_copy(self.queue, data, self.buffers[i])
+            argument = self.launch.buffers[i]
+            place = {"origin": (0, 0), "region": argument.shape} if isinstance(argument, Image) else {}
+            cl.enqueue_copy(self.queue, data, self.buffers[i], **place)
         self.queue.finish()
         for buffer in self.buffers.values():
             buffer.release()

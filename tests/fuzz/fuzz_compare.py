@@ -7,18 +7,22 @@ so does a launch that is cut at random and run by four devices with memories of 
 from __future__ import annotations
 
 import functools
+import pickle
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import natively
 import numpy as np
 import truth
-from corpus_case import Case, Launch
+from corpus_case import Case, Image, Launch
 from corpus_launch import launch_of
 from divided import divided, load
-from fuzz_types import KNOWN_FAULTS
+from fuzz_types import IMAGES, KNOWN_FAULTS
 
 from manycl.analysis import parse_program
 from manycl.analysis.service import launched
@@ -34,6 +38,10 @@ class NotComparedError(Exception):
     """An implementation cannot run this kernel, and says so."""
 
 
+class EndedError(Exception):
+    """A process has ended without an answer."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """``who`` left other bytes than ``than``, or refused what is valid (``told``)."""
@@ -47,7 +55,7 @@ class Difference:
         return f"{self.name}: {self.who} against {self.than}: {self.told}"
 
 
-KNOWN_REFUSALS = {"its groups do not run apart": "its groups do not run apart"}
+KNOWN_REFUSALS = {words: words for words in ("its groups do not run apart", "there is no GPU")}
 """Words of errors, and why that is so."""
 
 
@@ -91,6 +99,21 @@ def _plain(name: str, case: Case, launch: Launch, start: truth.Contents) -> trut
 
 
 @functools.cache
+def _gpu() -> str:
+    """The first platform with a GPU; empty where there is none."""
+    platforms = [p for p in truth.cl.get_platforms() if truth.OCLGRIND not in p.name]  # which is of every type
+    names = [p.name for p in platforms if p.get_devices(device_type=truth.cl.device_type.GPU)]
+    return names[0] if names else ""
+
+
+def _on_gpu(case: Case, launch: Launch, start: truth.Contents) -> truth.Contents:
+    if not _gpu():
+        raise NotComparedError("there is no GPU")
+    exact = replace(case, options=(*case.options, "-cl-fp32-correctly-rounded-divide-sqrt"))
+    return _plain(_gpu(), exact, launch, start)
+
+
+@functools.cache
 def _session() -> Session:
     return Session("cpu/4", remember=False)  # with MANYCL_ZERO_COPY=0
 
@@ -114,13 +137,61 @@ def _divided(case: Case, launch: Launch, start: truth.Contents) -> truth.Content
     return {index: np.asarray(data) for index, data in found.items()}
 
 
+_EXEC = ("-m", "manycl", "exec", "--devices", "cpu/2")
+
+
+@functools.cache
+def _process(*words: str) -> subprocess.Popen[bytes]:
+    script = str(Path(__file__).with_name("fuzz_exec.py"))
+    return subprocess.Popen([sys.executable, *words, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def _apart(platform: str, words: tuple[str, ...], case: Case, launch: Launch, start: truth.Contents) -> truth.Contents:
+    """By a process of its own, which goes on for the next case."""
+    process = _process(*words)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        pickle.dump((platform, case, launch, start), process.stdin)
+        process.stdin.flush()
+        found = pickle.load(process.stdout)
+    except (EOFError, OSError):
+        _process.cache_clear()
+        raise EndedError(f"it ends its process with status {process.wait()}") from None
+    if isinstance(found, str):
+        raise NotComparedError(found)
+    return found
+
+
+def _pocl(case: Case, launch: Launch, start: truth.Contents) -> truth.Contents:
+    try:
+        return _apart(truth.POCL, (), case, launch, start)
+    except EndedError as error:
+        raise NotComparedError(f"known: PoCL: {error}") from None
+
+
+def _executed(case: Case, launch: Launch, start: truth.Contents) -> truth.Contents:
+    """As a program that ``manycl exec`` started. Images are PoCL's there."""
+    try:
+        return _apart("manycl", _EXEC, case, launch, start)
+    except EndedError as error:
+        if any(isinstance(a, Image) for a in launch.arguments):
+            _pocl(case, launch, start)
+        raise NotComparedError(str(error)) from None
+
+
 IMPLEMENTATIONS: dict[str, Run] = {
     "Oclgrind": functools.partial(_plain, truth.OCLGRIND),
-    "PoCL": functools.partial(_plain, truth.POCL),
+    "PoCL": _pocl,
     "native -O0": functools.partial(_native, "-O0"),
     "native -O3": functools.partial(_native, "-O3"),
     "divided": _divided,
+    "exec": _executed,
+    "GPU": _on_gpu,
 }
+
+
+FOREIGN = ("Oclgrind", "PoCL", "GPU")
 
 
 def first_difference(launch: Launch, want: truth.Contents, found: truth.Contents) -> str:
@@ -157,9 +228,9 @@ def compare(
     refused: dict[str, str] = {}
     differences: list[Difference] = []
     for name in whom:
-        known = sorted(called & KNOWN_FAULTS.get(name, {}).keys())
-        if known:
-            refused[name] = f"known: {known[0]}: {KNOWN_FAULTS[name][known[0]]}"
+        faults = KNOWN_FAULTS.get("PoCL" if name == "exec" and IMAGES in called else name, {})
+        if known := sorted(called & faults.keys()):
+            refused[name] = f"known: {known[0]}: {faults[known[0]]}"
             continue
         try:
             results[name] = IMPLEMENTATIONS[name](case, launch, start)
@@ -167,10 +238,15 @@ def compare(
             refused[name] = next(
                 (f"known: {why}" for words, why in KNOWN_REFUSALS.items() if words in str(error)), str(error)
             )
+    if not results and "native -O3" in refused:
+        refused = dict.fromkeys(refused, "known: nobody takes it")
     alike = {n: sum(not first_difference(launch, results[n], other) for other in results.values()) for n in results}
     if results:
         best = max(results, key=lambda n: alike[n])
         for name, found in results.items():
-            if told := first_difference(launch, results[best], found):
+            told = first_difference(launch, results[best], found)
+            if told and name in FOREIGN and first_difference(launch, found, IMPLEMENTATIONS[name](case, launch, start)):
+                refused[name] = "known: it leaves something else each time"
+            elif told:
                 differences.append(Difference(case.file or case.name, name, best, told))
     return Compared(case.file or case.name, list(results), refused, differences)

@@ -1,6 +1,7 @@
 """Random expressions of any type of OpenCL C, of which nothing is undefined and no rounding is left open.
 
-Sums, differences and products of signed numbers are those of unsigned ones; divisors are never 0 or -1; floats become
+Sums, differences and products of signed numbers are those of unsigned ones, and divisors never 0 or -1, but in kernels
+that are ``raw``: signed numbers overflow there, and wrap, and what is divided by 0 is not used. Floats become
 integers by saturated conversions only, and never a NaN, which should become 0, and does so natively, not with PoCL and
 Oclgrind. What a NaN's bits are is nowhere seen.
 """
@@ -8,16 +9,22 @@ Oclgrind. What a NaN's bits are is nowhere seen.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fuzz_types import (
+    BY_ZERO,
     DOUBLE,
     FLOAT,
     INT,
     INTEGERS,
     KINDS,
+    KNOWN_FAULTS,
+    LEAST,
     OF_FLOATS,
     OF_INTEGERS,
+    OVERFLOW,
+    SCALAR,
     TESTS,
     UINT,
     WIDTHS,
@@ -53,6 +60,7 @@ class Array:
     width: int
     length: int
     own: bool = True
+    space: str = "private"
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,7 @@ class Expressions:
         self.arrays: list[Array] = []
         self.functions: list[Function] = []
         self.called: set[str] = set()  # functions with the types of their arguments, as known faults name them
+        self.raw, self.odd = self.chance(0.35), self.chance(0.1)  # ``odd``: with what is known to be wrong elsewhere
         self.kinds = [*r.sample(INTEGERS, r.randint(2, 4)), *r.sample([FLOAT, DOUBLE, INT], r.randint(0, 2))]
 
     def chance(self, p: float) -> bool:
@@ -235,7 +244,7 @@ class Expressions:
         """A vector of 0 and -1, of signed integers as large as the kind."""
         a, b = self.value(kind, width, depth - 1), self.value(kind, width, depth - 1)
         if kind.is_float and self.chance(0.5):
-            return self.builtin(self.r.choice(TESTS), kind).format(a, b)
+            return self.builtin(TESTS, kind)[1].format(a, b, t=kind.wide(width))
         return f"({a} {self.r.choice(('<', '<=', '>', '>=', '==', '!='))} {b})"
 
     def condition(self, depth: int) -> str:
@@ -257,8 +266,18 @@ class Expressions:
         a, b = self.value(kind, width, depth - 1), self.value(kind, width, depth - 1)
         target, u = kind.wide(width), unsigned(kind).wide(width)
         pick = self.r.random()
-        if pick < 0.3:
+        if width > 1 and self.chance(0.15):
+            b = self.value(kind, 1, depth - 1)  # a scalar, which is widened
+            if pick < 0.45 and kind.code == "u":
+                return f"({a} {self.r.choice('+-*&|^')} {b})"
+            if pick < 0.7 or not self.odd:
+                return f"({a} {self.r.choice('&|^')} {b})"
+            self.called.add(SCALAR)
+            return f"{self.r.choice(('min', 'max'))}({a}, {b})"
+        if pick < 0.27:
             return self.wrapped(self.r.choice("+-*"), kind, width, a, b)
+        if pick < 0.3:
+            return self.wrapped("-", kind, width, "", a)
         if pick < 0.45:
             return self.narrowed(kind, width, f"{a} {self.r.choice('&|^')} {b}")
         if pick < 0.5:
@@ -282,43 +301,64 @@ class Expressions:
                 [f"({a} & ({target})(0xffff))"] * (name == "mad24")
             )
             return f"{name}({', '.join(texts)})"
-        result, text = self.r.choice(OF_INTEGERS)
-        self.builtin(text, kind)
+        result, text = self.builtin(OF_INTEGERS, kind)
         if result == "u":
-            given = self.r.choice((kind, signed(kind))) if kind.code == "u" else kind
+            given = self.r.choice((kind, signed(kind))) if kind.code == "u" and self.odd else kind
+            self.called.add(f"{text.partition('(')[0]} {given.name}")
             texts = [self.value(given, width, depth - 1) for _ in range(2)]
             called = text.format(*texts)
             return called if kind.code == "u" else f"as_{target}({called})"
         return text.format(a, b, self.value(kind, width, depth - 1), t=target, u=u)
 
-    def builtin(self, text: str, kind: Kind) -> str:
-        self.called.add(f"{text.lstrip('(').partition('(')[0]} {kind.name}")
-        return text
+    def builtin(self, known: Sequence[tuple[str, str]], kind: Kind) -> tuple[str, str]:
+        """One of the functions, which is noted."""
+        while True:
+            result, text = self.r.choice(known)
+            named = f"{text.lstrip('(').partition('(')[0]} {kind.name}"
+            if self.odd or not any(named in faults for faults in KNOWN_FAULTS.values()):
+                self.called.add(named)
+                return result, text
 
     def narrowed(self, kind: Kind, width: int, text: str) -> str:
         """Scalars below int become ints in expressions."""
         return f"(({kind.name})({text}))" if width == 1 and kind.bits < 32 else f"({text})"
 
     def wrapped(self, operator: str, kind: Kind, width: int, a: str, b: str) -> str:
-        if width == 1 and kind.bits < 32:
-            return f"(({kind.name})((uint){a} {operator} (uint){b}))"
+        """``a`` may be empty: then ``b`` is negated."""
+        is_small = width == 1 and kind.bits < 32
+        if self.raw and self.chance(0.7) and kind.name != "ulong" and kind.name != "uint":
+            self.called.add(OVERFLOW)
+            return self.narrowed(kind, width, f"{a} {operator} {b}")
+        if is_small:
+            return f"(({kind.name})({a and f'(uint){a}'} {operator} (uint){b}))"
         if kind.code == "u":
             return f"({a} {operator} {b})"
         u = unsigned(kind).wide(width)
-        return f"as_{kind.wide(width)}(as_{u}({a}) {operator} as_{u}({b}))"
+        return f"as_{kind.wide(width)}({a and f'as_{u}({a})'} {operator} as_{u}({b}))"
 
     def shifted(self, kind: Kind, width: int, a: str, b: str) -> str:
         operator = self.r.choice(("<<", ">>"))
         by = b if self.chance(0.4) else f"({b} & ({kind.wide(width)})({kind.bits - 1}))"
         if width == 1 and kind.bits < 32:
             return f"(({kind.name})((uint){a} << {by}))" if operator == "<<" else f"(({kind.name})({a} >> {by}))"
-        if operator == ">>" or kind.code == "u":
+        if operator == ">>" or kind.code == "u" or self.chance(0.5):
             return f"({a} {operator} {by})"
         u = unsigned(kind).wide(width)
         return f"as_{kind.wide(width)}(as_{u}({a}) << as_{u}({by}))"
 
     def divided(self, kind: Kind, width: int, a: str, b: str) -> str:
         operator, target = self.r.choice("/%"), kind.wide(width)
+        if self.raw and (self.odd or kind.name != "long") and self.chance(0.6):
+            self.called.add(f"{LEAST} {kind.name}")
+            if self.chance(0.5):
+                return self.narrowed(kind, width, f"{a} {operator} ODD({b}, {target})")
+            if width > 1:
+                self.called.add(BY_ZERO)
+            quotient = self.narrowed(kind, width, f"{a} {operator} {b}")
+            other = self.leaf(kind, width)
+            if width > 1 and self.chance(0.5):
+                return f"select({quotient}, {other}, {b} == ({target})(0))"
+            return self.narrowed(kind, width, f"{b} == ({target})(0) ? {other} : {quotient}")
         most = self.r.choice((3, 7, 15, 31, 2 ** (kind.bits - 1) - 1))
         divisor = f"DIVISOR({b}, {target}, {most})"
         if kind.code == "s" and self.chance(0.3):
@@ -337,5 +377,6 @@ class Expressions:
             return self.convert(kind, signed(kind), width, other)
         number = self.convert(INT, INT, width, self.value(INT, width, depth - 2))
         some = self.convert(kind, INT, width, self.value(INT, width, depth - 2))
-        text = self.builtin(self.r.choice(OF_FLOATS), kind)
-        return text.format(a, b, self.value(kind, width, depth - 2), t=kind.wide(width), i=number, x=some)
+        return self.builtin(OF_FLOATS, kind)[1].format(
+            a, b, self.value(kind, width, depth - 2), t=kind.wide(width), i=number, x=some
+        )

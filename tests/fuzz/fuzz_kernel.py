@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
-from corpus_case import Argument, Buffer, Launch, Local
+from corpus_case import Argument, Buffer, Image, Launch, Local
 from fuzz_expressions import LETTERS, Array, Expressions, Function, Variable
 from fuzz_tree import Block, Kernel, Node
-from fuzz_types import FLOAT, INT, INTEGERS, LONG, UINT, ULONG, Kind
+from fuzz_types import DOUBLE, FLOAT, GREY, IMAGES, INT, INTEGERS, LONG, OVERFLOW, UINT, ULONG, Kind
 
 ATOMICS = ("add", "sub", "min", "max", "and", "or", "xor", "inc", "dec")
 DATA = 64  # elements of inputs that every work-item may read
@@ -42,6 +42,8 @@ class Maker(Expressions):
         self.writable: list[Array] = []
         self.has_barriers = r.random() < 0.5
         self.folds: set[str] = set()
+        self.images: list[tuple[str, Kind]] = []
+        self.pointers: list[Node] = []
         self.in_helper = False
 
     def new(self, prefix: str) -> str:
@@ -53,9 +55,13 @@ class Maker(Expressions):
         start: list[Node] = [f"const int item = {self.linear('global')}, mine = {self.linear('local')};"]
         self._inputs()
         self._locals()
-        start += self.declared_arrays()
+        start += [*self.pointers, *self.declared_arrays()]
         body = [*start, *self.statements(0, self.r.randint(2, 5), uniform=True)]
         body += self._results()
+        if self.images:
+            for beyond in ("CLAMP", "CLAMP_TO_EDGE"):
+                sampler = f"CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_{beyond} | CLK_FILTER_NEAREST"
+                self.declared.append(f"const sampler_t beyond_{beyond} = {sampler};")
         at = 0 if not self.declared else 1
         body[at:at] = self.declared
         offset = tuple(self.r.choice((0, 0, 3)) for _ in self.local) if self.chance(0.1) else ()
@@ -90,7 +96,33 @@ class Maker(Expressions):
             space = self.r.choice(("global const", "global const", "constant"))
             words = self.r.choice(("", "", " restrict"))
             self.parameter(f"{space} {kind.wide(width)} *{words} {name}", self.random_bytes(kind, DATA * width))
-            self.arrays.append(Array(name, kind, width, DATA, own=False))
+            self.arrays.append(Array(name, kind, width, DATA, own=False, space=space))
+            if self.chance(0.2):
+                self.pointers.append(
+                    f"{space} {kind.wide(width)} *{name}_at = {name} + {self.r.randint(0, DATA // 2)};"
+                )
+                self.arrays.append(Array(f"{name}_at", kind, width, DATA // 2, own=False, space=space))
+        if self.chance(0.3):
+            kind, name, width = self.kind(), f"{self.name}_{self.new('table')}", self.r.choice((1, 1, 2, 4))
+            values = [t for t in (self.literal(kind) for _ in range(64 * width)) if "N" not in t][: 16 * width]
+            texts = [f"({kind.wide(width)})({', '.join(values[i::16])})" for i in range(16)] if width > 1 else values
+            self.before.append(f"constant {kind.wide(width)} {name}[16] = {{{', '.join(texts)}}};")
+            self.arrays.append(Array(name, kind, width, 16, own=False, space="constant"))
+        for _ in range(self.r.randint(1, 2) if self.chance(0.08) else 0):
+            kind, name, channels = (
+                self.r.choice((INT, UINT, FLOAT)),
+                self.new("image"),
+                self.r.choice((1, 4)) if self.odd else 4,
+            )
+            nbytes = 4 if kind.is_float else self.r.choice((1, 2, 4))
+            shape = (self.r.randint(1, 9), self.r.randint(1, 9))
+            low = -100 if kind.code != "u" else 0
+            count = shape[0] * shape[1] * channels
+            self.parameter(
+                f"read_only image2d_t {name}", Image(f"{kind.dtype[0]}{nbytes}", count, low, 100, True, shape=shape)
+            )
+            self.images.append((name, kind))
+            self.called |= {IMAGES} if channels == 4 else {IMAGES, GREY}
         for _ in range(self.r.randint(0, 2)):
             kind, name = self.integer(), self.new("n")
             width = self.r.choice((1, 1, 1, 4))
@@ -109,7 +141,7 @@ class Maker(Expressions):
                 self.parameter(f"local {kind.wide(width)} *{name}", Local(nbytes))
             else:
                 self.declared.append(f"local {kind.wide(width)} {name}[{self.items}];")
-            self.exchanged.append(Array(name, kind, width, self.items))
+            self.exchanged.append(Array(name, kind, width, self.items, space="local"))
 
     def declared_arrays(self) -> list[Node]:
         """Private arrays and structs."""
@@ -122,7 +154,12 @@ class Maker(Expressions):
                 self.new("a"),
             )
             values = ", ".join(self.value(kind, width, 1) for _ in range(length))
-            found.append(f"{kind.wide(width)} {name}[{length}] = {{{values}}};")
+            rows = "[2]" if self.chance(0.2) else ""
+            found.append(f"{kind.wide(width)} {name}{rows}[{length // 2 if rows else length}] = {{{values}}};")
+            if rows or self.chance(0.2):
+                name, array, at = self.new("at"), name, 0 if rows else self.r.choice((0, length // 2))
+                found.append(f"{kind.wide(width)} *{name} = {f'&{array}[0][0]' if rows else f'{array} + {at}'};")
+                length //= 2 if at else 1
             self.arrays.append(Array(name, kind, width, length))
             self.writable.append(self.arrays[-1])
         for _ in range(self.r.choice((0, 0, 1))):
@@ -165,8 +202,8 @@ class Maker(Expressions):
         if self.chance(0.4):
             body.append(f"if {self.condition(1)} return {self.value(kind, width, 1)};")
         body += self.statements(1, self.r.randint(0, 2), uniform=False)
-        body.append(f"return {self.value(kind, width, 2)};")
-        self.before.append(Block([f"{kind.wide(width)} {name}({', '.join(words)}) {{"], body, ["}"]))
+        tail = [f"  return {self.value(kind, width, 2)};", "}"]
+        self.before.append(Block([f"{kind.wide(width)} {name}({', '.join(words)}) {{"], body, tail))
         self.scope, self.arrays, _ = kept
         self.in_helper = False
         self.functions.append(Function(name, kind, width, tuple(given)))
@@ -189,11 +226,14 @@ class Maker(Expressions):
     def statement(self, depth: int, uniform: bool, leave: str) -> list[Node]:
         plain: list[Callable[[], list[Node]]] = [self._declare, self._declare, self._assign, self._assign]
         plain += [self._components, self._store]
+        if not self.in_helper:
+            plain += [self._halves, self._split, self._own_atomic]
+            plain += [self._pixel] * 3 * len(self.images)
         made = self.r.choice(plain)
         if depth < DEEP and self.chance(0.35):
             return self._nested(depth, uniform, leave)
         if uniform and not self.in_helper and self.has_barriers and self.chance(0.4):
-            return self.r.choice((self._exchange, self._exchange, self._tree, self._counted))()
+            return self.r.choice((self._exchange, self._exchange, self._tree, self._counted, self._copied))()
         if self.functions and self.chance(0.1):
             return self._called()
         if leave and self.chance(0.2):
@@ -229,13 +269,16 @@ class Maker(Expressions):
         operators = ["="]
         if not v.kind.is_float:
             operators += ["^=", "|=", "&="]
-            if v.kind.code == "u" and v.kind.bits >= 32:
+            if (v.kind.code == "u" and v.kind.bits >= 32) or (self.raw and self.chance(0.5)):
                 operators += ["+=", "-=", "*="]
         elif v.kind.is_float:
             operators += ["+=", "*=", "-="]
-        if v.kind.code == "u" and self.chance(0.08):
-            return [f"{v.name}{self.r.choice(('++', '--'))};"]
-        return [f"{v.name} {self.r.choice(operators)} {value};"]
+        if (v.kind.code == "u" or (self.raw and not v.kind.is_float)) and self.chance(0.08):
+            operators, value = ["++", "--"], ""
+        operator = self.r.choice(operators)
+        if v.kind.name not in ("uint", "ulong") and not v.kind.is_float and operator[0] in "+-*":
+            self.called.add(OVERFLOW)
+        return [f"{v.name} {operator} {value};".replace(" ;", ";")]
 
     def _components(self) -> list[Node]:
         """Part of a vector is assigned, or one of its elements through a pointer-like subscript."""
@@ -261,6 +304,81 @@ class Maker(Expressions):
             at = self.index(a.length // width, 1)
             return [f"vstore{width}({self.value(a.kind, width, 2)}, {at}, {a.name});"]
         return [f"{a.name}[{self.index(a.length, 1)}] = {self.value(a.kind, a.width, 2)};"]
+
+    def _pixel(self) -> list[Node]:
+        """A place of an image, which may lie beside it."""
+        name, kind = self.r.choice(self.images)
+        v = Variable(self.new("v"), kind, 4)
+        read = {"s": "i", "u": "ui", "f": "f"}[kind.code]
+        beyond = self.r.choice(("CLAMP", "CLAMP_TO_EDGE"))
+        sampler = f"beyond_{beyond}, "
+        at = f"(({self.value(INT, 2, 2)}) & 15) - 3"
+        at = f"convert_float2({at}) + 0.5f" if self.chance(0.4) else at
+        if self.chance(0.3):
+            sampler, at = "", f"min(abs({self.value(INT, 2, 2)}), abs(get_image_dim({name}) - 1))"
+        self.declare(v)
+        taken = f"read_image{read}({name}, {sampler}{'convert_int2' * (not sampler)}({at}))"
+        return [f"{v.type} {v.name} = {taken};"]
+
+    def _halves(self) -> list[Node]:
+        """Numbers of 16 bits are stored and loaded again."""
+        width, given, name = self.r.choice((1, 2, 3, 4, 8)), self.r.choice((FLOAT, DOUBLE)), self.new("half")
+        v, wide = Variable(self.new("v"), FLOAT, width), "" if width == 1 else str(width)
+        mode = self.r.choice(("", "_rte", "_rtz", "_rtp", "_rtn"))
+        value = f"NUMBER({self.value(given, width, 1)}, {given.wide(width)})"
+        self.declare(v)
+        whole = f"vstore_half{wide}{mode}({value}, 0, (half *){name});"
+        load = f"{v.type} {v.name} = vload_half{wide}(0, (half *){name});"
+        return [f"ushort {name}[{width}];", Block([], [whole], whole=True), load]
+
+    def _split(self) -> list[Node]:
+        """Functions of floats that give two results."""
+        kind, width = self.r.choice((FLOAT, DOUBLE)), self.width()
+        value = f"FINITE({self.value(kind, width, 1)}, {kind.wide(width)})"
+        _, name = self.builtin([("k", "frexp"), ("k", "modf"), ("k", "fract")], kind)
+        v, second = (
+            Variable(self.new("v"), kind, width),
+            Variable(self.new("v"), INT if name == "frexp" else kind, width),
+        )
+        self.declare(v)
+        self.declare(second)
+        return [f"{second.type} {second.name};", f"{v.type} {v.name} = {name}({value}, &{second.name}) + ({v.type})0;"]
+
+    def _own_atomic(self) -> list[Node]:
+        """An atomic operation on what no other work-item touches, and what it returns."""
+        known = [a for a in self.exchanged if a.kind in (INT, UINT) and a.width == 1]
+        if not known:
+            return self._assign()
+        a, v = self.r.choice(known), self.new("v")
+        operation = self.r.choice((*ATOMICS, "xchg", "cmpxchg", "cmpxchg"))
+        given = "" if operation in ("inc", "dec") else f", {self.value(a.kind, 1, 2)}"
+        given += f", {self.value(a.kind, 1, 2)}" if operation == "cmpxchg" else ""
+        start = self.value(a.kind, 1, 1)
+        self.declare(Variable(v, a.kind, 1))
+        put = f"{a.name}[mine] = {start};"
+        take = f"{v} = atomic_{operation}(&{a.name}[mine]{given}); {v} ^= {a.name}[mine];"
+        return self.together(f"{a.kind.name} {v} = 0;", [put, take])
+
+    def _copied(self) -> list[Node]:
+        """What the group copies to local memory at once."""
+        known = [a for a in self.arrays if a.space == "global const" and a.width != 3]
+        if not known:
+            return self._exchange()
+        a, name, length = self.r.choice(known), self.new("copied"), self.r.choice((4, 8, 16))
+        by = self.r.choice((0, 0, 1, 2))
+        self.declared.append(f"local {a.kind.wide(a.width)} {name}[{length}];")
+        v = Variable(self.new("v"), a.kind, a.width)
+        at = f"{name}[{self.index(length, 2)}]"
+        self.declare(v)
+        copy = f"async_work_group_strided_copy({name}, {a.name}, {length}, {by}, 0)"
+        if not by:
+            copy = f"async_work_group_copy({name}, {a.name} + {self.r.randint(0, 8)}, {length}, 0)"
+        body: list[Node] = [
+            f"{{ event_t copying = {copy}; wait_group_events(1, &copying); }}",
+            f"{v.name} = {at};",
+            "barrier(CLK_LOCAL_MEM_FENCE);",
+        ]
+        return self.together(f"{v.type} {v.name} = ({v.type})(0);", body)
 
     def _called(self) -> list[Node]:
         """A helper called for what it returns, and changes."""
@@ -455,11 +573,25 @@ class Maker(Expressions):
         given = "" if operation in ("inc", "dec") else f", {self.value(kind, 1, 2)}"
         return f"atomic_{operation}(&{name}[{self.index(8, 2)}]{given});"
 
+    def _pixels(self) -> str:
+        """This work-item's own place in an image."""
+        kind, name = self.r.choice((INT, UINT, FLOAT)), self.new("image")
+        shape = (self.r.choice([w for w in range(1, 17) if self.count % w == 0]), 1)
+        shape = (shape[0], self.count // shape[0])
+        value = self.value(kind, 4, 2)
+        if kind.is_float:
+            value = f"NUMBER({value}, float4)"
+        self.parameter(f"write_only image2d_t {name}", Image(kind.dtype, self.count * 4, whole=True, shape=shape))
+        write = {"s": "i", "u": "ui", "f": "f"}[kind.code]
+        return f"write_image{write}({name}, (int2)(item % {shape[0]}, item / {shape[0]}), {value});"
+
     def _output(self) -> str:
         """Stores to elements of this work-item's own, in one of the ways that kernels have."""
         kind = self.r.choice(INTEGERS) if self.chance(0.7) else self.integer()
         width, name = self.r.choice((1, 1, 2, 3, 4, 8, 16)), self.new("out")
         ways = ("plain", "plain", "stored", "strided", "reversed", "updated")
+        if self.images and self.chance(0.6):
+            return self._pixels()
         way = self.r.choice(ways)
         value = self.value(kind, width, 3)
         count = self.count * (4 if width == 3 and way != "stored" else width)

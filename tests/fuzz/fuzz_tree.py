@@ -11,7 +11,9 @@ PROLOGUE = """#pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #pragma OPENCL FP_CONTRACT OFF
 #define AT(x, n) ((x) & ((n) - 1))
 #define DIVISOR(x, type, most) (((x) & (type)(most)) | (type)(2))
+#define ODD(x, type) ((x) | (type)(get_work_dim() > 0))
 #define NUMBER(x, type) ((x) == (x) ? (x) : (type)(0))
+#define FINITE(x, type) (isfinite(x) ? (x) : (type)(0))
 #define CLAMP(x, a, b) clamp(x, min(a, b), max(a, b))
 """
 # (what keeps a kernel defined are macros, which are left alone where it is made smaller)

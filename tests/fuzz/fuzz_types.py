@@ -95,29 +95,52 @@ OF_INTEGERS = [
 # Of floats; {i}: an int of their width, {x}: one of them that is no NaN. A zero may have any sign after fmin and its
 # like, so 0 is added.
 OF_FLOATS = [
-    *(f"{name}({{0}})" for name in ("fabs", "ceil", "floor", "trunc", "rint", "round", "sqrt", "logb", "sign")),
-    *(f"{name}({{0}}, {{1}})" for name in ("fmod", "remainder", "fdim", "nextafter", "step")),
-    *(f"({name}({{0}}, {{1}}) + ({{t}})0)" for name in ("fmin", "fmax", "maxmag", "minmag")),
-    "fma({0}, {1}, {2})",
-    "ldexp({0}, {i})",
-    "copysign({0}, {x})",
+    ("k", text)
+    for text in (
+        *(f"{name}({{0}})" for name in ("fabs", "ceil", "floor", "trunc", "rint", "round", "sqrt", "logb", "sign")),
+        *(f"{name}({{0}}, {{1}})" for name in ("fmod", "remainder", "fdim", "nextafter", "step")),
+        *(f"({name}({{0}}, {{1}}) + ({{t}})0)" for name in ("fmin", "fmax", "maxmag", "minmag")),
+        "fma({0}, {1}, {2})",
+        "ldexp({0}, {i})",
+        "copysign({0}, {x})",
+    )
 ]
-TESTS = (
+TESTS = [("k", text) for text in (
+    "signbit(NUMBER({0}, {t}))",
     *(f"{name}({{0}})" for name in ("isnan", "isinf", "isfinite", "isnormal")),
     *(f"{name}({{0}}, {{1}})" for name in (
         "isequal", "isnotequal", "isgreater", "isgreaterequal", "isless", "islessequal", "islessgreater",
         "isordered", "isunordered",
     )),
-)  # fmt: skip
+)]  # fmt: skip
 
+OVERFLOW, LEAST, SCALAR = "signed overflow", "least by -1", "vector with scalar"
+IMAGES, GREY, BY_ZERO = "images", "images of one channel", "vectors divided by zeros"
+_BY_ZERO = {BY_ZERO: "LLVM takes the whole vector for undefined where one element is divided by 0"}
+_NO_IMAGES = {IMAGES: "images are the OpenCL drivers'"}
 KNOWN_FAULTS = {
     "Oclgrind": {
+        f"{LEAST} long": "the least long by -1 is 0 to it, where the value is unspecified",
+        SCALAR: "min and max of a vector and a number change its first element only",
         "add_sat long": "the least number twice gives 0",
         "sub_sat long": "0 less the least number gives that",
         "mad_sat long": "it saturates products that a sum brings back",
         "isnormal float": "subnormal numbers are normal to it",
     },
-    "PoCL": {},
+    "PoCL": {
+        GREY: "their alpha is 0, which should be 1",
+        OVERFLOW: "its compiler takes it that no signed number overflows, where OpenCL C leaves the value open",
+        **{f"{LEAST} {k.name}": "the processor interrupts it" for k in INTEGERS if k.code == "s"},
+        **{
+            f"{name} {k.name}": "it subtracts signed numbers, and its compiler takes it that none overflows"
+            for name in ("abs", "abs_diff")
+            for k in INTEGERS
+            if k.code == "s"
+        },
+        **_BY_ZERO,
+    },
+    "GPU": _BY_ZERO,
+    **dict.fromkeys(("native -O0", "native -O3", "divided"), _NO_IMAGES),
 }
-"""What an implementation computes wrongly, by function and type of its arguments: it is not asked about kernels that
-call one."""
+"""What an implementation cannot do or computes wrongly, by function and type of its arguments: it is not asked about
+kernels that call one."""

@@ -18,11 +18,13 @@ from fuzz_compare import IMPLEMENTATIONS, Compared, compare
 from fuzz_kernel import kernel
 from fuzz_shrink import differs, shrunk
 from fuzz_tree import PROLOGUE, Kernel
+from fuzz_types import IMAGES
 
 TOGETHER = 4
 """Kernels of one program."""
-ONE_IN = {"PoCL": 4, "divided": 2}
-"""Of how many programs those that take longest run one, beside those that differ."""
+ONE_IN = {"native -O0": 2, "PoCL": 4, "divided": 4, "exec": 8, "GPU": 8}
+ONE_IN_CLSMITH = {"native -O0": 2, "PoCL": 4, "divided": 16, "exec": 16, "GPU": 8}
+"""Of how many programs those that take longest run one, beside those that differ, and those with images."""
 
 
 def own(first: int, count: int) -> Iterator[tuple[int, Case, Kernel | None]]:
@@ -33,10 +35,11 @@ def own(first: int, count: int) -> Iterator[tuple[int, Case, Kernel | None]]:
             yield seed, one.case(text), one
 
 
-def compared(seed: int, case: Case, called: frozenset[str], without: str) -> Compared:
+def compared(seed: int, case: Case, called: frozenset[str], without: str, one_in: dict[str, int]) -> Compared:
     """``without``: an implementation that ends the process."""
     all_ = tuple(n for n in IMPLEMENTATIONS if n != without)
-    whom = tuple(n for n in all_ if without or seed % ONE_IN.get(n, 1) == 0)
+    every = without or IMAGES in called
+    whom = tuple(n for n in all_ if every or seed % one_in.get(n, 1) == 0)
     found = compare(case, called, whom)
     if found.differences and len(whom) < len(all_):
         found = compare(case, called, all_)
@@ -69,13 +72,14 @@ def main() -> None:
     parser.add_argument("--keep", default="")
     parser.add_argument("--without", default="")
     given = parser.parse_args()
-    made = own(given.first, given.count)
+    made, one_in = own(given.first, given.count), ONE_IN
     if given.clsmith:
+        one_in = ONE_IN_CLSMITH
         seeds = range(given.first, given.first + given.count)
         made = ((seed, clsmith(given.clsmith, given.include, seed), None) for seed in seeds)
     for seed, case, small in made:
         print(json.dumps({"begun": seed}), flush=True)
-        found = compared(seed, case, small.called if small is not None else frozenset(), given.without)
+        found = compared(seed, case, small.called if small is not None else frozenset(), given.without, one_in)
         print(json.dumps({"seed": seed} | asdict(found)), flush=True)
         if found.differences and given.keep:
             keep(Path(given.keep), case, found, small if given.shrink else None)
