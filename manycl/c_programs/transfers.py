@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from manycl.c_programs.calls import does, enqueues, put_event, same_context
 from manycl.c_programs.contexts import queue_of
@@ -37,13 +38,6 @@ def check_range(buffer: Buffer, offset: int, size: int) -> None:
     refuse("INVALID_VALUE", not size or offset + size > buffer.nbytes)
 
 
-def _waited(event: Event, *, is_blocking: bool) -> Event:
-    """A blocking command has ended. Raises what is told where something that it waited for has failed."""
-    if is_blocking:
-        event.wait()
-    return event
-
-
 @enqueues("clEnqueueReadBuffer")
 def enqueue_read_buffer(
     queue: CommandQueue, buffer: Address, blocking: int, offset: int, size: int, out: Address, waits: WaitFor
@@ -52,7 +46,7 @@ def enqueue_read_buffer(
     check_range(found, offset, size)
     check_access(found, found.own_flags, reads=True)
     data = _host(out, size, writable=True)
-    return transfers.read(queue, found, data, offset, waits, bool(blocking))
+    return transfers._enqueue_read_buffer(queue, found, data, offset, waits, bool(blocking), is_kept=False)
 
 
 @enqueues("clEnqueueWriteBuffer")
@@ -63,7 +57,7 @@ def enqueue_write_buffer(
     check_range(found, offset, size)
     check_access(found, found.own_flags, writes=True)
     event = transfers._enqueue_write_buffer(queue, found, _host(data, size), offset, waits, False)
-    return _waited(event, is_blocking=bool(blocking)) if event.gate is not None else event
+    return transfers.complete(event, bool(blocking) and event.gate is not None)
 
 
 @enqueues("clEnqueueCopyBuffer")
@@ -111,72 +105,35 @@ def _end(origin: Sequence[int], region: Sequence[int], row: int, depth: int) -> 
     return z * depth + y * row + x + 1
 
 
-@enqueues("clEnqueueReadBufferRect")
-def enqueue_read_buffer_rect(
-    queue: CommandQueue,
-    buffer: Address,
-    blocking: int,
-    buffer_origin: Address,
-    host_origin: Address,
-    region: Address,
-    row: int,
-    depth: int,
-    host_row: int,
-    host_depth: int,
-    out: Address,
-    waits: WaitFor,
-) -> Event:
+def _host_rectangle(queue: CommandQueue, buffer: Address, blocking: int, how: Sequence[Any], *, reads: bool) -> Event:
+    """Between a buffer and the host. ``how``: where it begins in both, region, the buffer's pitches and the host's, the
+    host's memory, what it waits for."""
     found = own_buffer(queue, buffer)
-    check_access(found, found.own_flags, reads=True)
-    start, first, shape = _triple(buffer_origin), _triple(host_origin), _triple(region)
-    data = _host(out, _end(first, shape, host_row, host_depth), writable=True)
-    ends = (start, (row, depth)), (first, (host_row, host_depth))
-    return rectangles.read_rectangle(queue, found, data, shape, ends, waits, bool(blocking))
+    check_access(found, found.own_flags, reads=reads, writes=not reads)
+    start, first, shape = map(_triple, how[:3])
+    row, depth, host_row, host_depth, address, waits = how[3:]
+    data = _host(address, _end(first, shape, host_row, host_depth), writable=reads)
+    given = queue, found, data, start, first, shape, (row, depth), (host_row, host_depth), waits, bool(blocking)
+    if reads:
+        return rectangles._enqueue_read_buffer_rect(*given, is_kept=False)
+    return rectangles._enqueue_write_buffer_rect(*given)
+
+
+@enqueues("clEnqueueReadBufferRect")
+def enqueue_read_buffer_rect(queue: CommandQueue, buffer: Address, blocking: int, *how: Any) -> Event:
+    return _host_rectangle(queue, buffer, blocking, how, reads=True)
 
 
 @enqueues("clEnqueueWriteBufferRect")
-def enqueue_write_buffer_rect(
-    queue: CommandQueue,
-    buffer: Address,
-    blocking: int,
-    buffer_origin: Address,
-    host_origin: Address,
-    region: Address,
-    row: int,
-    depth: int,
-    host_row: int,
-    host_depth: int,
-    data: Address,
-    waits: WaitFor,
-) -> Event:
-    found = own_buffer(queue, buffer)
-    check_access(found, found.own_flags, writes=True)
-    start, first, shape = _triple(buffer_origin), _triple(host_origin), _triple(region)
-    given = _host(data, _end(first, shape, host_row, host_depth))
-    event = rectangles._enqueue_write_buffer_rect(
-        queue, found, given, start, first, shape, (row, depth), (host_row, host_depth), waits, False
-    )
-    return _waited(event, is_blocking=bool(blocking))
+def enqueue_write_buffer_rect(queue: CommandQueue, buffer: Address, blocking: int, *how: Any) -> Event:
+    return _host_rectangle(queue, buffer, blocking, how, reads=False)
 
 
 @enqueues("clEnqueueCopyBufferRect")
-def enqueue_copy_buffer_rect(
-    queue: CommandQueue,
-    source: Address,
-    target: Address,
-    source_origin: Address,
-    target_origin: Address,
-    region: Address,
-    source_row: int,
-    source_depth: int,
-    target_row: int,
-    target_depth: int,
-    waits: WaitFor,
-) -> Event:
+def enqueue_copy_buffer_rect(queue: CommandQueue, source: Address, target: Address, *how: Any) -> Event:
     of, to = own_buffer(queue, source), own_buffer(queue, target)
-    origins = _triple(source_origin), _triple(target_origin)
-    pitches = (source_row, source_depth), (target_row, target_depth)
-    return rectangles._enqueue_copy_buffer_rect(queue, of, to, *origins, _triple(region), *pitches, waits)
+    first, start, shape = map(_triple, how[:3])
+    return rectangles._enqueue_copy_buffer_rect(queue, of, to, first, start, shape, how[3:5], how[5:7], how[7])
 
 
 @enqueues("clEnqueueMigrateMemObjects")

@@ -92,28 +92,13 @@ def _enqueue_read_buffer_rect(
     host_pitches: Sequence[int] | None = None,
     wait_for: WaitFor = None,
     is_blocking: bool = True,
+    is_kept: bool = True,
 ) -> Event:
-    out = as_bytes(hostbuf, writable=True)
-    ends = (buffer_origin, buffer_pitches), (host_origin, host_pitches)
-    return read_rectangle(queue, mem, out, region, ends, wait_for, is_blocking, hostbuf)
-
-
-def read_rectangle(
-    queue: CommandQueue,
-    mem: MemoryObjectHolder,
-    out: Bytes,
-    region: Sequence[int],
-    ends: Sequence[tuple[Sequence[int], Sequence[int] | None]],
-    wait_for: WaitFor,
-    is_blocking: bool,
-    ward: Any = None,
-) -> Event:
-    """As ``_enqueue_read_buffer_rect``, with origin and pitches of the buffer's end and of the host's; ``ward`` as of
-    ``transfers.read``."""
+    """``is_kept``: as of ``transfers._enqueue_read_buffer``."""
     routine = "clEnqueueReadBufferRect"
+    out = as_bytes(hostbuf, writable=True) if is_kept else hostbuf
     buffer = buffer_of(mem, routine)
-    (origin, pitches), (host_origin, host_pitches) = ends
-    source = rectangle(origin, region, pitches, buffer.nbytes, routine)
+    source = rectangle(buffer_origin, region, buffer_pitches, buffer.nbytes, routine)
     target = rectangle(host_origin, region, host_pitches, len(out), routine)
     array, runtime = buffer.live(), buffer.runtime
     here = source._replace(first=0)
@@ -130,7 +115,7 @@ def read_rectangle(
         deliver()
         return None
 
-    kind = NannyEvent if is_blocking else ArrivalEvent
+    kind, ward = NannyEvent if is_blocking else ArrivalEvent, hostbuf if is_kept else None
     return complete(submit(queue, _TYPE.READ_BUFFER_RECT, wait_for, enqueue, ward, kind), is_blocking)
 
 

@@ -70,23 +70,12 @@ def _enqueue_read_buffer(
     src_offset: int = 0,
     wait_for: WaitFor = None,
     is_blocking: bool = True,
+    is_kept: bool = True,
 ) -> Event:
-    out = as_bytes(hostbuf, writable=True)
-    return read(queue, mem, out, src_offset, wait_for, is_blocking, hostbuf)
-
-
-def read(
-    queue: CommandQueue,
-    mem: MemoryObjectHolder,
-    out: Bytes,
-    src_offset: int,
-    wait_for: WaitFor,
-    is_blocking: bool,
-    ward: Any = None,
-) -> Event:
-    """As ``_enqueue_read_buffer``; whoever drops the event of a read that does not block waits for it if that keeps a
-    ``ward``."""
+    """Whoever drops the event of a read that does not block waits for it if that keeps ``hostbuf`` (``is_kept``; of
+    what is not kept it is the bytes)."""
     routine = "clEnqueueReadBuffer"
+    out = as_bytes(hostbuf, writable=True) if is_kept else hostbuf
     buffer = buffer_of(mem, routine)
     check_bytes(buffer, src_offset, len(out), routine)
     array = buffer.live()
@@ -101,7 +90,7 @@ def read(
         buffer.runtime.load(array, int(src_offset), out)
         return None
 
-    kind = NannyEvent if is_blocking else ArrivalEvent
+    kind, ward = NannyEvent if is_blocking else ArrivalEvent, hostbuf if is_kept else None
     return complete(submit(queue, _TYPE.READ_BUFFER, wait_for, enqueue, ward, kind), is_blocking)
 
 
