@@ -48,23 +48,29 @@ struct words {
     char text[LONGEST];
 };
 
-COLD static void say(struct words *words, const char *text) {
-    for (; *text && words->length < LONGEST; text++) words->text[words->length++] = *text;
-}
-
-COLD static void say_number(struct words *words, u64 number, u64 base) {
-    char digits[24], *at = digits + sizeof digits - 1;
-    *at = 0;
-    do *--at = "0123456789abcdef"[number % base];
-    while (number /= base);
-    say(words, at);
+/* Add a text as printf makes it, of %s (text), %u and %x (each a u64) alone. */
+COLD static void say(struct words *words, const char *form, ...) {
+    __builtin_va_list given;
+    __builtin_va_start(given, form);
+    for (; *form; form++) {
+        char digits[24], *at = digits + sizeof digits - 1;
+        *at = 0;
+        if (*form != '%') {
+            *--at = *form;
+        } else if (*++form == 's') {
+            at = __builtin_va_arg(given, char *);
+        } else {
+            u64 number = __builtin_va_arg(given, u64), base = *form == 'x' ? 16 : 10;
+            do *--at = "0123456789abcdef"[number % base];
+            while (number /= base);
+        }
+        for (; *at && words->length < LONGEST; at++) words->text[words->length++] = *at;
+    }
+    __builtin_va_end(given);
 }
 
 COLD static void say_sizes(struct words *words, const size_t *sizes, u32 count) {
-    for (u32 i = 0; i < count; i++) {
-        say(words, i ? ", " : "(");
-        say_number(words, sizes[i], 10);
-    }
+    for (u32 i = 0; i < count; i++) say(words, i ? ", %u" : "(%u", (u64)sizes[i]);
     say(words, count == 1 ? ",)" : ")");
 }
 
@@ -88,17 +94,11 @@ COLD static void say_place(struct words *words, const struct command *command, u
         if (!memory[0] || distance >= least || distance > most_of((u64)NEAR, memory[1])) continue;
         found = argument + 1, least = distance, nbytes = memory[1], is_before = (int)low, is_inside = address - memory[0] < nbytes;
     }
-    say(words, "\n  address: 0x");
-    say_number(words, address, 16);
+    say(words, "\n  address: 0x%x", address);
     if (address < PAGE) say(words, ", which is a null pointer's or near, or no address at all");
     if (!found || address < PAGE) return;
-    say(words, ", ");
-    say_number(words, is_inside ? 0 : least, 10);
-    say(words, is_inside ? " bytes outside of " : is_before ? " bytes before the beginning of " : " bytes behind the end of ");
-    say(words, found);
-    say(words, " (");
-    say_number(words, nbytes, 10);
-    say(words, " bytes)");
+    const char *side = is_inside ? "outside" : is_before ? "before the beginning" : "behind the end";
+    say(words, ", %u bytes %s of %s (%u bytes)", is_inside ? (u64)0 : least, side, found, nbytes);
 }
 
 COLD static const char *say_launch(struct words *words, const struct worker *worker, const struct thread *thread, u64 pointer,
@@ -106,20 +106,11 @@ COLD static const char *say_launch(struct words *words, const struct worker *wor
     const struct command *command = worker->command;
     const struct manycl_range *range = command->range;
     const char *device = (const char *)&command->shape->at[command->shape->nargs], *kernel = next(device);
-    say(words, "kernel ");
-    say(words, kernel);
-    say(words, " on ");
-    say(words, device);
-    say(words, "\n  launch: global size ");
+    say(words, "kernel %s on %s\n  launch: global size ", kernel, device);
     say_sizes(words, range->global_size, range->dims);
     say(words, ", work-groups of ");
     say_sizes(words, range->local_size, range->dims);
-    say(words, "; it ran work-groups ");
-    say_number(words, worker->first, 10);
-    say(words, " to ");
-    say_number(words, worker->end - 1, 10);
-    say(words, " of ");
-    say_number(words, command->shape->groups, 10);
+    say(words, "; it ran work-groups %u to %u of %u", worker->first, worker->end - 1, command->shape->groups);
     if ((u64)thread->top - pointer > STACK - 2 * PAGE) return too_deep;
     if (fault->is_told_where && info->code > 0) say_place(words, command, info->address, next(kernel));
     if (fault->number == ABRT) return "\n  an array of the kernel's own, in private or local memory, was written outside of its bounds";
@@ -134,11 +125,7 @@ COLD static void find_words(struct words *words, const struct fault *fault, cons
     const struct worker *worker = thread ? thread->worker : NULL;
     const struct command *command = worker && peek(&worker->is_running) ? worker->command : NULL;
     int is_ours = command && !(command->shape && command->shape->reports);
-    say(words, "manycl: ");
-    say(words, fault->words);
-    say(words, " (");
-    say(words, fault->name);
-    say(words, ") in ");
+    say(words, "manycl: %s (%s) in ", fault->words, fault->name);
     u64 start = words->length;
     if (is_ours && !command->shape) {
         say(words, "a copy or fill of manycl's: memory that it was given is gone, or its file is shorter now\n");
@@ -146,15 +133,14 @@ COLD static void find_words(struct words *words, const struct fault *fault, cons
     }
     if (is_ours) {
         const char *cause = say_launch(words, worker, thread, *(const u64 *)((const char *)context + STACK_POINTER), info, fault);
-        say(words, cause);
+        say(words, "%s", cause);
         if (cause == too_deep) return;
     }
-    if (!is_ours && *watched && fault->number != FPE) { /* (which PoCL goes on behind) */
-        say(words, "a thread that is not manycl's, while this ran:");
-        say(words, watched);
-        say(words, "\n  hint: it may be a kernel that leaves its buffers (native devices find it: --check-bounds), or a"
-                   " damaged file of PoCL's cache: remove that (POCL_CACHE_DIR, else pocl in the cache folder)\n");
-    } else if (words->length > start)
+    if (!is_ours && *watched && fault->number != FPE) /* (which PoCL goes on behind) */
+        say(words, "a thread that is not manycl's, while this ran:%s\n  hint: it may be a kernel that leaves its buffers"
+                   " (native devices find it: --check-bounds), or a damaged file of PoCL's cache: remove that"
+                   " (POCL_CACHE_DIR, else pocl in the cache folder)\n", watched);
+    else if (words->length > start)
         say(words, "\n  hint: MANYCL_CHECK=bounds checks every access, and names the array, the index and the line\n");
     else
         words->length = 0;
