@@ -246,8 +246,8 @@ class Ask:
         out: list[Assigned] = []
         while self._frontier:
             choice = self._policy.select(tuple(self._frontier), self._states(now), now)
-            if choice is None and self._away and not self._running:
-                choice = self._anywhere()  # the policy waits for a device that has left
+            if choice is None and self._away and not self._running:  # the policy waits for a device that has left
+                choice = next((Choice(c.index, d) for c in self._frontier for d in c.devices if self._slots[d]), None)
             if choice is None:
                 break
             out.extend(self._place(choice, now))
@@ -258,10 +258,6 @@ class Ask:
                 hint="select() must return a Choice when all devices are free",
             )
         return out
-
-    def _anywhere(self) -> Choice | None:
-        """The first component that finds room, and where."""
-        return next((Choice(c.index, d) for c in self._frontier for d in c.devices if self._slots[d]), None)
 
     def _place(self, choice: Choice, now: float) -> list[Assigned]:
         if not isinstance(choice, Choice):

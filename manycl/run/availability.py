@@ -113,14 +113,10 @@ class _Watched:
         drivers = {lanes.device.name: lanes.driver for lanes in session.backend.lanes}
         return all(
             name not in drivers
-            or (name in self.held and _is_still(drivers[name]))
+            or (name in self.held and isinstance(driver := drivers[name], Holdable) and driver.is_still)
             or session.device_events.wait_until_free(name, 0.0)
             for name in self.away
         )
-
-
-def _is_still(driver: object) -> bool:
-    return isinstance(driver, Holdable) and driver.is_still
 
 
 class Availability:

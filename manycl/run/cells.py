@@ -168,8 +168,7 @@ def cells_of(
     groups = tuple(s.groups for s in steps)
     before = (0, *accumulate(groups))
     items = launch.global_size[dimension] // before[-1]
-    packets = launches.packets(before)
-    return Cells(tuple(t for _, t in ordered), groups, tuple(stocks), packets, dimension, items)
+    return Cells(tuple(t for _, t in ordered), groups, tuple(stocks), launches.packets(before), dimension, items)
 
 
 def _division(problem: Problem, node: int, launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> Division:

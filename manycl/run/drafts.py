@@ -300,7 +300,9 @@ class _Drafting:
             if a.device in self.limits:
                 of_device.setdefault(a.device, []).append(index)
         for mine in of_device.values():
-            if _interfere([drafts[i] for i in mine]):
+            drawn = [drafts[i] for i in mine]
+            keys = {key for d in drawn for key in d.windows}
+            if any(interfere([(d.access[key].reads, d.access[key].writes) for d in drawn]) for key in keys):
                 for turn, index in enumerate(mine):
                     turns[index] = turn
         return turns
@@ -398,14 +400,6 @@ def _rounds(before: list[StepDraft], ranges: list[StepDraft], after: list[StepDr
     for number, draft in enumerate(after):
         draft.round = behind + number
     return [*before, *ranges, *after]
-
-
-def _interfere(drafts: Sequence[StepDraft]) -> bool:
-    """Whether one of some ranges may write what another one touches of a buffer that they have windows of."""
-    return any(
-        interfere([(d.access[key].reads, d.access[key].writes) for d in drafts])
-        for key in {key for d in drafts for key in d.windows}
-    )
 
 
 # What the ranges of a pass's columns are taken to touch (:mod:`manycl.run.passes`).

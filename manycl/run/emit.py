@@ -140,7 +140,8 @@ class Emitter(Copies):
                 turn = self._turn.get(lane, 0)
                 for following in self._lines[lane][turn : turn + LOOK_AHEAD]:
                     self._look_ahead(following, lane)
-            self._bring_all(node, task, lane, is_due, after, told, heard)
+            for key in self._missing(node, task, self._memory[lane[0]]):
+                self._bring(key, lane, is_due, after, told, heard)
             self._comes_behind_unawaited(task.writes, device, after, heard)
         else:  # in one memory nothing comes by a transfer
             masks, valid, needs = self.masks, self._valid, self._needs
@@ -158,20 +159,6 @@ class Emitter(Copies):
             self._hand_over(node, device, task.writes)
             self._send_home(self._early.keys(node), device)
             self._keeper.wrote((node,), lane)
-
-    def _bring_all(
-        self,
-        node: int,
-        task: DeviceTask,
-        lane: Lane,
-        is_due: bool,
-        after: list[int],
-        told: set[int | None],
-        heard: set[int],
-    ) -> None:
-        """All that a node needs is to be valid in the memory of its queue's device."""
-        for key in self._missing(node, task, self._memory[lane[0]]):
-            self._bring(key, lane, is_due, after, told, heard)
 
     def _missing(self, node: int, task: DeviceTask, memory: int) -> list[BufferKey]:
         """What a node needs and is not in a memory, or is only brought there, or made."""

@@ -13,8 +13,6 @@ from manycl.run.backend import Command, Download, Lane, TransferQueue, Upload
 from manycl.run.keeping import NOTHING_KEPT, Keeping
 from manycl.run.steps import Lowered
 
-"""A device and one of its queues."""
-
 
 def nothing_overwritten(node: int, key: BufferKey) -> bool:
     """What is known of graphs whose kernels nobody has looked at."""

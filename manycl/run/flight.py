@@ -197,9 +197,7 @@ class Flight(Exchange):
     def wait_for_all(self) -> bool:
         """Until all that was given is complete, copies behind the last command as well; False as in ``wait_for``."""
         with self.lock:
-            if not self.is_open:
-                return False
-            return self.is_waited or self._sees_end(self._last)
+            return self.is_open and (self.is_waited or self._sees_end(self._last))
 
     def _sees_end(self, last: Event) -> bool:
         """Wait until all is complete; False where something has failed."""

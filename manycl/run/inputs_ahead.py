@@ -61,7 +61,7 @@ def foreseen(
     others = [s for s in standings.values() if s.since is not None and (not in_turn or s.rate < mine.rate)]
     if not others:
         return None
-    victim, before = max(others, key=_end_of), (0, *accumulate(cells.groups))
+    victim, before = max(others, key=lambda s: s.end), (0, *accumulate(cells.groups))
     (theirs, _, first, last, since, end), start = victim, free + mine.packet
     assert since is not None
     if in_turn:  # all that has not begun by then
@@ -72,10 +72,6 @@ def foreseen(
     if groups <= 0.0:
         return None
     return Foreseen(max(first, bisect_left(before, before[last] - groups, first, last) - 1), last, end)
-
-
-def _end_of(standing: Standing) -> float:
-    return standing.end
 
 
 class InputsAhead:
@@ -121,8 +117,7 @@ class InputsAhead:
         if not wanted or (found.end is not None and now + self._slower * seconds >= found.end):
             return []
         self._coming[device] = _Coming(frozenset(wanted), now, seconds)
-        order = cells.order(self._graph)
-        return sorted(wanted, key=order.__getitem__)
+        return sorted(wanted, key=cells.order(self._graph).__getitem__)
 
     def _reads(self, cells: Cells) -> list[list[BufferKey]]:
         """What each cell of a launch reads and none writes."""

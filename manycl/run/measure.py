@@ -161,37 +161,30 @@ class _Link:
             data[:] = 1
         self._pins = [driver.pin(data) for data in self._host]
 
-    def up(self, nbytes: int = 0) -> Event:
-        """Enqueue a transfer to the device (0: of everything); its event."""
-        return self._start(0, End(self._device[0]), End(self._host[0], 0, is_pinned=True), nbytes)
+    def up(self, nbytes: int = 0, chunk: int = 0) -> Event:
+        """Enqueue a transfer to the device (0: of everything), in chunks of a size (0: in one); its event."""
+        return self._start(0, End(self._device[0]), End(self._host[0], 0, is_pinned=True), nbytes, chunk)
 
-    def down(self, nbytes: int = 0) -> Event:
-        return self._start(1, End(self._host[1], 0, is_pinned=True), End(self._device[1]), nbytes)
+    def down(self, nbytes: int = 0, chunk: int = 0) -> Event:
+        return self._start(1, End(self._host[1], 0, is_pinned=True), End(self._device[1]), nbytes, chunk)
 
     def measure(self) -> Values:
         values: Values = {}
-        for name, start, chunks in (("up", self.up, self._chunks_up), ("down", self.down, self._chunks_down)):
+        for name, start in (("up", self.up), ("down", self.down)):
             _time((self, start))  # the first one may allocate
             latency = statistics.median(_time((self, partial(start, _SMALL))) for _ in range(_MEDIAN_OF))
             whole = min(_time((self, start)) for _ in range(_BEST_OF))
             values[f"{name}_latency"] = latency
             values[f"{name}_bandwidth"] = self.nbytes / max(whole - latency, whole / 2)
             sizes = [n for n in SIZES if n <= self.nbytes]
-            turns = [{n: _time((self, partial(chunks, n))) for n in sizes} for _ in range(_TURNS)]
+            turns = [{n: _time((self, partial(start, 0, n))) for n in sizes} for _ in range(_TURNS)]
             if sizes:
                 took = {n: min(turn[n] for turn in turns) for n in sizes}
                 values[f"{name}_chunk"] = smallest({n: self.nbytes // n * n / took[n] for n in sizes})
         values["both_ways"] = max(2 * self.nbytes / _time((self, self.up), (self, self.down)) for _ in range(_BEST_OF))
         return values
 
-    def _chunks_up(self, size: int) -> Event:
-        """As much as there is in chunks of a size."""
-        return self._start(0, End(self._device[0]), End(self._host[0], 0, is_pinned=True), self.nbytes, size)
-
-    def _chunks_down(self, size: int) -> Event:
-        return self._start(1, End(self._host[1], 0, is_pinned=True), End(self._device[1]), self.nbytes, size)
-
-    def _start(self, queue: int, target: End, source: End, nbytes: int, chunk: int = 0) -> Event:
+    def _start(self, queue: int, target: End, source: End, nbytes: int, chunk: int) -> Event:
         nbytes = nbytes or self.nbytes
         chunk = chunk or nbytes
         for offset in range(0, nbytes // chunk * chunk, chunk):

@@ -55,8 +55,7 @@ class Moving(Dynamic):
     @staticmethod
     def following(subject: Subject, plan: Plan, directory: Directory) -> Moving:
         """Who plays a plan, of which some shares may move (``lowered.cells``)."""
-        follows = Following(subject.problem, subject.lowered, directory.valid)
-        return Moving(subject, plan, follows, directory)
+        return Moving(subject, plan, Following(subject.problem, subject.lowered, directory.valid), directory)
 
     @property
     def issued(self) -> Sequence[Assignment]:

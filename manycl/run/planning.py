@@ -112,9 +112,7 @@ def otherwise(problem: Problem, policy: Policy, plan: Plan, error: Exception) ->
 
 def careful(policy: Policy) -> Policy:
     """A dynamic policy that always answers, or says whose error it is that it does not."""
-    if isinstance(policy, Plan) or is_static(policy):
-        return policy
-    return _Careful(cast("DynamicPolicy", policy))
+    return policy if isinstance(policy, Plan) or is_static(policy) else _Careful(cast("DynamicPolicy", policy))
 
 
 def plain(problem: Problem, reason: str) -> Plan:
@@ -184,11 +182,7 @@ class _Careful(KernelByKernel):
 
 def _free(frontier: Sequence[Component], devices: Sequence[DeviceState]) -> Choice | None:
     """The first component that finds room."""
-    for component in frontier:
-        for device in component.devices:
-            if devices[device].free:
-                return Choice(component.index, device)
-    return None
+    return next((Choice(c.index, d) for c in frontier for d in c.devices if devices[d].free), None)
 
 
 def _is_own(policy: object) -> bool:

@@ -298,5 +298,4 @@ def _parsed(source: str) -> ProgramFacts:
 
 
 def _helper(name: str, program: ProgramFacts, kernel: str, items: int, args: tuple[Argument, ...]) -> Launch:
-    facts: KernelFacts = program.kernels[kernel]
-    return Launch(name, program, facts, (-(-items // _GROUP) * _GROUP,), (_GROUP,), args, (), ())
+    return Launch(name, program, program.kernels[kernel], (-(-items // _GROUP) * _GROUP,), (_GROUP,), args, (), ())

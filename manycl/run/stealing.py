@@ -337,7 +337,7 @@ class Stealing:
             if w is thief or not w.shortens or not w.given or w.is_near or (self._in_turn and w.rate >= thief.rate):
                 continue
             end = math.inf if now > w.due else self._end(w, now)
-            packet = max((packet for packet, _, _ in w.given), key=_cells_of)
+            packet = max((packet for packet, _, _ in w.given), key=lambda p: p.last - p.first)
             if end > latest and packet.last - packet.first > 1:
                 latest, found, victim = end, packet, w
         if found is None or self._moving is nothing_moves or latest == math.inf:
@@ -433,10 +433,6 @@ class Stealing:
     def _opened(self, first: int, last: int) -> None:
         if first < last:
             self._open.append((first, last))
-
-
-def _cells_of(packet: Packet) -> int:
-    return packet.last - packet.first
 
 
 # The cells of a launch that have not run, as stocks: of the devices whose they were, and of nobody. Pure.

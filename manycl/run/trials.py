@@ -47,9 +47,7 @@ class Trials:
     @property
     def rival(self) -> bool:
         """Whether the policy is to be asked for a rival."""
-        if self._former is not None:
-            return self._thought == RIVAL_THOUGHT
-        return self.planned + 1 == RIVAL
+        return self._thought == RIVAL_THOUGHT if self._former is not None else self.planned + 1 == RIVAL
 
     @property
     def is_comparing(self) -> bool:

@@ -124,8 +124,7 @@ class Moves:
             return lanes.of_uploads(first.queue), there, memory.upload_source(key, first.device, nbytes), rows
         if first.aside is not None:
             return lanes.of_downloads(first.queue), self._kept.target(key, first.aside, lanes.driver), there, rows
-        target = memory.download_target(key, first.device, nbytes)
-        return lanes.of_downloads(first.queue), target, there, rows
+        return lanes.of_downloads(first.queue), memory.download_target(key, first.device, nbytes), there, rows
 
     def _store(self, store: BufferKey, copy: Copy) -> End:
         window = self._windows.get(store)

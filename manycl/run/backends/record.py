@@ -158,19 +158,8 @@ class RunRecord:
             assert not isinstance(task, HostTask)
             left = parts.get(node)
             sizes = next(left) if left is not None else ndrange(self.versions.get(node, task))
-            out.append(
-                KernelEvent(
-                    node,
-                    task.name,
-                    devices[device].name,
-                    queue,
-                    start,
-                    end,
-                    *sizes[:2],
-                    component.get(node),
-                    sizes[2],
-                )
-            )
+            what = node, task.name, devices[device].name, queue
+            out.append(KernelEvent(*what, start, end, *sizes[:2], component.get(node), sizes[2]))
         out.extend(self._transfer_events())
         out.extend(HostEvent(n, graph.nodes[n].name, start, end) for n, start, end in self.hosts)
         return sorted(out, key=lambda e: e.start)

@@ -85,7 +85,7 @@ class SimRecord:
     """What a simulated run did: sorted by start."""
 
     begin: float = 0.0
-    sorted_events: list[Event] = field(default_factory=list)
+    sorted_events: list[KernelEvent | TransferEvent | HostEvent] = field(default_factory=list)
     launches: list[tuple[int, DeviceIndex, float]] = field(default_factory=list)
     failure: Failed | None = None
     failed_transfer: Failed | None = None
@@ -285,7 +285,7 @@ class SimBackend:
         self._lines.clear()
         self._active.clear()
         self._by_token.clear()
-        self.record.sorted_events.sort(key=_start_of)
+        self.record.sorted_events.sort(key=lambda event: event.start)
         return self.record
 
     # time
@@ -440,21 +440,9 @@ class SimBackend:
         if isinstance(command, Run):
             task = command.task or self._graph.nodes[command.token]
             assert not isinstance(task, HostTask)
-            global_size, local_size, function = ndrange(task)
-            events.append(
-                KernelEvent(
-                    command.token,
-                    task.name,
-                    devices[command.device].name,
-                    command.queue,
-                    start,
-                    end,
-                    global_size,
-                    local_size,
-                    self._component.get(command.token),
-                    function,
-                )
-            )
+            what, sizes = (command.token, task.name, devices[command.device].name, command.queue), ndrange(task)
+            component = self._component.get(command.token)
+            events.append(KernelEvent(*what, start, end, *sizes[:2], component, sizes[2]))
             self.record.launches.append((command.token, command.device, end - start))
             self._took[command.token] = end - start
         elif isinstance(command, HostCall):
@@ -471,7 +459,3 @@ class SimBackend:
 def _first_of(run: Run, command: Shorten, count: int) -> Run:
     """A launch of several nodes, shortened."""
     return run._replace(cells=run.cells[:count], task=command.launch(count))
-
-
-def _start_of(event: Event) -> float:
-    return event.start if isinstance(event, (KernelEvent, TransferEvent, HostEvent)) else event.time
