@@ -106,8 +106,7 @@ def source(python: Path) -> str:
         "FOLDER": _quoted(repr(package)),  # a text of Python's in one of C's
     }
     head = [f"#define MANYCL_{name} {value}" for name, value in constants.items()]
-    own = (Path(__file__).parent / "library.c").read_text(encoding="utf-8")
-    return "\n".join([*head, own, *_functions(), ""])
+    return "\n".join([*head, (Path(__file__).parent / "library.c").read_text(encoding="utf-8"), *_functions(), ""])
 
 
 def _quoted(text: str) -> str:

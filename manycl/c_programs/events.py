@@ -17,13 +17,8 @@ _INFO, _PROFILE = compiled.event_info, compiled.profiling_info
 _CODE = "INVALID_EVENT"
 _Called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
 _SUBMITTED = 2
-_PROFILES = tuple(
-    [
-        int(getattr(_PROFILE, name))
-        for name in ("QUEUED", "SUBMIT", "START", "END", "COMPLETE")
-        if hasattr(_PROFILE, name)
-    ]
-)
+_NAMES = ("QUEUED", "SUBMIT", "START", "END", "COMPLETE")
+_PROFILES = tuple([int(getattr(_PROFILE, name)) for name in _NAMES if hasattr(_PROFILE, name)])
 
 event_of = handles.finder(Event, _CODE)
 

@@ -203,24 +203,14 @@ def enqueue_fill_image(
     if not color:
         raise error("INVALID_VALUE", "")
     data = ctypes.create_string_buffer(ctypes.string_at(color, 16), 16)
-    command = command_of(queue, "clEnqueueFillImage", found, data, *ends)
-    return submit(queue, _TYPE.FILL_IMAGE, waits, command)
+    return submit(queue, _TYPE.FILL_IMAGE, waits, command_of(queue, "clEnqueueFillImage", found, data, *ends))
 
 
 @enqueues("clEnqueueCopyImage")
-def enqueue_copy_image(
-    queue: CommandQueue,
-    source: Address,
-    target: Address,
-    source_origin: Address,
-    target_origin: Address,
-    region: Address,
-    waits: WaitFor,
-) -> Event:
+def enqueue_copy_image(queue: CommandQueue, source: Address, target: Address, *how: Any) -> Event:
     both = image_of(queue, source), image_of(queue, target)
-    ends = [_copied(one, 3) for one in (source_origin, target_origin, region)]
-    command = command_of(queue, "clEnqueueCopyImage", *both, *ends)
-    return submit(queue, _TYPE.COPY_IMAGE, waits, command)
+    ends, waits = [_copied(one, 3) for one in how[:3]], how[3]
+    return submit(queue, _TYPE.COPY_IMAGE, waits, command_of(queue, "clEnqueueCopyImage", *both, *ends))
 
 
 @enqueues("clEnqueueCopyImageToBuffer")
@@ -270,8 +260,7 @@ def create_sampler(context: Address, normalized: int, addressing: int, filtering
 
 @makes("clCreateSamplerWithProperties")
 def create_sampler_with_properties(context: Address, properties: Address) -> Any:
-    found = context_of(context)
-    return Sampler(found, [*until_zero(properties), 0] if properties else [])
+    return Sampler(context_of(context), [*until_zero(properties), 0] if properties else [])
 
 
 counted("Sampler", Sampler, "INVALID_SAMPLER")

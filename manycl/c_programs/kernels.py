@@ -23,7 +23,6 @@ from manycl.stand_in.kernels import Kernel
 from manycl.stand_in.launches import enqueue_nd_range_kernel
 from manycl.stand_in.memory import Buffer, MemoryObject
 from manycl.stand_in.platforms import Device
-from manycl.stand_in.programs import _Program
 
 _INFO, _GROUP = compiled.kernel_info, compiled.kernel_work_group_info
 _CODE = "INVALID_KERNEL"
@@ -185,18 +184,14 @@ def enqueue_task(queue: CommandQueue, kernel: Address, waits: WaitFor) -> Event:
 @tells("clGetKernelInfo")
 def get_kernel_info(address: Address, param: int) -> bytes:
     kernel = kernel_of(address)
-    if param == _INFO.REFERENCE_COUNT:
-        return struct.pack("=I", handles.of(kernel).count)
-    if param == _INFO.CONTEXT:
-        return struct.pack("=Q", handles.of(kernel.owner.own_context).address)
-    if param == _INFO.PROGRAM:
-        program: _Program = kernel.owner
-        return struct.pack("=Q", handles.of(program).address)
-    if param == _INFO.FUNCTION_NAME:
-        return kernel.name.encode() + b"\0"
-    if param == _INFO.NUM_ARGS:
-        return struct.pack("=I", len(kernel.given))
-    return raw.ask("clGetKernelInfo", kernel.real.int_ptr, param)
+    answers = {
+        int(_INFO.REFERENCE_COUNT): struct.pack("=I", handles.of(kernel).count),
+        int(_INFO.CONTEXT): struct.pack("=Q", handles.of(kernel.owner.own_context).address),
+        int(_INFO.PROGRAM): struct.pack("=Q", handles.of(kernel.owner).address),
+        int(_INFO.FUNCTION_NAME): kernel.name.encode() + b"\0",
+        int(_INFO.NUM_ARGS): struct.pack("=I", len(kernel.given)),
+    }
+    return answers[param] if param in answers else raw.ask("clGetKernelInfo", kernel.real.int_ptr, param)
 
 
 def _device_of(kernel: Kernel, device: Address) -> Device:

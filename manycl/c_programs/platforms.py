@@ -31,24 +31,16 @@ _NAMED = 68  # bytes of a cl_name_version: a version, and a text of 64
 
 
 _NOTHING: dict[int, bytes] = {
-    0x1042: bytes(8),  # CL_DEVICE_PARENT_DEVICE
-    0x1043: struct.pack("=I", 0),  # CL_DEVICE_PARTITION_MAX_SUB_DEVICES, and what goes with it
-    0x1044: bytes(8),
-    0x1045: bytes(8),
-    0x1046: bytes(8),
+    **dict.fromkeys((0x1042, 0x1044, 0x1045, 0x1046), bytes(8)),  # CL_DEVICE_PARENT_DEVICE, CL_DEVICE_PARTITION_…
+    0x1043: struct.pack("=I", 0),  # CL_DEVICE_PARTITION_MAX_SUB_DEVICES
     0x1047: struct.pack("=I", 1),  # CL_DEVICE_REFERENCE_COUNT
     0x1029: struct.pack("=Q", 1),  # CL_DEVICE_EXECUTION_CAPABILITIES: kernels of OpenCL C
     0x103F: b"\0",  # CL_DEVICE_BUILT_IN_KERNELS
     0x1062: b"",
     0x104E: bytes(8),  # CL_DEVICE_QUEUE_ON_DEVICE_…
-    0x104F: bytes(4),
-    0x1050: bytes(4),
-    0x1051: bytes(4),
-    0x1052: bytes(4),
+    **dict.fromkeys((0x104F, 0x1050, 0x1051, 0x1052), bytes(4)),
     0x1053: bytes(8),  # CL_DEVICE_SVM_CAPABILITIES
-    0x1055: bytes(4),  # CL_DEVICE_MAX_PIPE_ARGS, and so on
-    0x1056: bytes(4),
-    0x1057: bytes(4),
+    **dict.fromkeys((0x1055, 0x1056, 0x1057), bytes(4)),  # CL_DEVICE_MAX_PIPE_ARGS, and so on
     0x1070: bytes(8),  # CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES
     0x1071: bytes(4),  # CL_DEVICE_PIPE_SUPPORT
 }

@@ -61,16 +61,9 @@ def enqueue_write_buffer(
 
 
 @enqueues("clEnqueueCopyBuffer")
-def enqueue_copy_buffer(
-    queue: CommandQueue,
-    source: Address,
-    target: Address,
-    source_offset: int,
-    target_offset: int,
-    size: int,
-    waits: WaitFor,
-) -> Event:
+def enqueue_copy_buffer(queue: CommandQueue, source: Address, target: Address, *how: Any) -> Event:
     of, to = own_buffer(queue, source), own_buffer(queue, target)
+    source_offset, target_offset, size, waits = how
     check_range(of, source_offset, size)
     check_range(to, target_offset, size)
     return transfers._enqueue_copy_buffer(queue, of, to, size, source_offset, target_offset, waits)

@@ -26,9 +26,7 @@ class _RealObject(MemoryObject):
     def _information(self, param: int) -> Any:
         if param == _INFO.CONTEXT:
             return self.own_context
-        if param == _INFO.ASSOCIATED_MEMOBJECT:
-            return None
-        return self.real.get_info(param)
+        return None if param == _INFO.ASSOCIATED_MEMOBJECT else self.real.get_info(param)
 
     def release(self) -> None:
         self.real.release()
@@ -45,8 +43,7 @@ class Image(_RealObject):
         """``how``: a descriptor and the host's memory, or (OpenCL 1.1) shape, pitches and that."""
         real = compiled.Image.__new__(compiled.Image)
         compiled.Image._custom_init(real, context.real, int(flags), format, *how, **named)
-        host = real.hostbuf
-        image._begin(context, real, host)
+        image._begin(context, real, real.hostbuf)
 
     def get_image_info(self, param: int) -> Any:
         return self.real.get_image_info(param)
@@ -113,8 +110,7 @@ class Pipe(_RealObject):
     def __init__(
         self, context: Context, flags: int, packet_size: int, max_packets: int, properties: Sequence[Any] = ()
     ) -> None:
-        real = compiled.Pipe(context.real, int(flags), packet_size, max_packets, properties)
-        self._begin(context, real)
+        self._begin(context, compiled.Pipe(context.real, int(flags), packet_size, max_packets, properties))
 
     def get_pipe_info(self, param: int) -> Any:
         return self.real.get_pipe_info(param)

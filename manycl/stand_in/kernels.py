@@ -255,15 +255,9 @@ class Kernel(OpenCLObject):
     # information
 
     def get_info(self, param: int) -> Any:
-        if param == _INFO.FUNCTION_NAME:
-            return self._name
-        if param == _INFO.NUM_ARGS:
-            return len(self.given)
-        if param == _INFO.CONTEXT:
-            return self.owner.own_context
-        if param == _INFO.PROGRAM:
-            return self.owner
-        return self.real.get_info(param)
+        own = {_INFO.FUNCTION_NAME: self._name, _INFO.NUM_ARGS: len(self.given), _INFO.PROGRAM: self.owner}
+        own[_INFO.CONTEXT] = self.owner.own_context
+        return own[param] if param in own else self.real.get_info(param)
 
     def get_work_group_info(self, param: int, device: Device) -> Any:
         """Of several devices: what all of them can do, and what none needs more of."""

@@ -70,7 +70,7 @@ class MemoryObjectHolder(OpenCLObject):
         """(PyOpenCL's attributes call this class's ``get_info``, whatever has another one.)"""
         raise NotImplementedError
 
-    def get_host_array(self, shape: Any, dtype: Any, order: str = "C") -> np.ndarray[Any, Any]:
+    def get_host_array(self, shape: Any, dtype: Any, order: Any = "C") -> np.ndarray[Any, Any]:
         """The host's memory that the buffer was made on, as an array."""
         host = getattr(self, "hostbuf", None)
         if host is None:
@@ -82,21 +82,9 @@ class MemoryObjectHolder(OpenCLObject):
         nbytes = wanted.itemsize * int(np.prod(extents, dtype=object))
         if nbytes > len(memory):
             raise error("INVALID_VALUE", "MemoryObject.get_host_array", "Resulting array is larger than memory object.")
-        holder = _Interface(self, memory, extents, wanted, order)
-        return holder.array()
-
-
-class _Interface:
-    """What tells NumPy that an array's memory is a buffer's, which it keeps."""
-
-    def __init__(self, owner: Any, memory: Bytes, shape: tuple[int, ...], dtype: np.dtype[Any], order: Any) -> None:
-        self._owner = owner
-        self._interface = np.ndarray(shape, dtype, memory, order=order).__array_interface__
-
-    def array(self) -> np.ndarray[Any, Any]:
-        owner = self._owner
-        owner.__array_interface__ = self._interface
-        try:
+        owner: Any = self
+        owner.__array_interface__ = np.ndarray(extents, wanted, memory, order=order).__array_interface__
+        try:  # it tells NumPy that the array's memory is this object's, which it keeps
             return np.asarray(owner)
         finally:
             del owner.__array_interface__

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _P, _D = compiled.platform_info, compiled.device_info
 _BUILD, _GROUP = compiled.program_build_info, compiled.kernel_work_group_info
 _FLOATS = compiled.device_fp_config
+_SINGLE = int(_FLOATS.DENORM | _FLOATS.INF_NAN | _FLOATS.ROUND_TO_NEAREST | _FLOATS.FMA)
 _MULTIPLE = 8
 """Of work-items: 4-byte values in a vector of most processors."""
 _STRICT = "-Werror"
@@ -166,15 +167,8 @@ _USUAL: dict[int, Any] = {
             "IMAGE_SUPPORT": 0,
             "MAX_PARAMETER_SIZE": 1024,
             "MAX_CONSTANT_ARGS": 8,
-            "SINGLE_FP_CONFIG": int(_FLOATS.DENORM | _FLOATS.INF_NAN | _FLOATS.ROUND_TO_NEAREST | _FLOATS.FMA),
-            "DOUBLE_FP_CONFIG": int(
-                _FLOATS.DENORM
-                | _FLOATS.INF_NAN
-                | _FLOATS.ROUND_TO_NEAREST
-                | _FLOATS.ROUND_TO_ZERO
-                | _FLOATS.ROUND_TO_INF
-                | _FLOATS.FMA
-            ),
+            "SINGLE_FP_CONFIG": _SINGLE,
+            "DOUBLE_FP_CONFIG": _SINGLE | int(_FLOATS.ROUND_TO_ZERO | _FLOATS.ROUND_TO_INF),
             "HALF_FP_CONFIG": 0,
             "GLOBAL_MEM_CACHE_TYPE": int(compiled.device_mem_cache_type.READ_WRITE_CACHE),
             "GLOBAL_MEM_CACHELINE_SIZE": 64,

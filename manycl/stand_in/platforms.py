@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property, reduce
+from operator import and_, or_
 from typing import Any
 
 from manycl import __version__
@@ -109,18 +110,6 @@ def _common(answers: Sequence[str]) -> str:
     return " ".join(word for word in answers[0].split() if all(word in other for other in sets))
 
 
-def _each_least(answers: Sequence[Sequence[int]]) -> list[int]:
-    return [min(sizes) for sizes in zip(*answers, strict=False)]
-
-
-def _bits_in_common(answers: Sequence[int]) -> int:
-    return reduce(lambda a, b: a & b, map(int, answers))
-
-
-def _any_bits(answers: Sequence[int]) -> int:
-    return reduce(lambda a, b: a | b, map(int, answers))
-
-
 def _by_name(names: str, how: Callable[[Sequence[Any]], Any]) -> dict[int, Callable[[Sequence[Any]], Any]]:
     return {getattr(_D, name): how for name in names.split() if hasattr(_D, name)}
 
@@ -133,9 +122,9 @@ _MERGED: dict[int, Callable[[Sequence[Any]], Any]] = {
         min,
     ),
     **_by_name("MEM_BASE_ADDR_ALIGN MIN_DATA_TYPE_ALIGN_SIZE PROFILING_TIMER_RESOLUTION", max),
-    **_by_name("MAX_WORK_ITEM_SIZES", _each_least),
-    **_by_name("SINGLE_FP_CONFIG DOUBLE_FP_CONFIG HALF_FP_CONFIG", _bits_in_common),
-    **_by_name("TYPE", _any_bits),
+    **_by_name("MAX_WORK_ITEM_SIZES", lambda answers: [min(sizes) for sizes in zip(*answers, strict=False)]),
+    **_by_name("SINGLE_FP_CONFIG DOUBLE_FP_CONFIG HALF_FP_CONFIG", lambda answers: reduce(and_, map(int, answers))),
+    **_by_name("TYPE", lambda answers: reduce(or_, map(int, answers))),
     **_by_name("EXTENSIONS", _common),
     **_by_name("AVAILABLE COMPILER_AVAILABLE LINKER_AVAILABLE ENDIAN_LITTLE HOST_UNIFIED_MEMORY", all),
 }

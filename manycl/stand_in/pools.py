@@ -67,9 +67,7 @@ class Bins(Generic[Block]):
         """The bytes of the largest block of a bin."""
         shift = (number >> self._bits) - self._bits
         head = 1 << self._bits | number & (1 << self._bits) - 1
-        if shift < 0:
-            return head >> -shift
-        return head << shift | ((1 << shift) - 1 if shift else 0)
+        return head >> -shift if shift < 0 else head << shift | (1 << shift) - 1
 
     def take(self, size: int) -> Block:
         """A block of at least so many bytes."""

@@ -211,8 +211,7 @@ class _Program(OpenCLObject):
     def all_kernels(self) -> list[Kernel]:
         from manycl.stand_in.kernels import Kernel
 
-        names = str(self.get_info(_INFO.KERNEL_NAMES)).split(";")
-        return [Kernel(self, name) for name in names if name]
+        return [Kernel(self, name) for name in str(self.get_info(_INFO.KERNEL_NAMES)).split(";") if name]
 
     # information
 
