@@ -64,7 +64,7 @@ def parse(name: str, data: bytes) -> Reservation | None:
     """What a file of that name says; None for what no reservation says."""
     try:
         found: dict[str, Any] = json.loads(data)
-        made = Reservation(
+        return Reservation(
             name=name,
             process=str(found["process"]),
             pid=int(found["pid"]),
@@ -80,7 +80,6 @@ def parse(name: str, data: bytes) -> Reservation | None:
         )
     except (ValueError, TypeError, KeyError):
         return None
-    return made
 
 
 def parse_message(data: bytes) -> Reservation | None:

@@ -33,8 +33,7 @@ def reservations(folder: str | None = None) -> list[Reservation]:
             names = [entry.name for entry in entries if entry.name.endswith(ENDING)]
     except OSError:
         return []
-    found = [read(os.path.join(folder, name)) for name in names]
-    return in_order(unexpired(r for r in found if r is not None))
+    return in_order(unexpired(r for r in [read(os.path.join(folder, name)) for name in names] if r is not None))
 
 
 def read(path: str) -> Reservation | None:

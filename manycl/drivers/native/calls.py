@@ -89,5 +89,4 @@ class FunctionKernel:
 def _given(value: NativeMemory | bytes | LocalArg) -> Bytes | bytes | LocalArg:
     if not isinstance(value, NativeMemory):
         return value
-    data = (ctypes.c_uint8 * value.nbytes).from_address(value.address)
-    return np.frombuffer(memoryview(data), np.uint8)
+    return np.frombuffer(memoryview((ctypes.c_uint8 * value.nbytes).from_address(value.address)), np.uint8)

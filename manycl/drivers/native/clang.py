@@ -214,8 +214,7 @@ def _probed(compiler: tuple[str, ...], linker: tuple[str, ...]) -> Clang:
     known = _probes.get(asked)
     if known is not None:
         told: dict[str, Any] = json.loads(known)
-        lists: dict[str, Any] = {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
-        return Clang(**told | lists)
+        return Clang(**told | {name: tuple(value) for name, value in told.items() if isinstance(value, list)})
     clang = _tried(compiler, linker)
     _probes.keep(asked, json.dumps(asdict(clang)).encode())
     return clang

@@ -165,7 +165,7 @@ def _found(compiler: Callable[[], Compile], other: Callable[[], OpenCLHandle | N
         kind="cpu",
         model=processor.model(),
         platform=NATIVE,
-        driver=_version(),
+        driver=flags.clang() or clang.wheel_version(),
         memory=HOST,
         compute_units=units,
         clock=clock,
@@ -180,9 +180,3 @@ def _found(compiler: Callable[[], Compile], other: Callable[[], OpenCLHandle | N
         shortens=True,
     )
     return Found(device, NativeHandle(cores, compiler, other), _RANK)
-
-
-def _version() -> str:
-    if flags.clang():
-        return flags.clang()
-    return clang.wheel_version()

@@ -88,8 +88,7 @@ def _copy_run(
     if isinstance(target, cl.Buffer):
         data = source[part].copy() if width <= INLINE else source if width == len(source) else source[part]
         return write_buffer(queue, target, data, offset, wait_for, False)
-    data = target if width == len(target) else target[part]
-    return read_buffer(queue, source, data, offset, wait_for, False)
+    return read_buffer(queue, source, target if width == len(target) else target[part], offset, wait_for, False)
 
 
 def _copy_rectangle(
@@ -140,14 +139,5 @@ def _copy_inside(
             events.append(rectangle)
             continue
         for start in range(offset, offset + max(count * pitch, 1), max(pitch, 1))[:count]:
-            run = cl.enqueue_copy(
-                queue,
-                taken,
-                given,
-                byte_count=width,
-                src_offset=start - source_low,
-                dst_offset=start - target_low,
-                wait_for=wait_for,
-            )
-            events.append(run)
+            events.append(_copy_buffer(queue, given, taken, width, start - source_low, start - target_low, wait_for))
     return events

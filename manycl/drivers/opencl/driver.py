@@ -200,8 +200,7 @@ class OpenCLDriver:
                 staged.kept = before, cl.enqueue_barrier(queue, wait_for=[staged])
                 self._stager.start(queue.int_ptr, part, before, staged)
                 return [staged]
-            events = copy_rows(queue, target, source, rows, after)
-            return events or [self._mark(queue, after)]
+            return copy_rows(queue, target, source, rows, after) or [self._mark(queue, after)]
 
     def _mark(self, queue: cl.CommandQueue, after: Sequence[cl.Event]) -> cl.Event:
         """What is complete when all that a queue was given is, and some events. NVIDIA's driver says of a marker, as of
@@ -297,10 +296,8 @@ class OpenCLDriver:
     def times(self, event: cl.Event) -> tuple[float, float]:
         if isinstance(event, Staged):
             return event.began - event.offset, event.ended - event.offset
-        try:
+        with translated:
             return event.get_profiling_info(_START) * 1e-9, event.get_profiling_info(_END) * 1e-9
-        except cl.Error as error:
-            raise DriverError(str(error)) from None
 
     def clock(self) -> float | None:
         """A marker's ``queued`` time lies between two readings of the host's clock (Intel's driver leaves it at 0: then

@@ -78,8 +78,7 @@ def staged_part(target: End, source: End, rows: Sequence[Box]) -> StagedPart | N
     if host.is_pinned or isinstance(host.memory, cl.Buffer):
         return None
     offset, width, *_ = rows[0]
-    data = host.memory[offset : offset + width]
-    return StagedPart(device.memory, data, offset - device.low, is_upload)
+    return StagedPart(device.memory, host.memory[offset : offset + width], offset - device.low, is_upload)
 
 
 class Stager:

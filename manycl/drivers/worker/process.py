@@ -135,6 +135,7 @@ class Hosted:
         }
         self._answers: dict[type[Any], Callable[[Any], Any]] = {
             m.AskMemory: self._allocate,
+            m.AskProgram: self._built,
             m.AskKernel: self._make_kernel,
             m.AskQueue: self._make_queue,
             m.AskClock: lambda _: self.driver.clock(),
@@ -222,15 +223,11 @@ class Hosted:
         self._queues[asked.queue] = Ends(self.driver, queue, asked.queue, asked.timed, self._send, self._news, words)
 
     def _build(self, asked: m.AskProgram) -> None:
-        self._builders.submit(self._built, asked)
+        self._builders.submit(self._answered, asked)
 
     def _built(self, asked: m.AskProgram) -> None:
         source = Source(asked.text, tuple(asked.options), asked.path)
-        try:
-            self._programs[asked.program] = self._warm.program(self.driver, source)
-            self._answer(asked.reply, None)
-        except Exception as error:
-            self._fails(asked.reply, error)
+        self._programs[asked.program] = self._warm.program(self.driver, source)
 
     def _part(self, asked: m.MakePart) -> None:
         try:
@@ -244,11 +241,7 @@ class Hosted:
             self.driver.free(memory)
 
     def _drop(self, asked: m.Dropped) -> None:
-        tables: dict[str, dict[int, Any]] = {
-            "memory": self._memory,
-            "program": self._programs,
-            "kernel": self._kernels,
-        }
+        tables: dict[str, dict[int, Any]] = {"memory": self._memory, "program": self._programs, "kernel": self._kernels}
         tables[asked.kind].pop(asked.number, None)
 
     # commands
