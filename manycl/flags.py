@@ -85,8 +85,7 @@ def deterministic() -> bool:
 def merging() -> str:
     """MANYCL_MERGING: when what parts of a divided launch have written goes to the host's memory: ``each`` as it has
     ended, ``last`` when somebody needs it (default: ``automatic``)."""
-    words = {word: word for word in ("automatic", "each", "last")}
-    return _one_of("MANYCL_MERGING", words, "automatic")
+    return _one_of("MANYCL_MERGING", {word: word for word in ("automatic", "each", "last")}, "automatic")
 
 
 def prompt() -> bool:

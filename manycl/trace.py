@@ -215,18 +215,7 @@ class Trace:
 
     def lines(self) -> Iterator[str]:
         """JSON lines: a header, then an event each."""
-        header = {
-            "event": "trace",
-            "format": FORMAT,
-            "kind": self.kind,
-            "application": self.application,
-            "policy": self.policy,
-            "makespan": self.makespan,
-            "devices": list(self.devices),
-            "edges": [list(e) for e in self.edges],
-            "details": self.details,
-        }
-        yield json.dumps(header)
+        yield json.dumps({"event": "trace", "format": FORMAT, **{key: getattr(self, key) for key in _HEADER}})
         for event in self.events:
             yield json.dumps({"event": event.event, **asdict(event)})
 
@@ -274,16 +263,8 @@ class Trace:
                 raise ManyclError(f"{path}:{number}: not a line of a trace: {error}") from None
         if header is None:
             raise ManyclError(f"{path}: empty, not a trace")
-        return cls(
-            events=tuple(events),
-            devices=tuple(header["devices"]),
-            policy=header["policy"],
-            makespan=header["makespan"],
-            kind=header["kind"],
-            application=header["application"],
-            edges=tuple((a, b) for a, b in header["edges"]),
-            details=header["details"],
-        )
+        lists = {"devices": tuple(header["devices"]), "edges": tuple((a, b) for a, b in header["edges"])}
+        return cls(tuple(events), **{key: header[key] for key in _HEADER} | lists)
 
 
 def _are(record: dict[str, Any], fields: dict[str, Callable[[object], bool]]) -> bool:
