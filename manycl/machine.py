@@ -109,9 +109,7 @@ class Machine:
 
     def memory_name(self, memory: int) -> str:
         """``host``, or the name of the device that owns the memory."""
-        if memory == HOST:
-            return "host"
-        return next(d.name for d in self.devices if d.memory == memory)
+        return "host" if memory == HOST else next(d.name for d in self.devices if d.memory == memory)
 
     def link(self, source: int, target: int) -> Link | None:
         return next((x for x in self.links if x.source == source and x.target == target), None)

@@ -49,11 +49,7 @@ def library_folder() -> Path:
 def _shared_python() -> Path:
     """Python's own library. Raises ManyclError where Python is a program without one."""
     names: list[str | None] = [sysconfig.get_config_var(name) for name in ("INSTSONAME", "LDLIBRARY")]
-    places: list[str | None] = [
-        sysconfig.get_config_var("LIBDIR"),
-        sysconfig.get_config_var("LIBPL"),
-        f"{sys.base_prefix}/lib",
-    ]
+    places: list[str | None] = [*map(sysconfig.get_config_var, ("LIBDIR", "LIBPL")), f"{sys.base_prefix}/lib"]
     multiarch = sysconfig.get_config_var("MULTIARCH")
     places += [f"/usr/lib/{multiarch}"] if multiarch else []
     for place in filter(None, places):
@@ -115,18 +111,15 @@ def _quoted(text: str) -> str:
 
 
 def _functions() -> Iterator[str]:
-    for number, signature in enumerate(SIGNATURES):
-        if not signature.is_there:
-            continue
-        yield _function(number, signature)
-    there = [(number, s.name) for number, s in enumerate(SIGNATURES) if s.is_there]
+    there = [(number, s) for number, s in enumerate(SIGNATURES) if s.is_there]
+    yield from (_function(number, s) for number, s in there)
     yield "static const char *const names[MANYCL_COUNT] = {"
-    yield from (f'    [{number}] = "{name}",' for number, name in there)
+    yield from (f'    [{number}] = "{s.name}",' for number, s in there)
     yield "};"
     yield "static int absent(void) { return INVALID_OPERATION; }"
     yield "static void *functions[MANYCL_COUNT] = {"
     yield "    [0 ... MANYCL_COUNT - 1] = (void *)absent,"
-    yield from (f"    [{number}] = (void *)own_{name}," for number, name in there)
+    yield from (f"    [{number}] = (void *)own_{s.name}," for number, s in there)
     yield "};"
     yield _LAST
 

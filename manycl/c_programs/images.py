@@ -16,7 +16,7 @@ from manycl.c_programs.host import Address, until_zero, words
 from manycl.c_programs.memory import CODE, buffer_of, check_flags, check_part, with_properties
 from manycl.c_programs.transfers import WaitFor, own_buffer
 from manycl.drivers.opencl.real import compiled
-from manycl.stand_in.contexts import CommandQueue, Context
+from manycl.stand_in.contexts import CommandQueue
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.events import Event, submit
 from manycl.stand_in.images import Image, Sampler, at_once
@@ -61,7 +61,9 @@ def image_of(queue: CommandQueue, address: Address) -> Image:
     return found
 
 
-def _make(context: Context, flags: int, form: Address, described: Address, host: Address) -> Image:
+@makes("clCreateImage")
+def create_image(context: Address, flags: int, form: Address, described: Address, host: Address) -> Image:
+    of = context_of(context)
     if not described:
         raise error("INVALID_IMAGE_DESCRIPTOR", "")
     check_flags(flags)
@@ -72,25 +74,20 @@ def _make(context: Context, flags: int, form: Address, described: Address, host:
         buffer = buffer_of(made_of)
         check_part(flags, buffer.own_flags)
         return BufferImage(buffer, flags, form, ctypes.string_at(described, _MADE_OF))
-    real = raw.make("clCreateImage", context.real.int_ptr, flags, form, described, host)
+    real = raw.make("clCreateImage", of.real.int_ptr, flags, form, described, host)
     image = Image.__new__(Image)
-    image._begin(context, compiled.Image.from_int_ptr(real, False))
+    image._begin(of, compiled.Image.from_int_ptr(real, False))
     return image
-
-
-@makes("clCreateImage")
-def create_image(context: Address, flags: int, form: Address, described: Address, host: Address) -> Image:
-    return _make(context_of(context), flags, form, described, host)
 
 
 @makes("clCreateImageWithProperties")
 def create_image_with_properties(
     context: Address, properties: Address, flags: int, form: Address, described: Address, host: Address
 ) -> Image:
-    found = context_of(context)
+    context_of(context)
     if until_zero(properties):
         raise invalid_property()
-    image = _make(found, flags, form, described, host)
+    image: Image = create_image(context, flags, form, described, host)
     if properties:
         with_properties.add(image)
     return image
@@ -105,9 +102,9 @@ def _described(kind: int, extents: Sequence[int], row: int, depth: int) -> Any:
 @makes("clCreateImage2D")
 def create_image_2d(
     context: Address, flags: int, form: Address, width: int, height: int, row: int, host: Address
-) -> Image:
+) -> Any:
     found = _described(_KIND_2D, (width, height, 0), row, 0)
-    return _make(context_of(context), flags, form, ctypes.addressof(found), host)
+    return create_image(context, flags, form, ctypes.addressof(found), host)
 
 
 @makes("clCreateImage3D")
@@ -121,9 +118,9 @@ def create_image_3d(
     row: int,
     depth: int,
     host: Address,
-) -> Image:
+) -> Any:
     found = _described(_KIND_3D, (width, height, slices), row, depth)
-    return _make(context_of(context), flags, form, ctypes.addressof(found), host)
+    return create_image(context, flags, form, ctypes.addressof(found), host)
 
 
 @does("clGetSupportedImageFormats")

@@ -47,7 +47,8 @@ def check_access(target: MemoryObject, flags: int, *, reads: bool = False, write
         raise error("INVALID_OPERATION", "")
 
 
-def _make(context: Address, flags: int, size: int, host: Address) -> OwnBuffer:
+@makes("clCreateBuffer")
+def create_buffer(context: Address, flags: int, size: int, host: Address) -> OwnBuffer:
     found = context_of(context)
     check_flags(flags)
     refuse("INVALID_BUFFER_SIZE", not size or size > _MOST)
@@ -65,11 +66,6 @@ def check_flags(flags: int) -> None:
         refuse("INVALID_VALUE", sum(bool(flags & one) for one in group) > 1)
 
 
-@makes("clCreateBuffer")
-def create_buffer(context: Address, flags: int, size: int, host: Address) -> Buffer:
-    return _make(context, flags, size, host)
-
-
 @makes("clCreateBufferWithProperties")
 def create_buffer_with_properties(
     context: Address, properties: Address, flags: int, size: int, host: Address
@@ -77,7 +73,7 @@ def create_buffer_with_properties(
     context_of(context)
     if until_zero(properties):
         raise invalid_property()
-    buffer = _make(context, flags, size, host)
+    buffer: OwnBuffer = create_buffer(context, flags, size, host)
     buffer.given = (0,) if properties else ()
     return buffer
 

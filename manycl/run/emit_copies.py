@@ -3,7 +3,7 @@ the copies between memories that follow. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey
@@ -11,12 +11,8 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.plan.problem import Problem
 from manycl.run.backend import Command, Download, Lane, TransferQueue, Upload
 from manycl.run.keeping import NOTHING_KEPT, Keeping
+from manycl.run.rest import Overwrites, nothing_known
 from manycl.run.steps import Lowered
-
-
-def nothing_overwritten(node: int, key: BufferKey) -> bool:
-    """What is known of graphs whose kernels nobody has looked at."""
-    return False
 
 
 class Subject(NamedTuple):
@@ -27,7 +23,7 @@ class Subject(NamedTuple):
     problem: Problem
     lowered: Lowered
     valid: Mapping[BufferKey, int]
-    overwritten: Callable[[int, BufferKey], bool] = nothing_overwritten
+    overwritten: Overwrites = nothing_known
     keeping: Keeping = NOTHING_KEPT
 
 

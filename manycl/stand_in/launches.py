@@ -43,7 +43,10 @@ def enqueue_nd_range_kernel(
             return event
     size, local, offset = ndrange(global_work_size, local_work_size, global_offset, g_times_l)
     if 0 in size or (local is not None and 0 in local):
-        return _empty(queue, kernel, size, local, wait_for, allow_empty_ndrange)
+        if allow_empty_ndrange:
+            return submit(queue, _KIND, wait_for, lambda: None)
+        # else as the real device sees it
+        return _whole(queue, kernel, (size, local, None), kernel.arguments(), wait_for, "it has no work-items")
     given = kernel.arguments()
     if kernel.shares:
         for value in given:
@@ -101,15 +104,6 @@ def ndrange(size: Any, local: Any, offset: Any, g_times_l: bool) -> tuple[Sizes,
         if g_times_l and groups is not None:
             first = tuple([o * w for o, w in zip(first, groups, strict=True)])
     return extents, groups, first
-
-
-def _empty(
-    queue: CommandQueue, kernel: Kernel, size: Sizes, local: Sizes | None, wait_for: Any, is_allowed: bool
-) -> Event:
-    """No work-items: nothing is done where that was asked for; else as the real device sees it."""
-    if is_allowed:
-        return submit(queue, _KIND, wait_for, lambda: None)
-    return _whole(queue, kernel, (size, local, None), kernel.arguments(), wait_for, "it has no work-items")
 
 
 def _whole(
