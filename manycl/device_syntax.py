@@ -75,8 +75,7 @@ def _item(word: str) -> Item:
         or (len(division) == 1 and division[0] > _MOST_PARTS)
     ):
         raise DeviceError(
-            f"{word!r}: a device is divided into 1 to {_MOST_PARTS} parts of at least one compute unit",
-            hint=EXAMPLES,
+            f"{word!r}: a device is divided into 1 to {_MOST_PARTS} parts of at least one compute unit", hint=EXAMPLES
         )
     parts = None
     if match["first"] is not None:

@@ -136,11 +136,7 @@ def cut(groups: int, most: int, least: int, together: int = 1) -> list[int]:
 
 
 def cells_of(
-    problem: Problem,
-    node: int,
-    drafts: Sequence[StepDraft],
-    tokens: Sequence[int],
-    sizes: Mapping[BufferKey, int],
+    problem: Problem, node: int, drafts: Sequence[StepDraft], tokens: Sequence[int], sizes: Mapping[BufferKey, int]
 ) -> Cells | None:
     """The cells of a node of which these are the steps, in drafts and by token; None where its shares may not move: a
     device has several, or what devices write would have to be put together."""

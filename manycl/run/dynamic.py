@@ -25,12 +25,7 @@ class Dynamic(Playback):
     """A script that grows."""
 
     def __init__(
-        self,
-        subject: Subject,
-        assigner: Assigner,
-        emitter: Emitter,
-        directory: Directory,
-        done: Set[int] = frozenset(),
+        self, subject: Subject, assigner: Assigner, emitter: Emitter, directory: Directory, done: Set[int] = frozenset()
     ) -> None:
         self._assigner, self._emitter = assigner, emitter
         self._names = tuple(d.name for d in subject.problem.machine.devices)

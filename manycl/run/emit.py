@@ -14,14 +14,7 @@ from manycl.errors import PolicyError
 from manycl.graph.graph import BufferKey, DeviceTask, HostTask
 from manycl.machine import HOST, DeviceIndex, nearest
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.backend import (
-    Download,
-    HostCall,
-    Lane,
-    Run,
-    TransferQueue,
-    Upload,
-)
+from manycl.run.backend import Download, HostCall, Lane, Run, TransferQueue, Upload
 from manycl.run.coherence import HOST_BIT, places
 from manycl.run.emit_copies import Copies, EndedTransfers, Subject
 from manycl.run.emit_kept import Keeper

@@ -277,14 +277,7 @@ class Following:
         is_host = isinstance(self._graph.nodes[step], HostTask)
         out.append(Assigned(step, lane[0], lane[1], is_host, self._seconds[step]))
 
-    def _take(
-        self,
-        moved: _Moved,
-        lane: Lane,
-        now: float,
-        limit: int | None,
-        out: list[Assigned],
-    ) -> bool:
+    def _take(self, moved: _Moved, lane: Lane, now: float, limit: int | None, out: list[Assigned]) -> bool:
         """Give a device a packet, of its own cells before ``limit`` or of anybody's; whether there was one."""
         device = lane[0]
         taken = moved.stealing.take(device, now, limit)

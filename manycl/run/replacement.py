@@ -23,12 +23,7 @@ from math import inf
 from manycl.graph.graph import BufferKey, DeviceTask, HostTask
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
-from manycl.run.backend import (
-    Copy,
-    Evict,
-    Lane,
-    TransferQueue,
-)
+from manycl.run.backend import Copy, Evict, Lane, TransferQueue
 from manycl.run.coherence import HOST_BIT
 from manycl.run.emit import Emitter
 from manycl.run.emit_copies import Subject

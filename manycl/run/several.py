@@ -27,12 +27,7 @@ def past_run(result: Result) -> PastRun:
     """Of one run."""
     record = result.record
     return PastRun(
-        record.begin,
-        result.seconds,
-        len(result.graph),
-        result.happened,
-        tuple(record.waited()),
-        result.trace,
+        record.begin, result.seconds, len(result.graph), result.happened, tuple(record.waited()), result.trace
     )
 
 

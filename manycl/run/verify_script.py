@@ -192,11 +192,7 @@ class _Judge:
             raise ScriptError(f"nothing is said of {sorted(written - script.leaves.keys())}, which are written")
 
     def _step(
-        self,
-        command: Run | HostCall,
-        node: int,
-        version: dict[BufferKey, int],
-        held: dict[tuple[int, BufferKey], int],
+        self, command: Run | HostCall, node: int, version: dict[BufferKey, int], held: dict[tuple[int, BufferKey], int]
     ) -> None:
         """A node finds what it reads, and what it may leave as it was; unless that was undefined from the start."""
         memory = self._memory[command.device] if isinstance(command, Run) else HOST

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from manycl.machine import DeviceIndex, Machine
-from manycl.run.device_events import (
-    DeviceComes,
-    DeviceEvent,
-    DeviceEvents,
-    DeviceLeaves,
-    DevicesInUse,
-    DeviceSlows,
-)
+from manycl.run.device_events import DeviceComes, DeviceEvent, DeviceEvents, DeviceLeaves, DevicesInUse, DeviceSlows
 from manycl.run.playback import Changed, Playback
 
 

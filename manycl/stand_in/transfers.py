@@ -174,12 +174,7 @@ def enqueue_copy_buffer_p2p_amd(
 
 
 def _enqueue_fill_buffer(
-    queue: CommandQueue,
-    mem: MemoryObjectHolder,
-    pattern: Any,
-    offset: int,
-    size: int,
-    wait_for: WaitFor = None,
+    queue: CommandQueue, mem: MemoryObjectHolder, pattern: Any, offset: int, size: int, wait_for: WaitFor = None
 ) -> Event:
     routine = "clEnqueueFillBuffer"
     buffer, data = buffer_of(mem, routine), as_bytes(pattern).tobytes()

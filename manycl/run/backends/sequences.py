@@ -47,13 +47,7 @@ class Sequences:
         return True
 
     def give(
-        self,
-        run: Underway,
-        launch: Launch,
-        chosen: Version,
-        command: Run,
-        waits: Sequence[Event] | None,
-        lanes: Lanes,
+        self, run: Underway, launch: Launch, chosen: Version, command: Run, waits: Sequence[Event] | None, lanes: Lanes
     ) -> Event:
         """Enqueue the kernels, each behind the one before it; the last one's event, which stands for all. There is room
         for what they need. Raises DriverError."""
