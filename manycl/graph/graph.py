@@ -270,11 +270,6 @@ def _contents(task: DeviceTask) -> tuple[object, ...]:
     """All that a launch consists of but its rank; facts by identity, as they are shared and large."""
     if isinstance(task, CopyTask | FillTask):
         return type(task), *(getattr(task, name) for name in _NAMES[type(task)] if name not in ("name", "rank"))
-    versions: tuple[object, ...] = task.versions
-    if versions:
-        versions = tuple(
-            [(id(v.program), id(v.kernel), v.global_size, v.local_size, v.kinds, v.annotations) for v in task.versions]
-        )
     return (
         id(task.program),
         id(task.kernel),
@@ -286,10 +281,15 @@ def _contents(task: DeviceTask) -> tuple[object, ...]:
         task.writes,
         task.device,
         task.annotations,
-        versions,
+        task.versions and version_contents(task.versions),
         task.overwrites,
         task.partition,
     )
+
+
+def version_contents(versions: tuple[Version, ...]) -> tuple[object, ...]:
+    """What versions of a launch consist of; facts by identity."""
+    return tuple([(id(v.program), id(v.kernel), v.global_size, v.local_size, v.kinds, v.annotations) for v in versions])
 
 
 def same_graph(one: Graph, other: Graph) -> bool:

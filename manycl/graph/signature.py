@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import Argument, BufferArg, BufferKey, CopyTask, FillTask, HostTask, Launch
+from manycl.graph.graph import Argument, BufferArg, BufferKey, CopyTask, FillTask, HostTask, Launch, version_contents
 from manycl.graph.known import FLOATS
 
 
@@ -32,14 +32,6 @@ def signature(batch: Batch) -> Signature | None:
     scalars: list[bytes] = []
     for task in batch.nodes:
         if isinstance(task, Launch):
-            versions: tuple[object, ...] = task.versions
-            if versions:
-                versions = tuple(
-                    [
-                        (id(v.program), id(v.kernel), v.global_size, v.local_size, v.kinds, v.annotations)
-                        for v in task.versions
-                    ]
-                )
             args: list[object] = []
             for a in task.args:
                 if type(a) is bytes:
@@ -61,7 +53,7 @@ def signature(batch: Batch) -> Signature | None:
                     task.rank,
                     task.annotations,
                     task.partition,
-                    versions,
+                    task.versions and version_contents(task.versions),
                 )
             )
         elif isinstance(task, HostTask):
