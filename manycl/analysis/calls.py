@@ -373,10 +373,6 @@ class Calls(Expressions):
         return self.fitted(found, *width)
 
 
-def _clamp(bits: int, signed: bool, value: Expr, low: Expr, high: Expr) -> Expr:
-    return x.minimum(x.maximum(value, low), high)
-
-
 def _saturate(bits: int, signed: bool, value: Expr) -> Expr:
     low, high = x.type_range(bits, signed)
     return x.minimum(x.maximum(value, x.const(low)), x.const(high))
@@ -425,7 +421,7 @@ _INTEGER: dict[str, Callable[..., Expr | None]] = {
     "upsample": lambda bits, signed, high, low: x.add(x.scale(high, 1 << bits // 2), low),
     "min": lambda bits, signed, a, b: x.minimum(a, b),
     "max": lambda bits, signed, a, b: x.maximum(a, b),
-    "clamp": _clamp,
+    "clamp": lambda bits, signed, value, low, high: x.minimum(x.maximum(value, low), high),
     "abs": _absolute,
     "abs_diff": lambda bits, signed, a, b: x.subtract(x.maximum(a, b), x.minimum(a, b)),
     "add_sat": lambda bits, signed, a, b: _saturate(bits, signed, x.add(a, b)),

@@ -57,7 +57,8 @@ class Types:
         kind = canonical.kind.name
         if kind == "INVALID":
             return NO_TYPE
-        if not _sizeable(kind):  # to ask for the size of, say, <builtin fn type> is a segmentation fault
+        # to ask for the size of, say, <builtin fn type> is a segmentation fault
+        if kind == "VOID" or not (kind in _SCALARS or kind in _SIZEABLE):
             return self._special(canonical, kind)
         space = _SPACES.get(cindex.conf.lib.clang_getAddressSpace(canonical), "")
         const = canonical.is_const_qualified()
@@ -123,10 +124,6 @@ class Types:
         if kind in ("FUNCTIONPROTO", "FUNCTIONNOPROTO"):
             return CType("function", name)
         return CType("other", name, holds_pointers=True)
-
-
-def _sizeable(kind: str) -> bool:
-    return kind != "VOID" and (kind in _SCALARS or kind in _SIZEABLE)
 
 
 _PACKETS = {

@@ -218,13 +218,8 @@ def mul(left: Expr, right: Expr) -> Expr:
     factors = sorted(
         [f for side in (left, right) for f in (side.args if side.op == "mul" else (side,))], key=lambda f: f.key
     )
-    low, high = _product(left, right)
-    return _make("mul", tuple(factors), "*".join(f.key for f in factors), low, high)
-
-
-def _product(left: Expr, right: Expr) -> tuple[int, int]:
     ends = [a * b for a in (left.low, left.high) for b in (right.low, right.high)]
-    return min(ends), max(ends)
+    return _make("mul", tuple(factors), "*".join(f.key for f in factors), min(ends), max(ends))
 
 
 def divide(left: Expr, right: Expr, *, floor: bool = False) -> Expr | None:

@@ -56,7 +56,7 @@ def _kernel(unit: Unit, kernel: Function, known: Mapping[int, FunctionSummary]) 
         required_work_group=group,
         uses_barrier=any(builtins.synchronises(name) for f in functions for name, _ in _calls(unit, f)),
         uses_double=any(_uses_double(unit, function) for function in functions),
-        local_bytes=sum(_local_bytes(function) for function in functions),
+        local_bytes=sum(n.type.size for f in functions for n in f.nodes if _is_local(n)),
         sees_groups=sees,
         sees_groups_shared=sees_shared,
     )
@@ -230,10 +230,8 @@ def _is_double(type_: CType) -> bool:
     return type_.base == "double"
 
 
-def _local_bytes(function: Function) -> int:
-    return sum(
-        node.type.size for node in function.nodes if node.kind == "VAR_DECL" and node.type.address_space == "local"
-    )
+def _is_local(node: Node) -> bool:
+    return node.kind == "VAR_DECL" and node.type.address_space == "local"
 
 
 def _name_offset(unit: Unit, kernel: Function) -> int:

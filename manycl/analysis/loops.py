@@ -209,23 +209,10 @@ class Loops(LoopParts):
         if isinstance(before, Aggregate):
             return blank()
         if isinstance(before, Pointer):
-            bases = {t.base for t in before.targets}
-            if len(bases) == 1:
-                where = self.fresh(-(1 << 62), 1 << 62, f"a pointer changed in a loop, line {self.line()}")
-                return (
-                    LOST
-                    if bases == {("unknown", 0)}
-                    else Pointer(tuple(Target(x.ONE, base, where) for base in bases))
-                    if self.keeps_base(cell)
-                    else LOST
-                )
             return LOST
         if bounds is not None:
             return self.fresh(*bounds, f"a variable changed in a loop, line {self.line()}")
         return self.fresh_of(self.types[cell], f"a variable changed in a loop, line {self.line()}")
-
-    def keeps_base(self, cell: int) -> bool:
-        return False
 
     def behind(self, form: Form, env: Env, head: Env, breaks: list[ControlState]) -> Env:
         """What variables hold behind the loop."""

@@ -184,15 +184,11 @@ class Places(LoadsAndStores):
     # -- reading and writing places
 
     def read(self, place: LValue) -> Cell:
-        self.here_of(place)
         if place.lanes is not None:
             return self.read_lanes(place)
         if place.type.kind in ("record", "union"):
             return self.read_record(place)
         return self.load(place.pointer, place.type)
-
-    def here_of(self, place: LValue) -> None:
-        """The line of an access is that of the expression that makes it, which is being evaluated."""
 
     def read_lanes(self, place: LValue) -> Value:
         assert place.lanes is not None
