@@ -13,18 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from manycl.analysis import rewrite
 from manycl.analysis.merge_points import Inclusions, RefusedError
 from manycl.analysis.merge_statements import MergeStatements
 from manycl.analysis.options import read_options, remaining_options
-from manycl.analysis.rewrite import (
-    SubKernel,
-    appended,
-    apply_edits,
-    parameters_of,
-    signatures,
-    sub_kernel,
-    unused_prefix,
-)
 from manycl.analysis.tree import Function, Unit
 from manycl.errors import SourceError
 
@@ -61,7 +53,7 @@ class MergeKernel:
     hidden: tuple[Hidden, ...] = ()
     written: tuple[int, ...] = ()
     reads: tuple[int, ...] = ()
-    ranges: SubKernel = field(default_factory=lambda: SubKernel("", "", ()))
+    ranges: rewrite.SubKernel = field(default_factory=lambda: rewrite.SubKernel("", "", ()))
     reason: str = ""
 
 
@@ -82,7 +74,7 @@ class _Merging:
 
     def __init__(self, unit: Unit, root: Function) -> None:
         self.unit, self.root = unit, root
-        self.prefix = unused_prefix(unit.text)
+        self.prefix = rewrite.unused_prefix(unit.text)
         self.slice = MergeStatements(Inclusions(unit, root), self.prefix)
         self.bodies = self.slice.bodies()
         self.written = tuple(self.slice.written)
@@ -97,7 +89,7 @@ class _Merging:
         except SourceError as error:  # what the edits did not foresee
             problem = error.diagnostics[0].text if error.diagnostics else error.message
             return MergeKernel(self.root.name, reason=f"the kernel's text cannot be edited: {problem}")
-        ranges = sub_kernel(merged, self.root.name, text, options)
+        ranges = rewrite.sub_kernel(merged, self.root.name, text, options)
         if ranges.reason:
             return MergeKernel(self.root.name, reason=ranges.reason)
         hidden = tuple(
@@ -126,16 +118,16 @@ class _Merging:
             edits.append((*extent, body))
             if names:
                 edits += self.parameters(function, ", ".join(names))
-        text = apply_edits(self.unit.text, edits).decode("utf-8", "replace")
+        text = rewrite.apply_edits(self.unit.text, edits).decode("utf-8", "replace")
         return self.slice.copies.definitions(self.sized) + text
 
     def parameters(self, function: Function, declared: str) -> list[tuple[int, int, str]]:
         edits = []
-        for start, end in signatures(self.unit, function):
-            place = parameters_of(self.unit, function, start, end)
+        for start, end in rewrite.signatures(self.unit, function):
+            place = rewrite.parameters_of(self.unit, function, start, end)
             if place is None:
                 raise RefusedError(f"the parameters of {function.name} cannot be extended")
-            edits.append(appended(self.unit, *place, declared))
+            edits.append(rewrite.appended(self.unit, *place, declared))
         return edits
 
     def beginnings(self) -> str:

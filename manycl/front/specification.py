@@ -10,34 +10,10 @@ from typing import Any
 
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
 from manycl.expressions import suggest
-from manycl.front import contents
+from manycl.front import assemble, contents, kernel_fields
 from manycl.front.application import Application, Contents, Output
-from manycl.front.assemble import (
-    Assembled,
-    Draft,
-    DraftArgument,
-    DraftBuffer,
-    DraftEdge,
-    DraftKernel,
-    assemble,
-    output,
-    partitioned,
-)
 from manycl.front.iterations import read_iterate
 from manycl.front.json_lines import Location
-from manycl.front.kernel_fields import (
-    Fields,
-    given_arguments,
-    inherit,
-    kernels,
-    label_of,
-    read_annotations,
-    read_ndrange,
-    read_offset,
-    read_program,
-    read_value,
-    show_value,
-)
 from manycl.front.kernel_files import KernelFiles
 from manycl.front.python_files import confined
 from manycl.front.schema import check
@@ -66,21 +42,23 @@ class _SpecificationReader:
         self.programs = KernelFiles([self.folder])
         self.versions = VersionReader(self.programs, self.folder, trust)
         self.scope = read_parameters(document.get("parameters", {}), place.at("parameters"), parameters)
-        self.draft = Draft(place, document.get("name") or Path(place.path).stem)
+        self.draft = assemble.Draft(place, document.get("name") or Path(place.path).stem)
         self.buffers: dict[str, BufferKey] = {}
         self.ids: dict[str, int] = {}
 
     def read(self) -> Application:
         for key, node in self.document.get("buffers", {}).items():
             self.read_buffers(key, node, self.place.at("buffers", key))
-        whole = inherit(self.document, self.place, Fields(self.scope, self.place), ("source",))
-        for fields in kernels(self.document, self.place, whole):
+        whole = kernel_fields.inherit(
+            self.document, self.place, kernel_fields.Fields(self.scope, self.place), ("source",)
+        )
+        for fields in kernel_fields.kernels(self.document, self.place, whole):
             self.read_kernel(fields)
         if not self.draft.kernels:
             raise self.place.at("kernels").error("there are no kernels (every repetition is empty)")
         self.read_edges()
         self.read_components()
-        assembled = assemble(self.draft)
+        assembled = assemble.assemble(self.draft)
         reference, tolerance = self.read_check()
         outputs = self.read_outputs(assembled)
         known = {name: assembled.keys.get(index) for name, index in self.buffers.items()}
@@ -113,7 +91,7 @@ class _SpecificationReader:
         self, name: str, node: dict[str, Any], scope: Scope, place: Location, default_type: str
     ) -> BufferKey:
         made = self.read_contents(name, node, scope, place, default_type)
-        self.draft.buffers.append(DraftBuffer(name, made, place, "init" in node))
+        self.draft.buffers.append(assemble.DraftBuffer(name, made, place, "init" in node))
         return BufferKey(len(self.draft.buffers) - 1)
 
     def read_contents(
@@ -144,7 +122,7 @@ class _SpecificationReader:
 
     # Kernels
 
-    def read_kernel(self, fields: Fields) -> None:
+    def read_kernel(self, fields: kernel_fields.Fields) -> None:
         scope, place = fields.scope, fields.place
         index = len(self.draft.kernels)
         limit(index + 1, place)
@@ -153,13 +131,13 @@ class _SpecificationReader:
         if key in self.ids:
             raise id_place.error(f"there are two kernels with the id {key!r}")
         self.ids[key] = index
-        program, kernel = read_program(self.programs, fields)
+        program, kernel = kernel_fields.read_program(self.programs, fields)
         rank, rank_place = fields.get("rank")
         component, component_place = fields.get("component")
-        global_size, local_size = read_ndrange(kernel, fields)
+        global_size, local_size = kernel_fields.read_ndrange(kernel, fields)
         device, tenths = self.read_device(fields)
         self.draft.kernels.append(
-            DraftKernel(
+            assemble.DraftKernel(
                 id=key,
                 name=kernel.name if identifier is None else key,
                 place=place,
@@ -168,17 +146,17 @@ class _SpecificationReader:
                 global_size=global_size,
                 local_size=local_size,
                 args=self.read_args(kernel, key, fields),
-                offset=read_offset(fields, len(global_size)),
+                offset=kernel_fields.read_offset(fields, len(global_size)),
                 device=device,
                 partition=tenths,
                 rank=None if rank is None else float(number(rank, scope, rank_place)),
                 component="" if component is None else text(component, scope, component_place),
-                annotations=read_annotations(kernel, scope, *fields.get("annotations")),
+                annotations=kernel_fields.read_annotations(kernel, scope, *fields.get("annotations")),
                 versions=tuple(self.versions.read(program, kernel, fields)),
             )
         )
 
-    def read_device(self, fields: Fields) -> tuple[str, int | None]:
+    def read_device(self, fields: kernel_fields.Fields) -> tuple[str, int | None]:
         """The device that a kernel prefers, and the tenths that it is divided in between two kinds."""
         value, place = fields.get("device")
         tenths, tenths_place = fields.get("partition")
@@ -188,25 +166,27 @@ class _SpecificationReader:
             count = integer(tenths, fields.scope, tenths_place, 0)
             if count > 10:
                 raise tenths_place.error(f"must be tenths for the GPUs, from 0 to 10, not {count}")
-            return partitioned(count)
+            return assemble.partitioned(count)
         if isinstance(value, dict):
             key = "then" if number(value["if"], fields.scope, place.at("if")) else "else"
             value, place = value.get(key, ""), place.at(key)
         return text(value or "", fields.scope, place), None
 
-    def read_args(self, kernel: KernelFacts, key: str, fields: Fields) -> list[DraftArgument]:
-        given = given_arguments(kernel, fields)
+    def read_args(self, kernel: KernelFacts, key: str, fields: kernel_fields.Fields) -> list[assemble.DraftArgument]:
+        given = kernel_fields.given_arguments(kernel, fields)
         return [self.read_argument(facts, key, value, fields.scope, here) for facts, value, here in given]
 
-    def read_argument(self, facts: ArgumentFacts, key: str, value: Any, scope: Scope, place: Location) -> DraftArgument:
+    def read_argument(
+        self, facts: ArgumentFacts, key: str, value: Any, scope: Scope, place: Location
+    ) -> assemble.DraftArgument:
         if facts.kind == "buffer":
             return self.read_buffer_argument(facts, key, value, scope, place)
-        return read_value(facts, value, scope, place, self.buffers)
+        return kernel_fields.read_value(facts, value, scope, place, self.buffers)
 
     def read_buffer_argument(
         self, facts: ArgumentFacts, key: str, value: Any, scope: Scope, place: Location
     ) -> BufferArg | None:
-        label = label_of(facts)
+        label = kernel_fields.label_of(facts)
         if value is None:
             return None
         if isinstance(value, dict):
@@ -218,7 +198,7 @@ class _SpecificationReader:
             self.buffers[name] = self.add_buffer(name, value, scope, place, facts.element)
             return BufferArg(self.buffers[name])
         if not isinstance(value, str):
-            raise place.error(f"{label} is a buffer: give a buffer's name, not {show_value(value)}")
+            raise place.error(f"{label} is a buffer: give a buffer's name, not {kernel_fields.show_value(value)}")
         name = text(value, scope, place)
         if name not in self.buffers:
             raise place.error(f"{label} is a buffer, and there is none called {name!r}{suggest(name, self.buffers)}")
@@ -250,7 +230,7 @@ class _SpecificationReader:
                 problem = f"kernel {identifier} ({facts.name}) has no argument {argument}"
                 raise place.error(problem + suggest(argument, names))
             ends.append((kernel, position))
-        self.draft.edges.append(DraftEdge(ends[0], ends[1], place))
+        self.draft.edges.append(assemble.DraftEdge(ends[0], ends[1], place))
 
     def kernel_index(self, identifier: str, place: Location) -> int:
         if identifier not in self.ids:
@@ -271,7 +251,7 @@ class _SpecificationReader:
                         raise here.error(f"kernel {kernel.id} is in a component already")
                     kernel.component = f"components[{index}].{count}"
 
-    def read_outputs(self, assembled: Assembled) -> tuple[Output, ...]:
+    def read_outputs(self, assembled: assemble.Assembled) -> tuple[Output, ...]:
         entries = self.document.get("outputs")
         if entries is None:
             return assembled.results
@@ -290,7 +270,7 @@ class _SpecificationReader:
                 if name in outputs:
                     raise place.error(f"there are two outputs called {name!r}")
                 path = self.target(text(node.get("save", ""), scope, place), place.at("save"))
-                outputs[name] = output(assembled.graph, assembled.contents, key, name, path)
+                outputs[name] = assemble.output(assembled.graph, assembled.contents, key, name, path)
         return tuple(outputs.values())
 
     def target(self, path: str, place: Location) -> str:

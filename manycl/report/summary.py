@@ -9,24 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from manycl.errors import ManyclError
-from manycl.report.decisions import (
-    LimitedDevice,
-    Merged,
-    MovingShares,
-    Replanned,
-    UndividedKernel,
-    limited,
-    limited_rows,
-    merged,
-    merged_lines,
-    moving_lines,
-    moving_shares,
-    replanned,
-    replanned_lines,
-    undivided,
-    undivided_lines,
-    unforeseen,
-)
+from manycl.report import decisions
 from manycl.report.divided import (
     DividedKernel,
     MissedPlan,
@@ -119,15 +102,15 @@ class Summary:
     divided: tuple[DividedKernel, ...] = ()
     planned: tuple[PlannedKernel, ...] = ()
     planned_makespan: float | None = None
-    memory: tuple[LimitedDevice, ...] = ()
-    undivided: tuple[UndividedKernel, ...] = ()
+    memory: tuple[decisions.LimitedDevice, ...] = ()
+    undivided: tuple[decisions.UndividedKernel, ...] = ()
     unforeseen: tuple[str, ...] = ()
     postponed: bool = False
-    moving: tuple[MovingShares, ...] = ()
+    moving: tuple[decisions.MovingShares, ...] = ()
     compiled: float = 0.0
     missed: MissedPlan | None = None
-    replanned: tuple[Replanned, ...] = ()
-    merged: Merged | None = None
+    replanned: tuple[decisions.Replanned, ...] = ()
+    merged: decisions.Merged | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the keys are the fields' names."""
@@ -176,15 +159,15 @@ def summarise(trace: Trace) -> Summary:
         divided=divided(trace),
         planned=planned(trace),
         planned_makespan=trace.details.get("planned", {}).get("makespan"),
-        memory=limited(trace),
-        undivided=undivided(trace),
-        unforeseen=unforeseen(trace),
+        memory=decisions.limited(trace),
+        undivided=decisions.undivided(trace),
+        unforeseen=decisions.unforeseen(trace),
         postponed=trace.details.get("postponed") is True,
-        moving=moving_shares(trace),
+        moving=decisions.moving_shares(trace),
         compiled=trace.details.get("compiled", 0.0),
         missed=missed_plan(trace),
-        replanned=replanned(trace),
-        merged=merged(trace),
+        replanned=decisions.replanned(trace),
+        merged=decisions.merged(trace),
     )
 
 
@@ -222,11 +205,11 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield _cut(printable(f"FAILED: {' '.join(failure.split())}"), 3 * _WIDTH)
     for failed in summary.unforeseen[:_MOST_FAILURES]:
         yield _cut(printable(f"went on without: {' '.join(failed.split())}"), 3 * _WIDTH)
-    again = replanned_lines(summary.replanned, _MOST_KERNELS)
+    again = decisions.replanned_lines(summary.replanned, _MOST_KERNELS)
     for part in (_devices(summary), _links(summary), _memory(summary), again, _divided(summary)):
         yield from _apart(part)
-    yield from merged_lines(summary.merged) if summary.merged is not None else ()
-    moving = moving_lines(summary.moving, _MOST_KERNELS)
+    yield from decisions.merged_lines(summary.merged) if summary.merged is not None else ()
+    moving = decisions.moving_lines(summary.moving, _MOST_KERNELS)
     for part in (moving, _postponed(summary), _undivided(summary), _planned(summary), _missed(summary), _path(summary)):
         yield from _apart(part)
 
@@ -256,7 +239,7 @@ def _links(summary: Summary) -> Iterator[str]:
 
 def _memory(summary: Summary) -> Iterator[str]:
     if summary.memory:
-        shown = limited_rows(summary.memory[:_MOST_DEVICES])
+        shown = decisions.limited_rows(summary.memory[:_MOST_DEVICES])
         yield from table(("memory", "holds", "of", "again", "leave", "predicted"), shown)
 
 
@@ -272,7 +255,7 @@ def _postponed(summary: Summary) -> Iterator[str]:
 
 
 def _undivided(summary: Summary) -> Iterator[str]:
-    yield from undivided_lines(summary.undivided[:_MOST_KERNELS])
+    yield from decisions.undivided_lines(summary.undivided[:_MOST_KERNELS])
     if len(summary.undivided) > _MOST_KERNELS:
         yield f"... and {len(summary.undivided) - _MOST_KERNELS} more kernels that cannot be divided"
 
