@@ -9,13 +9,7 @@ from manycl.analysis.expr import Expr
 from manycl.analysis.paths import ROOT, ControlState, Env, Path
 from manycl.analysis.summary import CountedPlace, Loop, MemoryAccess, Origin, OwnArray
 from manycl.analysis.tree import CType, Unit
-from manycl.analysis.values import (
-    Cell,
-    Pointer,
-    Value,
-    convert,
-    unknown,
-)
+from manycl.analysis.values import Cell, Pointer, Value, convert, unknown
 
 MOST_STEPS = 400_000  # for one kernel: nodes evaluated, and variables copied at branches; 4 to 10 us each
 MOST_CHARACTERS = 1 << 27  # of the expressions made for it; 5 to 8 ns each where they are long

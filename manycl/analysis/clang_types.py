@@ -126,12 +126,7 @@ class Types:
         return CType("other", name, holds_pointers=True)
 
 
-_PACKETS = {
-    "unsigned char": "uchar",
-    "unsigned short": "ushort",
-    "unsigned int": "uint",
-    "unsigned long": "ulong",
-}
+_PACKETS = {"unsigned char": "uchar", "unsigned short": "ushort", "unsigned int": "uint", "unsigned long": "ulong"}
 
 
 def _packet(spelling: str) -> str:

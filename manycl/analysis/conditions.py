@@ -10,13 +10,7 @@ from manycl.analysis.tree import Node
 from manycl.analysis.values import Cell, Pointer, arithmetic_kind
 
 COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
-_LITERALS = (
-    "INTEGER_LITERAL",
-    "FLOATING_LITERAL",
-    "CHARACTER_LITERAL",
-    "CXX_BOOL_LITERAL_EXPR",
-    "CXX_UNARY_EXPR",
-)
+_LITERALS = ("INTEGER_LITERAL", "FLOATING_LITERAL", "CHARACTER_LITERAL", "CXX_BOOL_LITERAL_EXPR", "CXX_UNARY_EXPR")
 _COMPUTED = (
     "PAREN_EXPR",
     "UNEXPOSED_EXPR",

@@ -77,11 +77,7 @@ def _sampled(condition: Expr, axes: Mapping[str, Axis], known: Known, mirrored: 
 
 
 def _total(
-    condition: Expr,
-    axes: Mapping[str, Axis],
-    known: Known,
-    splits: int = _MOST_SPLITS,
-    most: int = MOST_POINTS,
+    condition: Expr, axes: Mapping[str, Axis], known: Known, splits: int = _MOST_SPLITS, most: int = MOST_POINTS
 ) -> float:
     if condition.op == "const":
         return size(axes.values()) if condition.value else 0

@@ -16,29 +16,12 @@ from manycl.analysis.points_to import NONE, SYMBOLIC, VOID, FunctionSummary, Loc
 from manycl.analysis.tree import Function, Node, Unit
 
 _STATEMENTS = {
-    *(
-        "COMPOUND_STMT",
-        "IF_STMT",
-        "FOR_STMT",
-        "WHILE_STMT",
-        "DO_STMT",
-        "SWITCH_STMT",
-        "CASE_STMT",
-        "DEFAULT_STMT",
-    ),
+    *("COMPOUND_STMT", "IF_STMT", "FOR_STMT", "WHILE_STMT", "DO_STMT", "SWITCH_STMT", "CASE_STMT", "DEFAULT_STMT"),
     *("LABEL_STMT", "NULL_STMT", "BREAK_STMT", "CONTINUE_STMT", "GOTO_STMT", "DECL_STMT", "UNEXPOSED_STMT"),
 }
 _INERT = {
     *("INTEGER_LITERAL", "FLOATING_LITERAL", "CHARACTER_LITERAL", "STRING_LITERAL", "CXX_BOOL_LITERAL_EXPR"),
-    *(
-        "TYPE_REF",
-        "LABEL_REF",
-        "MEMBER_REF",
-        "OVERLOADED_DECL_REF",
-        "TYPEDEF_DECL",
-        "STRUCT_DECL",
-        "UNION_DECL",
-    ),
+    *("TYPE_REF", "LABEL_REF", "MEMBER_REF", "OVERLOADED_DECL_REF", "TYPEDEF_DECL", "STRUCT_DECL", "UNION_DECL"),
     *("ENUM_DECL", "FUNCTION_DECL"),
     "CXX_UNARY_EXPR",  # sizeof and the like: not evaluated
 }
@@ -337,12 +320,7 @@ class _Body(PointsTo):
         ) and target.type.kind in ("function", "other")
 
     def apply(
-        self,
-        known: dict[int, str] | None,
-        arguments: tuple[Node, ...],
-        values: list[Locations],
-        name: str,
-        node: Node,
+        self, known: dict[int, str] | None, arguments: tuple[Node, ...], values: list[Locations], name: str, node: Node
     ) -> None:
         """The effects of a function that has no body here."""
         for position, (argument, value) in enumerate(zip(arguments, values, strict=True)):

@@ -68,10 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # a command's module is only imported when it is the one asked for: start-up stays fast
     chosen = next((w for w in words if not w.startswith("-")), None) or completion.chosen()
     parser = argparse.ArgumentParser(
-        prog="manycl",
-        description=_ABOUT,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="manycl", description=_ABOUT, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"manycl {__version__}")
     if chosen is not None and chosen not in COMMANDS and words[:1] == [chosen]:
@@ -90,10 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             commands.add_parser(name, help=f"not here: the package {_EXPERIMENTS} is missing")
             continue
         sub = commands.add_parser(
-            name,
-            help=module.HELP,
-            description=module.HELP,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            name, help=module.HELP, description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         module.configure(sub)
         sub.set_defaults(run=module.run)

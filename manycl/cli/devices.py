@@ -195,12 +195,7 @@ def _row(device: Device) -> tuple[str, ...]:
 
 def _print_machine(machine: Machine, *, measured: bool = False) -> None:
     rows = [
-        (
-            *_row(d),
-            _computes_in(machine, d),
-            format_quantity(float(f"{d.flops:.3g}"), "FLOP/s"),
-            f"{d.slowdown:g}",
-        )
+        (*_row(d), _computes_in(machine, d), format_quantity(float(f"{d.flops:.3g}"), "FLOP/s"), f"{d.slowdown:g}")
         for d in machine.devices
     ]
     print(_table([(*_COLUMNS, "HOST MEMORY", "ESTIMATE", "SLOWDOWN"), *rows]))

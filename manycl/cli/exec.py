@@ -52,12 +52,7 @@ def run(args: argparse.Namespace) -> int:
         from manycl.run.learners import Learners
 
         Learners().find(args.policy, {})
-    found = variables(
-        devices=args.devices,
-        policy=args.policy,
-        real_too=args.real,
-        reports=_reports(args),
-    )
+    found = variables(devices=args.devices, policy=args.policy, real_too=args.real, reports=_reports(args))
     words = [] if args.env else _command(args.command_line)
     found |= _for_c_programs(words) | ({"MANYCL_CHECK": "bounds"} if args.check_bounds else {})
     if args.env:

@@ -27,12 +27,7 @@ def add_application(parser: argparse.ArgumentParser) -> None:
         "application", metavar="APP", help="specification (.json) or PySchedCL file (.json, dag.graph, .task)"
     )
     parser.add_argument(
-        "-D",
-        dest="define",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="set a symbolic parameter",
+        "-D", dest="define", metavar="NAME=VALUE", action="append", default=[], help="set a symbolic parameter"
     )
     parser.add_argument(
         "--kernels", metavar="DIR", action="append", default=[], help="more folders to find kernel sources in"
@@ -82,11 +77,7 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
     )
     completed(policy, completers.policies)
     parser.add_argument(
-        "--option",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="an option of the policy (docs/policies.md)",
+        "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the policy (docs/policies.md)"
     )
     parser.add_argument(
         "--queues",

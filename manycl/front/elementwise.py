@@ -21,14 +21,7 @@ DType = np.dtype[Any]
 _C = {"b1": "uchar", "i1": "char", "i2": "short", "i4": "int", "i8": "long"}
 _C |= {"u1": "uchar", "u2": "ushort", "u4": "uint", "u8": "ulong", "f2": "half", "f4": "float", "f8": "double"}
 
-COMPARISONS = {
-    "equal": "==",
-    "not_equal": "!=",
-    "less": "<",
-    "less_equal": "<=",
-    "greater": ">",
-    "greater_equal": ">=",
-}
+COMPARISONS = {"equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="}
 _ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 _BITS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 _CALLED = ("floor_divide", "remainder", "power", "left_shift", "right_shift")

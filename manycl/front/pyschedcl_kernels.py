@@ -26,15 +26,7 @@ from manycl.expressions import (
     suggest,
 )
 from manycl.front.application import Application, Contents
-from manycl.front.assemble import (
-    Draft,
-    DraftArgument,
-    DraftBuffer,
-    DraftEdge,
-    DraftKernel,
-    assemble,
-    partitioned,
-)
+from manycl.front.assemble import Draft, DraftArgument, DraftBuffer, DraftEdge, DraftKernel, assemble, partitioned
 from manycl.front.contents import array_type
 from manycl.front.json_lines import Location
 from manycl.front.kernel_files import KernelFiles
@@ -159,10 +151,7 @@ class Reader:
         scope = self.scope(kernel)
         name = _string(info, "name", place)
         source = _string(info, "src", place)
-        options = (
-            "-cl-mad-enable",
-            *self.macros(info.get("macros_values"), scope, place.at("macros_values")),
-        )
+        options = ("-cl-mad-enable", *self.macros(info.get("macros_values"), scope, place.at("macros_values")))
         program, facts = self.files.kernel(source, name, options, place.at("src"), place.at("name"))
         if info.get("globalWorkSize") is None:
             raise place.error("the field 'globalWorkSize' is missing")

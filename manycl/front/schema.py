@@ -17,13 +17,7 @@ from manycl.expressions import suggest
 from manycl.front.json_lines import Location, Where
 
 SCHEMA_PATH = Path(__file__).with_name("specification.schema.json")
-_NAMES = {
-    "object": "an object",
-    "array": "a list",
-    "string": "a string",
-    "number": "a number",
-    "null": "null",
-}
+_NAMES = {"object": "an object", "array": "a list", "string": "a string", "number": "a number", "null": "null"}
 _TYPES: dict[type[Any], str] = {
     dict: "object",
     list: "array",

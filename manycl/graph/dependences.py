@@ -148,10 +148,7 @@ class GraphBuilder:
         return Batch(tuple(self.nodes), dict(self._buffers), dict(self._after), components)
 
     def build(
-        self,
-        components: tuple[tuple[int, ...], ...] = (),
-        name: str = "",
-        warnings: tuple[str, ...] = (),
+        self, components: tuple[tuple[int, ...], ...] = (), name: str = "", warnings: tuple[str, ...] = ()
     ) -> Graph:
         """The graph of all that was added."""
         return self.batch(components).graph(name, warnings)

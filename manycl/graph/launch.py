@@ -165,9 +165,7 @@ def _pack_one(argument: ArgumentFacts, value: Any) -> bytes:
 
 
 def check_ndrange(
-    kernel: KernelFacts,
-    global_size: int | Iterable[int],
-    local_size: int | Iterable[int] | None,
+    kernel: KernelFacts, global_size: int | Iterable[int], local_size: int | Iterable[int] | None
 ) -> tuple[Sizes, Sizes | None]:
     """The NDRange as tuples, in work-items, or LaunchError.
 
@@ -384,11 +382,9 @@ def _check_buffer(
 
 
 def _noun(facts: ArgumentFacts) -> str:
-    return {
-        "buffer": "buffer",
-        "local": "size of local memory",
-        "scalar": f"value of type {facts.element}",
-    }.get(facts.kind, facts.kind)
+    return {"buffer": "buffer", "local": "size of local memory", "scalar": f"value of type {facts.element}"}.get(
+        facts.kind, facts.kind
+    )
 
 
 def _describe(facts: ArgumentFacts) -> str:

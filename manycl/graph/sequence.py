@@ -136,11 +136,7 @@ def _place(
 
 
 def _check(
-    name: str,
-    kernel: KernelFacts,
-    args: Sequence[Argument],
-    steps: Sequence[Launch],
-    number: Mapping[BufferKey, int],
+    name: str, kernel: KernelFacts, args: Sequence[Argument], steps: Sequence[Launch], number: Mapping[BufferKey, int]
 ) -> None:
     given = [(a.key, facts) for a, facts in zip(args, kernel.arguments, strict=True) if isinstance(a, BufferArg)]
     reads = {key for key, facts in given if facts.reads}

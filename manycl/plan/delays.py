@@ -71,10 +71,7 @@ def delays(problem: Problem, table: Costs | None = None) -> Delays:
         for key in task.writes:
             writer[key] = node
     return Delays(
-        [places or (ON_HOST,) for places in found.allowed],
-        [[*row, 0.0] for row in found.seconds],
-        before,
-        earliest,
+        [places or (ON_HOST,) for places in found.allowed], [[*row, 0.0] for row in found.seconds], before, earliest
     )
 
 

@@ -11,11 +11,7 @@ from typing import Any
 
 from manycl.errors import ManyclError
 
-_DATES: dict[str, dict[str, Any]] = {
-    "svg": {"Date": None},
-    "pdf": {"CreationDate": None},
-    "png": {"Software": None},
-}
+_DATES: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {"Software": None}}
 
 
 def check_drawable(what: str) -> None:

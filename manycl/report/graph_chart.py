@@ -186,11 +186,7 @@ def _draw_arrow(axes: Any, arrow: Arrow, way: Any, said: bool) -> None:
     (x0, y0), (x1, y1) = way[-2], way[-1]
     # the end of the arrow is at the box's edge
     axes.annotate(
-        "",
-        (x1, y1 - 0.21),
-        (x0, y0),
-        arrowprops={"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, **style},
-        zorder=1,
+        "", (x1, y1 - 0.21), (x0, y0), arrowprops={"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 0, **style}, zorder=1
     )
     if arrow.label and said:
         where = (0.55 * x0 + 0.45 * x1, 0.55 * y0 + 0.45 * y1)

@@ -68,13 +68,7 @@ def program(value: ProgramFacts) -> str:
 def kernel(value: ProgramFacts, facts: KernelFacts) -> str:
     """The same of one kernel."""
     rows = [
-        (
-            text(a.name or "(unnamed)"),
-            text(type_of(a)),
-            a.address_space,
-            text(a.direction or a.kind),
-            text(a.reason),
-        )
+        (text(a.name or "(unnamed)"), text(type_of(a)), a.address_space, text(a.direction or a.kind), text(a.reason))
         for a in facts.arguments
     ]
     lines = [*_known(value, facts), *_ranges(value, facts)]

@@ -8,15 +8,7 @@ from dataclasses import dataclass, field
 
 from manycl.analysis.builtins import effects
 from manycl.analysis.tree import Function, Node, Unit
-from manycl.analysis.work_group.syntax import (
-    LOOPS,
-    Variable,
-    assigned,
-    callee,
-    loop_parts,
-    stripped,
-    with_callers,
-)
+from manycl.analysis.work_group.syntax import LOOPS, Variable, assigned, callee, loop_parts, stripped, with_callers
 
 SAME = re.compile(r"get_(group_id|num_groups|local_size|enqueued_local_size|global_size|global_offset|work_dim)")
 """Queries with one answer for a whole group."""

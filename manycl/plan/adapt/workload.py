@@ -196,16 +196,7 @@ def expected(prior: Prior) -> Workload:
     """Before there is any execution."""
     nothing = (0.0,) * len(prior.once)
     work = tuple(d / len(prior.density) for d in prior.density)
-    return Workload(
-        prior.groups,
-        prior.once,
-        work,
-        prior.rates,
-        prior.bends or nothing,
-        nothing,
-        nothing,
-        prior.floors,
-    )
+    return Workload(prior.groups, prior.once, work, prior.rates, prior.bends or nothing, nothing, nothing, prior.floors)
 
 
 def fitted(prior: Prior, history: Sequence[Execution]) -> Workload:

@@ -22,15 +22,7 @@ from manycl.plan.options import Options, whole
 from manycl.plan.partition import Slot, place_ranges, water_fill, where_data_are
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies import portfolio
-from manycl.plan.policies.mkmd_coarse import (
-    Table,
-    as_plan,
-    coarse,
-    look_up,
-    place,
-    priorities,
-    weights,
-)
+from manycl.plan.policies.mkmd_coarse import Table, as_plan, coarse, look_up, place, priorities, weights
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order

@@ -15,11 +15,7 @@ from manycl.plan.timeline import Schedule
 
 
 def on_one_device(
-    problem: Problem,
-    table: Costs,
-    order: Sequence[int],
-    queues: Sequence[int],
-    below: float = float("inf"),
+    problem: Problem, table: Costs, order: Sequence[int], queues: Sequence[int], below: float = float("inf")
 ) -> Schedule | None:
     """The schedule on the device where the predicted makespan is smallest, the first of equals; ``queues[d]``
     queues of device d are used. None: no device can be, or is, predicted to end before ``below``.

@@ -15,15 +15,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.options import Options
 from manycl.plan.partition import Slot, place_ranges
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.policies.mkmd_coarse import (
-    Table,
-    as_plan,
-    coarse,
-    in_ranges,
-    look_up,
-    priorities,
-    weights,
-)
+from manycl.plan.policies.mkmd_coarse import Table, as_plan, coarse, in_ranges, look_up, priorities, weights
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.rank import priority_order
