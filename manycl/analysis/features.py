@@ -22,7 +22,7 @@ from manycl.analysis.facts import KernelFacts
 from manycl.analysis.summary import CountedPlace, KernelSummary, Loop
 
 if TYPE_CHECKING:  # imports islpy
-    from manycl.analysis.known_launch import KnownLaunch
+    pass
 
 COMPARISONS = "Comparison operations"
 COMPUTE = "Floating point and integer compute operations"
@@ -98,7 +98,8 @@ def launch_features(cost: LaunchCost, facts: KernelFacts) -> Features:
             name = feature_of(kind)
             if name:
                 found[name] += times * rounds
-    transferred = _transferred(facts, launch) / items if items else 0.0
+    needed = [a.index for a in facts.arguments if a.kind == "buffer" and a.reads and a.index not in launch.same]
+    transferred = sum(launch.sizes.get(index, 0) for index in needed) / items if items else 0.0
     return Features(transferred, found[COMPARISONS], found[COMPUTE], found[MEMORY])
 
 
@@ -110,12 +111,3 @@ def _within(loops: tuple[Loop, ...]) -> Expr:
         if loop.trips is not None and not loop.trips.unknown
     ]
     return x.both(*limits)
-
-
-def _transferred(facts: KernelFacts, launch: KnownLaunch) -> int:
-    """Bytes of buffers whose contents the kernel needs."""
-    return sum(
-        launch.sizes.get(a.index, 0)
-        for a in facts.arguments
-        if a.kind == "buffer" and a.reads and a.index not in launch.same
-    )

@@ -130,9 +130,8 @@ class Division:
             raise self._refused(self.sub_kernel.reason)
         self.groups = self.facts.launch.groups(dimension)
         self.operations = self._operations(verdict.merges)
-        self._common: tuple[Division, Mapping[BufferKey, BufferKey]] | None = (
-            None  # of which this is another, and its keys here
-        )
+        # of which this is another, and its keys here
+        self._common: tuple[Division, Mapping[BufferKey, BufferKey]] | None = None
         self._access: Kept[tuple[int, int], dict[BufferKey, Access]] = Kept(RANGES_KEPT)
         self._alike: Kept[Hashable, tuple[Region, bool]] = Kept(RANGES_KEPT)
         self._hulls: Kept[tuple[int, int], tuple[dict[BufferKey, Access] | None]] = Kept(RANGES_KEPT)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from enum import Enum
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from manycl.graph.graph import BufferKey
@@ -30,6 +31,7 @@ class _Change(Enum):
 
 _ALL: Final = _Change.ALL
 _ONE_MORE: Final = _Change.ONE_MORE
+_LOW, _HIGH = attrgetter("low"), attrgetter("high")
 
 Places = dict[int, int]
 """Memory -> the operation that put the bytes there (INITIAL: none, they were there)."""
@@ -167,12 +169,4 @@ class Segments:
 
 def _between(segments: Sequence[Segment], low: int, high: int) -> tuple[int, int]:
     """From which segment up to which they have some of these bytes."""
-    return bisect_right(segments, low, key=_high), bisect_left(segments, high, key=_low)
-
-
-def _low(s: Segment) -> int:
-    return s.low
-
-
-def _high(s: Segment) -> int:
-    return s.high
+    return bisect_right(segments, low, key=_HIGH), bisect_left(segments, high, key=_LOW)

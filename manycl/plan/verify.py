@@ -38,14 +38,8 @@ def verify(
         if not in_parts:
             faults += check_precedence(plan, graph)
         if problem is not None:
-            faults += [
-                *check_queues(plan, problem),
-                *check_earliest(plan, problem),
-                *check_durations(plan, problem),
-                *check_feasible(plan, problem),
-                *check_fixed(plan, problem),
-                *check_host_memory(plan, problem),
-            ]
+            checks = (check_queues, check_earliest, check_durations, check_feasible, check_fixed, check_host_memory)
+            faults += [fault for check in checks for fault in check(plan, problem)]
             if not in_parts:
                 data = Data(plan, problem)
                 faults += [*data.merges(), *data.arrivals()]

@@ -129,7 +129,7 @@ class Balance:
             timeline = split_all(problem, table, start, gain)
             first.append((timeline, gain))
             found.append((name, timeline))
-        best = min((p for _, p in found), key=_makespan)
+        best = min((p for _, p in found), key=lambda p: p.makespan)
         if best.busy > PLANNING.congested and (apart := _off_the_host(problem, table)) is not None:
             found.append(("off the host", split_all(problem, apart, order)))
         last, gain = min(first, key=lambda f: f[0].makespan)
@@ -161,10 +161,6 @@ def _starts(
             yield "short first, all divided", short, 0.0
     if more:
         yield "program order", range(len(weight)), problem.handover if brief else 0.0
-
-
-def _makespan(timeline: Timeline) -> float:
-    return timeline.makespan
 
 
 def _off_the_host(problem: Problem, table: Table) -> Table | None:
