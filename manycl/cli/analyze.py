@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     from manycl.analysis import parse_program
     from manycl.front.kernel_files import read_source
 
-    if analyze_versions.is_application(args.file):
+    if args.file.lower().endswith(".json"):
         return analyze_versions.run(args, [*args.kernel, *args.also])
     launch = analyze_launch.wanted(args)
     if args.picture:

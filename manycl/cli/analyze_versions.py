@@ -10,11 +10,6 @@ from manycl.errors import ManyclError
 from manycl.expressions import suggest
 
 
-def is_application(path: str) -> bool:
-    """Whether a file is a specification, by its name."""
-    return path.lower().endswith(".json")
-
-
 def run(args: argparse.Namespace, kernels: Sequence[str]) -> int:
     """Print the versions of an application's kernels, or of those that are named."""
     from manycl.cli import options

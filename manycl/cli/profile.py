@@ -62,17 +62,8 @@ def run(args: argparse.Namespace) -> int:
         steps = list(profile(found, args.devices, left, progress.update))
     seconds = time.monotonic() - begin
     if args.json:
-        record = [
-            {
-                "parameters": dict(s.parameters),
-                "device": s.device,
-                "version": s.version,
-                "outcome": s.outcome,
-                "runs": s.runs,
-                "seconds": s.seconds,
-            }
-            for s in steps
-        ]
+        told = ("device", "version", "outcome", "runs", "seconds")
+        record = [{"parameters": dict(s.parameters), **{name: getattr(s, name) for name in told}} for s in steps]
         print(json.dumps({"application": first.name, "seconds": seconds, "steps": record}))
     else:
         for s in steps:

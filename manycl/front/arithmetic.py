@@ -54,8 +54,8 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], out: Array | None = None) -> A
         return _filled(queue, operands, beyond)
     *loop, result = _resolved(ufunc, operands)
     shape = np.broadcast_shapes(*(o.shape for o in operands))
-    if name == "power":
-        _check_exponent(operands[1], loop[1])
+    if name == "power" and isinstance(operands[1], _Scalar) and loop[1].kind == "i" and operands[1].value < 0:
+        raise ValueError("Integers to negative integer powers are not allowed.")
     if out is None:
         target = queue.empty(shape, result)
     else:
@@ -140,11 +140,6 @@ def _filled(queue: Any, operands: Sequence[_Operand], value: bool) -> Array:
     out: Array = queue.empty(np.broadcast_shapes(*(o.shape for o in operands)), np.bool_)
     out.fill(value)
     return out
-
-
-def _check_exponent(exponent: _Operand, dtype: DType) -> None:
-    if isinstance(exponent, _Scalar) and dtype.kind == "i" and exponent.value < 0:
-        raise ValueError("Integers to negative integer powers are not allowed.")
 
 
 def _launch(name: str, operands: Sequence[_Operand], loop: tuple[DType, ...], out: Array) -> None:

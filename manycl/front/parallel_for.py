@@ -344,7 +344,7 @@ def space_of(space: Any, indices: Sequence[str]) -> tuple[tuple[int, ...], Bound
     if not 1 <= len(parts) <= min(3, len(indices)):
         names = ", ".join(indices)
         raise LaunchError(f"an iteration space has one to three dimensions, not {len(parts)} (indices: {names})")
-    negative = [part for part in (given if not isinstance(given, range) else []) if _is_negative(part)]
+    negative = [part for part in given if not isinstance(part, range) and part.__index__() < 0]
     if negative:
         raise LaunchError(f"an iteration space cannot count to {negative[0]}")
     counts = tuple(len(part) for part in parts)
@@ -354,7 +354,3 @@ def space_of(space: Any, indices: Sequence[str]) -> tuple[tuple[int, ...], Bound
     if all(part.start == 0 and part.step == 1 for part in parts):
         return counts, None
     return counts, tuple((part.start, part.step) for part in parts)
-
-
-def _is_negative(part: Any) -> bool:
-    return not isinstance(part, range) and part.__index__() < 0

@@ -192,10 +192,7 @@ def _all_on(problem: Problem, device: DeviceIndex) -> Plan:
     """Every node on one device, in order; those that may not run there, on the first that they may."""
     assignments = []
     for node, task in enumerate(problem.graph.nodes):
-        if isinstance(task, HostTask):
-            assignments.append(Assignment(node, ON_HOST, 0, 0.0, 0.0))
-            continue
-        allowed = problem.allowed(node)
+        allowed = (ON_HOST,) if isinstance(task, HostTask) else problem.allowed(node)
         assignments.append(Assignment(node, device if device in allowed else allowed[0], 0, 0.0, 0.0))
     return Plan(tuple(assignments), "profile", tuple(d.name for d in problem.machine.devices), 0.0)
 

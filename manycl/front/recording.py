@@ -20,15 +20,11 @@ if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens 
     from manycl.run.several import PastRun
 
 
-def _write_summary(trace: RunTrace, path: Path) -> None:
-    path.write_text(f"{trace.summary()}\n", encoding="utf-8")
-
-
-WRITERS: dict[str, Callable[[RunTrace, Path], None]] = {
+WRITERS: dict[str, Callable[[RunTrace, Path], object]] = {
     **dict.fromkeys((".html", ".png", ".svg", ".pdf"), RunTrace.gantt),
     ".json": RunTrace.perfetto,
     ".jsonl": RunTrace.save,
-    ".txt": _write_summary,
+    ".txt": lambda trace, path: path.write_text(f"{trace.summary()}\n", encoding="utf-8"),
 }
 """By the suffix of the file."""
 

@@ -88,7 +88,7 @@ def reserve(
 
     Raises DeviceError for devices that are not here, ManyclError where the user has no runtime folder.
     """
-    return Reserved(wanted(devices, seconds, priority, _this_program()), wait, timeout)
+    return Reserved(wanted(devices, seconds, priority, " ".join(sys.orig_argv) or "Python"), wait, timeout)
 
 
 def wanted(devices: str | Sequence[str], seconds: float | None, priority: int, command: str) -> Request:
@@ -98,10 +98,6 @@ def wanted(devices: str | Sequence[str], seconds: float | None, priority: int, c
     made = Request(words, resources, seconds, priority, command[:_LONGEST])
     made.check()
     return made
-
-
-def _this_program() -> str:
-    return " ".join(sys.orig_argv) or "Python"
 
 
 def _tell(others: Sequence[Reservation]) -> None:

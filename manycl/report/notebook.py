@@ -71,15 +71,11 @@ def kernel(value: ProgramFacts, facts: KernelFacts) -> str:
         (text(a.name or "(unnamed)"), text(type_of(a)), a.address_space, text(a.direction or a.kind), text(a.reason))
         for a in facts.arguments
     ]
-    lines = [*_known(value, facts), *_ranges(value, facts)]
+    lines = [*symbolic(facts, service.symbolic(value, facts.name), value.path), *_ranges(value, facts)]
     known = "\n".join(text(line.removeprefix("  ")) for line in lines)
     heading = f"<b>{text(facts.name)}</b> ({text(value.path)}:{facts.line}): {text(traits(facts))}"
     head = ("argument", "type", "address space", "direction", "notes")
     return f"<p>{heading}</p>\n{table(head, rows)}<pre>{known}</pre>\n"
-
-
-def _known(value: ProgramFacts, facts: KernelFacts) -> list[str]:
-    return symbolic(facts, service.symbolic(value, facts.name), value.path)
 
 
 def _ranges(value: ProgramFacts, facts: KernelFacts) -> list[str]:

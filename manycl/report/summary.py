@@ -292,14 +292,8 @@ def _device_row(device: DeviceSummary) -> tuple[str, ...]:
 
 
 def _link_row(link: LinkSummary) -> tuple[str, ...]:
-    speed = rate(link.rate) if link.rate is not None else "-"
-    return (
-        printable(between(link.source, link.target)),
-        str(link.transfers),
-        nbytes(link.nbytes),
-        seconds(link.busy),
-        speed,
-    )
+    name, speed = printable(between(link.source, link.target)), rate(link.rate) if link.rate is not None else "-"
+    return name, str(link.transfers), nbytes(link.nbytes), seconds(link.busy), speed
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

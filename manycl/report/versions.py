@@ -51,17 +51,8 @@ def versions_of(launch: Launch, sizes: Mapping[BufferKey, int]) -> VersionsView:
                 found.append(dimension)
             except PolicyError as error:
                 reasons.append(error.message)
-        views.append(
-            VersionView(
-                version.kernel.name,
-                _what(version),
-                version.kinds,
-                version.global_size,
-                version.local_size,
-                tuple(found),
-                tuple(reasons),
-            )
-        )
+        own = version.kernel.name, _what(version), version.kinds, version.global_size, version.local_size
+        views.append(VersionView(*own, tuple(found), tuple(reasons)))
     together = {}
     for dimension in range(len(launch.global_size)):
         several = [division for (_, d), division in divided.items() if d == dimension]
