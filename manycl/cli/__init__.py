@@ -101,9 +101,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         flags.check()
         with _last_words(args.command):
             return int(args.run(args))
-    except ManyclError as error:
-        print(f"manycl: {error}", file=sys.stderr)
-        return 2
     except MemoryError as error:
         print(f"manycl: not enough memory: {error or 'an allocation failed'}", file=sys.stderr)
         return 2
@@ -113,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("manycl: interrupted", file=sys.stderr)
         return 130
-    except OSError as error:
+    except (ManyclError, OSError) as error:
         print(f"manycl: {error}", file=sys.stderr)
         return 2
     finally:

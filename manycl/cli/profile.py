@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -50,9 +49,7 @@ def run(args: argparse.Namespace) -> int:
         raise ManyclError("MANYCL_MODELS is 0, so nothing would be kept", hint="unset it to profile")
     begin = time.monotonic()
     given = options.pairs(args.define, "-D")
-    first = options.load(args, given)
-    for warning in first.warnings:
-        print(f"manycl: warning: {warning}", file=sys.stderr)
+    first = options.application(args)
     found: list[tuple[Mapping[str, str], Application]] = [(given, first)]
     if not args.one_size:
         found = variations(lambda p: options.load(args, p), given)

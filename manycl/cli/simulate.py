@@ -94,10 +94,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         trace, failure = simulate(problem, planned or name, disturbance=disturbed), ""
     except RunFailure as failed:
-        trace, failure = (
-            replace(failed.trace, kind="simulation", policy=planned.policy if planned else name),
-            str(failed),
-        )
+        decided = planned.policy if planned else name
+        trace, failure = replace(failed.trace, kind="simulation", policy=decided), str(failed)
     if args.trace:
         trace.save(args.trace)
     options.draw(trace, args)
