@@ -257,21 +257,12 @@ _GUESSED_BANDWIDTH = 10e9  # bytes per second
 
 def launch_kind(launch: Launch) -> tuple[object, ...]:
     """What launches of one graph have in common that take equally long."""
-    values = trip_count(launch.program, launch.kernel).arguments(launch.args)
-    own = id(launch.program), launch.kernel.name, launch.global_size, launch.local_size, launch.global_offset, values
-    if not launch.versions:
-        return own
-    versions = (
-        (
-            id(v.program),
-            v.kernel.name,
-            v.global_size,
-            v.local_size,
-            trip_count(v.program, v.kernel).arguments(launch.args),
-        )
-        for v in launch.versions
-    )
-    return *own, *versions
+    found: list[object] = [launch.global_offset]
+    versions: tuple[Launch | Version, ...] = (launch, *launch.versions)
+    for v in versions:
+        values = trip_count(v.program, v.kernel).arguments(launch.args)
+        found.append((id(v.program), v.kernel.name, v.global_size, v.local_size, values))
+    return tuple(found)
 
 
 # How large the first slices of a launch are that nobody has measured: as its features tell.

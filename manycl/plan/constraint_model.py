@@ -119,9 +119,7 @@ class Model:
     def _place_nodes(self) -> None:
         view, model = self.given.view, self._model
         devices: list[list[Any]] = [[] for _ in self.memory]
-        ends: dict[int, float] = {}
-        for a in self.problem.fixed:
-            ends[a.node] = max(ends.get(a.node, a.end), a.end)
+        ends = {a.node: a.end for a in sorted(self.problem.fixed, key=lambda a: a.end)}  # the last of each node
         for node, places in enumerate(view.places):
             if node in ends:
                 self.on.append({})

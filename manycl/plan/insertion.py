@@ -120,9 +120,7 @@ class Setting:
 
     def bound(self) -> float:
         """Seconds that no schedule ends before."""
-        ends: dict[int, float] = {}
-        for a in self.problem.fixed:
-            ends[a.node] = max(ends.get(a.node, a.end), a.end)
+        ends = {a.node: a.end for a in sorted(self.problem.fixed, key=lambda a: a.end)}  # the last of each node
         devices = self.problem.machine.indices
         return max(self.problem.not_before, lower_bound(self.view, devices, ends))
 

@@ -38,9 +38,7 @@ class Course:
 
     def cuts(self) -> tuple[int, ...]:
         """Of the leader's groups, by device."""
-        if self.whole is None:
-            return cuts(self.granularity)
-        return self.granularity.whole(self.whole)
+        return cuts(self.granularity) if self.whole is None else self.granularity.whole(self.whole)
 
     def choices(self) -> list[tuple[int, ...]]:
         """The cuts between which it is judged: all groups on each device; divided."""

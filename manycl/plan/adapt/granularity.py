@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from manycl.plan.adapt.executions import drifts, kept, news, no_better, several, slowed, slower_by
 from manycl.plan.adapt.workload import Execution, Prior, Workload, expected, fitted
@@ -304,10 +304,7 @@ def cuts(g: Granularity) -> tuple[int, ...]:
 
 
 def _cuts(shares: Sequence[int]) -> tuple[int, ...]:
-    out = [0]
-    for n in shares:
-        out.append(out[-1] + n)
-    return tuple(out)
+    return tuple(accumulate(shares, initial=0))
 
 
 def _refuted(g: Granularity) -> Granularity:

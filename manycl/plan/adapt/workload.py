@@ -33,6 +33,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -106,10 +107,7 @@ class Workload:
     _sums: Floats = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        sums = [0.0]
-        for w in self.work:
-            sums.append(sums[-1] + w)
-        object.__setattr__(self, "_sums", tuple(sums))
+        object.__setattr__(self, "_sums", tuple(accumulate(self.work, initial=0.0)))
 
     def seconds(self, device: int, first: float, end: float, ahead: float = 1.0) -> float:
         """Of the groups from one up to another (not included), so many executions after the last one."""
