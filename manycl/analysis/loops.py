@@ -319,6 +319,4 @@ class Loops(LoopParts):
 def _grown(value: Cell, amount: Expr) -> Cell:
     if isinstance(value, Expr):
         return x.add(value, amount)
-    if isinstance(value, Pointer):
-        return value.moved(amount)
-    return value
+    return value.moved(amount) if isinstance(value, Pointer) else value

@@ -133,9 +133,7 @@ class Places(LoadsAndStores):
     def moved(self, pointer: Pointer, number: Expr, size: int) -> Pointer:
         if number == x.ZERO:
             return pointer
-        if size <= 0:
-            return LOST
-        return pointer.moved(x.scale(number, size))
+        return LOST if size <= 0 else pointer.moved(x.scale(number, size))
 
     def member(self, node: Node) -> LValue:
         base = node.children[0]

@@ -182,10 +182,7 @@ def derive(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], batch: 
             reason = reason or why
         arrays[name] = ArrayAccess(patterns["read"], patterns["write"], reason)
     facts = batches.facts if batches.reduces else _launched(kernel, counts, args, None)
-    apart = {}
-    for at, name in enumerate(_indices(kernel, len(counts))):
-        verdict = facts.split(len(counts) - 1 - at)
-        apart[name] = verdict.reasons
+    apart = {name: facts.split(len(counts) - 1 - at).reasons for at, name in enumerate(_indices(kernel, len(counts)))}
     return Derived(arrays, batches.batch, facts.repeat.reasons, apart)
 
 

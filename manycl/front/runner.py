@@ -108,13 +108,14 @@ class Runner:
     ) -> Result:
         """Run the application once, from the initial contents: its graph, or all repetitions of it where it has some,
         which are then what ``progress`` counts."""
+        queues = {**self.application.queues, **(queues or {})}
         if self.iterations is not None:
-            return self.iterations.run(policy, {**self.application.queues, **(queues or {})}, options, progress)
+            return self.iterations.run(policy, queues, options, progress)
         chosen = self._learners.find(policy, options)
         result = self.session.run(
             self.application.graph,
             chosen,
-            queues={**self.application.queues, **(queues or {})},
+            queues=queues,
             options=options,
             observers=(Counting(progress),) if progress is not None else (),
         )
