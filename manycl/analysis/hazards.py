@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from manycl.analysis import expr as x
@@ -97,23 +98,23 @@ def repeat(regions: Regions) -> Repeat:
         writes = [r for i in sharers for r in regions.relations(i, "write")]
         reads = [r for i in sharers for r in regions.relations(i, "read")]
         plain = [r for r in reads if not _repeatable(r)]
-        for write in writes:
-            for read in plain:
-                try:
-                    apart = regions.limited(_apart, write, read)
-                except TooComplexError:
-                    apart = False
-                if not apart:
-                    name = regions.buffers[read.argument].name
-                    what = f"{_doing(read, 'reads')} what {_doing(write, 'writes')}"
-                    if read.access is write.access and read.access is not None:
-                        what = f"line {read.access.line} changes what it reads"
-                    reasons.append(f"{name}: {what}")
-                    break
-            else:
-                continue
-            break
+        for write, read in product(writes, plain):
+            if not _proved(regions, _apart, write, read):
+                name = regions.buffers[read.argument].name
+                what = f"{_doing(read, 'reads')} what {_doing(write, 'writes')}"
+                if read.access is write.access and read.access is not None:
+                    what = f"line {read.access.line} changes what it reads"
+                reasons.append(f"{name}: {what}")
+                break
     return Repeat(tuple(reasons))
+
+
+def _proved(regions: Regions, question: Callable[..., bool], *of: Any) -> bool:
+    """Whether something holds, as far as can be found out within limits."""
+    try:
+        return bool(regions.limited(question, *of))
+    except TooComplexError:
+        return False
 
 
 def _apart(write: Relation, read: Relation) -> bool:
@@ -199,12 +200,10 @@ def _distinct(regions: Regions, dimension: int, writes: Sequence[Relation], read
     by_access = {id(r.access): r for i in indices.sharers(arrays.pop()) for r in indices.relations(i, "read")}
     through = [by_access.get(id(s.index)) for s in steps]
     known = [r for r in through if r is not None]
-    try:
-        return len(known) == len(through) and bool(
-            regions.limited(_independent, indices, dimension, known[: len(writes)], known[len(writes) :])
-        )
-    except TooComplexError:
-        return False
+    first = len(writes)
+    return len(known) == len(through) and _proved(
+        regions, _independent, indices, dimension, known[:first], known[first:]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +245,7 @@ def _culprits(regions: Regions, dimension: int, writes: Sequence[Relation], read
     for place, write in enumerate(writes):
         along = regions.along(write, dimension)
         for other in writes[place:]:
-            try:
-                apart = regions.limited(_own, along, regions.along(other, dimension))
-            except TooComplexError:
-                apart = False
-            if not apart:
+            if not _proved(regions, _own, along, regions.along(other, dimension)):
                 what = _doing(write, "writes")
                 if other is write:
                     return f"{name}: {what} elements that other groups write too{_because(write)}"
@@ -258,11 +253,7 @@ def _culprits(regions: Regions, dimension: int, writes: Sequence[Relation], read
     for write in writes:
         along = regions.along(write, dimension)
         for read in reads:
-            try:
-                apart = regions.limited(_own, along, regions.along(read, dimension))
-            except TooComplexError:
-                apart = False
-            if not apart:
+            if not _proved(regions, _own, along, regions.along(read, dimension)):
                 what = f"{_doing(read, 'reads')} elements that {_doing(write, 'writes')} of other groups"
                 return f"{name}: {what}{_because(write, read)}"
     return f"{name}: groups write or read each other's elements"
