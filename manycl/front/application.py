@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -33,10 +34,7 @@ class Contents:
 
     @property
     def nbytes(self) -> int:
-        items = 1
-        for extent in self.shape:
-            items *= extent
-        return items * np.dtype(self.dtype).itemsize
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def create(self) -> np.ndarray:
         """A new C-contiguous array. Raises SpecificationError when a file is not as it was when it was looked

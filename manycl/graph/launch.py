@@ -215,12 +215,9 @@ def _sizes(kernel: KernelFacts, which: str, value: Any) -> Sizes:
         raise LaunchError(f"kernel {kernel.name}: {which} size {value!r:.80} is not made of integers") from None
     if not 1 <= len(size) <= 3:
         raise LaunchError(f"kernel {kernel.name}: {which} size {size!r:.80} has {len(size)} dimensions, not 1 to 3")
-    items = 1
-    for extent in size:
-        if extent <= 0:
-            raise LaunchError(f"kernel {kernel.name}: {which} size {size} must be positive in every dimension")
-        items *= extent
-    if items > _MAX_ITEMS:
+    if min(size) <= 0:
+        raise LaunchError(f"kernel {kernel.name}: {which} size {size} must be positive in every dimension")
+    if prod(size) > _MAX_ITEMS:
         raise LaunchError(f"kernel {kernel.name}: {which} size {size!r:.80} has too many work-items")
     return size
 
