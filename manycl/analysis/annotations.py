@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import keyword
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +39,15 @@ DEEPEST = 100
 
 _INTEGERS = frozenset({"char", "uchar", "short", "ushort", "int", "uint", "long", "ulong"})
 _BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%"}
+_COMPUTED: dict[str, Callable[..., int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "min": min,
+    "max": max,
+}
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
 _MARK = "__argument"
 _CALLS = {"min": (2, 64), "max": (2, 64), "ceil_div": (2, 2), "round_up": (2, 2), "len": (1, 1)}
@@ -191,22 +201,7 @@ def evaluate(term: Term, value: Callable[[Symbol], int]) -> int:
         return term
     if isinstance(term, Symbol):
         return value(term)
-    numbers = [evaluate(operand, value) for operand in term.operands]
-    match term.op:
-        case "+":
-            return numbers[0] + numbers[1]
-        case "-":
-            return numbers[0] - numbers[1]
-        case "*":
-            return numbers[0] * numbers[1]
-        case "//":
-            return numbers[0] // numbers[1]
-        case "%":
-            return numbers[0] % numbers[1]
-        case "min":
-            return min(numbers)
-    assert term.op == "max"
-    return max(numbers)
+    return _COMPUTED[term.op](*(evaluate(operand, value) for operand in term.operands))
 
 
 _PAST = {"reads": "read", "writes": "written"}
