@@ -42,7 +42,7 @@ def _kernel(unit: Unit, kernel: Function, known: Mapping[int, FunctionSummary]) 
         _argument(index, node, summary, ("param", index) in stored, lost_reads, lost_writes)
         for index, node in enumerate(kernel.parameters)
     )
-    functions = list(_reachable(unit, kernel))
+    functions = list(unit.reachable(kernel))
     group = kernel.required_work_group
     asked = max((_dimensions(function) for function in functions), default=1)
     sees, sees_shared = _sees_groups(unit, kernel, arguments, functions, known)
@@ -149,19 +149,6 @@ def _allowed(type_: CType) -> tuple[bool, bool]:
     if type_.kind == "pointer" and type_.target is not None and type_.target.address_space == "constant":
         return True, False
     return True, True
-
-
-def _reachable(unit: Unit, kernel: Function) -> Iterator[Function]:
-    """The kernel and every function that it may call."""
-    seen = {kernel.ref}
-    pending = [kernel]
-    while pending:
-        function = pending.pop()
-        yield function
-        for node in function.nodes:
-            if node.kind == "DECL_REF_EXPR" and node.ref in unit.functions and node.ref not in seen:
-                seen.add(node.ref)
-                pending.append(unit.functions[node.ref])
 
 
 def _callee(node: Node) -> Node | None:

@@ -6,8 +6,6 @@ every call of a function counts for all of them. What is too clever to be follow
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from manycl.analysis import builtins
 from manycl.analysis.directions import is_null
 from manycl.analysis.tree import CType, Function, Node, Unit
@@ -73,7 +71,7 @@ class Inclusions:
     def __init__(self, unit: Unit, kernel: Function) -> None:
         self.unit = unit
         self.kernel = kernel
-        self.functions = list(self.reachable(kernel))
+        self.functions = list(unit.reachable(kernel))
         self.held: dict[Place, set[Place]] = {}
         self.types: dict[Place, CType] = {("var", n.ref): n.type for n in unit.variables.values()}
         self.owner: dict[Place, int] = {}
@@ -100,16 +98,6 @@ class Inclusions:
     def called(self, node: Node) -> Function | None:
         """The function of the program that a call calls."""
         return self.unit.functions.get(callee(node).ref) if node.children else None
-
-    def reachable(self, kernel: Function) -> Iterator[Function]:
-        seen, pending = {kernel.ref}, [kernel]
-        while pending:
-            function = pending.pop()
-            yield function
-            for node in function.nodes:
-                if node.kind == "DECL_REF_EXPR" and node.ref in self.unit.functions and node.ref not in seen:
-                    seen.add(node.ref)
-                    pending.append(self.unit.functions[node.ref])
 
     # -- what pointers hold
 

@@ -124,6 +124,17 @@ class Unit:
         file, line = self.place(offset)
         return f"\n#line {line} {json.dumps(file)}\n"
 
+    def reachable(self, kernel: Function) -> Iterator[Function]:
+        """A kernel and every function that it may call."""
+        seen, pending = {kernel.ref}, [kernel]
+        while pending:
+            function = pending.pop()
+            yield function
+            for node in function.nodes:
+                if node.kind == "DECL_REF_EXPR" and node.ref in self.functions and node.ref not in seen:
+                    seen.add(node.ref)
+                    pending.append(self.functions[node.ref])
+
     def words(self, node: Node) -> str:
         """The text of a node in the expanded source."""
         return self.text[node.start : node.end].decode("utf-8", "replace")
