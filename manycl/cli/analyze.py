@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,12 +83,7 @@ def run(args: argparse.Namespace) -> int:
         options.writable({"--picture": args.picture})
         analyze_launch.picture_kind(args.picture)
     source = read_source(args.file)
-    words = [*(f"-D{word}" for word in args.define), *(f"-I{folder}" for folder in args.include)]
-    try:
-        words += shlex.split(args.build_options)
-    except ValueError as error:
-        raise ManyclError(f"--build-options {args.build_options!r}: {error}") from None
-    program = parse_program(source, path=args.file, options=words)
+    program = parse_program(source, path=args.file, options=options.source_options(args))
     kernels = _chosen(program, [*args.kernel, *args.also])
     view = None
     if launch:

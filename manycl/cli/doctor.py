@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manycl import __version__, flags
-from manycl.cli.options import add_devices, add_source_options
+from manycl.cli.options import add_devices, add_source_options, source_options
 from manycl.errors import ManyclError
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
     if not 1 <= args.size <= 1 << 20:
         raise ManyclError(f"--size {args.size} is not from 1 to {1 << 20}")
-    words = [*(f"-D{w}" for w in args.define), *(f"-I{f}" for f in args.include), *shlex.split(args.build_options)]
+    words = source_options(args)
     source = read_text(Path(args.file))
     program = parse_program(source, path=args.file, options=words)
     unknown = set(args.kernel) - program.kernels.keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -57,6 +58,15 @@ def add_source_options(parser: argparse.ArgumentParser, macro: str = "a macro") 
     parser.add_argument(
         "--build-options", metavar="OPTIONS", default="", help="options as for clBuildProgram, in one string"
     )
+
+
+def source_options(args: argparse.Namespace) -> list[str]:
+    """Return the build options that arguments of ``add_source_options`` stand for. Raises ManyclError."""
+    try:
+        words = shlex.split(args.build_options)
+    except ValueError as error:
+        raise ManyclError(f"--build-options {args.build_options!r}: {error}") from None
+    return [*(f"-D{word}" for word in args.define), *(f"-I{folder}" for folder in args.include), *words]
 
 
 def add_devices(parser: argparse._ActionsContainer) -> None:

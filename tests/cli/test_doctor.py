@@ -74,3 +74,4 @@ def test_what_is_no_kernel_or_size_is_refused(file: str) -> None:
     assert "has no kernel nothing" in doctor(file, "nothing", "-DGIVEN=1").stderr
     assert "--size 0" in doctor(file, "--size", "0", "-DGIVEN=1").stderr
     assert "undeclared identifier 'GIVEN'" in doctor(file).stderr
+    assert "--build-options" in doctor(file, "--build-options", '"').stderr.splitlines()[0]
