@@ -289,7 +289,10 @@ class OpenCLDriver:
     def _settle(self) -> None:
         """Nothing is told of queues whose last kernel is complete."""
         for queue in self._queues:
-            if queue.kernel is not None and (queue.last is None or queue.last.command_execution_status <= 0):
+            if queue.kernel is not None:
+                with suppress(cl.Error):  # the device may be lost: then it runs nothing any more
+                    if queue.last is not None and queue.last.command_execution_status > 0:
+                        continue
                 queue.kernel = None
                 last_words.runs(queue, None)
 
