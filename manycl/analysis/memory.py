@@ -24,7 +24,7 @@ from manycl.analysis.values import (
 
 MOST_ACCESSES = 6_000
 MOST_OWN = 1_000
-"""How many accesses may be noted that may leave arrays of the kernel's own; behind these it is no longer noted."""
+"""The most accesses of a kernel of which it is noted whether they may leave its own arrays."""
 
 
 class LoadsAndStores(Abstract):

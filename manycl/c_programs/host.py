@@ -16,7 +16,7 @@ _view.restype, _view.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_ssi
 _READ, _WRITE = 0x100, 0x200
 _word = ctypes.c_uint64
 Address = int | None
-"""Of the program's memory, or of an object's handle; None for NULL."""
+"""An address in the program's memory, or the handle of an object; None for NULL."""
 _MOST = 1 << 47
 """Bytes: more than a process has; NumPy's sizes are signed."""
 

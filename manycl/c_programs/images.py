@@ -150,7 +150,7 @@ class _Done:
 
 
 def command_of(queue: CommandQueue, name: str, *given: Any) -> Callable[[], None]:
-    """What enqueues a function of the real device's; ``given``: its arguments between queue and events, memory objects
+    """Return what enqueues one of the real device's; ``given``: its arguments between queue and events, memory objects
     in the places of real ones."""
 
     def do(own: Any, *real: Any) -> _Done:

@@ -48,7 +48,7 @@ def add_application(parser: argparse.ArgumentParser) -> None:
 
 
 def add_source_options(parser: argparse.ArgumentParser, macro: str = "a macro") -> None:
-    """How an OpenCL C file is read."""
+    """Add the options that say how an OpenCL C file is read."""
     parser.add_argument(
         "-D", dest="define", metavar="NAME[=VALUE]", action="append", default=[], help=f"define {macro}"
     )

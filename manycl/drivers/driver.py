@@ -73,7 +73,7 @@ class BuildError(DriverError):
 
 
 class Source(NamedTuple):
-    """What decides a binary: the text (OpenCL C), the compiler's options, and what the text is called, as what it
+    """All that decides a binary: the text (OpenCL C), the compiler's options, and what the text is called, as what it
     includes is looked for beside it (``<source>``: in the working directory)."""
 
     text: str

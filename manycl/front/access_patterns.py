@@ -149,7 +149,7 @@ class _Batches:
 
 
 def _launched(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], reduces: bool | None) -> LaunchFacts:
-    """What is known of the loop, with work-groups that are points along the first index (of a reduction, its own;
+    """Return the known launch, with work-groups that are points along the first index (of a reduction, its own;
     None: single points)."""
     size = counts[::-1]
     local = (*size[:-1], 1) if reduces is not None else (1,) * len(size)

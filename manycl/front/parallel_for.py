@@ -93,7 +93,7 @@ class ParallelFor:
     def called(
         self, space: Space, queue: Queue | None, device: str, local: Sequence[int] | None, given: Mapping[str, Any]
     ) -> Any:
-        """As by ``__call__``, with what has been checked."""
+        """Enqueue a launch as ``__call__`` does, of arguments that have been checked."""
         key = self._key(space, local, given)
         ready = self._ready.get(key) if key else None
         if ready is not None:

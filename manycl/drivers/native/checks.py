@@ -109,7 +109,7 @@ class Checks:
         return "\n".join(out)
 
     def _known(self, name: str) -> Iterator[str]:
-        """What follows a pointer's making."""
+        """Yield the lines that note to which array a pointer that was just made belongs."""
         if name in self._own:
             type_, object_ = self._own[name]
             given = f"ptr {object_}, ptr {name}, {_size(type_)}, i64 0, ptr {self._text(name[1:])}"
@@ -120,7 +120,7 @@ class Checks:
             yield f"  {self._objects[name]} = call ptr @manycl_kept(ptr {self._slots[name]}, ptr {name})"
 
     def _root(self, pointer: str) -> str:
-        """What an address was computed from."""
+        """Return the pointer that an address was computed from."""
         return self._root(self._addresses[pointer][1]) if pointer in self._addresses else pointer
 
     def _object(self, pointer: str) -> str:

@@ -41,7 +41,7 @@ _PROGRAMS = 256  # of a device
 
 
 class Warm:
-    """What a worker process keeps from one client to the next: opened devices, and programs by their texts."""
+    """The opened devices and the programs, by their texts, that a worker process keeps from one client to the next."""
 
     def __init__(self) -> None:
         self._drivers: dict[str, Driver] = {}
@@ -50,12 +50,12 @@ class Warm:
 
     @staticmethod
     def key(selection: str, own: bool) -> str:
-        """What a device is kept by."""
+        """Return the key that a device is kept under."""
         return f"{selection} own" if own else selection
 
     @property
     def devices(self) -> list[str]:
-        """That are open, and that nobody has."""
+        """Return the open devices that no client has."""
         return list(self._drivers)
 
     def driver(self, selection: str, name: str, own: bool) -> Driver:
