@@ -5,8 +5,8 @@ compared), one after another; a part of them in processes of their own (own_proc
 client_ms: the median of a program's time, from its queue to the end of that; process_ms: of a process with one.
 What is left when all are gone, compared with what there was after the first --settle clients, each time when the
 service has settled (it says so: nobody is a client, and nothing will change before somebody comes): descriptors_left
-(and threads_left), of the service and its processes; files_left, in the runtime folder, the temporary folder and
-/dev/shm; bytes_left, of memory that only the service and its processes have (more than that is shared); slope_bytes, of
+(and threads_left), of the service and its processes; files_left, in the runtime folder, the temporary folder and (its
+own) in /dev/shm; bytes_left, of memory that only the service and its processes have (more than that is shared); slope_bytes, of
 the same per client, by the medians of the last quarter and the one before it. processes: the service and its own;
 processes_more, than after the first; processes_replaced: of the first, those that are not there any more.
 together_most: processes, when three processes have had clients at the same time, and together_more, than before that
@@ -170,7 +170,8 @@ def there(service: Service, folders: list[Path]) -> dict[str, Any]:
         return {
             "descriptors": sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids),
             "threads": sum(len(os.listdir(f"/proc/{pid}/task")) for pid in pids),
-            "files": sum(len(names) for folder in folders for _, _, names in os.walk(folder)),
+            "files": sum(len(left_in(folder)) for folder in folders)
+            + sum(name.startswith(f"manycl-{pid}-") for pid in pids for name in os.listdir("/dev/shm")),
             "bytes": sum(map(private, pids)),
             "processes": pids,
         }
@@ -193,7 +194,7 @@ def own_folders() -> Iterator[list[Path]]:
         (made / name).mkdir(mode=0o700)
     os.environ |= {"XDG_RUNTIME_DIR": str(made / "run"), "TMPDIR": str(made / "tmp"), "MANYCL_MODELS": "0"}
     try:
-        yield [made / "run", made / "tmp", Path("/dev/shm")]
+        yield [made / "run", made / "tmp"]
     finally:
         shutil.rmtree(made)
 

@@ -34,11 +34,12 @@ _TOLD = 1 << 16  # bytes of messages that anybody reads
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
-    """A folder for what a program reads and writes: in memory where there is room, as disks may be full."""
+    """A folder of this process for what a program reads and writes: in memory where there is room, as disks may be full."""
+    prefix = f"manycl-{os.getpid()}-"
     with contextlib.suppress(OSError):
         if shutil.disk_usage(_MEMORY).free > _ROOM:
-            return tempfile.TemporaryDirectory(prefix="manycl-", dir=_MEMORY)
-    return tempfile.TemporaryDirectory(prefix="manycl-")
+            return tempfile.TemporaryDirectory(prefix=prefix, dir=_MEMORY)
+    return tempfile.TemporaryDirectory(prefix=prefix)
 
 
 class Finished(NamedTuple):

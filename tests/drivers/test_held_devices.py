@@ -141,6 +141,7 @@ def test_python_is_not_stopped(held: NativeDriver) -> None:
         time.sleep(1e-4)
     over.set()
     until_still(held)
+    held.wait(event)  # it has ended, and says so a moment later
     assert held.done(event)
 
 
