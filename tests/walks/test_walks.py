@@ -1,0 +1,42 @@
+"""How far a run goes through the house: calls and modules of manycl that the common runs pass, each with its bound.
+
+A bound is what was counted when it was last lowered, and a tenth more: a run may take an end of another one with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WALK = Path(__file__).with_name("walk.py")
+BOUNDS = {
+    "one_device": {"first": (2300, 113), "steady": (125, 31)},
+    "divided": {"first": (10000, 210), "steady": (960, 88)},
+    "prepared": {"first": (5540, 181), "run 5": (440, 80), "steady": (160, 40)},
+    "moving": {"run 2": (28000, 112)},
+    "unmodified": {"steady": (84, 30)},
+}
+"""Calls and modules; steady: the least of the last five runs, of which others may take ends of commands with them."""
+OWN_MEMORIES = {"divided", "moving"}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_run_stays_within_its_bounds(name: str, tmp_path: Path) -> None:
+    own = {"MANYCL_DATA": str(tmp_path), "MANYCL_CACHE": str(tmp_path / "cache"), "MANYCL_MODELS": "0"}
+    own["MANYCL_ZERO_COPY"] = str(int(name not in OWN_MEMORIES))
+    how = ["-m", "manycl", "exec", str(WALK)] if name == "unmodified" else [str(WALK)]
+    command = [sys.executable, *how, name]
+    done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    runs = list(json.loads(done.stdout).items())
+    steady = min(calls for _, (calls, _) in runs[-5:]), min(modules for _, (_, modules) in runs[-5:])
+    counted = {"first": runs[0][1], "steady": steady, **dict(runs)}
+    found = {run: counted[run] for run in BOUNDS[name]}
+    for run, (calls, modules) in BOUNDS[name].items():
+        assert found[run][0] <= calls, found
+        assert found[run][1] <= modules, found
