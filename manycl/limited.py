@@ -34,7 +34,7 @@ _TOLD = 1 << 16  # bytes of messages that anybody reads
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
-    """A folder of this process for what a program reads and writes: in memory where there is room, as disks may be full."""
+    """A folder for what a program reads and writes: in memory where there is room, as disks may be full."""
     prefix = f"manycl-{os.getpid()}-"
     with contextlib.suppress(OSError):
         if shutil.disk_usage(_MEMORY).free > _ROOM:
