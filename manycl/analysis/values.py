@@ -241,7 +241,7 @@ def possible_bits(e: Expr) -> int:
     bits = (1 << e.high.bit_length()) - 1
     by = x.divisor(e)
     bits &= -(by & -by)  # what divides it leaves its lowest bits clear
-    if e.op == "sum" and e.value >= 0 and all(f > 0 and f & (f - 1) == 0 for f in e.terms):
+    if e.op == "sum" and e.value >= 0 and all(f & (f - 1) == 0 for f in e.terms):
         parts = [possible_bits(a) << f.bit_length() - 1 for a, f in zip(e.args, e.terms, strict=True)]
         together = e.value
         for part in parts:

@@ -124,6 +124,7 @@ def test_local_memory_and_barriers_of_called_functions_count() -> None:
         ("kernel void k(global float *a) { a[0] = a[1] * 2.0; }", True),
         ("kernel void k(global double *a) {}", True),
         ("kernel void k(global float *a) { a[0] = (float)sqrt((double)a[1]); }", True),
+        ("kernel void k(global float *a) { a[0] = __builtin_ilogb(a[1]); }", True),
         ("double two(void) { return 2; } kernel void k(global float *a) { a[0] = (float)two(); }", True),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import islpy as isl
@@ -144,6 +145,26 @@ def test_vectors_are_followed(statement: str, read: int, written: int) -> None:
     found = LaunchFacts(unit, kernels.kernel_facts(unit)["f"], launch).regions
     assert found.region(0, "read").nbytes == read
     assert found.region(1, "write").nbytes == written
+
+
+@pytest.mark.parametrize(
+    ("body", "element"),
+    [
+        # of large factors: those of what is divided, not only multiples of what divides
+        ("x[(long)i * 200001 / 100000] = 1;", lambda i, _: i * 200001 // 100000),
+        ("x[((long)i * 200001 - 900000) / 100000 + 10] = 1;", lambda i, _: int((i * 200001 - 900000) / 100000) + 10),
+        # of variables that grow by what differs among work-items, beside a counter that does not
+        ("for (int j = i, k = 0; k < 4; k++) { x[j] = 1; j += i; }", lambda i, k: i + k * i),
+        ("for (int j = 0, k = 0; k < 4; k++) { j += i; x[j] = 1; }", lambda i, k: i + k * i),
+    ],
+)
+def test_just_what_is_written_is_found(body: str, element: Callable[[int, int], int]) -> None:
+    text = f"kernel void f(global int *x) {{ int i = get_global_id(0); {body} }}"
+    unit = frontend.load(text, "<source>", None, read_options(()))
+    launch = KnownLaunch((8,), (2,), (), {}, {0: 256})
+    found = LaunchFacts(unit, kernels.kernel_facts(unit)["f"], launch).regions.region(0, "write")
+    assert found.exact
+    assert {*np.flatnonzero(found.mask(256)) // 4} == {element(i, k) for i in range(8) for k in range(4)}
 
 
 BOXES = st.builds(
