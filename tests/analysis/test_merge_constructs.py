@@ -91,12 +91,14 @@ def body(merge: MergeKernel) -> str:
     return found[0].split("kernel void", 2)[1]
 
 
-@pytest.mark.parametrize("kernel", ["dead_loop", "through_prototype", "local_dropped", "vector_cast", "nested_calls"])
+@pytest.mark.parametrize(
+    "kernel", ["dead_loop", "dead_cases", "through_prototype", "local_dropped", "vector_cast", "nested_calls"]
+)
 def test_inputs_of_stored_values_only_are_not_read(kernel: str) -> None:
     merge = merging(of_bodies(kernel))
     assert merge.reads == ()
     left = body(merge)
-    assert not [words for words in ("f[", "s[", "for", "barrier") if words in left]
+    assert not [words for words in ("f[", "s[", "for", "switch", "barrier") if words in left]
 
 
 def test_inputs_that_steer_are_read() -> None:
@@ -120,6 +122,7 @@ REFUSED = {
     "local int n; n = 0; d[atomic_inc(&n)] = 1;": "uses the result of an atomic operation",
     "local int n; n = 0; atomic_xchg(&n, i); d[n] = 1;": "depends on the order",
     "*(global int *)(size_t)(i * 4) = 1;": "stores where it is not known",
+    "long n = s[i]; global int *p = d + i; if (i == 3) p = n; *p = 1;": "stores where it is not known",
     "if ((size_t)d & 8) d[i] = 1;": "computes with the number of an address",
     "unknown(d, i);": "whose body is not here",
     "global Bits *b = (global Bits *)d; b[i].n = 1;": "a bit field is stored to",

@@ -59,3 +59,4 @@ kernel void local_counts(ARGS) { I; local int n; if (get_local_id(0) == 0) n = 0
 kernel void group_copies(ARGS) { I; local int t[4]; event_t e = async_work_group_copy(t, s + 4 * (i / 4), 4, 0); wait_group_events(1, &e); e = async_work_group_copy(d + 8 * (i / 4) + (t[0] & 3), t, 4, 0); wait_group_events(1, &e); }
 kernel void printed(ARGS) { I; if (s[i] < 0) printf("%d", d[i]); d[i] = printf(""); }
 kernel void absent(ARGS) { I; float x = f[i]; }
+kernel void dead_cases(ARGS) { I; int v = 0; switch (s[i] & 3) { case 0: v = 2; break; case 1: v = 3; default: v += 4; } d[i] = v; }
