@@ -154,3 +154,23 @@ def test_the_short_way_leads_to_the_same(seed: int) -> None:
 @example(37)  # one leaves whose packet can end early, as the other one has enough
 def test_the_short_way_leads_to_the_end_where_devices_leave_and_come(seed: int) -> None:
     assert events(seed, True, leaves=True)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_device_without_a_share_takes_what_those_with_shares_leave(count: int) -> None:
+    graph, times, half = chain(count, False), Each((1e-5,) * 3), GROUPS // 2
+    where = Machine(tuple(Device(f"d{d}", "cpu", memory=HOST, launch_overhead=5e-6) for d in range(3)))
+    split = Split(0, GROUPS, slices={key: Slice(BYTES) for key in graph.buffers})
+    problem = Problem(graph, where, times, (1,) * 3, splits=dict.fromkeys(range(count), split))
+    shares = [Assignment(n, DeviceIndex(d), 0, 0.0, 1.0, 0, half * d, half) for n in range(count) for d in range(2)]
+    plan = Plan(tuple(shares), "", ("d0", "d1", "d2"), 0.0, movable=tuple(range(count)))
+    said, lowered = DeviceEvents(plan.devices), lower(problem, plan, Directory())
+    happening = tuple([(0.003 * d, partial(said.put, DeviceLeaves(f"d{d}"))) for d in range(2)])
+    disturbance = Disturbance(happening=happening)
+    backend = SimBackend(where, Truth(problem, lowered, times), disturbance=disturbance)
+    said.listen(backend.wake)
+    setup = Setup(lambda *_: lowered)
+    result = execute(problem, plan, backend, Directory(), setup=setup, watch=Watch(said, where))
+    kernels = [e for e in result.trace.events if isinstance(e, KernelEvent)]
+    assert sum(e.groups for e in kernels) == GROUPS * count
+    assert sum(e.groups for e in kernels if e.device == "d2") > half * count

@@ -16,10 +16,10 @@ from test_overlap import problem as of_kernels
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import BufferArg, Graph, Launch
+from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.model.estimates import Estimates
-from manycl.plan.plan import Assignment, Plan
+from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
@@ -30,7 +30,7 @@ from manycl.run.engine import RunFailure
 from manycl.run.foresee import ENQUEUING, StepEstimates, foresee, foreseeing, with_times
 from manycl.run.simulate import plan_with, simulate
 from manycl.run.steps import RANGE, Step
-from manycl.trace import FailureEvent, KernelEvent, TransferEvent
+from manycl.trace import FailureEvent, HostEvent, KernelEvent, TransferEvent
 
 MACHINE = Machine(tuple(Device(f"gpu{i}", "gpu", memory=i + 1, launch_overhead=0.0, bandwidth=1e3) for i in range(2)))
 ROW = 4
@@ -122,6 +122,19 @@ def test_what_cannot_be_split_is_refused() -> None:
     graph = builder.build()
     with pytest.raises(PolicyError, match="part cannot be split"):
         foresee(Problem(graph, MACHINE, Times(), (1, 1)), halves(graph))
+
+
+def test_host_functions_take_their_times_behind_divided_launches() -> None:
+    builder = GraphBuilder()
+    a, b = builder.buffer(128, "a"), builder.buffer(128, "b")
+    builder.add(launch("map", [a, b]))
+    builder.add(HostTask("looks", print, (), (b,), ()))
+    graph = builder.build()
+    p = Problem(graph, MACHINE, Times(), (1, 1), {key: frozenset({HOST}) for key in (a, b)}, splits=Splits(graph))
+    ranges = tuple(Assignment(0, d, 0, 0.0, 0.0, 0, 4 * d, 4) for d in range(2))
+    plan = Plan((*ranges, Assignment(1, ON_HOST, 0, 0.0, 0.0)), "halves", ("gpu0", "gpu1"), 0.0)
+    (host,) = [e for e in foresee(p, plan, host_seconds={0: 7.0, 1: 2.5}).events if isinstance(e, HostEvent)]
+    assert (host.node, host.end - host.start) == (1, 2.5)
 
 
 def test_enqueuing_takes_the_engine_s_time() -> None:
