@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, Launch
-from manycl.machine import HOST, Device, DeviceIndex, Machine
+from manycl.machine import HOST, Device, DeviceIndex, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 from manycl.run.backends.sim import SimBackend
 from manycl.run.beginning import Setup
-from manycl.run.coherence import Directory
+from manycl.run.coherence import HOST_BIT, Directory
 from manycl.run.device_events import DeviceComes, DeviceEvents, DeviceLeaves
 from manycl.run.disturbance import Disturbance, Slowdown
 from manycl.run.engine import execute
@@ -174,3 +174,24 @@ def test_a_device_without_a_share_takes_what_those_with_shares_leave(count: int)
     kernels = [e for e in result.trace.events if isinstance(e, KernelEvent)]
     assert sum(e.groups for e in kernels) == GROUPS * count
     assert sum(e.groups for e in kernels if e.device == "d2") > half * count
+
+
+@pytest.mark.parametrize("seconds", [1.0, 1e-9])
+def test_what_a_device_that_may_be_lost_has_is_on_the_host_when_a_long_run_ends(seconds: float) -> None:
+    graph, times, half = chain(2, False), Each((seconds,) * 2), GROUPS // 2
+    links = tuple(Link(a, b, 1e9, 0.0) for a, b in ((0, 1), (1, 0)))
+    where = Machine(tuple(Device(f"d{d}", "cpu", memory=1 - d, launch_overhead=5e-6) for d in range(2)), links)
+    split = Split(0, GROUPS, slices={key: Slice(BYTES) for key in graph.buffers})
+    problem = Problem(graph, where, times, (1, 1), splits={0: split, 1: split})
+    end = times.groups(0, DeviceIndex(0), half, GROUPS)
+    shares = [Assignment(n, DeviceIndex(d), 0, 0.0, end, 0, half * d, half) for n in range(2) for d in range(2)]
+    plan = Plan(tuple(shares), "", ("d0", "d1"), 0.0, movable=(0, 1))
+    lowered, directory = lower(problem, plan, Directory()), Directory()
+    for key in graph.buffers:
+        directory.define(key)
+    backend = SimBackend(where, Truth(problem, lowered, times))
+    setup = Setup(lambda *_: lowered, mortal={DeviceIndex(0)})
+    execute(problem, plan, backend, directory, setup=setup)
+    made = graph.nodes[1].writes[0]
+    masks = {part.mask for part in directory.parts[made]} if made in directory.parts else {directory.valid[made]}
+    assert all(mask & HOST_BIT for mask in masks) == (seconds == 1.0)
