@@ -132,6 +132,25 @@ def test_which_loops_are_cut_into_strips(name: str) -> None:
     assert ("[manycl_z][manycl_x][manycl_y]" in found) == (name == "columns")
 
 
+@pytest.mark.parametrize(
+    ("ids", "turn", "apart"),
+    [
+        ("int i = get_global_id(0);", "a[i * n + k]", False),
+        ("int i = get_global_id(0), j = get_global_id(1);", "a[i * n + k] + j", True),
+        ("int i = get_global_id(0);", "max(a[i * n + k], n)", True),
+        ("int i = get_global_id(0);", "a[k * n + i]", True),
+    ],
+)
+def test_rows_of_work_items_in_one_dimension_are_summed_one_after_the_other(ids: str, turn: str, apart: bool) -> None:
+    """Where little is done with them: a vector of work-items would need a cache line for each."""
+    loop = f"for (int k = 0; k < n; k++) sum += {turn};"
+    source = f"kernel void f(global const int *a, global int *c, int n) {{ {ids} int sum = 0; {loop} c[i] = sum; }}"
+    unit = load(source, "<source>", None, read_options(()), everything=True)
+    found = work_group_function(unit, "f", (64, 1, 1)).source
+    assert ("for (; k < n; k++)" in found) == apart
+    assert ("for (int k = 0; k < n; k++)" in found) != apart
+
+
 @given(
     tile=st.sampled_from([(64, 6), (16, 6), (16, 1), (32, 3)]),
     dimension=st.integers(0, 1),

@@ -21,6 +21,7 @@ from manycl.graph import bounds
 from manycl.run import aboard, flight
 from manycl.run.backends import pinning
 from manycl.run.backends.programs import Programs
+from manycl.run.immediate import MOST_NEWS
 
 N = 64
 PROGRAM = mc.Program("""
@@ -143,6 +144,25 @@ def test_a_prepared_graph_takes_nothing_off(queue: mc.Queue) -> None:
     PROGRAM.inc(queue, *SIZES, a)
     graph.run()
     assert (a.get() == 6).all()
+
+
+def test_arrays_without_contents_come_one_after_the_other(queue: mc.Queue) -> None:
+    for _ in range(3):
+        a = queue.empty(N, np.float32)
+        PROGRAM.set(queue, *SIZES, a, 2.0)
+        assert given_at_once(queue) == 1
+        assert (a.get() == 2).all()
+
+
+def test_where_something_is_new_each_time_flights_go_on_all_the_same(queue: mc.Queue) -> None:
+    goes_on = []
+    for k in range(1, MOST_NEWS + 4):
+        a = queue.zeros(16 * k, np.int32)
+        PROGRAM.inc(queue, (16 * k,), (16,), a)
+        assert queue.enqueued.flight is not None
+        goes_on.append(queue.enqueued.flight.is_patient)
+        assert (a.get() == 1).all()
+    assert goes_on == [False] * MOST_NEWS + [True] * 3
 
 
 def test_another_queue_of_the_session_lets_it_end(queue: mc.Queue) -> None:

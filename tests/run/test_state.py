@@ -19,7 +19,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import ResultError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
-from manycl.machine import HOST, Device, Link, Machine
+from manycl.machine import HOST, Device, DeviceIndex, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice, KernelByKernel
@@ -77,10 +77,11 @@ def graphs(draw: Any) -> Graph:
 
 @st.composite
 def machines(draw: Any) -> Machine:
-    own = itertools.count(1)
-    shared = draw(st.lists(st.booleans(), min_size=1, max_size=4))
-    memories = [HOST if s else next(own) for s in shared]
-    pairs = list(itertools.permutations([m for m in memories if m != HOST], 2))
+    memories: list[int] = []
+    for kind in draw(st.lists(st.sampled_from(("host", "own", "own", "same")), min_size=1, max_size=4)):
+        most = max(memories, default=HOST)
+        memories.append(HOST if kind == "host" else most + 1 if kind == "own" else most)
+    pairs = list(itertools.permutations(sorted({*memories} - {HOST}), 2))
     found = machine(memories, draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else ())
     ends_early = draw(st.integers(0, 3)) > 0
     return replace(found, devices=tuple(replace(d, shortens=ends_early) for d in found.devices))
@@ -223,3 +224,24 @@ def test_devices_that_share_the_hosts_memory_never_copy() -> None:
     backend.values[HOST][a] = "start"
     execute(Problem(graph, where, Unit(), (1, 1)), plan, backend, directory)
     assert backend.record.moved == []
+
+
+@pytest.mark.parametrize("memories", [(1, 1), (1, 2), (0, 1)])
+def test_a_device_hears_of_what_another_one_of_its_memory_was_given_before(memories: tuple[int, int]) -> None:
+    """Of a transfer that had begun when it was decided that somebody else waits for it."""
+
+    class InTurn(KernelByKernel):
+        def select(self, frontier: Any, devices: Any, now: float) -> Choice | None:
+            return Choice(frontier[0].index, DeviceIndex(frontier[0].index % 2))
+
+    builder = GraphBuilder()
+    a, b, c = (builder.buffer(4) for _ in range(3))
+    builder.add(launch("makes", (a,), (b,)))
+    builder.add(launch("reads", (a, b), (c,)))
+    graph = builder.build()
+    for seed in range(8):
+        directory, backend = Directory(), ChaosBackend(machine([*memories]), seed)
+        directory.define(a)
+        backend.values[HOST][a] = "start"
+        execute(Problem(graph, backend.machine, Unit(), (1, 1)), InTurn(), backend, directory)
+        assert backend.values[memories[1]][c] == expected(graph, {a: "start"})[c]
