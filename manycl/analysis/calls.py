@@ -304,7 +304,7 @@ class Calls(Expressions):
                 return self.fresh(low, high, f"a floating-point number made an integer, line {self.line()}")
             return x.minimum(x.maximum(lane, x.const(low)), x.const(high))
 
-        return self.lanewise(saturated, value, type_)
+        return self.lanewise(saturated, value)
 
     def reinterpreted(self, source: CType, value: Cell, type_: CType) -> Cell:
         ours, theirs = integer(source), integer(type_)

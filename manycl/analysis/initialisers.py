@@ -35,7 +35,7 @@ class Initialisers(Places):
             return Vector(tuple(self.convert(v, lane) for v in lanes))
         if type_.kind == "array" and type_.target is not None and type_.target.size:
             return self.array_of(node, type_)
-        if type_.kind == "record" and 0 < len(node.children) <= len(type_.members):
+        if type_.kind == "record" and len(node.children) <= len(type_.members):
             return self.record_of(node, type_)
         if type_.kind in ("record", "union", "array"):
             for child in node.children:

@@ -73,7 +73,7 @@ class Operators(Conversions):
             self.count(f"{kind}.neg" if kind != "int" else "int.add" if op == "-" else "int.logic", type_.lanes)
         if type_.kind == "float" or type_.base in FLOATING:
             return OPAQUE if type_.kind == "float" else Vector((OPAQUE,) * type_.lanes)
-        return self.lanewise(lambda a: self.negated(op, a, type_), found, type_)
+        return self.lanewise(lambda a: self.negated(op, a, type_), found)
 
     def negated(self, op: str, value: Value, type_: CType) -> Value:
         width = integer(type_)
@@ -102,11 +102,8 @@ class Operators(Conversions):
             return self.fresh(low, high, f"arithmetic that may overflow, line {self.line()}")
         return x.wrap(value, bits, signed)
 
-    def lanewise(self, function: Callable[[Value], Value], value: Value, type_: CType) -> Value:
-        if type_.kind == "vector":
-            lanes = value.lanes if isinstance(value, Vector) else (value,) * type_.lanes
-            return Vector(tuple(function(lane) for lane in lanes))
-        return function(value)
+    def lanewise(self, function: Callable[[Value], Value], value: Value) -> Value:
+        return Vector(tuple(map(function, value.lanes))) if isinstance(value, Vector) else function(value)
 
     def stepped(self, node: Node, operand: Node) -> Cell:
         """``++`` and ``--``, before and after."""
@@ -124,7 +121,7 @@ class Operators(Conversions):
             after = OPAQUE
         else:
             self.count("int.add", type_.lanes)
-            after = self.lanewise(lambda a: self.plus(a, sign, type_), before, type_)
+            after = self.lanewise(lambda a: self.plus(a, sign, type_), before)
         self.write(place, after)
         return before if node.op.startswith("x") else after
 

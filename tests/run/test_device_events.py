@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import manycl as mc
 from manycl.errors import DeviceError
 from manycl.machine import Device, Machine
 from manycl.plan import policies
+from manycl.run.availability import _Watched
 from manycl.run.device_events import (
     DeviceComes,
     DeviceEvent,
@@ -192,6 +194,22 @@ class Sums:
 
     def used(self) -> set[str]:
         return {e.device for e in self.queue.trace.kernels()}
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_what_was_said_of_a_device_since_it_was_reserved_holds_when_it_is_free(devices: str, is_lost: bool) -> None:
+    """That it was used again all the same, or is lost."""
+    with mc.Queue(devices) as queue:
+        session = queue.session
+        names = [d.name for d in session.machine.devices]
+        events, watched = session.device_events, _Watched(weakref.ref(session), {n: frozenset({n}) for n in names})
+        for _ in range(2):
+            watched.look(frozenset({names[0]}), ())
+            assert [*events.away] == [names[0]]
+            events.put(DeviceLeaves(names[0], "lost") if is_lost else DeviceComes(names[0]))
+            watched.look(frozenset(), ())
+            assert [*events.away] == [names[0]] * is_lost
+            assert not watched.left
 
 
 POLICIES = [name for name in policies.NAMES if name != "optimal"]
