@@ -27,7 +27,7 @@ from typing import Any
 
 import common
 
-from manycl.front.queue import Queue
+from manycl.api.queue import Queue
 from manycl.plan.policies.adaptive import Adaptive
 from manycl_bench.libsplit import real
 from manycl_bench.libsplit.judging import Bench

@@ -19,9 +19,9 @@ from typing import Any
 import common
 import numpy as np
 
-from manycl.drivers.native import clang
-from manycl.drivers.native.compiling import compile_kernels
-from manycl.drivers.native.library import load_object
+from manycl.drivers.native.compiler import clang
+from manycl.drivers.native.compiler.compiling import compile_kernels
+from manycl.drivers.native.compiler.library import load_object
 
 ONE = (
     *("sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "atan", "sinh"),

@@ -24,9 +24,9 @@ import common
 from clang import cindex
 
 from manycl.analysis import service
-from manycl.analysis.options import remaining_options
+from manycl.analysis.reading.options import remaining_options
 from manycl.drivers.driver import DriverError
-from manycl.drivers.native import clang, compiling
+from manycl.drivers.native.compiler import clang, compiling
 from manycl.drivers.native.program import lanes
 from manycl.errors import ManyclError
 

@@ -14,7 +14,7 @@ import common
 import numpy as np
 
 import manycl as mc
-from manycl.run.trials import PLANNED_RUNS
+from manycl.run.graph_cache.autotuner import PLANNED_RUNS
 
 KERNELS = 10_000
 CHAINS = 100

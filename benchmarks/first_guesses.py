@@ -30,7 +30,7 @@ import native
 from native_kernels.held_out import Judged, held_out, refitted, within
 from native_kernels.measured import BLAS, CASES, PLATFORMS, Case, Task
 
-from manycl.analysis.cost import Work
+from manycl.analysis.costs.cost import Work
 from manycl.machine import Device
 
 DEVICES = {"native": "native", **{way: name.lower() for way, name in PLATFORMS.items()}}
@@ -51,7 +51,7 @@ def arguments() -> argparse.Namespace:
 
 def guesses(way: str, names: list[str], quick: bool) -> Iterator[dict[str, Any]]:
     """Of the first launch of every kernel, in this process."""
-    from manycl.front.queue import Queue
+    from manycl.api.queue import Queue
 
     with Queue(DEVICES[way], policy="in_order") as queue:
         for name in names:
@@ -60,11 +60,11 @@ def guesses(way: str, names: list[str], quick: bool) -> Iterator[dict[str, Any]]
 
 
 def _of_case(queue: Any, name: str, case: Case, size: int) -> Iterator[dict[str, Any]]:
-    from manycl.front.program import Program
+    from manycl.api.program import Program
     from manycl.graph.graph import Launch
     from manycl.machine import DeviceIndex
     from manycl.model.counts import Counts
-    from manycl.model.history import History
+    from manycl.model.history.history import History
     from manycl.model.predictor import Predictor
     from manycl.model.prior import prior
 

@@ -36,10 +36,10 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.run.disturbance import UNDISTURBED, Disturbance, Slowdown
-from manycl.run.dynamic import Dynamic
-from manycl.run.foresee import StepEstimates, foresee
-from manycl.run.steps import Lowered, Step
+from manycl.run.engine.dynamic import Dynamic
+from manycl.run.lowering.steps import Lowered, Step
+from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance, Slowdown
+from manycl.run.simulation.foresee import StepEstimates, foresee
 from manycl.trace import KernelEvent
 
 GROUPS, BYTES = 16384, 64

@@ -57,12 +57,12 @@ def specification(folder: Path) -> Path:
 
 def main() -> None:
     args = common.parse(__doc__)
+    from manycl.applications.load import load_application
     from manycl.drivers.choice import open_devices
-    from manycl.front.load import load_application
     from manycl.model.estimate import ModelEstimates
     from manycl.plan.policy import find
     from manycl.plan.problem import Problem
-    from manycl.run.simulate import plan_with
+    from manycl.run.simulation.simulate import plan_with
 
     machine, _ = open_devices("cpu/2")
     with tempfile.TemporaryDirectory() as folder:

@@ -125,7 +125,7 @@ def steps_for(ms: float, turns: int) -> int:
 
 def losses(case: Case, count: int, steps: int, turns: int, seed: int) -> Iterator[dict[str, Any]]:
     """Of each loss, what became of it."""
-    from manycl.run.health import examine
+    from manycl.run.recovery.health import examine
 
     os.environ["MANYCL_ZERO_COPY"] = "1" if case.memory == "shared" else "0"
     r = random.Random(seed)

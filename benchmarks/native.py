@@ -33,7 +33,7 @@ import native_runtime
 from native_kernels.measured import BLAS, CASES, FOUR, PLATFORMS, Task, serve
 
 from manycl.drivers.driver import DriverError, Source
-from manycl.drivers.native import clang
+from manycl.drivers.native.compiler import clang
 from manycl.drivers.opencl.icd import prepare
 
 SECONDS = 1800.0

@@ -23,10 +23,10 @@ import common
 import numpy as np
 
 from manycl.drivers.driver import DriverError, End, Source
-from manycl.drivers.native.compiled import NativeEntry, Parameter
+from manycl.drivers.native.compiler.compiled import NativeEntry, Parameter
+from manycl.drivers.native.compiler.library import RUNTIME, compile_shared, compilers
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
-from manycl.drivers.native.library import RUNTIME, compile_shared, compilers
 from manycl.machine import Device
 from manycl.region import Box
 

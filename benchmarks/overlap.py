@@ -18,24 +18,24 @@ from typing import Any
 import common
 import numpy as np
 
-from manycl.front.queue import Queue
+from manycl.api.queue import Queue
 from manycl.machine import HOST, Machine
 from manycl.machine_file import load_machine, shipped_machines
 from manycl.plan.plan import Plan
 from manycl.plan.policies.balance import Balance
-from manycl.plan.policies.in_order import InOrder
+from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run import overlap
-from manycl.run.coherence import Directory
-from manycl.run.foresee import foreseeing
-from manycl_bench import mkmd_real
-from manycl_bench.equations import EQUATIONS, Equation, N, RooflineEstimates
+from manycl.run.data.coherence import Directory
+from manycl.run.lowering import pipelining
+from manycl.run.simulation.foresee import foreseeing
+from manycl_bench.mkmd import real
+from manycl_bench.mkmd.equations import EQUATIONS, Equation, N, RooflineEstimates
 
 HANDOVER = 110e-6  # seconds, as measured on the machine
 
 
-class Unset(mkmd_real.Kernels):
+class Unset(real.Kernels):
     """Kernels on data that nobody reads."""
 
     def _given(self, name: str, *shape: int) -> Any:
@@ -47,7 +47,7 @@ def problem(name: str, machine: Machine, queue: Queue) -> Problem:
     counted = Equation()
     EQUATIONS[name](counted)
     counted.graph(name)  # a host function without work at the end
-    runs = mkmd_real.OnQueue(queue)
+    runs = real.OnQueue(queue)
     with queue.prepare() as prepared:
         results = EQUATIONS[name](Unset(runs, N))  # type: ignore[arg-type]
         queue.call(_wait_for, *results)
@@ -76,11 +76,11 @@ def _wait_for(*arrays: object) -> None:
 @contextmanager
 def uncut() -> Iterator[None]:
     """Ranges run as plans have them."""
-    worth, overlap.WORTH = overlap.WORTH, float("inf")
+    worth, pipelining.WORTH = pipelining.WORTH, float("inf")
     try:
         yield
     finally:
-        overlap.WORTH = worth
+        pipelining.WORTH = worth
 
 
 def measure(name: str, machine: Machine, queue: Queue) -> dict[str, float]:

@@ -31,7 +31,7 @@ from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.run.simulate import simulate
+from manycl.run.simulation.simulate import simulate
 
 POLICIES = ("mkmd_coarse", "mkmd", "balance")
 SIZES = (250, 500, 1000, 2000)

@@ -38,7 +38,7 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
-from manycl.plan.verify import verify
+from manycl.plan.verification.verify import verify
 
 Edges = dict[tuple[int, int], int]
 OURS = ("portfolio", "peft", "cpop")

@@ -25,7 +25,7 @@ import numpy as np
 import manycl as mc
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
-from manycl.run.lower import lower
+from manycl.run.lowering.lower import lower
 from manycl.trace import TransferEvent
 
 SOURCE = """

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import common
 
-from manycl.front.reserve import reserve
+from manycl.api.reserve import reserve
 
 LENGTHS = (1, 20, 200)  # ms
 AT_WORK = 0.05

@@ -6,9 +6,9 @@ client_ms: the median of a program's time, from its queue to the end of that; pr
 What is left when all are gone, compared with what there was after the first --settle clients, each time when the
 service has settled (it says so: nobody is a client, and nothing will change before somebody comes): descriptors_left
 (and threads_left), of the service and its processes; files_left, in the runtime folder, the temporary folder and (its
-own) in /dev/shm; bytes_left, of memory that only the service and its processes have (more than that is shared); slope_bytes, of
-the same per client, by the medians of the last quarter and the one before it. processes: the service and its own;
-processes_more, than after the first; processes_replaced: of the first, those that are not there any more.
+own) in /dev/shm; bytes_left, of memory that only the service and its processes have (more than that is shared);
+slope_bytes, of the same per client, by the medians of the last quarter and the one before it. processes: the service
+and its own; processes_more, than after the first; processes_replaced: of the first, those that are not there any more.
 together_most: processes, when three processes have had clients at the same time, and together_more, than before that
 once the service has settled.
 

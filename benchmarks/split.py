@@ -27,9 +27,9 @@ import manycl as mc
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
-from manycl.run.playback import Playback
-from manycl.run.prepared import PreparedGraph
-from manycl.run.result import Result
+from manycl.run.engine.playback import Playback
+from manycl.run.engine.result import Result
+from manycl.run.graph_cache.prepared import PreparedGraph
 from manycl.trace import KernelEvent, TransferEvent
 
 SOURCE = """

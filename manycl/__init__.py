@@ -18,31 +18,31 @@ __version__ = "0.1.0"
 
 # where each public name lives; imported when first used, so that `import manycl` stays fast
 _HOMES = {
-    "Array": "manycl.front.arrays",
+    "Array": "manycl.api.arrays.arrays",
     "Choice": "manycl.plan.policy",
-    "CommandStatus": "manycl.front.events",
-    "Event": "manycl.front.events",
+    "CommandStatus": "manycl.api.events",
+    "Event": "manycl.api.events",
     "KernelByKernel": "manycl.plan.policy",
-    "LocalMemory": "manycl.front.program",
+    "LocalMemory": "manycl.api.program",
     "Machine": "manycl.machine",
     "ManyclError": "manycl.errors",
-    "ParallelFor": "manycl.front.parallel_for",
+    "ParallelFor": "manycl.api.loops.parallel_for",
     "Plan": "manycl.plan.plan",
-    "Prepared": "manycl.front.prepared",
-    "Program": "manycl.front.program",
-    "Queue": "manycl.front.queue",
+    "Prepared": "manycl.api.prepared",
+    "Program": "manycl.api.program",
+    "Queue": "manycl.api.queue",
     "Trace": "manycl.trace",
     "activate": "manycl.stand_in.activate",
-    "all_or_any": "manycl.front.access_patterns",
-    "continuous_subsections": "manycl.front.access_patterns",
-    "dot": "manycl.front.reductions",
-    "load_application": "manycl.front.load",
-    "load_ipython_extension": "manycl.front.magics",
+    "all_or_any": "manycl.api.loops.access_patterns",
+    "continuous_subsections": "manycl.api.loops.access_patterns",
+    "dot": "manycl.api.arrays.reductions",
+    "load_application": "manycl.applications.load",
+    "load_ipython_extension": "manycl.api.magics",
     "load_machine": "manycl.machine_file",
-    "parallel_for": "manycl.front.parallel_for",
-    "reserve": "manycl.front.reserve",
-    "successive_subsections": "manycl.front.access_patterns",
-    "trace_all": "manycl.front.recording",
+    "parallel_for": "manycl.api.loops.parallel_for",
+    "reserve": "manycl.api.reserve",
+    "successive_subsections": "manycl.api.loops.access_patterns",
+    "trace_all": "manycl.api.recording",
 }
 _RENAMED = {"policy": ("manycl.plan.policy", "register"), "devices": ("manycl.drivers.survey", "discover")}
 
@@ -77,19 +77,19 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from manycl.api.arrays.arrays import Array
+    from manycl.api.arrays.reductions import dot
+    from manycl.api.events import CommandStatus, Event
+    from manycl.api.loops.access_patterns import all_or_any, continuous_subsections, successive_subsections
+    from manycl.api.loops.parallel_for import ParallelFor, parallel_for
+    from manycl.api.prepared import Prepared
+    from manycl.api.program import LocalMemory, Program
+    from manycl.api.queue import Queue
+    from manycl.api.recording import trace_all
+    from manycl.api.reserve import reserve
+    from manycl.applications.load import load_application
     from manycl.drivers.survey import discover as devices
     from manycl.errors import ManyclError
-    from manycl.front.access_patterns import all_or_any, continuous_subsections, successive_subsections
-    from manycl.front.arrays import Array
-    from manycl.front.events import CommandStatus, Event
-    from manycl.front.load import load_application
-    from manycl.front.parallel_for import ParallelFor, parallel_for
-    from manycl.front.prepared import Prepared
-    from manycl.front.program import LocalMemory, Program
-    from manycl.front.queue import Queue
-    from manycl.front.recording import trace_all
-    from manycl.front.reductions import dot
-    from manycl.front.reserve import reserve
     from manycl.machine import Machine
     from manycl.machine_file import load_machine
     from manycl.plan.plan import Plan
@@ -108,7 +108,7 @@ def __getattr__(name: str) -> Any:
     else:
         raise AttributeError(f"module 'manycl' has no attribute {name!r}")
     if isinstance(value, FunctionType):  # (classes have their methods checked)
-        from manycl.checked import checked
+        from manycl.utilities.checked import checked
 
         value = checked()(value)
     globals()[name] = value

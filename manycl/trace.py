@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from manycl.checked import checked
 from manycl.errors import ManyclError
-from manycl.shown import html
+from manycl.utilities.checked import checked
+from manycl.utilities.shown import html
 
 FORMAT = 2
 

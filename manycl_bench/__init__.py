@@ -1,0 +1,1 @@
+"""Experiments of the five papers, run on the devices that are here or on described machines."""

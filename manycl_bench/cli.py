@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manycl.cli import options
 from manycl.errors import ManyclError
-from manycl.report.drawing import check_drawable
+from manycl.report.charts.drawing import check_drawable
 
 if TYPE_CHECKING:
     from manycl.machine import Machine
@@ -242,11 +242,11 @@ def _show_divided(rows: Sequence[Figures]) -> None:
 
 def _mkmd(args: argparse.Namespace) -> Experiment:
     from manycl.machine_file import load_machine
-    from manycl_bench import mkmd, mkmd_report
+    from manycl_bench.mkmd import experiments, report
 
     if args.real:
         return _mkmd_real(args)
-    settings = mkmd.Settings(**({} if args.repeats is None else {"repeats": args.repeats}))
+    settings = experiments.Settings(**({} if args.repeats is None else {"repeats": args.repeats}))
     if args.quick:
         settings = replace(settings, optimum=0.0)
 
@@ -255,8 +255,8 @@ def _mkmd(args: argparse.Namespace) -> Experiment:
         show_table(rows, "MKMD's equations: speed-ups over in order; busy and planned: balance")
         show_summary(figures["summary"], 3)
 
-    machine = load_machine(mkmd.MACHINE)
-    return Experiment(lambda say: mkmd.run(settings, say), mkmd_report.write, show, lambda: [machine], True, True)
+    machine = load_machine(experiments.MACHINE)
+    return Experiment(lambda say: experiments.run(settings, say), report.write, show, lambda: [machine], True, True)
 
 
 _EQUATIONS = {
@@ -273,11 +273,11 @@ _EQUATIONS = {
 
 def _mkmd_real(args: argparse.Namespace) -> Experiment:
     from manycl.drivers.choice import open_devices
-    from manycl_bench import mkmd_real
+    from manycl_bench.mkmd import real
 
     machine, _ = open_devices(args.devices)
-    otherwise = mkmd_real.LARGE if any(d.kind == "gpu" for d in machine.devices) else mkmd_real.SMALL
-    settings = mkmd_real.Settings(n=mkmd_real.QUICK if args.quick else otherwise)
+    otherwise = real.LARGE if any(d.kind == "gpu" for d in machine.devices) else real.SMALL
+    settings = real.Settings(n=real.QUICK if args.quick else otherwise)
     if args.repeats is not None:
         settings = replace(settings, repeats=args.repeats)
 
@@ -288,7 +288,7 @@ def _mkmd_real(args: argparse.Namespace) -> Experiment:
         show_summary(figures["summary"], 3)
 
     return Experiment(
-        lambda say: mkmd_real.run(args.devices, settings, say), mkmd_real.write, show, lambda: [machine], False, False
+        lambda say: real.run(args.devices, settings, say), real.write, show, lambda: [machine], False, False
     )
 
 

@@ -25,15 +25,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from manycl.front.arrays import Array
-from manycl.front.program import LocalMemory, Program
-from manycl.front.queue import Queue
+from manycl.api.arrays.arrays import Array
+from manycl.api.program import LocalMemory, Program
+from manycl.api.queue import Queue
 from manycl.graph.graph import Launch
-from manycl.model.history import History
+from manycl.model.history.history import History
 from manycl.model.regression import Regression, Sample, fit
 from manycl.model.trips import trip_count
 from manycl.plan.policy import find
-from manycl.run.simulate import plan_with, simulate
+from manycl.run.simulation.simulate import plan_with, simulate
 from manycl_bench import pages, provenance
 
 KERNELS = Path(__file__).with_name("model_kernels.cl")

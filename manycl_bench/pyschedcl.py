@@ -22,16 +22,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from manycl.applications.application import Application
+from manycl.applications.load import load_application
+from manycl.applications.planning import PlanningTarget, described_machine, problem_of
+from manycl.applications.runner import Runner
 from manycl.drivers.choice import open_devices
 from manycl.errors import DeviceError
-from manycl.front.application import Application
-from manycl.front.load import load_application
-from manycl.front.planning import PlanningTarget, described_machine, problem_of
-from manycl.front.runner import Runner
 from manycl.graph.graph import Launch
 from manycl.machine import Device, Machine
-from manycl.run.prepared import PreparedGraph
-from manycl.run.simulate import simulate
+from manycl.run.graph_cache.prepared import PreparedGraph
+from manycl.run.simulation.simulate import simulate
 from manycl.trace import Trace
 
 SPECIFICATION = Path(__file__).with_name("transformer.json")

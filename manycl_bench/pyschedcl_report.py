@@ -21,7 +21,7 @@ def name_of(settings: Mapping[str, Any]) -> str:
 
 def write(devices: str | None, settings: Settings, figures: dict[str, Any], folder: Path) -> None:
     """Figures, page and pictures (Gantt charts also as HTML), in a folder that is made if need be."""
-    from manycl.report.gantt import write_gantt
+    from manycl.report.charts.gantt import write_gantt
 
     name = name_of(figures["settings"])
     pages.write(folder, name, figures, page(figures))

@@ -19,15 +19,15 @@ from typing import Any, NamedTuple
 from manycl.errors import PolicyError
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
-from manycl.plan.execution_units import Partition, Way
 from manycl.plan.plan import ON_HOST, Plan
-from manycl.plan.policies.mkmd_coarse import as_plan, look_up
+from manycl.plan.policies.papers.mkmd_coarse import as_plan, look_up
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
-from manycl.plan.timeline import Timeline
+from manycl.plan.search.execution_units import Partition, Way
+from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.tuning import PLANNING
-from manycl.plan.verify import verify
-from manycl.run.simulate import simulate
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.simulate import simulate
 from manycl_bench.repara_graphs import BENCHMARKS, Benchmark
 from manycl_bench.repara_rates import Profiled, Real
 

@@ -22,7 +22,7 @@ from chaos_values import Interrupted, Left, Value, left_by, seen_by, together
 from manycl.graph.graph import Graph, HostTask, Piece
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import ON_HOST
-from manycl.run.backend import (
+from manycl.run.commands.backend import (
     FIRST,
     Command,
     Copy,
@@ -40,7 +40,7 @@ from manycl.run.backend import (
     lane_of,
     nodes_of,
 )
-from manycl.run.limits import stores
+from manycl.run.tiling.limits import stores
 from manycl.trace import Event
 
 

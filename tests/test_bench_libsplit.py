@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import manycl as mc
-from manycl.front.runner import relative_error
+from manycl.applications.runner import relative_error
 from manycl.graph.graph import Graph
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.policy import Timed

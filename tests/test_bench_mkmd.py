@@ -16,21 +16,22 @@ from manycl.cli import main
 from manycl.graph.graph import Launch
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
-from manycl.plan.verify import verify
-from manycl.run.simulate import simulate
-from manycl_bench import mkmd, mkmd_example, mkmd_report
-from manycl_bench.equations import EQUATIONS, MEMORY_BOUND, problem
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.simulate import simulate
+from manycl_bench.mkmd import example as worked_example
+from manycl_bench.mkmd import experiments, report
+from manycl_bench.mkmd.equations import EQUATIONS, MEMORY_BOUND, problem
 
 
 @pytest.fixture(scope="module")
 def machine() -> Machine:
-    return load_machine(mkmd.MACHINE)
+    return load_machine(experiments.MACHINE)
 
 
 @pytest.fixture(scope="module")
 def figures() -> dict[str, Any]:
     """All experiments, except how far the optimum is."""
-    return mkmd.run(mkmd.Settings(repeats=1, optimum=0.0), lambda text: None)
+    return experiments.run(experiments.Settings(repeats=1, optimum=0.0), lambda text: None)
 
 
 PRODUCTS = {
@@ -82,8 +83,8 @@ def test_the_machine_is_the_papers(machine: Machine) -> None:
         "NVIDIA GeForce GTX 750 Ti",
     ]
     assert all(f"{d.name}.flops" in machine.notes for d in machine.devices)
-    nine = (mkmd.PAPER["geomean_speedup"] ** 11 / 1.12**2) ** (1 / 9)  # type: ignore[operator]
-    assert mkmd.throughput_bound(machine) == pytest.approx(nine, rel=0.01)
+    nine = (experiments.PAPER["geomean_speedup"] ** 11 / 1.12**2) ** (1 / 9)  # type: ignore[operator]
+    assert experiments.throughput_bound(machine) == pytest.approx(nine, rel=0.01)
 
 
 def test_the_numbers_to_reach(figures: dict[str, Any]) -> None:
@@ -91,7 +92,7 @@ def test_the_numbers_to_reach(figures: dict[str, Any]) -> None:
     assert s["share_of_bound_mkmd"] >= 0.85
     assert s["share_of_bound_balance"] >= 0.92
     for row in figures["equations"]:
-        for label in mkmd.POLICIES:  # the host's memory carries 12.8 GB/s
+        for label in experiments.POLICIES:  # the host's memory carries 12.8 GB/s
             assert row[f"{label}_host_gb_per_s"] <= 12.8 * (1 + 1e-9)
         assert row["equation"] not in MEMORY_BOUND or row["balance_speedup"] >= 1.12
     assert s["busy_share"] >= 0.94
@@ -108,7 +109,7 @@ def test_the_numbers_to_reach(figures: dict[str, Any]) -> None:
 
 
 def test_a_page_and_pictures_are_written(figures: dict[str, Any], tmp_path: Path) -> None:
-    mkmd_report.write(figures, tmp_path)
+    report.write(figures, tmp_path)
     assert json.loads((tmp_path / "mkmd.json").read_text())["summary"] == figures["summary"]
     page = (tmp_path / "mkmd.md").read_text()
     for name in EQUATIONS:
@@ -118,7 +119,7 @@ def test_a_page_and_pictures_are_written(figures: dict[str, Any], tmp_path: Path
         "mkmd.png",
         "mkmd_commutator_graph.png",
         *example,
-        *(f"mkmd_commutator_{p}.png" for p in ("in_order", *mkmd.POLICIES.values())),
+        *(f"mkmd_commutator_{p}.png" for p in ("in_order", *experiments.POLICIES.values())),
     ):
         assert picture in page
         assert (tmp_path / picture).stat().st_size > 1000
@@ -127,15 +128,17 @@ def test_a_page_and_pictures_are_written(figures: dict[str, Any], tmp_path: Path
 
 def test_small_graphs_are_within_reach_of_the_optimum(machine: Machine) -> None:
     pytest.importorskip("ortools")
-    given = mkmd.small_graph(1, replace(machine, host_bandwidth=math.inf))  # the model of the optimum has no such limit
-    best = mkmd.static("optimal").plan(given)
+    given = experiments.small_graph(
+        1, replace(machine, host_bandwidth=math.inf)
+    )  # the model of the optimum has no such limit
+    best = experiments.static("optimal").plan(given)
     assert best.details["proven"]
-    ours = mkmd.static("balance").plan(given)
+    ours = experiments.static("balance").plan(given)
     assert best.makespan * (1 - 1e-9) <= ours.makespan <= best.makespan * 1.03
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manycl_bench.mkmd.EQUATIONS", {k: EQUATIONS[k] for k in ("SVD", "Jacobi")})
+    monkeypatch.setattr("manycl_bench.mkmd.experiments.EQUATIONS", {k: EQUATIONS[k] for k in ("SVD", "Jacobi")})
     assert main(["bench", "mkmd", "--quick", "--json", "--repeats", "1"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert list(figures)[-1] == "summary"
@@ -156,14 +159,14 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
 
 
 @pytest.fixture(scope="module")
-def example(machine: Machine) -> mkmd_example.Worked:
-    return mkmd_example.worked(machine)
+def example(machine: Machine) -> worked_example.Worked:
+    return worked_example.worked(machine)
 
 
 CPU, FAST, SLOW = 0, 1, 2
 
 
-def test_the_worked_examples_graph(example: mkmd_example.Worked) -> None:
+def test_the_worked_examples_graph(example: worked_example.Worked) -> None:
     """Figure 1: kernels 1, 2 and 5 wait for nothing, 6 for all; 1 and 5 are the same code with other work."""
     graph = example.problem.graph
     verify_graph(graph)
@@ -172,7 +175,7 @@ def test_the_worked_examples_graph(example: mkmd_example.Worked) -> None:
     assert work(4, FAST) > 4 * work(0, FAST)
 
 
-def test_the_worked_examples_coarse_schedule(example: mkmd_example.Worked) -> None:
+def test_the_worked_examples_coarse_schedule(example: worked_example.Worked) -> None:
     """Figure 6: kernel 1 on the processor, 5 on the GTX 750, all others on the GTX 760; both others are then idle."""
     plan = example.coarse
     where = {a.node: a.device for a in plan.assignments}
@@ -182,7 +185,7 @@ def test_the_worked_examples_coarse_schedule(example: mkmd_example.Worked) -> No
     assert last[SLOW] < 0.75 * plan.makespan
 
 
-def test_the_worked_examples_slots(example: mkmd_example.Worked) -> None:
+def test_the_worked_examples_slots(example: worked_example.Worked) -> None:
     """Figure 7: slots of kernel 3 between the end of kernel 2 and its own, none where kernels run or kernel 5 would."""
     part = example.partitioning
     assert part.whole.node == 2
@@ -198,7 +201,7 @@ def test_the_worked_examples_slots(example: mkmd_example.Worked) -> None:
     assert {s.reach.device for s in part.slots} == {CPU, FAST}
 
 
-def test_the_worked_examples_partition(example: mkmd_example.Worked) -> None:
+def test_the_worked_examples_partition(example: worked_example.Worked) -> None:
     """Figure 8: kernel 3 ends earlier by what the processor takes; in the end kernel 6 runs on all devices, and these
     are hardly ever idle."""
     part, plan = example.partitioning, example.fine

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from manycl.api.queue import Queue
 from manycl.errors import ResultError
-from manycl.front.queue import Queue
-from manycl_bench import mkmd_real
-from manycl_bench.equations import EQUATIONS
-from manycl_bench.mkmd_real import Kernels, OnQueue, Settings
+from manycl_bench.mkmd import real
+from manycl_bench.mkmd.equations import EQUATIONS
+from manycl_bench.mkmd.real import Kernels, OnQueue, Settings
 
 N = 256
 
@@ -62,12 +62,12 @@ def test_equations_are_computed(name: str) -> None:
 @pytest.mark.parametrize("devices", ["native/2", "opencl/2"])
 def test_stein_by_all_ways(devices: str, tmp_path: Path) -> None:
     settings = Settings(n=N, repeats=1, warm=2, policies=("balance", "mkmd"), equations=("Stein", "Jacobi"))
-    figures = mkmd_real.run(devices, settings, lambda text: None)
+    figures = real.run(devices, settings, lambda text: None)
     assert [r["equation"] for r in figures["equations"]] == ["Stein", "Jacobi"]
     for row in figures["equations"]:
         assert row["in_order_speedup"] == 1.0
         assert row["balance_speedup"] == pytest.approx(row["in_order_ms"] / row["balance_ms"])
-    mkmd_real.write(figures, tmp_path / "new")
+    real.write(figures, tmp_path / "new")
     page = (tmp_path / "new" / "mkmd_real.md").read_text()
     assert f"| Stein | {figures['equations'][0]['kernels']} | " in page
     assert json.loads((tmp_path / "new" / "mkmd_real.json").read_text())["summary"] == figures["summary"]
@@ -76,8 +76,8 @@ def test_stein_by_all_ways(devices: str, tmp_path: Path) -> None:
 
 def test_wrong_results_are_told() -> None:
     right = [np.ones(4, np.float32)]
-    mkmd_real._compare("x", "y", right, right, exactly=True)
+    real._compare("x", "y", right, right, exactly=True)
     with pytest.raises(ResultError, match="off by"):
-        mkmd_real._compare("x", "y", right, [np.array([1, 1, 1, 1.1], np.float32)], exactly=False)
+        real._compare("x", "y", right, [np.array([1, 1, 1, 1.1], np.float32)], exactly=False)
     with pytest.raises(ResultError):
-        mkmd_real._compare("x", "y", right, [np.nextafter(right[0], np.float32(2))], exactly=True)
+        real._compare("x", "y", right, [np.nextafter(right[0], np.float32(2))], exactly=True)

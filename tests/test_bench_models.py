@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from manycl.analysis.service import launched
-from manycl.front.program import Program
-from manycl.front.queue import Queue
+from manycl.api.program import Program
+from manycl.api.queue import Queue
 from manycl.graph.graph import Launch
 from manycl.graph.known import known_launch
 from manycl_bench import model_error

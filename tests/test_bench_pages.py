@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 
 from manycl.cli import main
 from manycl.machine import Device, Machine
-from manycl_bench import mkmd_real, mkmd_report, model_error, pages, provenance, pyschedcl_report, repara_report
+from manycl_bench import model_error, pages, provenance, pyschedcl_report, repara_report
 from manycl_bench.hopping import report as hopping_report
 from manycl_bench.libsplit import report as libsplit_report
 from manycl_bench.markdown import text_table
+from manycl_bench.mkmd import real, report
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PAGES: dict[str, Callable[[Any], Iterator[str]]] = {
     "hopping": hopping_report.page,
     "libsplit": libsplit_report.page,
-    "mkmd": mkmd_report.page,
-    "mkmd_real": mkmd_real.page,
+    "mkmd": report.page,
+    "mkmd_real": real.page,
     "models": model_error.page,
     "pyschedcl": pyschedcl_report.page,
     "pyschedcl_simulated": pyschedcl_report.page,

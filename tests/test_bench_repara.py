@@ -18,8 +18,8 @@ from manycl.graph.graph import Launch
 from manycl.machine import Machine
 from manycl.machine_file import load_machine
 from manycl.plan.plan import ON_HOST
-from manycl.plan.verify import verify
-from manycl.run.simulate import simulate
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.simulate import simulate
 from manycl_bench import repara, repara_graphs
 from manycl_bench.repara_graphs import BENCHMARKS
 from manycl_bench.repara_rates import Profiled, Real

@@ -11,7 +11,7 @@ import pytest
 
 import manycl as mc
 from manycl.cli import main
-from manycl.cli.train import read_samples
+from manycl.cli.learning.train import read_samples
 from manycl_bench.hopping.ways import Benchmark
 from manycl_bench.slices import command, sampling
 from manycl_bench.slices.loops import BEHIND, OWN, Sampled, sampled

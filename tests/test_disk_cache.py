@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from manycl import disk_cache
 from manycl.analysis import parse_program, service
-from manycl.disk_cache import DiskCache, _stamp
 from manycl.graph.graph import BufferArg, Launch
 from manycl.plan import splitting
 from manycl.plan.split import Split
+from manycl.utilities import disk_cache
+from manycl.utilities.disk_cache import DiskCache, _stamp
 
 CODE = ("manycl",)
 EDGES = """kernel void edges(global const float *a, global float *b, int n) {
@@ -284,7 +284,7 @@ with mc.Queue("cpu") as queue:
     for i in range(40):
         program.f(queue, (64,), (64,), x, i, i % 3)
     result = x.get().tolist()
-print(json.dumps([result, "manycl.analysis.interpret" in sys.modules]))
+print(json.dumps([result, "manycl.analysis.interpreter.interpret" in sys.modules]))
 """
 
 

@@ -3,6 +3,7 @@ somewhere."""
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -45,6 +46,26 @@ def test_the_glossary_is_in_order_and_names_a_module_for_each_term() -> None:
     terms = [re.findall(r"\*\*([^*]+)\*\*", entry)[0] for entry in entries]
     assert terms == sorted(set(terms))
     assert [term for term, entry in zip(terms, entries, strict=True) if "`manycl/" not in entry] == []
+
+
+def folders() -> dict[str, str]:
+    """Of each folder of modules, what the docstring of its ``__init__`` says first."""
+    found = {}
+    for package in ("manycl", "manycl_bench"):
+        for init in sorted((ROOT / package).rglob("__init__.py")):
+            said = (ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or "").partition("\n\n")[0]
+            found[init.parent.relative_to(ROOT).as_posix()] = " ".join(said.split())
+    return found
+
+
+def test_the_table_of_folders_is_what_their_docstrings_say() -> None:
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| \[`([\w/]+)/`\]\(\.\./\1\) \| (.+) \|$", page, re.MULTILINE))
+    assert rows == {folder: said.replace("|", "\\|") for folder, said in folders().items()}
+
+
+def test_a_folder_fits_on_a_page() -> None:
+    assert {f: n for f in folders() if (n := len([*(ROOT / f).glob("*.py")])) > 15} == {"manycl/c_programs": 18}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())

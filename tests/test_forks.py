@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from manycl import forks
-from manycl.forks import Mark
+from manycl.utilities import forks
+from manycl.utilities.forks import Mark
 
 
 @pytest.mark.parametrize("is_wiped", [True, False])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from manycl.analysis.cost import Work
+from manycl.analysis.costs.cost import Work
 from manycl.machine import NATIVE, Device
 from manycl.model import prior
 

@@ -13,13 +13,18 @@ RUNS = {"pyopencl", "pytools", "sqlite3", "islpy", "clang", "ortools", "platform
 SHOWS = {"matplotlib", "rich", "PIL"}
 TESTS = {"pytest", "hypothesis", "jsonschema"}
 ENGINE = {
-    "manycl.run.engine",
-    "manycl.run.session",
-    "manycl.run.lower",
-    "manycl.model.history",
-    "manycl.analysis.interpret",
+    "manycl.run.engine.engine",
+    "manycl.run.session.session",
+    "manycl.run.lowering.lower",
+    "manycl.model.history.history",
+    "manycl.analysis.interpreter.interpret",
 }
-READS = {"manycl.analysis.interpret", "manycl.analysis.merge", "manycl.analysis.rewrite", "manycl.analysis.frontend"}
+READS = {
+    "manycl.analysis.interpreter.interpret",
+    "manycl.analysis.texts.merge",
+    "manycl.analysis.texts.rewrite",
+    "manycl.analysis.reading.frontend",
+}
 """What finds out about kernels that nobody has seen before."""
 HELP = """
 from manycl import cli
@@ -42,13 +47,13 @@ def loaded(code: str) -> set[str]:
 @pytest.mark.parametrize(
     ("code", "never"),
     [
-        ("import manycl", RUNS | SHOWS | TESTS | ENGINE | {"numpy", "manycl.front", "manycl.cli"}),
+        ("import manycl", RUNS | SHOWS | TESTS | ENGINE | {"numpy", "manycl.api.queue", "manycl.cli"}),
         ("from manycl import *", RUNS | SHOWS | TESTS | ENGINE | {"manycl.cli", "manycl_bench", "manycl.report"}),
-        (HELP, RUNS | SHOWS | TESTS | ENGINE | {"numpy", "manycl.front", "manycl.plan"}),
-        (EXEC, (RUNS | SHOWS | TESTS | ENGINE | {"numpy", "manycl.front", "manycl.plan"}) - {"platformdirs"}),
+        (HELP, RUNS | SHOWS | TESTS | ENGINE | {"numpy", "manycl.api.queue", "manycl.plan"}),
+        (EXEC, (RUNS | SHOWS | TESTS | ENGINE | {"numpy", "manycl.api.queue", "manycl.plan"}) - {"platformdirs"}),
         (
             "import manycl; manycl.Queue('cpu').close()",
-            SHOWS | TESTS | READS | {"islpy", "clang", "ortools", "manycl.plan.policies.portfolio"},
+            SHOWS | TESTS | READS | {"islpy", "clang", "ortools", "manycl.plan.policies.classical.portfolio"},
         ),
     ],
     ids=["the package", "all its names", "manycl --help", "manycl exec", "a queue"],
@@ -60,7 +65,7 @@ def test_only_what_is_needed_is_imported(code: str, never: set[str]) -> None:
 
 
 def test_the_names_are_there() -> None:
-    assert {"manycl.front.queue", "manycl.front.program", "manycl.plan.policy"} <= loaded("from manycl import *")
+    assert {"manycl.api.queue", "manycl.api.program", "manycl.plan.policy"} <= loaded("from manycl import *")
 
 
 WITHOUT = """

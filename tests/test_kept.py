@@ -15,19 +15,20 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.analysis import parse_program
 from manycl.analysis.known_launch import KnownLaunch
-from manycl.analysis.regions import RANGES_KEPT, Regions
+from manycl.analysis.regions.regions import RANGES_KEPT, Regions
 from manycl.analysis.service import launched
-from manycl.front import program as front
+from manycl.api import program as front
 from manycl.graph import division
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Version
 from manycl.group_range import GroupRange
-from manycl.kept import Kept
 from manycl.model import trips
 from manycl.plan import splitting
 from manycl.plan.problem import Looks
 from manycl.plan.tuning import PLANNING
-from manycl.run import learners, ranges
-from manycl.run.backends import programs
+from manycl.run.executor import programs
+from manycl.run.graph_cache import learners
+from manycl.run.lowering import ranges
+from manycl.utilities.kept import Kept
 
 MANY = 10_000
 UP = parse_program("kernel void up(global int *x) { x[get_global_id(0)] += 1; }")

@@ -23,7 +23,7 @@ HEAVY = {"numpy", "pyopencl", "clang", "matplotlib", "jsonschema", "rich"}
 
 
 def stage(module: str) -> str:
-    """``manycl.run.engine`` belongs to ``manycl.run``; the experiments are one."""
+    """``manycl.run.engine.engine`` belongs to ``manycl.run``; the experiments are one."""
     package, *inner = module.split(".")
     return package if package != "manycl" or not inner else f"{package}.{inner[0]}"
 
@@ -81,7 +81,7 @@ def test_what_decides_reads_no_clock() -> None:
     """Verdicts and plans must not depend on how busy the machine is: limits are counted in work."""
     told = {
         "manycl/analysis/worker.py",  # ends its own process
-        "manycl/model/store.py",  # dates of measurements, and waiting for a file
+        "manycl/model/history/store.py",  # dates of measurements, and waiting for a file
     }
     reads = set()
     for stage_ in ("analysis", "graph", "model", "plan"):

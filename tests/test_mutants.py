@@ -78,12 +78,12 @@ def test_lines_of_a_statement_are_executed_together(mutate: ModuleType) -> None:
 
 
 def test_a_mutant_is_judged_by_what_executes_it_quickest_first(mutate: ModuleType) -> None:
-    module = "manycl/run/cut.py"
+    module = "manycl/run/lowering/partition.py"
     found = {
         "a.py::slow": (30.0, {module: [1, 2, 3]}),
         "a.py::quick": (0.1, {module: [2]}),
-        "b.py::quick": (0.11, {module: [3], "manycl/run/fit.py": [9]}),
-        "b.py::elsewhere": (0.1, {"manycl/run/fit.py": [2]}),
+        "b.py::quick": (0.11, {module: [3], "manycl/run/tiling/tiling.py": [9]}),
+        "b.py::elsewhere": (0.1, {"manycl/run/tiling/tiling.py": [2]}),
         "a.py::none": (0.1, {}),
     }
     judges = mutate.judges(found, module, {2, 3})
@@ -162,7 +162,9 @@ def test_a_mutant_differs_in_one_place_only(mutants: ModuleType) -> None:
         assert lines[0] == "-" + SOURCE.splitlines()[mutant.line - 1]
 
 
-@pytest.mark.parametrize("path", ["manycl/run/coherence.py", "manycl/analysis/regions.py", "manycl/graph/launch.py"])
+@pytest.mark.parametrize(
+    "path", ["manycl/run/data/coherence.py", "manycl/analysis/regions/regions.py", "manycl/graph/launch.py"]
+)
 def test_mutants_of_the_package_can_be_read(mutants: ModuleType, path: str) -> None:
     source = (ROOT / path).read_text(encoding="utf-8")
     found = list(mutants.mutants(source))

@@ -10,8 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import planning
 
-from manycl.plan.verify import verify
-from manycl.run.simulate import simulate
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.simulate import simulate
 
 
 @pytest.mark.parametrize("policy", planning.POLICIES)

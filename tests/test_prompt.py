@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import manycl as mc
-from manycl import prompt
+from manycl.utilities import prompt
 
 
 def slice_of_thread() -> int | None:

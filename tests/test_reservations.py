@@ -29,7 +29,7 @@ from manycl.reservations.hold import Hold, Request
 from manycl.reservations.identity import for_children
 from manycl.reservations.records import Reservation, held_by_others, in_force, in_order, parse, parse_message, unexpired
 from manycl.reservations.register import reservations
-from manycl.runtime_folder import runtime_folder
+from manycl.utilities.runtime_folder import runtime_folder
 
 TURNS = 200
 KILLS = 20
@@ -397,7 +397,7 @@ def test_who_reserves_waits_until_all_have_left_or_are_gone(folder: Path) -> Non
     code = """
 import os, sys, time
 from manycl.reservations.ear import Ear
-from manycl.runtime_folder import runtime_folder
+from manycl.utilities.runtime_folder import runtime_folder
 ear = Ear(runtime_folder())
 print("listens", flush=True)
 while not (found := ear.heard()): time.sleep(1e-3)
@@ -428,7 +428,7 @@ def test_a_child_that_was_forked_keeps_nothing(folder: Path) -> None:
 import os, sys, time
 from manycl.reservations.ear import Ear
 from manycl.reservations.hold import Hold, Request
-from manycl.runtime_folder import runtime_folder
+from manycl.utilities.runtime_folder import runtime_folder
 ear, hold = Ear(runtime_folder()), Hold(Request("d", frozenset("a")))
 hold.begin(wait=False)
 child = os.fork()

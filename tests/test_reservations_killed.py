@@ -14,7 +14,7 @@ import pytest
 import manycl as mc
 from manycl.reservations.ear import ENDING, Ear, listeners, tell
 from manycl.reservations.records import UNFINISHED
-from manycl.runtime_folder import runtime_folder
+from manycl.utilities.runtime_folder import runtime_folder
 
 ROUNDS = 100
 STRESS = """
@@ -24,7 +24,7 @@ from manycl.reservations.hold import LOOK_AGAIN, Hold, Request
 from manycl.reservations.identity import process, under
 from manycl.reservations.records import held_by_others
 from manycl.reservations.register import reservations
-from manycl.runtime_folder import runtime_folder
+from manycl.utilities.runtime_folder import runtime_folder
 
 # a file that is locked by who uses the device: by lockf, as such locks end before a killed process's files are closed
 rounds, device = int(sys.argv[1]), sys.argv[2]

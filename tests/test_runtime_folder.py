@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from manycl import runtime_folder as module
 from manycl.errors import ManyclError
-from manycl.runtime_folder import existing, location, runtime_folder
+from manycl.utilities import runtime_folder as module
+from manycl.utilities.runtime_folder import existing, location, runtime_folder
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_what_is_no_runtime_folder_is_passed_over(named: str, monkeypatch: pytes
 
 
 def test_two_processes_find_the_same(base: Path) -> None:
-    code = "from manycl.runtime_folder import runtime_folder; print(runtime_folder())"
+    code = "from manycl.utilities.runtime_folder import runtime_folder; print(runtime_folder())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(runtime_folder())
 

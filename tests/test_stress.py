@@ -15,7 +15,7 @@ from manycl.drivers.opencl import devices, staging
 from manycl.errors import ResultError, RunError
 from manycl.graph.graph import Graph, HostTask
 from manycl.plan.plan import ON_HOST, Assignment
-from manycl.run.backends import pinning
+from manycl.run.data import pinning
 
 N = 1500  # uints; host copies of this size are pinned beside devices with memories of their own
 BUFFERS = 6

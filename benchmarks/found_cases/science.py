@@ -14,8 +14,8 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "manycl" / "examples"
 
 def _problem(example: str, machine: str, **sizes: int) -> Any:
     """An example's problem on a described machine."""
-    from manycl.front.load import load_application
-    from manycl.front.planning import described_machine, problem_of
+    from manycl.applications.load import load_application
+    from manycl.applications.planning import described_machine, problem_of
 
     application = load_application(str(EXAMPLES / example / f"{example}.json"), {n: str(v) for n, v in sizes.items()})
     problem, _ = problem_of(application, described_machine(machine), {}, {})
@@ -53,12 +53,12 @@ def mkmd_fine_phase() -> None:
 def host_memory() -> None:
     """BiCGSTAB and Jacobi draw no more from the host's memory than the 12.8 GB/s of MKMD's Table 2."""
     from manycl.machine_file import load_machine
-    from manycl.run.simulate import plan_with
+    from manycl.run.simulation.simulate import plan_with
     from manycl.trace import TransferEvent
-    from manycl_bench import mkmd
-    from manycl_bench.equations import EQUATIONS, MEMORY_BOUND, Equation, problem
+    from manycl_bench.mkmd import experiments
+    from manycl_bench.mkmd.equations import EQUATIONS, MEMORY_BOUND, Equation, problem
 
-    machine = load_machine(mkmd.MACHINE)
+    machine = load_machine(experiments.MACHINE)
     for name in MEMORY_BOUND:
         equation = Equation()
         equation.graph(name, *EQUATIONS[name](equation))
@@ -116,7 +116,7 @@ def reasons_aretold() -> None:
 @case()
 def uploads_ahead() -> None:
     """The simulated engine takes what a plan in order says, not half as long again."""
-    from manycl.run.foresee import foresee
+    from manycl.run.simulation.foresee import foresee
 
     problem = _problem("transformer", "pyschedcl", H=16, beta=512)
     plan = _plan(problem, "in_order")
@@ -144,7 +144,7 @@ def simulated_faults_of_split_plans() -> None:
 def simulate_runs_the_engine() -> None:
     """``manycl simulate`` runs the engine for every policy, as the README says."""
     from manycl.plan.policy import find, names
-    from manycl.run import foresee, simulate
+    from manycl.run.simulation import foresee, simulate
 
     ran: list[str] = []
     real = vars(foresee)["execute"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from manycl.analysis.cost import Work
+from manycl.analysis.costs.cost import Work
 from manycl.machine import NATIVE, Device
 from manycl.model import prior
 

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from manycl.api.arrays.host_arrays import AnyArray
 from manycl.drivers.driver import DriverError, Source
-from manycl.front.host_arrays import AnyArray
 from manycl_bench.libsplit.application import KERNELS, Application, Contents, Step
 from manycl_bench.libsplit.registry import APPLICATIONS
 from native_kernels import four, polybench
@@ -174,8 +174,8 @@ class Hand:
     def __init__(self, application: Application, options: Sequence[str]) -> None:
         import ctypes
 
-        from manycl.drivers.native.compiling import compile_kernels
-        from manycl.drivers.native.library import load_object
+        from manycl.drivers.native.compiler.compiling import compile_kernels
+        from manycl.drivers.native.compiler.library import load_object
 
         text = (HERE / "hand_cut.cl").read_text(encoding="utf-8")
         self.c = ctypes

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from manycl.analysis.expr import Expr
+from manycl.analysis.symbolic.expr import Expr
 from manycl.group_range import GroupRange
 
 LARGEST = (1 << 31) - 1  # work-items per dimension that the symbolic form assumes at most

@@ -7,23 +7,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from manycl.analysis import bounds
-from manycl.analysis.bounds import Outside
-from manycl.analysis.cost import LaunchCost, Work
+from manycl.analysis.costs.cost import LaunchCost, Work
+from manycl.analysis.costs.features import Features, launch_features
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
-from manycl.analysis.features import Features, launch_features
-from manycl.analysis.hazards import Repeat, Verdict, repeat, split
-from manycl.analysis.interpret import interpret
+from manycl.analysis.interpreter.interpret import interpret
 from manycl.analysis.known_launch import KnownLaunch
-from manycl.analysis.look import MOST_POINTS, Looked
-from manycl.analysis.regions import RANGES_KEPT, Footprint, Regions, checked
+from manycl.analysis.reading.tree import Unit
+from manycl.analysis.regions import bounds
+from manycl.analysis.regions.bounds import Outside
+from manycl.analysis.regions.hazards import Repeat, Verdict, repeat, split
+from manycl.analysis.regions.look import MOST_POINTS, Looked
+from manycl.analysis.regions.regions import RANGES_KEPT, Footprint, Regions, checked
+from manycl.analysis.regions.walk import Looking
 from manycl.analysis.summary import KernelSummary
-from manycl.analysis.tree import Unit
-from manycl.analysis.walk import Looking
 from manycl.group_range import GroupRange
-from manycl.kept import Kept
 from manycl.region import Box
-from manycl.unforeseen import told
+from manycl.utilities.kept import Kept
+from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from manycl import flags
 from manycl.analysis import worker
 from manycl.analysis.facts import ProgramFacts
-from manycl.analysis.options import read_options
-from manycl.disk_cache import DiskCache
+from manycl.analysis.reading.options import read_options
 from manycl.errors import Diagnostic, SourceError
-from manycl.logs import logger
-from manycl.unforeseen import told
+from manycl.utilities.disk_cache import DiskCache
+from manycl.utilities.logs import logger
+from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:  # they import islpy, or the abstract run
-    from manycl.analysis.enclosure import Enclosure
     from manycl.analysis.known_launch import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
-    from manycl.analysis.merge import MergeKernel
-    from manycl.analysis.rewrite import SubKernel
+    from manycl.analysis.reading.tree import Unit
+    from manycl.analysis.regions.enclosure import Enclosure
     from manycl.analysis.summary import KernelSummary
-    from manycl.analysis.tree import Unit
+    from manycl.analysis.texts.merge import MergeKernel
+    from manycl.analysis.texts.rewrite import SubKernel
     from manycl.analysis.work_group.group_function import WorkGroupFunction
 
 Value = TypeVar("Value")
@@ -44,7 +44,7 @@ PATIENCE = 120.0  # seconds until a process is given up that does not even compu
 ENDING = 5.0  # seconds that a process may take to end once it has stopped to answer
 TRIES = 2  # a question is asked again if the process was ended from outside
 _CACHED = 256  # programs
-_OURS = ("manycl", "manycl/analysis", "manycl/analysis/work_group", "manycl/graph", "manycl/model")
+_OURS = ("manycl", "manycl/utilities", "manycl/analysis/", "manycl/graph/", "manycl/model/")
 CODE = (*_OURS, "ziglang", "clang", "clang/native", "islpy")
 """What finds out all that is kept on disk about sources and launches."""
 _answers = DiskCache("sources", 64 << 20, CODE)
@@ -90,7 +90,7 @@ def sub_kernel(program: ProgramFacts, kernel: str) -> SubKernel:
 
 
 def _sub_kernel(program: ProgramFacts, question: str, kernel: str) -> SubKernel:
-    from manycl.analysis.rewrite import SubKernel
+    from manycl.analysis.texts.rewrite import SubKernel
 
     result = _question(program, question, kernel)
     assert isinstance(result, SubKernel)
@@ -116,7 +116,7 @@ def merge_kernel(program: ProgramFacts, kernel: str) -> MergeKernel:
 
     Raises as :func:`sub_kernel` does.
     """
-    from manycl.analysis.merge import MergeKernel
+    from manycl.analysis.texts.merge import MergeKernel
 
     result = _question(program, "merge_kernel", kernel)
     assert isinstance(result, MergeKernel)
@@ -152,7 +152,7 @@ def symbolic(program: ProgramFacts, kernel: str) -> KernelSummary:
     with _lock:
         found = _summaries.get(key)
     if found is None:
-        from manycl.analysis.interpret import interpret
+        from manycl.analysis.interpreter.interpret import interpret
 
         found = _keep(_summaries, key, interpret(_unit(program), facts))
     return found
@@ -171,7 +171,7 @@ def deciding(program: ProgramFacts, kernel: str) -> frozenset[int] | None:
         if known is not None:
             same: tuple[frozenset[int] | None] = _keep(_deciding, key, known)
             return same[0]
-        from manycl.analysis.bounds import deciding
+        from manycl.analysis.regions.bounds import deciding
 
         try:
             found = (deciding(symbolic(program, kernel), facts),)
@@ -244,7 +244,7 @@ def interpreted(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> Kern
         known = _launches.get(key)
         found = known.summary if known is not None else _interpreted.get(key)
     if found is None:
-        from manycl.analysis.interpret import interpret
+        from manycl.analysis.interpreter.interpret import interpret
 
         found = _keep(_interpreted, key, interpret(_unit(program), program.kernels[kernel], launch))
     return found
@@ -259,8 +259,8 @@ def enclosed(program: ProgramFacts, kernel: str) -> Enclosure | None:
     if kept is not None:
         known: Enclosure | None = kept[0]
         return known
-    from manycl.analysis.enclosure import enclosure
-    from manycl.analysis.interpret import interpret_any
+    from manycl.analysis.interpreter.interpret import interpret_any
+    from manycl.analysis.regions.enclosure import enclosure
 
     found = enclosure(interpret_any(_unit(program), facts))
     _enclosures.note(question, (found,))
@@ -269,7 +269,7 @@ def enclosed(program: ProgramFacts, kernel: str) -> Enclosure | None:
 
 def oversized(program: ProgramFacts, kernel: str) -> tuple[str, int, str, int] | None:
     """A private variable that no device has room for: its name, its bytes, and the path and line of its declaration."""
-    from manycl.analysis import bounds
+    from manycl.analysis.regions import bounds
 
     return bounds.oversized(_unit(program), program.kernels[kernel])
 

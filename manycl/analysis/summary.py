@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from manycl.analysis.expr import ZERO, Expr
+from manycl.analysis.symbolic.expr import ZERO, Expr
 
 #: variables of the NDRange, in this order per dimension: work-group, work-item in it; symbolically the global id
 GROUP, LOCAL, GLOBAL = "grp", "lid", "gid"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import marshal
 from dataclasses import fields
 
-from manycl.analysis.tree import CType, Function, Node, Unit
+from manycl.analysis.reading.tree import CType, Function, Node, Unit
 
 _PLAIN = tuple(f.name for f in fields(CType) if f.name not in ("target", "members"))
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from manycl.analysis.facts import KernelFacts
-from manycl.analysis.tree import Unit
+from manycl.analysis.reading.tree import Unit
 from manycl.errors import Diagnostic, SourceError
 
 if TYPE_CHECKING:
@@ -156,8 +156,9 @@ def answer(request: Request | Question | LaunchQuestion) -> WorkerAnswer:
 
 
 def _about_source(request: Request | Question) -> WorkerAnswer:
-    from manycl.analysis import frontend, kernels, transport
-    from manycl.analysis.options import read_options
+    from manycl.analysis import transport
+    from manycl.analysis.reading import frontend, kernels
+    from manycl.analysis.reading.options import read_options
 
     question = request if isinstance(request, Question) else None
     source, path, folder, options = request.request if isinstance(request, Question) else request
@@ -186,7 +187,7 @@ def _about_source(request: Request | Question) -> WorkerAnswer:
 
 
 def _result(question: Question, unit: Unit) -> object:
-    from manycl.analysis import merge, rewrite
+    from manycl.analysis.texts import merge, rewrite
     from manycl.analysis.work_group.function import work_group_function
 
     source, _, _, options = question.request

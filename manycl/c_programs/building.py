@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from manycl.c_programs.signatures import LETTERS, SIGNATURES, ApiFunction
-from manycl.disk_cache import cache_folder
 from manycl.errors import ManyclError
+from manycl.utilities.disk_cache import cache_folder
 
 NAME = "libOpenCL.so.1"
 _COMPILERS = ("cc", "gcc", "clang")

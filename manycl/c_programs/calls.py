@@ -13,9 +13,9 @@ from manycl.c_programs.handles import handles
 from manycl.c_programs.host import Address, answer, put, words
 from manycl.drivers.opencl.real import compiled
 from manycl.errors import ManyclError
-from manycl.stand_in.contexts import CommandQueue
 from manycl.stand_in.errors import error, numbered, refuse, told
-from manycl.stand_in.events import Event
+from manycl.stand_in.objects.contexts import CommandQueue
+from manycl.stand_in.objects.events import Event
 
 Function = Callable[..., Any]
 FUNCTIONS: dict[str, Function] = {}

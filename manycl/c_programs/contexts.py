@@ -10,9 +10,9 @@ from manycl.c_programs.handles import handles
 from manycl.c_programs.host import Address, put, until_zero, words
 from manycl.c_programs.platforms import device_of, open_device, platform_of
 from manycl.drivers.opencl.real import compiled
-from manycl.stand_in.contexts import CommandQueue, Context
 from manycl.stand_in.errors import error, refuse
-from manycl.stand_in.platforms import Device, Platform
+from manycl.stand_in.objects.contexts import CommandQueue, Context
+from manycl.stand_in.objects.platforms import Device, Platform
 
 _INFO = compiled.context_info
 _QUEUE = compiled.command_queue_info

@@ -11,7 +11,7 @@ from manycl.c_programs.handles import handles
 from manycl.c_programs.host import Address, words
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
-from manycl.stand_in.events import Event, UserEvent
+from manycl.stand_in.objects.events import Event, UserEvent
 
 _INFO, _PROFILE = compiled.event_info, compiled.profiling_info
 _CODE = "INVALID_EVENT"

@@ -16,11 +16,11 @@ from manycl.c_programs.host import Address, until_zero, words
 from manycl.c_programs.memory import CODE, buffer_of, check_flags, check_part, with_properties
 from manycl.c_programs.transfers import WaitFor, own_buffer
 from manycl.drivers.opencl.real import compiled
-from manycl.stand_in.contexts import CommandQueue
 from manycl.stand_in.errors import error, refuse
-from manycl.stand_in.events import Event, submit
-from manycl.stand_in.images import Image, Sampler, at_once
-from manycl.stand_in.memory import Buffer, MemoryObject
+from manycl.stand_in.objects.contexts import CommandQueue
+from manycl.stand_in.objects.events import Event, submit
+from manycl.stand_in.objects.images import Image, Sampler, at_once
+from manycl.stand_in.objects.memory import Buffer, MemoryObject
 from manycl.stand_in.one_device import Loan
 
 _TYPE = compiled.command_type

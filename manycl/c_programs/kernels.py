@@ -15,14 +15,14 @@ from manycl.c_programs.platforms import device_of
 from manycl.c_programs.programs import kernels_of, program_of
 from manycl.c_programs.transfers import WaitFor
 from manycl.drivers.opencl.real import compiled
-from manycl.stand_in.contexts import CommandQueue
 from manycl.stand_in.errors import error, refuse
-from manycl.stand_in.events import Event
-from manycl.stand_in.images import Image, Sampler
-from manycl.stand_in.kernels import Kernel
-from manycl.stand_in.launches import enqueue_nd_range_kernel
-from manycl.stand_in.memory import Buffer, MemoryObject
-from manycl.stand_in.platforms import Device
+from manycl.stand_in.objects.contexts import CommandQueue
+from manycl.stand_in.objects.events import Event
+from manycl.stand_in.objects.images import Image, Sampler
+from manycl.stand_in.objects.kernels import Kernel
+from manycl.stand_in.objects.launches import enqueue_nd_range_kernel
+from manycl.stand_in.objects.memory import Buffer, MemoryObject
+from manycl.stand_in.objects.platforms import Device
 
 _INFO, _GROUP = compiled.kernel_info, compiled.kernel_work_group_info
 _CODE = "INVALID_KERNEL"

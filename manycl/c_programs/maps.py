@@ -17,12 +17,12 @@ from manycl.c_programs.images import BufferImage, command_of
 from manycl.c_programs.memory import CODE, check_access
 from manycl.c_programs.transfers import WaitFor, check_range, own_buffer
 from manycl.drivers.opencl.real import compiled
-from manycl.stand_in import maps
-from manycl.stand_in.contexts import CommandQueue
 from manycl.stand_in.errors import refuse
-from manycl.stand_in.events import Event, submit
-from manycl.stand_in.images import Image
-from manycl.stand_in.memory import MemoryObject
+from manycl.stand_in.objects import maps
+from manycl.stand_in.objects.contexts import CommandQueue
+from manycl.stand_in.objects.events import Event, submit
+from manycl.stand_in.objects.images import Image
+from manycl.stand_in.objects.memory import MemoryObject
 
 _FLAGS, _TYPE = compiled.map_flags, compiled.command_type
 _READ, _WRITE, _ANEW = int(_FLAGS.READ), int(_FLAGS.WRITE), int(_FLAGS.WRITE_INVALIDATE_REGION)

@@ -13,10 +13,10 @@ from manycl.c_programs.handles import handles
 from manycl.c_programs.host import Address, memory, until_zero, words
 from manycl.drivers.driver import Bytes
 from manycl.drivers.opencl.real import compiled
-from manycl.stand_in.contexts import Context
 from manycl.stand_in.errors import error, refuse
-from manycl.stand_in.images import Image
-from manycl.stand_in.memory import Buffer, MemoryObject
+from manycl.stand_in.objects.contexts import Context
+from manycl.stand_in.objects.images import Image
+from manycl.stand_in.objects.memory import Buffer, MemoryObject
 
 CODE = "INVALID_MEM_OBJECT"
 _FLAGS, _INFO = compiled.mem_flags, compiled.mem_info

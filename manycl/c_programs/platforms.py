@@ -17,7 +17,7 @@ from manycl.c_programs.host import Address, put, put_words
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.native_model import NativeModel
-from manycl.stand_in.platforms import Device, Platform, Platforms
+from manycl.stand_in.objects.platforms import Device, Platform, Platforms
 
 _P, _D = compiled.platform_info, compiled.device_info
 _APART = re.compile(

@@ -15,9 +15,9 @@ from manycl.c_programs.handles import handles
 from manycl.c_programs.host import Address, answer, memory, put, text, words
 from manycl.c_programs.platforms import device_of
 from manycl.drivers.opencl.real import compiled
-from manycl.stand_in.contexts import Context
 from manycl.stand_in.errors import error, refuse
-from manycl.stand_in.programs import _create_program_with_il, _Program
+from manycl.stand_in.objects.contexts import Context
+from manycl.stand_in.objects.programs import _create_program_with_il, _Program
 
 _INFO = compiled.program_info
 _CODE = "INVALID_PROGRAM"

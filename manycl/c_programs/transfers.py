@@ -11,11 +11,11 @@ from manycl.c_programs.handles import handles
 from manycl.c_programs.host import Address, memory, words
 from manycl.c_programs.memory import CODE, buffer_of, check_access
 from manycl.drivers.driver import Bytes
-from manycl.stand_in import events, rectangles, transfers
-from manycl.stand_in.contexts import CommandQueue
 from manycl.stand_in.errors import error, refuse
-from manycl.stand_in.events import Event
-from manycl.stand_in.memory import Buffer, MemoryObject
+from manycl.stand_in.objects import events, rectangles, transfers
+from manycl.stand_in.objects.contexts import CommandQueue
+from manycl.stand_in.objects.events import Event
+from manycl.stand_in.objects.memory import Buffer, MemoryObject
 
 WaitFor = tuple[Event, ...] | None
 _PATTERNS = (1, 2, 4, 8, 16, 32, 64, 128)

@@ -1,5 +1,6 @@
-"""The command line: ``manycl COMMAND``. A module per command, each with HELP, configure and run: all in this folder but
-``bench``, which is found by name in a package of its own (manycl_bench) and may be missing."""
+"""The command line: ``manycl COMMAND``. A module per command, each with HELP, configure and run.
+
+``bench`` is found by name in a package of its own (manycl_bench), which may be missing."""
 
 from __future__ import annotations
 
@@ -39,7 +40,11 @@ COMMANDS = (
     "completion",
 )
 _EXPERIMENTS = "manycl_bench"
-_ELSEWHERE = {"bench": f"{_EXPERIMENTS}.cli"}
+_ELSEWHERE = {
+    "bench": f"{_EXPERIMENTS}.cli",
+    **{name: f"manycl.cli.kernel_files.{name}" for name in ("analyze", "doctor", "spec")},
+    **{name: f"manycl.cli.learning.{name}" for name in ("models", "profile", "train")},
+}
 _ABOUT = "Run OpenCL kernels on every device of a machine: analyse, plan, run, see."
 _EPILOG = """\
 examples:

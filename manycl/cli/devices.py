@@ -158,8 +158,8 @@ def _told(one: dict[str, Any]) -> str:
 def _measured(machine: Machine, opened: Sequence[OpenDevice], anew: bool) -> tuple[Machine, Sharing]:
     """The machine with what has been measured of it, and how its transfers share; ``anew``: measure it now, and keep
     that."""
-    from manycl.model.measured import on_machine, sharing
-    from manycl.model.store import Store
+    from manycl.model.history.measured import on_machine, sharing
+    from manycl.model.history.store import Store
     from manycl.model.transfer import ALONE
 
     if not anew and not flags.learning():
@@ -168,7 +168,7 @@ def _measured(machine: Machine, opened: Sequence[OpenDevice], anew: bool) -> tup
     store = Store()
     if anew:
         from manycl.report.progress import Progress
-        from manycl.run.measure import measure, steps
+        from manycl.run.session.measure import measure, steps
 
         with Progress(steps(machine), delay=0.2) as progress:
             for subject, values in measure(machine, opened, progress.update).items():

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.devices is not None:
         parse(args.devices)
     if args.policy is not None:
-        from manycl.run.learners import Learners
+        from manycl.run.graph_cache.learners import Learners
 
         Learners().find(args.policy, {})
     found = variables(devices=args.devices, policy=args.policy, real_too=args.real, reports=_reports(args))

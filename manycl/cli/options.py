@@ -8,13 +8,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from manycl import flags, user_file
+from manycl import flags
 from manycl.cli import completers
 from manycl.cli.completers import completed
 from manycl.errors import ManyclError
+from manycl.utilities import user_file
 
 if TYPE_CHECKING:
-    from manycl.front.application import Application
+    from manycl.applications.application import Application
     from manycl.trace import Trace
 
 DEVICES = (
@@ -100,7 +101,7 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
 
 def policy(args: argparse.Namespace) -> tuple[str, dict[str, str]]:
     """The policy and its options that :func:`add_policy` asked for. Raises PolicyError for what there is not."""
-    from manycl.run.learners import Learners
+    from manycl.run.graph_cache.learners import Learners
 
     name, given = args.policy or flags.policy(), pairs(args.option, "--option")
     Learners().find(name, given)
@@ -132,7 +133,7 @@ def queue_counts(words: list[str]) -> dict[str, int]:
 
 def load(args: argparse.Namespace, parameters: Mapping[str, str]) -> Application:
     """What :func:`add_application` asked for, with these values of its symbols."""
-    from manycl.front.load import load_application
+    from manycl.applications.load import load_application
 
     return load_application(
         args.application, parameters, kernel_folders=args.kernels, info_folders=args.info, trust=args.trust
@@ -157,7 +158,7 @@ def add_gantt(parser: argparse.ArgumentParser) -> None:
 
 def draw(trace: Trace, args: argparse.Namespace) -> None:
     """Write the charts that :func:`add_gantt` asked for."""
-    from manycl.report.gantt import write_gantt
+    from manycl.report.charts.gantt import write_gantt
 
     for path in args.gantt:
         write_gantt(trace, path)
@@ -169,11 +170,11 @@ def writable(paths: Mapping[str, str | Sequence[str] | None]) -> None:
     each = [(option, p) for option, path in paths.items() for p in ([path] if isinstance(path, str) else path or ())]
     for option, path in each:
         if option == "--gantt":
-            from manycl.report import gantt
+            from manycl.report.charts import gantt
 
             gantt.check_suffix(path)
         elif option == "--graph":
-            from manycl.report import graph_chart
+            from manycl.report.charts import graph_chart
 
             graph_chart.check_suffix(path)
         user_file.check_writable(path, option)

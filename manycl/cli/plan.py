@@ -39,10 +39,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from manycl.front.planning import described_machine, problem_of, this_machine
+    from manycl.applications.planning import described_machine, problem_of, this_machine
     from manycl.report.sources import sources, table
     from manycl.report.summary import summarise
-    from manycl.run.simulate import plan_with
+    from manycl.run.simulation.simulate import plan_with
 
     options.writable({"--save": args.save, "--gantt": args.gantt, "--graph": args.graph})
     policy, given = options.policy(args)
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         plan.save(args.save)
     options.draw(trace, args)
     if args.graph:
-        from manycl.report.graph_chart import chart, write_graph
+        from manycl.report.charts.graph_chart import chart, write_graph
 
         inputs = [key for key, places in problem.valid.items() if places]
         write_graph(chart(graph, plan, inputs, [output.buffer for output in application.outputs]), args.graph)

@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from manycl.report.perfetto import write_perfetto
+    from manycl.report.charts.perfetto import write_perfetto
     from manycl.report.summary import Summary, TraceComparison, compare, summarise
     from manycl.trace import Trace
 

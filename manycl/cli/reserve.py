@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from manycl.front.reserve import wanted
+    from manycl.api.reserve import wanted
 
     words = args.command_line
     if words and shutil.which(words[0]) is None:

@@ -44,8 +44,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from manycl.applications.runner import Runner
     from manycl.errors import ManyclError
-    from manycl.front.runner import Runner
     from manycl.report.progress import Progress
     from manycl.report.summary import summarise
 
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _node(graph: Any, word: str) -> int:
     """The node that ``--story`` is about: known before anything runs."""
-    from manycl.run.story import node_of
+    from manycl.run.engine.explain import node_of
 
     return node_of(graph, int(word) if word.isdecimal() else word)
 
@@ -116,7 +116,7 @@ def _targets(args: argparse.Namespace, application: Any) -> list[tuple[str, Path
 def _check_targets(args: argparse.Namespace, application: Any) -> None:
     """Fail before the work where a file cannot be written, so that never only some of the files are."""
     from manycl.errors import ManyclError
-    from manycl.user_file import check_writable
+    from manycl.utilities.user_file import check_writable
 
     asked: dict[Path, str] = {}
     for what, path in _targets(args, application):
@@ -141,7 +141,7 @@ def _check_targets(args: argparse.Namespace, application: Any) -> None:
 def _one(runner: Any, args: argparse.Namespace, policy: tuple[str, dict[str, str]], progress: Any) -> Any:
     """One run; a failed one still leaves its trace and chart behind."""
     from manycl.plan.problem import known_counts
-    from manycl.run.engine import RunFailure
+    from manycl.run.engine.engine import RunFailure
 
     try:
         return runner.run(
@@ -163,7 +163,7 @@ def _write(args: argparse.Namespace, application: Any, trace: Any, outputs: dict
         trace.save(args.trace)
     options.draw(trace, args)
     if args.perfetto:
-        from manycl.report.perfetto import write_perfetto
+        from manycl.report.charts.perfetto import write_perfetto
 
         write_perfetto(trace, args.perfetto)
     for output in application.outputs:

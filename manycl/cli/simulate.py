@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from manycl.graph.graph import Graph
     from manycl.machine import Machine
     from manycl.report.sources import EstimateSource
-    from manycl.run.disturbance import Disturbance
+    from manycl.run.simulation.disturbance import Disturbance
 
 HELP = "run the engine on a simulated machine: exact models, or noise, drift, interference and faults"
 _EPILOG = """\
@@ -70,12 +70,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from manycl.front.planning import described_machine, problem_of, this_machine
+    from manycl.applications.planning import described_machine, problem_of, this_machine
     from manycl.plan.plan import Plan
     from manycl.plan.policy import StaticPolicy, find
     from manycl.report.sources import sources
-    from manycl.run.engine import RunFailure
-    from manycl.run.simulate import plan_with, simulate
+    from manycl.run.engine.engine import RunFailure
+    from manycl.run.simulation.simulate import plan_with, simulate
 
     options.writable({"--trace": args.trace, "--gantt": args.gantt})
     if args.plan and args.policy:
@@ -149,7 +149,7 @@ def _report(
 
 def disturbance(args: argparse.Namespace, machine: Machine, graph: Graph) -> Disturbance:
     """What ``--noise``, ``--drift``, ``--interference``, ``--fault`` and ``--seed`` ask for."""
-    from manycl.run.disturbance import Disturbance, Slowdown, drift
+    from manycl.run.simulation.disturbance import Disturbance, Slowdown, drift
 
     slowdowns: list[Slowdown] = []
     for word in args.drift:

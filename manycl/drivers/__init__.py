@@ -1,0 +1,1 @@
+"""Drivers: the protocol of an opened device, which kinds there are, and how devices are found and chosen."""

@@ -36,12 +36,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from manycl.disk_cache import DiskCache
 from manycl.errors import DeviceError
 from manycl.graph.graph import LocalArg
 from manycl.group_range import RangeParts
 from manycl.machine import Device
 from manycl.region import Box
+from manycl.utilities.disk_cache import DiskCache
 
 Bytes = npt.NDArray[np.uint8]
 """Host memory: a contiguous array of bytes."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from manycl.drivers.driver import Advice, Found
-from manycl.interrupts import Uninterrupted
 from manycl.machine import Device
+from manycl.utilities.interrupts import Uninterrupted
 
 Look = Callable[[list[str]], list[Found]]
 """The devices that a kind of driver shows; notes are added of what was found and cannot be used as it is."""

@@ -14,8 +14,8 @@ from typing import Any
 from manycl.drivers.driver import Advice, Found, Handle
 from manycl.drivers.kinds import Kind, kinds
 from manycl.errors import DeviceError
-from manycl.forks import Mark
 from manycl.machine import DEVICE_KINDS, HOST, Device
+from manycl.utilities.forks import Mark
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,1 @@
+"""The task graph: launches, copies, fills and host functions, their dependences, and how launches may be divided."""

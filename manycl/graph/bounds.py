@@ -13,20 +13,20 @@ from math import prod
 
 from manycl import flags
 from manycl.analysis import service
-from manycl.analysis.bounds import Outside, suspicious
-from manycl.analysis.enclosure import Enclosure, launch_values
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.known_launch import LARGEST, KnownLaunch
-from manycl.disk_cache import DiskCache
+from manycl.analysis.regions.bounds import Outside, suspicious
+from manycl.analysis.regions.enclosure import Enclosure, launch_values
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg, Version
 from manycl.graph.known import FLOATS, known_launch
 from manycl.graph.work_groups import with_work_groups
+from manycl.utilities.disk_cache import DiskCache
 
 FEW = 64
 """Kinds of launches of one kernel that are all looked at, of those that intervals do not tell of
-(:mod:`manycl.analysis.enclosure`); of more, those that make a power of two of them: looking takes a millisecond or two,
-and programs that launch in loops with other scalars should not pay it each time."""
+(:mod:`manycl.analysis.regions.enclosure`); of more, those that make a power of two of them: looking takes a millisecond
+or two, and programs that launch in loops with other scalars should not pay it each time."""
 FEWER = 16
 """As FEW, of those for which isl is asked, which takes tens of milliseconds."""
 _KEPT = 4096  # kinds of launches

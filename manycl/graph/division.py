@@ -1,7 +1,7 @@
 """How a launch may be divided into ranges of its work-groups, and what each of them touches.
 
 Planners, lowering and whoever cuts launches for little memory ask one object; the launches of ranges are made of it in
-:mod:`manycl.run.ranges`.
+:mod:`manycl.run.lowering.ranges`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import LaunchError, PolicyError, SourceError
 from manycl.graph.access import Access, interfere
 from manycl.graph.graph import BufferArg, BufferKey, Launch
-from manycl.graph.host_version import HostProgram
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import ATOMICS, Atomic, Reduction
-from manycl.graph.sequence import SequenceProgram
+from manycl.graph.versions.host_version import HostProgram
+from manycl.graph.versions.sequence import SequenceProgram
 from manycl.graph.work_groups import chosen_by_driver, why_none, with_work_groups
 from manycl.group_range import GroupRange
-from manycl.kept import Kept
 from manycl.region import NOTHING, Box, Region, union
+from manycl.utilities.kept import Kept
 
 if TYPE_CHECKING:
     from manycl.analysis.launched import LaunchFacts
-    from manycl.analysis.merge import MergeKernel
-    from manycl.analysis.regions import Footprint
-    from manycl.analysis.rewrite import SubKernel
+    from manycl.analysis.regions.regions import Footprint
+    from manycl.analysis.texts.merge import MergeKernel
+    from manycl.analysis.texts.rewrite import SubKernel
 
 
 RANGES_KEPT = 4096  # of a launch
@@ -357,7 +357,7 @@ class HostDivision(Division):
 
     @cached_property
     def merge_kernel(self) -> MergeKernel:
-        from manycl.analysis.merge import MergeKernel  # few programs need it
+        from manycl.analysis.texts.merge import MergeKernel  # few programs need it
 
         return MergeKernel("", reason=f"{self.launch.kernel.name} is a function of Python")
 

@@ -114,7 +114,7 @@ class Launch:
     ``device`` is a preference: ``""`` any, a kind (``cpu``, ``gpu``), or a device's name. ``rank`` orders the frontier
     before everything else (higher first). Sizes are in work-items, as for clEnqueueNDRangeKernel. ``annotations`` are
     the user's promises about the arguments. ``versions``, where there are several, are all implementations, the
-    launch's own kernel first: any of them may run, with the same arguments (:mod:`manycl.graph.versions`).
+    launch's own kernel first: any of them may run, with the same arguments (:mod:`manycl.graph.versions.versions`).
     ``overwrites`` are those of the ``writes`` of which it writes every byte that its arguments have, so what these held
     is not needed.
     ``partition``, 1 to 9, are the tenths of its work-groups that are meant for GPUs, the rest being for CPUs. Treat as

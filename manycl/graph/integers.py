@@ -1,14 +1,14 @@
 """Launches that differ in integers alone: between which bounds of these all of them keep to their buffers.
 
 Loops hand kernels their counters, strides and levels. Looking at each launch takes some 30 us, as long as several small
-kernels; intervals (:mod:`manycl.analysis.enclosure`) tell of all integers between two as quickly as of one.
+kernels; intervals (:mod:`manycl.analysis.regions.enclosure`) tell of all integers between two as quickly as of one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from manycl.analysis.enclosure import INTEGERS
+from manycl.analysis.regions.enclosure import INTEGERS
 from manycl.graph import bounds
 from manycl.graph.graph import Argument, Launch
 from manycl.graph.known import FLOATS

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from manycl.analysis import expr as x
 from manycl.analysis.annotations import ElementBounds, Symbol, Term, evaluate
-from manycl.analysis.expr import Expr
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.known_launch import KnownLaunch
+from manycl.analysis.symbolic import expr as x
+from manycl.analysis.symbolic.expr import Expr
 from manycl.errors import LaunchError
 from manycl.graph.graph import BufferArg, BufferKey, Launch, LocalArg, Version
 

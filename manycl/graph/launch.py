@@ -21,7 +21,7 @@ from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.errors import LaunchError, a
 from manycl.graph.graph import Argument, Buffer, BufferArg, BufferKey, Launch, LocalArg, Version
-from manycl.graph.versions import all_versions
+from manycl.graph.versions.versions import all_versions
 from manycl.machine import Device
 
 Sizes = tuple[int, ...]

@@ -1,0 +1,1 @@
+"""Models of time: how long launches and transfers take, from counted work and from what was measured."""

@@ -4,7 +4,7 @@ Three things are shared. A device's throughput, by kernels in several of its que
 transfers (``Estimates.slowdowns``); and the host's memory (``Machine.host_bandwidth``), by transfers to and from it and
 by kernels of devices that compute in it: the contention of endpoints of MKMD (Section 5.2, Eq. 6 and Figure 6, where
 what comes and goes congests the processor). Who draws more of it than there is gets a fair share (max-min fairness, as
-in ``model/transfer.py``). Planner (``plan/timing.py``) and simulator (``run/backends/sim.py``)
+in ``model/transfer.py``). Planner (``plan/timeline/timing.py``) and simulator (``run/simulation/simulator.py``)
 both go by this.
 """
 

@@ -12,15 +12,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from manycl.analysis.cost import Work
+from manycl.analysis.costs.cost import Work
 from manycl.errors import ManyclError
 from manycl.graph.access import is_partial, touched
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Launch, Version
-from manycl.graph.host_version import analysed
-from manycl.graph.sequence import SequenceProgram
-from manycl.model.history import KernelKey, kernel_key
+from manycl.graph.versions.host_version import analysed
+from manycl.graph.versions.sequence import SequenceProgram
+from manycl.model.history.history import KernelKey, kernel_key
 from manycl.model.work import work_of
-from manycl.unforeseen import told
+from manycl.utilities.unforeseen import told
 
 MOST = 64  # launches that are counted
 EACH = 8  # of one kernel

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, CopyTask, FillTask, Graph, HostTask, Launch, Version
-from manycl.graph.host_version import analysed
-from manycl.graph.sequence import is_sequence
-from manycl.graph.versions import preferred
+from manycl.graph.versions.host_version import analysed
+from manycl.graph.versions.sequence import is_sequence
+from manycl.graph.versions.versions import preferred
 from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import buffer_bytes
 from manycl.model.estimates import Ends, Estimates
-from manycl.model.history import History, identity, kernel_key, share_key
+from manycl.model.history.history import History, identity, kernel_key, share_key
 from manycl.model.occupancy import share_of
 from manycl.model.predictor import LaunchRow, Predictor
 from manycl.model.prior import prior
@@ -21,7 +21,7 @@ from manycl.model.slices import shipped
 from manycl.model.transfer import Sharing, TransferModel
 from manycl.model.trips import trip_count
 from manycl.model.work import IMPOSSIBLE, NOTHING, Estimate, product, work_of
-from manycl.unforeseen import told
+from manycl.utilities.unforeseen import told
 
 __all__ = ["Estimate", "History", "ModelEstimates"]
 
@@ -104,7 +104,7 @@ class ModelEstimates(Estimates):
 
     def off(self, node: int, devices: Sequence[DeviceIndex]) -> float:
         """How far the shares of launches like a node's were from what was planned in the last runs, each time: by what
-        part one of these devices took longer than another (:mod:`manycl.model.history`)."""
+        part one of these devices took longer than another (:mod:`manycl.model.history.history`)."""
         launch = self._graph.nodes[node]
         if self._exact or not isinstance(launch, Launch):
             return 0.0

@@ -1,11 +1,11 @@
 """How long a launch will take: of all models of a kernel on a device, the surest; and of its versions, the fastest.
 
-A launch that was measured on the device takes what it took (:mod:`manycl.model.history`). Another launch of a kernel
-that was measured takes what MKMD's regression or REPARA's interpolation says, whichever has the narrower bar: the
-error that it has had in predicting real runs, else in predicting its own samples from one another, and wider outside of
-them. Where there are too few measurements for either, the first guess (:mod:`manycl.model.prior`) is scaled by what the
-kernel took over its guess at other sizes on the device, else on other devices; so a kernel that does much more work
-than assumed looks expensive everywhere. Where there is nothing, there is the first guess.
+A launch that was measured on the device takes what it took (:mod:`manycl.model.history.history`). Another launch of a
+kernel that was measured takes what MKMD's regression or REPARA's interpolation says, whichever has the narrower bar:
+the error that it has had in predicting real runs, else in predicting its own samples from one another, and wider
+outside of them. Where there are too few measurements for either, the first guess (:mod:`manycl.model.prior`) is scaled
+by what the kernel took over its guess at other sizes on the device, else on other devices; so a kernel that does much
+more work than assumed looks expensive everywhere. Where there is nothing, there is the first guess.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
-from manycl.analysis.cost import Work
+from manycl.analysis.costs.cost import Work
 from manycl.graph.graph import Buffer, BufferKey, Launch, Version
-from manycl.graph.versions import preferred
+from manycl.graph.versions.versions import preferred
 from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import Counts
-from manycl.model.history import History, Shape, identity, kernel_key, lone
-from manycl.model.measured import SOURCE
+from manycl.model.history.history import History, Shape, identity, kernel_key, lone
+from manycl.model.history.measured import SOURCE
 from manycl.model.prior import MEASURED, NO_CORRECTION, Correction, correction, prior, ratio, scaled
 from manycl.model.work import IMPOSSIBLE, Estimate, product, work_of
 
@@ -73,8 +73,8 @@ class Predictor:
         """The estimates of a launch for every device: of the version that is predicted to be the fastest there.
 
         Without versions, the launch itself. Of several that a device can run, the one that it prefers
-        (:func:`manycl.graph.versions.preferred`) gives way only to one that is faster as measurements of both tell:
-        first guesses are too rough to tell versions apart.
+        (:func:`manycl.graph.versions.versions.preferred`) gives way only to one that is faster as measurements of both
+        tell: first guesses are too rough to tell versions apart.
         """
         if not launch.versions:
             found = self._of(launch, launch, self._indices)

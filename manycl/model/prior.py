@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from manycl.analysis.cost import Work
+from manycl.analysis.costs.cost import Work
 from manycl.machine import NATIVE, Device
 from manycl.model.occupancy import share_of
 from manycl.model.work import Estimate

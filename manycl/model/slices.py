@@ -20,9 +20,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from manycl.analysis.features import CPU, GPU, Features
+from manycl.analysis.costs.features import CPU, GPU, Features
 from manycl.errors import ManyclError
-from manycl.unforeseen import told
+from manycl.utilities.unforeseen import told
 
 FORMAT = 1
 _LOWEST, _HIGHEST = 1.0, 2.0**62
@@ -43,7 +43,7 @@ class LinearSlices:
     scales: tuple[float, ...]
 
     def predict(self, logarithms: Sequence[float]) -> float:
-        """Points of a slice, for a kernel's features (:meth:`manycl.analysis.features.Features.logarithms`)."""
+        """Points of a slice, for a kernel's features (:meth:`manycl.analysis.costs.features.Features.logarithms`)."""
         z = [(x - m) / s for x, m, s in zip(logarithms, self.means, self.scales, strict=False)]
         total = self.intercept + sum(w * x for w, x in zip(self.weights, z, strict=True))
         exponent = total * self.scales[-1] + self.means[-1]

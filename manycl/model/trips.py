@@ -1,5 +1,5 @@
-"""MKMD's f of a launch: the analysis finds it in symbols once a kernel (:mod:`manycl.analysis.cost_function`), here it
-is evaluated for launches, in microseconds.
+"""MKMD's f of a launch: the analysis finds it in symbols once a kernel (:mod:`manycl.analysis.costs.cost_function`),
+here it is evaluated for launches, in microseconds.
 
 Where f differs between work-items, the ids have their mean values: exact where f is linear in them. Trips that only the
 data decide count once; so does what cannot be analysed at all.
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.service import CODE
-from manycl.disk_cache import DiskCache
 from manycl.graph.graph import Argument, Launch, Version
-from manycl.graph.host_version import analysed
 from manycl.graph.launch import TYPES
-from manycl.kept import Kept
-from manycl.unforeseen import told
+from manycl.graph.versions.host_version import analysed
+from manycl.utilities.disk_cache import DiskCache
+from manycl.utilities.kept import Kept
+from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
-    from manycl.analysis.expr import Expr
+    from manycl.analysis.symbolic.expr import Expr
 
 _answers = DiskCache("costs", 16 << 20, CODE)
 _known: Kept[tuple[str, tuple[str, ...], str], TripCount] = Kept(4096)  # kernels
@@ -96,7 +96,7 @@ def _found(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
 def _find(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
     if not program.tree:  # facts that were made by hand
         return ONCE
-    from manycl.analysis.cost_function import cost_function
+    from manycl.analysis.costs.cost_function import cost_function
     from manycl.analysis.service import symbolic
 
     summary = symbolic(program, kernel.name)

@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from manycl.analysis.cost import Work
+from manycl.analysis.costs.cost import Work
 from manycl.graph.graph import Launch, Version
-from manycl.graph.versions import preferred
+from manycl.graph.versions.versions import preferred
 from manycl.model.trips import trip_count
 
 

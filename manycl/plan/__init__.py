@@ -1,0 +1,1 @@
+"""Plans: who runs which work-groups when. What a policy is asked, what it answers, how launches may be divided."""

@@ -15,11 +15,11 @@ from manycl.graph.graph import Launch
 from manycl.graph.reduction import Reduction
 from manycl.plan.movable import SHORTEST
 from manycl.plan.options import one_of
-from manycl.plan.partition import Slot, place_ranges, water_fill
 from manycl.plan.plan import WHOLE, Assignment, Plan
-from manycl.plan.policies.mkmd_coarse import Table, earliest, place
+from manycl.plan.policies.papers.mkmd_coarse import Table, earliest, place
 from manycl.plan.problem import Problem
-from manycl.plan.timeline import Timeline
+from manycl.plan.search.partition import Slot, place_ranges, water_fill
+from manycl.plan.timeline.timeline import Timeline
 
 LIVE = one_of("live", "no", "yes")
 """Whether kernels migrate while they run, when devices really become free."""

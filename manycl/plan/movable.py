@@ -39,7 +39,7 @@ ENQUEUING = 0.25e-3
 """Seconds of a processor's core that a packet takes from devices that are processors themselves: of the thread that
 decides and enqueues it, and is woken for that (measured with two native devices, on two cores)."""
 CUTTING = 8e-3
-"""Seconds of cutting a launch into cells (``run/cells.py``), once for all launches that are the same."""
+"""Seconds of cutting a launch into cells (``run/lowering/chunks.py``), once for all launches that are the same."""
 MOVING = "moving"
 """The entry of a plan's details."""
 

@@ -9,12 +9,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from manycl.checked import checked
 from manycl.errors import PolicyError
 from manycl.group_range import GroupRange
 from manycl.machine import DeviceIndex
-from manycl.shown import html
 from manycl.trace import Event, Trace
+from manycl.utilities.checked import checked
+from manycl.utilities.shown import html
 
 FORMAT = 2
 ON_HOST: Final = DeviceIndex(-1)
@@ -78,9 +78,10 @@ class Assignment(NamedTuple):
 class Plan:
     """Assignments in dispatch order: on each (device, queue) they run in this order, and no node stands before one that
     it depends on. ``makespan`` is predicted, in seconds: estimated by the policy or, of a plan that was ``foreseen``,
-    what the engine takes on the simulated machine (``run/foresee.py``); ``events`` are what it does then, transfers
-    among them (an estimate has none). ``movable``: nodes whose ranges are shares that may move from device to device
-    while they run; ``in_turn``: those of them that a faster device takes over as a whole as soon as it has begun.
+    what the engine takes on the simulated machine (``run/simulation/foresee.py``); ``events`` are what it does then,
+    transfers among them (an estimate has none). ``movable``: nodes whose ranges are shares that may move from device to
+    device while they run; ``in_turn``: those of them that a faster device takes over as a whole as soon as it has
+    begun.
     """
 
     assignments: tuple[Assignment, ...]

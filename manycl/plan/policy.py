@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
-from manycl import user_file
 from manycl.errors import PolicyError
 from manycl.expressions import suggest
 from manycl.graph.graph import Graph
@@ -27,6 +26,7 @@ from manycl.machine import Device, DeviceIndex
 from manycl.plan import policies
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
+from manycl.utilities import user_file
 
 
 @dataclass(frozen=True, slots=True)

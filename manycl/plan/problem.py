@@ -58,14 +58,14 @@ class Problem:
     memories, in order; what is divided follows them, whole kernels go by ``valid[b]``.
 
     ``spills``: who runs the plan runs a launch that does not fit into a device's memory in ranges, one after another
-    (``run/fit.py``), if it may be split.
+    (``run/tiling/tiling.py``), if it may be split.
 
     ``repeated``: the graph will run again and again, and is planned for the n-th time (0: it will not). What is found
     out once may cost more; and the plan that runs fastest will be kept. ``rival``: the plan is asked for that
     comes next to what is taken for the fastest, if the policy has one.
 
     ``foresee(plan)``: the plan with the times that the engine itself takes for it on the simulated machine
-    (``run/foresee.py``), which takes milliseconds; None where it is not worth that.
+    (``run/simulation/foresee.py``), which takes milliseconds; None where it is not worth that.
 
     ``looks``: what a session has found out of how launches may be split; None: nothing.
 
@@ -107,8 +107,8 @@ class Problem:
 
     def allowed(self, node: int) -> tuple[DeviceIndex, ...]:
         """Indices of the devices that may run the node as a whole: those it prefers that can run it, and have the
-        memory for it; where none has, those that can run it in ranges, one after another (``run/fit.py``). A host
-        task has none (it runs on the host). Raises PolicyError where no device is left.
+        memory for it; where none has, those that can run it in ranges, one after another (``run/tiling/tiling.py``). A
+        host task has none (it runs on the host). Raises PolicyError where no device is left.
         """
         places = self.preferred(node)
         if not places:

@@ -1,7 +1,7 @@
 """How the launches of a graph may be split, derived from what the analysis knows of them.
 
 The slices are for predictions: intervals of bytes that move evenly with the groups, as far as a launch's regions are
-such. What a run really moves follows the regions themselves (``run/lower.py``).
+such. What a run really moves follows the regions themselves (``run/lowering/lower.py``).
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from manycl.analysis import service
-from manycl.disk_cache import DiskCache
 from manycl.errors import LaunchError, SourceError
 from manycl.graph.division import Division, NotDivisibleError, apart, divide
 from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch
 from manycl.graph.known import known_launch
 from manycl.graph.reduction import Reduction
-from manycl.graph.versions import possible, run_as
+from manycl.graph.versions.versions import possible, run_as
 from manycl.graph.work_groups import why_none, with_work_groups
 from manycl.group_range import GroupRange
-from manycl.kept import Kept
 from manycl.machine import DEVICE_KINDS
 from manycl.plan.split import Along, AnalysedSplits, Slice, Split
 from manycl.plan.tuning import PLANNING
 from manycl.region import union
-from manycl.unforeseen import told
+from manycl.utilities.disk_cache import DiskCache
+from manycl.utilities.kept import Kept
+from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:  # they import islpy
     from manycl.analysis.known_launch import KnownLaunch
@@ -37,7 +37,7 @@ ONE_WORK_GROUP = "it has one work-group"
 _WEIGHTS = {"special": 8.0}  # what an operation of a kind costs beside an addition
 
 _known: Kept[object, Split | str] = Kept(4096)  # launches, with buffers named by their places
-_answers = DiskCache("splits", 16 << 20, (*service.CODE, "manycl/plan"))
+_answers = DiskCache("splits", 16 << 20, (*service.CODE, "manycl/plan/"))
 
 
 class Splits(AnalysedSplits):

@@ -1,0 +1,1 @@
+"""Reports of plans and traces: summaries, decisions, progress, notebooks."""

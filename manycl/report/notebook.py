@@ -10,8 +10,8 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import ManyclError
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import ON_HOST, Plan
-from manycl.report.analysis_text import symbolic, traits, type_of
-from manycl.report.html import page, table, tables, text
+from manycl.report.analysis.as_text import symbolic, traits, type_of
+from manycl.report.charts.html import page, table, tables, text
 from manycl.report.summary import summarise
 from manycl.report.words import seconds
 from manycl.trace import Trace

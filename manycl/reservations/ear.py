@@ -18,7 +18,7 @@ from pathlib import Path
 from manycl.errors import ManyclError
 from manycl.reservations.identity import closed_in_children, process
 from manycl.reservations.records import UNFINISHED, Reservation, locked, parse_message
-from manycl.runtime_folder import existing
+from manycl.utilities.runtime_folder import existing
 
 ENDING = ".listener"
 _LONGEST = 100  # bytes of an address; longer ones go by the folder's descriptor

@@ -17,7 +17,7 @@ from pathlib import Path
 from manycl.errors import ManyclError
 from manycl.reservations.identity import closed_in_children, process
 from manycl.reservations.records import UNFINISHED, Reservation, in_order, locked, parse, unexpired
-from manycl.runtime_folder import existing
+from manycl.utilities.runtime_folder import existing
 
 ENDING = ".reservation"
 _MOST = 1 << 20  # bytes of a file that are read

@@ -1,0 +1,1 @@
+"""Runs: plans lowered to steps, compiled to commands, and played on real or simulated devices."""

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from manycl.front.recording import Runs
+from manycl.api.recording import Runs
 from manycl.graph.graph import BufferArg, BufferKey, Graph, Launch
 from manycl.plan.problem import HANDOVER
 from manycl.plan.split import Split
 from manycl.plan.splitting import ONE_WORK_GROUP, split_of
 from manycl.plan.tuning import PLANNING
 from manycl.report.divided import RANGE
-from manycl.run.known import WORTH
-from manycl.run.planning import POSTPONED, UNPLANNED
+from manycl.run.engine.asking_policies import POSTPONED, UNPLANNED
+from manycl.run.graph_cache.cached_graph import WORTH
 from manycl.trace import KernelEvent
 
 if TYPE_CHECKING:
-    from manycl.run.result import Result
-    from manycl.run.several import PastRun
+    from manycl.run.engine.merged_traces import PastRun
+    from manycl.run.engine.result import Result
 
 ASKED = 32
 """Kernels that the analysis is asked about, at most, those first that took longest."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from manycl.api.recording import Recording
 from manycl.errors import ManyclError
-from manycl.front.recording import Recording
 from manycl.report.decisions import undivided
 from manycl.report.divided import RANGE, divided, divided_rows, own_name
 from manycl.report.words import printable, seconds

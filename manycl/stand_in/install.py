@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 from manycl.drivers.opencl import real
 from manycl.drivers.opencl.icd import prepare
-from manycl.stand_in import (
+from manycl.stand_in.environment import take_reports, trust_program
+from manycl.stand_in.explain import begin
+from manycl.stand_in.objects import (
     contexts,
     events,
     images,
@@ -23,8 +25,6 @@ from manycl.stand_in import (
     svm,
     transfers,
 )
-from manycl.stand_in.environment import take_reports, trust_program
-from manycl.stand_in.explain import begin
 
 CORE = "pyopencl._cl"
 _MODULES = (

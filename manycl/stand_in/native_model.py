@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from manycl import __version__
 from manycl.analysis import KernelFacts, ProgramFacts
+from manycl.api.program import LocalMemory
 from manycl.drivers.driver import DriverError, Source
 from manycl.drivers.native import program as native
 from manycl.drivers.native.devices import NativeHandle
 from manycl.drivers.opencl.icd import INSTALL
 from manycl.drivers.opencl.real import compiled
-from manycl.front.program import LocalMemory
 from manycl.machine import Device
 from manycl.stand_in.errors import error, refuse
 

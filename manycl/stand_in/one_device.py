@@ -21,7 +21,7 @@ from manycl.stand_in.native_model import NativeModel
 
 if TYPE_CHECKING:
     from manycl.drivers.choice import OpenDevice
-    from manycl.stand_in.memory import Buffer, MemoryObject
+    from manycl.stand_in.objects.memory import Buffer, MemoryObject
 
 _FLAGS = compiled.mem_flags
 _ROUTES = {"gpu": 2, "accelerator": 1, "cpu": 0}

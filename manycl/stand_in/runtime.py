@@ -1,7 +1,7 @@
 """What runs a program's commands: a queue of manycl's, and one real device for what that does not know.
 
 All queues of all contexts of a device are one queue here: the order in which a program enqueues is one that OpenCL
-allows for them, too. What waits for a user event is enqueued later (:mod:`manycl.stand_in.events`).
+allows for them, too. What waits for a user event is enqueued later (:mod:`manycl.stand_in.objects.events`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from manycl.api.arrays.arrays import Array
+from manycl.api.events import Event
+from manycl.api.queue import Queue
 from manycl.drivers.driver import Bytes
 from manycl.errors import ManyclError, anew
-from manycl.front.arrays import Array
-from manycl.front.events import Event
-from manycl.front.queue import Queue
 from manycl.graph.copies import Place
 from manycl.graph.graph import BufferKey
-from manycl.interrupts import is_failing
-from manycl.kept import Kept
-from manycl.run.backends.host_bytes import copy_bytes
+from manycl.run.data.host_bytes import copy_bytes
 from manycl.stand_in.errors import translated
 from manycl.stand_in.one_device import OneDevice, best, handle_of
+from manycl.utilities.interrupts import is_failing
+from manycl.utilities.kept import Kept
 
 
 class _Arrival(NamedTuple):

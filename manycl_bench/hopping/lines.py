@@ -93,7 +93,7 @@ def _is_directive(row: str) -> bool:
 
 def c_lines(text: str) -> int:
     """Lines of C that hold code."""
-    from manycl.front.parallel_text import without_comments
+    from manycl.api.loops.parallel_text import without_comments
 
     return sum(1 for row in without_comments(text).split("\n") if row.strip() and not _is_directive(row))
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import manycl as mc
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex
-from manycl.run.prepared import PreparedGraph
+from manycl.run.graph_cache.prepared import PreparedGraph
 from manycl_bench.hopping import model
 from manycl_bench.hopping.data import CASES, MOST, POWERS, SIZES
 from manycl_bench.hopping.ways import MIGRATING, WAYS, Benchmark, Occupant, Pair, asked, plan

@@ -19,10 +19,10 @@ import manycl as mc
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.policies.in_order import InOrder
+from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run.prepared import PreparedGraph
+from manycl.run.graph_cache.prepared import PreparedGraph
 from manycl.trace import KernelEvent
 from manycl_bench.hopping.data import Case
 from manycl_bench.hopping.loops import LOOPS

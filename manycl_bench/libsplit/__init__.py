@@ -1,0 +1,1 @@
+"""Libsplit's experiments, and its benchmarks' kernels."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from manycl.front.arrays import Array
-from manycl.front.host_arrays import AnyArray
-from manycl.front.program import Program
-from manycl.front.queue import Queue
+from manycl.api.arrays.arrays import Array
+from manycl.api.arrays.host_arrays import AnyArray
+from manycl.api.program import Program
+from manycl.api.queue import Queue
 
 Contents = dict[str, AnyArray]
 KERNELS = Path(__file__).with_name("kernels")

@@ -31,14 +31,14 @@ from typing import Any
 
 import numpy as np
 
-from manycl.front.queue import Queue
+from manycl.api.queue import Queue
 from manycl.graph.graph import Graph
 from manycl.machine import HOST
 from manycl.plan.adapt.families import families
 from manycl.plan.policies.adaptive import Adaptive, Ranges
 from manycl.plan.policy import StaticPolicy
-from manycl.run.prepared import PreparedGraph
-from manycl.run.waiting import waiting
+from manycl.run.graph_cache.prepared import PreparedGraph
+from manycl.run.graph_cache.stalls import waiting
 from manycl.trace import Trace
 from manycl_bench.libsplit import divisions
 from manycl_bench.libsplit.application import Application

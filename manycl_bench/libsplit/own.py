@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from manycl.front.host_arrays import AnyArray
+from manycl.api.arrays.host_arrays import AnyArray
 from manycl_bench.libsplit.application import Application, Contents, Step, around, uniform
 
 LOCAL = 64

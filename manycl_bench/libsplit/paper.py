@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from manycl.front.host_arrays import AnyArray
+from manycl.api.arrays.host_arrays import AnyArray
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan

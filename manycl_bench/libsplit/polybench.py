@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from manycl.front.host_arrays import AnyArray
+from manycl.api.arrays.host_arrays import AnyArray
 from manycl_bench.libsplit.application import Application, Contents, Step, around, uniform
 
 ROW = (64, 1)

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from manycl.front.queue import Queue
+from manycl.api.queue import Queue
 from manycl.plan.adapt.granularity import METHODS
 from manycl.plan.policies.adaptive import Adaptive
 from manycl_bench.libsplit.divisions import settled

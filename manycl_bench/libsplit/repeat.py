@@ -11,10 +11,10 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy, learns
 from manycl.plan.problem import Problem
-from manycl.run.disturbance import UNDISTURBED, Disturbance
-from manycl.run.foresee import StepEstimates, directory_of, foresee, parts_of
-from manycl.run.steps import RANGE, Lowered, Step
-from manycl.run.waiting import waiting
+from manycl.run.graph_cache.stalls import waiting
+from manycl.run.lowering.steps import RANGE, Lowered, Step
+from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
+from manycl.run.simulation.foresee import StepEstimates, directory_of, foresee, parts_of
 from manycl.trace import KernelEvent, Trace
 
 Truth = Callable[[int, int, DeviceIndex, int, int], float]

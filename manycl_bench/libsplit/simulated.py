@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from manycl.analysis.cost import LaunchCost
+from manycl.analysis.costs.cost import LaunchCost
 from manycl.analysis.service import launched
+from manycl.api.arrays.host_arrays import as_bytes
 from manycl.errors import ResultError
-from manycl.front.host_arrays import as_bytes
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
 from manycl.graph.known import known_launch

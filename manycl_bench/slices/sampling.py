@@ -15,7 +15,7 @@ from manycl.graph.graph import Graph, Launch
 from manycl.graph.known import known_launch
 from manycl.machine import DeviceIndex
 from manycl.model.slice_training import target
-from manycl.run.prepared import PreparedGraph
+from manycl.run.graph_cache.prepared import PreparedGraph
 from manycl_bench.hopping.ways import Benchmark, Enqueued, Pair, asked, plan
 from manycl_bench.slices.loops import Sampled, sampled
 

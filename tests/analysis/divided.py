@@ -16,7 +16,7 @@ from manycl.analysis import parse_program
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Argument, BufferArg, Graph, Launch, LocalArg
 from manycl.plan.plan import Assignment, Plan
-from manycl.run.session import Session
+from manycl.run.session.session import Session
 
 
 @dataclass

@@ -12,7 +12,7 @@ from generator import Generated, touched_by
 
 from manycl.drivers.choice import open_devices
 from manycl.drivers.driver import Driver, Source
-from manycl.drivers.native import clang
+from manycl.drivers.native.compiler import clang
 from manycl.graph.graph import LocalArg
 
 

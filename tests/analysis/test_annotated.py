@@ -8,11 +8,11 @@ import truth
 from corpus_case import Buffer, Case, Same, f32, i32, index, launch, out, table
 from corpus_case import Launch as CaseLaunch
 
-from manycl.analysis import expr as x
 from manycl.analysis.annotations import Annotation, annotation
 from manycl.analysis.facts import ProgramFacts
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.service import launched, parse_program
+from manycl.analysis.symbolic import expr as x
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer as GraphBuffer
 from manycl.graph.graph import BufferArg, LocalArg, Version

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.analysis.boxed import Linear, RangeBoxes, boxes_of
 from manycl.analysis.known_launch import KnownLaunch
+from manycl.analysis.regions.boxed import Linear, RangeBoxes, boxes_of
 from manycl.group_range import GroupRange
 from manycl.region import Region
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from kernel_corpus import BY_NAME, CASES
 from test_regions import facts_of
 
-from manycl.analysis import axes as axes_module
-from manycl.analysis import counting
-from manycl.analysis import expr as x
-from manycl.analysis.axes import Axis
-from manycl.analysis.cost import Work
-from manycl.analysis.counting import Known, count
-from manycl.analysis.expr import Expr
+from manycl.analysis.costs.cost import Work
 from manycl.analysis.launched import LaunchFacts
+from manycl.analysis.symbolic import axes as axes_module
+from manycl.analysis.symbolic import counting
+from manycl.analysis.symbolic import expr as x
+from manycl.analysis.symbolic.axes import Axis
+from manycl.analysis.symbolic.counting import Known, count
+from manycl.analysis.symbolic.expr import Expr
 from manycl.group_range import GroupRange
 
 NAMES = ("a", "b", "c")

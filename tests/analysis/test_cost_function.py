@@ -12,9 +12,9 @@ from kernel_corpus import BY_NAME, CASES
 from test_cost import value
 from test_regions import _program, facts_of
 
-from manycl.analysis import expr as x
-from manycl.analysis.cost_function import CostFunction, cost_function
-from manycl.analysis.interpret import interpret
+from manycl.analysis.costs.cost_function import CostFunction, cost_function
+from manycl.analysis.interpreter.interpret import interpret
+from manycl.analysis.symbolic import expr as x
 
 
 @functools.lru_cache(maxsize=16)

@@ -12,7 +12,7 @@ from kernel_corpus import BY_NAME, CASES
 from oclgrind_counts import Job, count_all
 from test_regions import facts_of
 
-from manycl.analysis.cost import Work
+from manycl.analysis.costs.cost import Work
 from manycl.group_range import GroupRange
 
 truth.device(truth.OCLGRIND)  # skips where it is missing

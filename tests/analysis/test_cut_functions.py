@@ -9,10 +9,10 @@ import natively
 import numpy as np
 import pytest
 
-from manycl.analysis.frontend import load
-from manycl.analysis.options import read_options
+from manycl.analysis.reading.frontend import load
+from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.function import WorkGroupFunction, work_group_function
-from manycl.analysis.work_group.inline import inlined
+from manycl.analysis.work_group.passes.inline import inlined
 from manycl.drivers.driver import Source
 
 PI = """

@@ -19,8 +19,8 @@ from test_regions import IDS, LAUNCHES, facts_of
 from manycl.errors import RunError
 from manycl.machine import Machine
 from manycl.plan.plan import WHOLE, Assignment
-from manycl.run.engine import RunFailure
-from manycl.run.session import Session
+from manycl.run.engine.engine import RunFailure
+from manycl.run.session.session import Session
 
 EVERYTHING = bool(os.environ.get("NIGHTLY"))
 # PoCL 3.0 writes a fourth element, and changes a struct that is an argument for all work-items
@@ -74,8 +74,8 @@ def test_ranges_with_little_memory(
     wanted = [d for d, n in enumerate(ndrange.groups) if n > 1 and facts.split(d).mergeable]
     if not wanted or case.name in POCL_IS_WRONG:
         pytest.skip("its groups may not run apart, or PoCL does not run it right")
-    monkeypatch.setattr("manycl.run.windows.ALIGNED", 128)
-    monkeypatch.setattr("manycl.run.windows.SMALL", 256)
+    monkeypatch.setattr("manycl.run.tiling.windows.ALIGNED", 128)
+    monkeypatch.setattr("manycl.run.tiling.windows.SMALL", 256)
     loaded = load(session, case, ndrange)
     start = truth.contents(ndrange, 1)
     whole = loaded.run([Assignment(0, 0, 0, 0.0, 0.0, WHOLE)], start)

@@ -16,9 +16,9 @@ from generator import Generated, generate, touched_by
 from kernel_corpus import CASES
 
 from manycl.analysis import parse_program, service
-from manycl.analysis.enclosure import Enclosure, launch_values
 from manycl.analysis.facts import KernelFacts
 from manycl.analysis.known_launch import KnownLaunch
+from manycl.analysis.regions.enclosure import Enclosure, launch_values
 from manycl.analysis.service import launched
 
 SEED = int(os.environ.get("SEED", "1"))

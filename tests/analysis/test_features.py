@@ -9,8 +9,8 @@ from corpus_case import Case, f32, i32, launch, out
 from test_cost import MULTIPLY
 from test_regions import _program, facts_of
 
-from manycl.analysis.features import COMPARISONS, COMPUTE, CPU, MEMORY, Features, static_features
-from manycl.analysis.interpret import interpret
+from manycl.analysis.costs.features import COMPARISONS, COMPUTE, CPU, MEMORY, Features, static_features
+from manycl.analysis.interpreter.interpret import interpret
 
 HEADER = "kernel void f(global float *d, global const int *s, int n) { int i = get_global_id(0); "
 # (body, comparisons, compute operations, memory accesses) for n = 10 and 16 work-items

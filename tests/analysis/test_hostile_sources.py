@@ -12,14 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from manycl import limited
-from manycl.analysis import ProgramFacts, frontend, kernels, parse_program, preprocess, service
-from manycl.analysis.interpret import interpret
+from manycl.analysis import ProgramFacts, parse_program, service
+from manycl.analysis.interpreter.interpret import interpret
 from manycl.analysis.known_launch import KnownLaunch
-from manycl.analysis.options import BuildOptions, read_options
+from manycl.analysis.reading import frontend, kernels, preprocess
+from manycl.analysis.reading.options import BuildOptions, read_options
 from manycl.analysis.service import launched, sub_kernel, symbolic
 from manycl.errors import SourceError
 from manycl.group_range import GroupRange
+from manycl.utilities import limited
 
 BODY = "kernel void k(global int *a) {{ {} }}"
 VALID = """

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.analysis import expr as x
-from manycl.analysis.enclosure import _Guarded, _Intervals
-from manycl.analysis.expr import Expr
+from manycl.analysis.regions.enclosure import _Guarded, _Intervals
 from manycl.analysis.summary import Operated
+from manycl.analysis.symbolic import expr as x
+from manycl.analysis.symbolic.expr import Expr
 
 BITS = 5
 WIDE = x.type_range(32, True)

@@ -13,7 +13,7 @@ from corpus_launch import launch_of
 from kernel_corpus import BY_NAME, CASES
 
 from manycl.analysis.launched import LaunchFacts
-from manycl.analysis.look import Looked
+from manycl.analysis.regions.look import Looked
 from manycl.analysis.service import launched, parse_program
 from manycl.group_range import GroupRange
 

@@ -6,8 +6,8 @@ import natively
 import numpy as np
 import pytest
 
-from manycl.analysis.frontend import load
-from manycl.analysis.options import read_options
+from manycl.analysis.reading.frontend import load
+from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.function import work_group_function
 from manycl.drivers.driver import Source
 

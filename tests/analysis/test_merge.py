@@ -13,9 +13,9 @@ from corpus_case import Buffer, Case, Launch, Local, Same
 from generator import generate, touched
 from kernel_corpus import CASES
 
-from manycl.analysis import frontend
-from manycl.analysis.merge import MergeKernel, merge_kernel
-from manycl.analysis.options import read_options
+from manycl.analysis.reading import frontend
+from manycl.analysis.reading.options import read_options
+from manycl.analysis.texts.merge import MergeKernel, merge_kernel
 
 cl = truth.cl
 IDS = [case.name for case in CASES]

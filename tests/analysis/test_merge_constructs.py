@@ -13,7 +13,7 @@ from corpus_case import Case, Local, f32, index, launch, out
 from test_merge import check, copied, merging
 
 from manycl.analysis import parse_program, service
-from manycl.analysis.merge import MergeKernel
+from manycl.analysis.texts.merge import MergeKernel
 
 FOLDER = Path(__file__).parent / "merge_corpus"
 STORES, SEVERAL, NEWER, LINEAR = ((FOLDER / f"{n}.cl").read_text() for n in ("stores", "several", "newer", "linear"))

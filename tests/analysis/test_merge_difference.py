@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import truth
 
-from manycl.analysis.difference import OPERATIONS, DifferenceMerge, difference_merge
+from manycl.analysis.texts.difference import OPERATIONS, DifferenceMerge, difference_merge
 
 cl = truth.cl
 DEVICES = (truth.OCLGRIND, truth.POCL)

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_regions import _program
 
-from manycl.analysis import expr as x
-from manycl.analysis.expr import Expr
-from manycl.analysis.interpret import interpret
-from manycl.front.program import Program
+from manycl.analysis.interpreter.interpret import interpret
+from manycl.analysis.symbolic import expr as x
+from manycl.analysis.symbolic.expr import Expr
+from manycl.api.program import Program
 from manycl.model.trips import trip_count
 
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manycl.analysis import frontend, parse_program, preprocess
-from manycl.analysis.options import read_options
+from manycl.analysis import parse_program
+from manycl.analysis.reading import frontend, preprocess
+from manycl.analysis.reading.options import read_options
 from manycl.errors import SourceError
 
 HERE = Path(__file__).parent

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from manycl.analysis import ArgumentFacts, KernelFacts, parse_program, service
-from manycl.analysis.frontend import LONG_TABLE
-from manycl.analysis.options import are_own
+from manycl.analysis.reading.frontend import LONG_TABLE
+from manycl.analysis.reading.options import are_own
 from manycl.errors import OptionError, SourceError
 
 

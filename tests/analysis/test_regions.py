@@ -13,11 +13,13 @@ from corpus_case import Launch as CaseLaunch
 from corpus_launch import launch_of
 from kernel_corpus import CASES
 
-from manycl.analysis import frontend, kernels, parse_program, regions, worker
+from manycl.analysis import parse_program, worker
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
-from manycl.analysis.options import read_options
-from manycl.analysis.regions import Footprint, Regions
+from manycl.analysis.reading import frontend, kernels
+from manycl.analysis.reading.options import read_options
+from manycl.analysis.regions import regions
+from manycl.analysis.regions.regions import Footprint, Regions
 from manycl.analysis.service import launched
 from manycl.group_range import GroupRange
 

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manycl.analysis import frontend, kernels, regions
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
-from manycl.analysis.options import read_options
-from manycl.analysis.regions import Footprint, Regions, TooComplexError
+from manycl.analysis.reading import frontend, kernels
+from manycl.analysis.reading.options import read_options
+from manycl.analysis.regions import regions
+from manycl.analysis.regions.regions import Footprint, Regions, TooComplexError
 from manycl.group_range import GroupRange
 from manycl.region import Box
 
@@ -193,7 +194,7 @@ def test_too_many_rows_are_taken_for_all_between_them(boxes: list[Box], most: in
     """Then the region is larger than the footprint is, and says so."""
     found = Footprint(0, "read", 1, tuple(boxes), tight, True, "", "{ [i] : i = 0 }")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("manycl.analysis.regions.MOST_ROWS", most)
+        patch.setattr("manycl.analysis.regions.regions.MOST_ROWS", most)
         region, just = found.around()
     rows = {start + i for box in boxes for start in box.starts().tolist() for i in range(box.width)}
     touched = {i for low, high in region.intervals for i in range(low, high)}

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from truth import OCLGRIND, POCL, device
 
 from manycl.analysis import parse_program
-from manycl.analysis.rewrite import SubKernel
 from manycl.analysis.service import sub_kernel
+from manycl.analysis.texts.rewrite import SubKernel
 
 cl = pytest.importorskip("pyopencl")
 

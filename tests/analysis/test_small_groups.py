@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.analysis.frontend import load
-from manycl.analysis.options import read_options
+from manycl.analysis.reading.frontend import load
+from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.beside import beside
 from manycl.analysis.work_group.function import work_group_function
 from manycl.drivers.driver import Source

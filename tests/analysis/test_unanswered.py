@@ -7,15 +7,15 @@ import threading
 
 import pytest
 
-from manycl.analysis import interpret as interpret_module
 from manycl.analysis import parse_program, service, worker
-from manycl.analysis.cost import LaunchCost
+from manycl.analysis.costs.cost import LaunchCost
+from manycl.analysis.interpreter import interpret as interpret_module
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.launched import LaunchFacts, Unanswered
-from manycl.analysis.regions import Regions
+from manycl.analysis.regions.regions import Regions
 from manycl.analysis.service import launched
 from manycl.region import Box
-from manycl.unforeseen import UnforeseenWarning
+from manycl.utilities.unforeseen import UnforeseenWarning
 
 
 def test_a_question_that_was_ended_from_outside_is_asked_again() -> None:

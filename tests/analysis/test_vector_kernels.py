@@ -11,8 +11,8 @@ import truth
 from corpus_case import Launch
 from vector_kernels import generate
 
-from manycl.analysis.frontend import load
-from manycl.analysis.options import read_options
+from manycl.analysis.reading.frontend import load
+from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.function import work_group_function
 
 

@@ -15,8 +15,8 @@ from corpus_case import Launch as CaseLaunch
 from test_regions import IDS, JUDGED_BY_POCL, LAUNCHES, facts_of, masks
 
 from manycl.analysis import parse_program
-from manycl.analysis.rewrite import SubKernel
 from manycl.analysis.service import windowed_kernel
+from manycl.analysis.texts.rewrite import SubKernel
 
 cl = pytest.importorskip("pyopencl")
 

@@ -14,8 +14,8 @@ from corpus_case import launch as launched
 from generator import generate
 from kernel_corpus import CASES
 
-from manycl.analysis.frontend import load
-from manycl.analysis.options import read_options
+from manycl.analysis.reading.frontend import load
+from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.function import WorkGroupFunction, work_group_function
 from manycl.drivers.driver import DriverError, Source
 

@@ -129,7 +129,7 @@ def test_no_device_says_what_to_install(capsys: pytest.CaptureFixture[str], monk
 def test_measuring_is_remembered(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from manycl.run import measure
+    from manycl.run.session import measure
 
     monkeypatch.setenv("MANYCL_DATA", str(tmp_path))
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
@@ -156,9 +156,9 @@ def test_measuring_is_remembered(
 def test_what_transfers_share_is_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from manycl.model.history import identity
-    from manycl.model.measured import together
-    from manycl.model.store import Store
+    from manycl.model.history.history import identity
+    from manycl.model.history.measured import together
+    from manycl.model.history.store import Store
 
     monkeypatch.setenv("MANYCL_DATA", str(tmp_path))
     monkeypatch.setenv("MANYCL_MODELS", "1")

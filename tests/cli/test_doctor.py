@@ -60,7 +60,7 @@ def test_results_that_differ_are_told(file: str, monkeypatch: pytest.MonkeyPatch
     import numpy as np
 
     from manycl.analysis import parse_program
-    from manycl.cli import doctor as module
+    from manycl.cli.kernel_files import doctor as module
 
     kernel = parse_program(SOURCE, options=["-DGIVEN=3"]).kernels["where"]
     first, other = np.arange(4, dtype=np.float32), np.array([0, 1, 2.5, 3], np.float32)

@@ -14,8 +14,8 @@ import pytest
 from manycl.cli import main
 from manycl.machine import Device, Machine
 from manycl.machine_file import format_machine
-from manycl.model.history import identity
-from manycl.model.store import NAME, Store
+from manycl.model.history.history import identity
+from manycl.model.history.store import NAME, Store
 
 ROOT = Path(__file__).parents[2]
 EQUATION = str(ROOT / "manycl" / "examples" / "matrix_equation" / "matrix_equation.json")

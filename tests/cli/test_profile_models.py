@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import manycl as mc
+from manycl.applications.load import load_application
+from manycl.applications.profiling import variations
 from manycl.cli import main
-from manycl.front.load import load_application
-from manycl.front.profiling import variations
-from manycl.model.store import NAME, Store
-from manycl.run.session import Session
+from manycl.model.history.store import NAME, Store
+from manycl.run.session.session import Session
 
 EXAMPLES = Path(__file__).parents[2] / "manycl" / "examples"
 EQUATION = str(EXAMPLES / "matrix_equation" / "matrix_equation.json")

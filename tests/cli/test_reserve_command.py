@@ -17,7 +17,7 @@ import pytest
 from manycl.cli import main
 from manycl.reservations.records import in_force
 from manycl.reservations.register import reservations
-from manycl.runtime_folder import runtime_folder
+from manycl.utilities.runtime_folder import runtime_folder
 
 Reserve = Callable[..., "subprocess.Popen[str]"]
 

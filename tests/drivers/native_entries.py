@@ -21,9 +21,9 @@ from manycl.drivers import kinds as kinds_module
 from manycl.drivers import survey as survey_module
 from manycl.drivers.driver import BuildError, DriverError, Found, Source
 from manycl.drivers.kinds import Kind
-from manycl.drivers.native.compiled import NativeEntry, Parameter
+from manycl.drivers.native.compiler.compiled import NativeEntry, Parameter
+from manycl.drivers.native.compiler.library import compile_shared, compilers
 from manycl.drivers.native.devices import found_with
-from manycl.drivers.native.library import compile_shared, compilers
 from manycl.machine import Device
 
 NAME = "entries"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from manycl.drivers.native import clang
 from manycl.drivers.native import devices as native
+from manycl.drivers.native.compiler import clang
 from manycl.drivers.opencl import advice
 from manycl.machine import Device
 

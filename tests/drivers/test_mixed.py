@@ -14,7 +14,7 @@ from host_functions import HostDriver, HostFunctions, NDRange
 import manycl as mc
 from manycl.errors import ManyclError, ResultError, RunError, SourceError
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.backends.command_buffer import recorded
+from manycl.run.executor.command_buffer import recorded
 
 N, GROUP = 1024, 64
 PROGRAM = mc.Program("""

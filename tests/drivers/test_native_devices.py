@@ -20,7 +20,8 @@ from manycl.drivers import choice
 from manycl.drivers.choice import open_devices
 from manycl.drivers.driver import DriverError
 from manycl.drivers.native import cores as processor
-from manycl.drivers.native import devices, library
+from manycl.drivers.native import devices
+from manycl.drivers.native.compiler import library
 from manycl.drivers.native.driver import NativeDriver
 from manycl.errors import DeviceError, ManyclError
 from manycl.machine import HOST

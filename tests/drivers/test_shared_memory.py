@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from manycl.drivers.addresses import aligned
 from manycl.drivers.shared import Arena, mapped, shared_memory
-from manycl.run.backends.pool import is_alone, references
+from manycl.run.data.pool import is_alone, references
 
 PAGE = mmap.PAGESIZE
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sample_application import KERNELS, SPECIFICATION
 
-from manycl.front.application import Application
-from manycl.front.load import load_application
+from manycl.applications.application import Application
+from manycl.applications.load import load_application
 
 Loader = Callable[..., Application]
 

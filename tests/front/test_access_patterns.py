@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
+from manycl.api.loops.access_patterns import AccessPattern
 from manycl.errors import LaunchError
-from manycl.front.access_patterns import AccessPattern
 
 
 def spans(pattern: AccessPattern, batches: int) -> list[tuple[int, int]]:

@@ -19,16 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
+from manycl.api.arrays.arrays import Array
+from manycl.api.dispatch import native
+from manycl.api.dispatch.launch_cache import LaunchForm
+from manycl.api.dispatch.native import places
+from manycl.api.events import Event
+from manycl.api.program import Kernel
 from manycl.drivers.driver import DriverError
 from manycl.errors import DeviceError, LaunchError
-from manycl.front import again
-from manycl.front.again import places
-from manycl.front.arrays import Array
-from manycl.front.events import Event
-from manycl.front.forms import LaunchForm
-from manycl.front.program import Kernel
-from manycl.run import aboard
-from manycl.run.flight import Flight
+from manycl.run.streams import residency
+from manycl.run.streams.eager_stream import Flight
 
 N, ARRAYS = 64, 4
 SIZES = (N,), (16,)
@@ -41,14 +41,14 @@ kernel void put(global int *x, int at, int value) { if (get_global_id(0) == 0) x
 
 def install() -> bool:
     with mc.Queue("cpu/2#0") as queue:
-        return again.install(queue.session.backend.drivers)
+        return native.install(queue.session.backend.drivers)
 
 
 @pytest.fixture
 def compiled() -> Iterator[None]:
     assert install()
     yield
-    again.uninstall()
+    native.uninstall()
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_what_the_device_does_not_have_is_brought(
     beside: int, compiled: None, by_python: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(aboard, "BESIDE", beside)
+    monkeypatch.setattr(residency, "BESIDE", beside)
     with mc.Queue("cpu/2#0") as queue:
         x, y, z = (queue.array(np.full(N, i, np.int32)) for i in (1, 2, 3))
         PROGRAM.add(queue, *SIZES, x, z)
@@ -151,20 +151,20 @@ def test_where_slots_lie_is_found_out() -> None:
 
 
 def test_what_has_been_compiled_before_is_there_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    again.uninstall()
+    native.uninstall()
     monkeypatch.setenv("MANYCL_CACHE", str(tmp_path))  # nothing is there
     with mc.Queue("cpu/2#0") as queue:
         drivers = queue.session.backend.drivers
-        monkeypatch.setattr(again, "_made", [])
-        assert not again.install(drivers, compiles=False)
-        assert Kernel.__call__ is again.IN_PYTHON.call
-        assert again.install(drivers)
-        again.uninstall()
-        monkeypatch.setattr(again, "_made", [])
-        monkeypatch.setattr(again, "_asked", threading.Event())
-        again.soon(drivers)
-        assert Kernel.__call__ is not again.IN_PYTHON.call
-    again.uninstall()
+        monkeypatch.setattr(native, "_made", [])
+        assert not native.install(drivers, compiles=False)
+        assert Kernel.__call__ is native.IN_PYTHON.call
+        assert native.install(drivers)
+        native.uninstall()
+        monkeypatch.setattr(native, "_made", [])
+        monkeypatch.setattr(native, "_asked", threading.Event())
+        native.soon(drivers)
+        assert Kernel.__call__ is not native.IN_PYTHON.call
+    native.uninstall()
 
 
 def test_what_is_enqueued_in_blocks_of_times_has_times(compiled: None, by_python: list[str]) -> None:
@@ -241,10 +241,10 @@ def test_without_it_all_is_launched_by_python(monkeypatch: pytest.MonkeyPatch, b
     def fails(driver: object, compiles: bool) -> None:
         raise DriverError("there is no compiler")
 
-    monkeypatch.setattr(again, "_compiled", fails)
-    again.uninstall()
+    monkeypatch.setattr(native, "_compiled", fails)
+    native.uninstall()
     assert not install()
-    assert (Kernel.__call__, mc.Queue.empty) == again.IN_PYTHON
+    assert (Kernel.__call__, mc.Queue.empty) == native.IN_PYTHON
     with mc.Queue("cpu/2#0") as queue:
         x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
         for _ in range(3):
@@ -253,9 +253,9 @@ def test_without_it_all_is_launched_by_python(monkeypatch: pytest.MonkeyPatch, b
 
 
 def test_many_commands_in_a_row_have_it_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    again.uninstall()
+    native.uninstall()
     asked: list[None] = []
-    monkeypatch.setattr(again, "soon", lambda drivers: asked.append(None))
+    monkeypatch.setattr(native, "soon", lambda drivers: asked.append(None))
     with mc.Queue("cpu/2#0") as queue:
         x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
         for count in (255, 1):
@@ -350,7 +350,7 @@ class Play:
 @settings(max_examples=50)
 def test_random_programs_do_the_same_either_way(steps: list[tuple[str, int, int]], zero_copy: str) -> None:
     told = []
-    for way in (install, again.uninstall):
+    for way in (install, native.uninstall):
         way()
         with patch.dict("os.environ", MANYCL_ZERO_COPY=zero_copy), mc.Queue("cpu/2#0") as queue:
             told.append(Play(queue).all(steps))

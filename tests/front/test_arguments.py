@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import manycl as mc
-from manycl.front.program import Kernel
-from manycl.front.recording import Recording
-from manycl.front.reserve import Reserved
-from manycl.front.run_trace import RunTrace
+from manycl.api.program import Kernel
+from manycl.api.recording import Recording
+from manycl.api.reserve import Reserved
+from manycl.api.run_trace import RunTrace
 
 SOURCE = "kernel void twice(global int *x, int n) { if (get_global_id(0) < n) x[get_global_id(0)] *= 2; }"
 BESIDE = (Kernel, Recording, Reserved, RunTrace)

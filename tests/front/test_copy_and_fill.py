@@ -15,7 +15,7 @@ import manycl as mc
 from manycl.errors import ArgumentError, LaunchError, ResultError, RunError
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import names
-from manycl.run.foresee import foresee
+from manycl.run.simulation.foresee import foresee
 from manycl.trace import KernelEvent
 
 N = 64

@@ -18,12 +18,12 @@ import manycl as mc
 from manycl.errors import PolicyError
 from manycl.graph.graph import Launch
 from manycl.model.estimates import Estimates
-from manycl.model.history import identity, kernel_key
+from manycl.model.history.history import identity, kernel_key
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import find
 from manycl.plan.splitting import split_of
-from manycl.plan.verify import verify
-from manycl.run import session as session_module
+from manycl.plan.verification.verify import verify
+from manycl.run.session import session as session_module
 
 N, GROUP = 256, 16
 GROUPS = N // GROUP

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
+from manycl.api import waits
 from manycl.drivers.driver import DriverError
 from manycl.errors import LaunchError, ManyclError, ResultError, RunError
-from manycl.front import waits
 
 N = 64
 SIZES = (N,), (16,)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from graph_judge import verify
 
-from manycl.front.application import Application
-from manycl.front.load import load_application
+from manycl.applications.application import Application
+from manycl.applications.load import load_application
 from manycl.graph.graph import BufferArg, Launch
 
 EXAMPLES = Path(__file__).parents[2] / "manycl" / "examples"

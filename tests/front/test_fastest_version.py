@@ -9,8 +9,8 @@ import pytest
 
 import manycl as mc
 from manycl.graph.graph import Graph, Launch, Version
-from manycl.model.history import Shape, identity, kernel_key
-from manycl.run.session import Session
+from manycl.model.history.history import Shape, identity, kernel_key
+from manycl.run.session.session import Session
 
 SOURCE = """
 __kernel void scale(__global float *x, float factor) { x[get_global_id(0)] *= factor; }

@@ -18,10 +18,10 @@ from manycl.drivers.driver import DriverError
 from manycl.drivers.opencl import staging
 from manycl.errors import DeviceError, LaunchError, ResultError, RunError
 from manycl.graph import bounds
-from manycl.run import aboard, flight
-from manycl.run.backends import pinning
-from manycl.run.backends.programs import Programs
-from manycl.run.immediate import MOST_NEWS
+from manycl.run.data import pinning
+from manycl.run.executor.programs import Programs
+from manycl.run.streams import eager_stream, residency
+from manycl.run.streams.eager_policy import MOST_NEWS
 
 N = 64
 PROGRAM = mc.Program("""
@@ -47,14 +47,14 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     if request.param == "staged":
         monkeypatch.setattr(staging, "STAGE_FROM", 1)
         monkeypatch.setattr(pinning, "PIN_FROM", 1 << 40)
-        monkeypatch.setattr(aboard, "BESIDE", 1)
+        monkeypatch.setattr(residency, "BESIDE", 1)
     with mc.Queue("opencl/2#0" if request.param == "staged" else "cpu/2#0") as queue:
         yield queue
 
 
 def given_at_once(queue: mc.Queue) -> int:
-    flight = queue.enqueued.flight
-    return len(flight.given) if flight is not None else 0
+    eager_stream = queue.enqueued.flight
+    return len(eager_stream.given) if eager_stream is not None else 0
 
 
 def test_building_is_no_part_of_what_ran(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,7 +383,7 @@ def test_arrays_live_as_long_as_a_device_needs_them(queue: mc.Queue) -> None:
 
 def test_what_a_device_refuses_is_told_at_once(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though it takes that by what it says of itself."""
-    monkeypatch.setattr("manycl.front.program.beyond", lambda launch, device: "")
+    monkeypatch.setattr("manycl.api.program.beyond", lambda launch, device: "")
     a = queue.zeros(1 << 16, np.int32)
     PROGRAM.inc(queue, (N,), (16,), a)
     with pytest.raises(RunError, match=r"kernel inc failed on cpu.* with NDRange \(65536,\), work-groups \(65536,\)"):
@@ -463,13 +463,13 @@ def test_what_comes_behind_a_failure_does_not_run(queue: mc.Queue, monkeypatch: 
 def test_no_more_is_ahead_than_ctrl_c_may_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = mc.Queue("cpu/2#0")
     a, waits = queue.zeros(N, np.int32), list[int]()
-    original = flight.Flight.pace
+    original = eager_stream.Flight.pace
 
-    def pace(of: flight.Flight) -> None:
+    def pace(of: eager_stream.Flight) -> None:
         waits.append(len(of.given))
         original(of)
 
-    monkeypatch.setattr(flight.Flight, "pace", pace)
+    monkeypatch.setattr(eager_stream.Flight, "pace", pace)
     for _ in range(200):
         PROGRAM.spin(queue, *SIZES, a, 10)
     few = list(waits)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from manycl.applications.application import Iterate
+from manycl.applications.load import load_application
+from manycl.applications.runner import Runner
 from manycl.cli import main
 from manycl.errors import ManyclError
-from manycl.front.application import Iterate
-from manycl.front.load import load_application
-from manycl.front.runner import Runner
 
 SOURCE = """
 kernel void relax(global const float *a, global float *b, int n) {

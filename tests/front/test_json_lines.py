@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.errors import SpecificationError
-from manycl.front.json_lines import Location, find_line, parse, read_text, show
+from manycl.utilities.json_lines import Location, find_line, parse, read_text, show
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.errors import LaunchError, ResultError, RunError
-from manycl.run import ahead, flight
+from manycl.run.streams import eager_stream, in_flight
 
 N = 64
 SIZES = (N,), (16,)
@@ -35,12 +35,12 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     """One device, of which all is taken to end soon."""
     if request.param == "own":
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(ahead, "AT_ONCE", 1e9)
+    monkeypatch.setattr(in_flight, "AT_ONCE", 1e9)
     with mc.Queue("cpu/2#0", profile=True) as made:
         yield made
 
 
-def settle(queue: mc.Queue, *arrays: mc.Array) -> flight.Flight:
+def settle(queue: mc.Queue, *arrays: mc.Array) -> eager_stream.Flight:
     """Let it see commands of the kinds that follow until a flight goes on; that."""
     for _ in range(20):
         for array in arrays:
@@ -133,7 +133,7 @@ def test_a_program_whose_sizes_change_each_time_keeps_its_flight(queue: mc.Queue
         flights.append(queue.enqueued.flight)
     assert flights[0] is None
     assert flights[-1] is not None
-    assert all(flight is flights[-1] for flight in flights[12:])
+    assert all(eager_stream is flights[-1] for eager_stream in flights[12:])
 
 
 def test_a_new_command_that_fails_ends_the_flight(queue: mc.Queue) -> None:
@@ -193,11 +193,11 @@ def test_ctrl_c_ends_the_waiting_for_a_leg(queue: mc.Queue, monkeypatch: pytest.
     PROGRAM.inc(queue, *SIZES, a)
     assert queue.enqueued.flight is going
 
-    def interrupted(of: flight.Flight, event: Any) -> None:
+    def interrupted(of: eager_stream.Flight, event: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(flight.Flight, "_wait_soon", interrupted)
+        patch.setattr(eager_stream.Flight, "_wait_soon", interrupted)
         with pytest.raises(KeyboardInterrupt):
             a.get()
     assert queue.session.flight is None
@@ -298,9 +298,9 @@ def test_threads_look_at_arrays_of_their_own(queue: mc.Queue) -> None:
 def test_copies_and_fills_come_again_without_being_looked_at(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """What they do, and their traces, are the same; what cannot be is told as the first time."""
     a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
-    looked, give = list[str](), flight.Flight.give
+    looked, give = list[str](), eager_stream.Flight.give
     monkeypatch.setattr(
-        flight.Flight, "give", lambda of, node, *rest: looked.append(node.name) or give(of, node, *rest)
+        eager_stream.Flight, "give", lambda of, node, *rest: looked.append(node.name) or give(of, node, *rest)
     )
     for turn in range(8):
         queue.fill(a, 6)
@@ -338,7 +338,7 @@ def test_results_are_those_of_numpy_whatever_is_done_between(
     monkeypatch: pytest.MonkeyPatch, steps: list[tuple[str, int, int, int]], devices: str, is_shared: bool
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(ahead, "AT_ONCE", 1e9)
+        patch.setattr(in_flight, "AT_ONCE", 1e9)
         if not is_shared:
             patch.setenv("MANYCL_ZERO_COPY", "0")
         with mc.Queue(devices) as queue:

@@ -14,7 +14,7 @@ import pytest
 
 import manycl as mc
 from manycl.analysis import service
-from manycl.unforeseen import UnforeseenWarning, told
+from manycl.utilities.unforeseen import UnforeseenWarning, told
 
 ROOT = Path(__file__).parents[2]
 INC = "kernel void inc(global int *x) { x[get_global_id(0)] += %d; }"
@@ -37,11 +37,11 @@ def test_a_run_tells_what_it_does(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "manycl"):
         run(1234567)  # a source that nobody has had
     told = said(caplog, logging.INFO)
-    assert told[0][0] == "manycl.run.session"
+    assert told[0][0] == "manycl.run.session.session"
     assert re.fullmatch(r"opened cpu0\.0 \(.+\), cpu0\.1 \(.+\)", told[0][1])
     assert re.fullmatch(r"planned and ran: <manycl\.Result run by auto, nodes: 1, [0-9.]+ ms>", told[1][1])
     rest = [name for name, _ in said(caplog, logging.DEBUG)]
-    assert {"manycl.analysis.service", "manycl.run.beginning", "manycl.run.backends.programs"} <= set(rest)
+    assert {"manycl.analysis.service", "manycl.run.engine.setup", "manycl.run.executor.programs"} <= set(rest)
     texts = [text for _, text in said(caplog, logging.DEBUG)]
     assert any(re.fullmatch(r"built <source> for cpu0\.[01] in [0-9.]+ ms", text) for text in texts)
     assert any(re.match(r"plan: <manycl\.Plan by auto, nodes: 1 on cpu0\.[01]", text) for text in texts)
@@ -57,7 +57,7 @@ def test_commands_are_not_logged_one_by_one(caplog: pytest.LogCaptureFixture) ->
             for _ in range(300):
                 program.inc(queue, (64,), (16,), a)
             assert a.get()[0] == 300
-    assert ("manycl.front.running", "ran as they were enqueued: 300 commands") in said(caplog, logging.DEBUG)
+    assert ("manycl.api.running", "ran as they were enqueued: 300 commands") in said(caplog, logging.DEBUG)
     assert len(caplog.records) < 20
 
 
@@ -86,7 +86,7 @@ def test_defects_are_logged_with_their_place(caplog: pytest.LogCaptureFixture) -
         with pytest.warns(UnforeseenWarning):
             told(error, "thinking")
     (record,) = caplog.records
-    assert (record.name, record.levelname) == ("manycl.unforeseen", "WARNING")
+    assert (record.name, record.levelname) == ("manycl.utilities.unforeseen", "WARNING")
     assert record.getMessage() == "thinking failed (ZeroDivisionError: there it was)"
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError
@@ -95,7 +95,7 @@ def test_defects_are_logged_with_their_place(caplog: pytest.LogCaptureFixture) -
 QUIET = """
 import logging, warnings
 import manycl as mc
-from manycl.unforeseen import told
+from manycl.utilities.unforeseen import told
 warnings.simplefilter("ignore")
 told(ValueError("nothing"), "thinking")
 print([type(h).__name__ for h in logging.getLogger("manycl").handlers], logging.getLogger().handlers)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import manycl as mc
-from manycl.front.magics import MagicError
+from manycl.api.magics import MagicError
 
 CELL = """kernel void scale(global float *x) {
   x[get_global_id(0)] *= FACTOR;

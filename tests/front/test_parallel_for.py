@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import manycl as mc
+from manycl.api.loops import parallel_for as module
+from manycl.api.loops import parallel_run, parallel_text
 from manycl.errors import ArgumentError, LaunchError, SourceError
-from manycl.front import parallel_for as module
-from manycl.front import parallel_run, parallel_text
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.errors import ResultError, RunError
-from manycl.run import ahead, flight
+from manycl.run.streams import eager_stream, in_flight
 
 N = 64
 SIZES = (N,), (16,)
@@ -28,7 +28,7 @@ kernel void add(global const int *x, global int *y) { y[get_global_id(0)] += x[g
 def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
     """One device with memory of its own, of which all is taken to end soon."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(ahead, "AT_ONCE", 1e9)
+    monkeypatch.setattr(in_flight, "AT_ONCE", 1e9)
     with mc.Queue(request.param, profile=True) as made:
         yield made
 
@@ -58,11 +58,11 @@ def test_bytes_of_the_host_that_came_for_nothing_are_not_lost(queue: mc.Queue, m
     a[:2].set(np.array([-5, -6], np.int32))
     PROGRAM.add(queue, *SIZES, a, b)
 
-    def interrupted(of: flight.Flight, event: Any) -> None:
+    def interrupted(of: eager_stream.Flight, event: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(flight.Flight, "_wait_soon", interrupted)
+        patch.setattr(eager_stream.Flight, "_wait_soon", interrupted)
         with pytest.raises(KeyboardInterrupt):
             b.get()
     with pytest.raises(ResultError, match="unknown"):

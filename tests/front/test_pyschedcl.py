@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from manycl.applications.application import Application
+from manycl.applications.load import load_application
 from manycl.errors import ManyclError, SpecificationError
-from manycl.front.application import Application
-from manycl.front.load import load_application
 from manycl.graph.graph import LocalArg
 
 KERNELS = """\

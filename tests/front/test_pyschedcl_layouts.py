@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from manycl.applications.application import Application
+from manycl.applications.load import load_application
+from manycl.applications.runner import Runner
 from manycl.cli import main
 from manycl.errors import SpecificationError
-from manycl.front.application import Application
-from manycl.front.load import load_application
-from manycl.front.runner import Runner
 from manycl.graph.graph import Launch
 
 TURN = """\

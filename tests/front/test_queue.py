@@ -17,7 +17,7 @@ import manycl as mc
 from manycl.drivers.opencl import devices as opencl
 from manycl.errors import LaunchError, ManyclError, PolicyError, ResultError, RunError
 from manycl.machine import HOST
-from manycl.run import session as session_module
+from manycl.run.session import session as session_module
 
 N = 64
 PROGRAM = mc.Program(
@@ -278,7 +278,7 @@ def test_a_policy_that_is_none_is_told_when_the_queue_is_made(monkeypatch: pytes
     def opened(*args: object, **named: object) -> None:
         raise AssertionError("devices were opened")
 
-    monkeypatch.setattr("manycl.run.session.Session", opened)
+    monkeypatch.setattr("manycl.run.session.session.Session", opened)
     with pytest.raises(PolicyError, match=r"'balence' \(did you mean 'balance'\?\)") as caught:
         mc.Queue("cpu/2", policy="balence")
     assert "auto, balance, clustering" in str(caught.value)

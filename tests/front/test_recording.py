@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import manycl as mc
+from manycl.api import recording
 from manycl.errors import ManyclError, RunError
-from manycl.front import recording
-from manycl.run import several
-from manycl.run.several import PastRun, joined
+from manycl.run.engine import merged_traces
+from manycl.run.engine.merged_traces import PastRun, joined
 from manycl.trace import HostEvent, KernelEvent, Trace
-from manycl.unforeseen import UnforeseenWarning
+from manycl.utilities.unforeseen import UnforeseenWarning
 
 N = 64
 SIZES = (N,), (16,)
@@ -170,7 +170,7 @@ def test_a_recording_that_fails_does_not_stop_a_run(
     def broken(result: object) -> None:
         raise IndexError("mine")
 
-    monkeypatch.setattr(several, "past_run", broken)
+    monkeypatch.setattr(merged_traces, "past_run", broken)
     a = queue.zeros(N, np.int32)
     with queue.report(tmp_path / "runs.jsonl"):
         PROGRAM.inc(queue, *SIZES, a)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import manycl as mc
-from manycl.front import folding, reductions
+from manycl.api.arrays import folding, reductions
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of sums that overflow
 DEPTH = 400

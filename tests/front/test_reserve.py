@@ -20,7 +20,7 @@ import manycl as mc
 from manycl.drivers.choice import chosen_devices
 from manycl.errors import DeviceError, ManyclError
 from manycl.reservations.register import reservations
-from manycl.runtime_folder import runtime_folder
+from manycl.utilities.runtime_folder import runtime_folder
 
 KILLS = 6
 COMPUTE = """

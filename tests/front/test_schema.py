@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sample_application import KERNELS, SPECIFICATION
 
+from manycl.applications.formats.schema import SCHEMA_PATH, check
+from manycl.applications.load import load_application
 from manycl.errors import ManyclError, SpecificationError
-from manycl.front.json_lines import Location
-from manycl.front.load import load_application
-from manycl.front.schema import SCHEMA_PATH, check
+from manycl.utilities.json_lines import Location
 
 SCHEMA = json.loads(SCHEMA_PATH.read_text())
 JUDGE = jsonschema.Draft202012Validator(SCHEMA)

@@ -13,8 +13,8 @@ import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.errors import LaunchError, VersionError
 from manycl.graph.graph import Launch
-from manycl.graph.sequence import is_sequence
-from manycl.model.history import identity, kernel_key
+from manycl.graph.versions.sequence import is_sequence
+from manycl.model.history.history import identity, kernel_key
 
 N = 128
 SOURCE = """

@@ -14,7 +14,7 @@ import pytest
 import manycl as mc
 from manycl.plan.plan import MERGE, ON_HOST, Assignment, Plan
 from manycl.report import notebook
-from manycl.run.session import Session
+from manycl.run.session.session import Session
 from manycl.trace import KernelEvent, Trace
 
 SOURCE = """

@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 from sample_application import KERNELS
 
+from manycl.applications.formats.schema import SCHEMA_PATH
+from manycl.applications.load import load_application
 from manycl.cli import main
 from manycl.errors import SpecificationError
-from manycl.front.load import load_application
-from manycl.front.schema import SCHEMA_PATH
 from manycl.graph.graph import Launch
 
 EXAMPLES = Path(__file__).parents[2] / "manycl" / "examples"

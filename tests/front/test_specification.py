@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from manycl.applications.load import load_application
 from manycl.errors import SourceError, SpecificationError
-from manycl.front.load import load_application
 from manycl.graph.graph import BufferArg, Launch, LocalArg
 
 MISSING = object()

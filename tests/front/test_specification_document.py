@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
+from manycl.applications.formats.schema import SCHEMA_PATH
+from manycl.applications.load import load_application
 from manycl.expressions import FUNCTIONS
-from manycl.front.load import load_application
-from manycl.front.schema import SCHEMA_PATH
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "specification.md").read_text()
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from manycl.applications.load import load_application
 from manycl.cli import main
 from manycl.errors import SpecificationError
-from manycl.front.load import load_application
 
 SOURCE = "kernel void one(global float *a) { a[get_global_id(0)] = 1; }"
 EVIL = "open(MARK, 'w').close()\ndef converged(now):\n    return True\ndef reference(inputs):\n    return {}\n"

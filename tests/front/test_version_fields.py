@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from manycl.applications.load import load_application
+from manycl.applications.runner import Runner
 from manycl.cli import main
 from manycl.errors import RunError, SpecificationError
-from manycl.front.load import load_application
-from manycl.front.runner import Runner
 from manycl.graph.graph import Launch, Version
-from manycl.graph.host_version import HostProgram
-from manycl.graph.sequence import SequenceProgram
+from manycl.graph.versions.host_version import HostProgram
+from manycl.graph.versions.sequence import SequenceProgram
 
 N = 256
 SOURCE = """

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.analysis.annotations import AnnotationError
+from manycl.applications.load import load_application
+from manycl.applications.runner import Runner
 from manycl.errors import LaunchError, RunError, SourceError, SpecificationError
-from manycl.front.load import load_application
-from manycl.front.runner import Runner
 from manycl.graph.graph import Launch
-from manycl.run import session as session_module
+from manycl.run.session import session as session_module
 
 N = 64
 PLAIN = """

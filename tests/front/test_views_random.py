@@ -18,8 +18,8 @@ from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import Graph, HostTask
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import find, names
-from manycl.plan.verify import verify as verify_plan
-from manycl.run.verify_script import verify_script
+from manycl.plan.verification.verify import verify as verify_plan
+from manycl.run.commands.verify_commands import verify_script
 
 GROUP = 4
 

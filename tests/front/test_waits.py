@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import manycl as mc
+from manycl.api.dispatch import launch_cache
 from manycl.drivers.driver import DriverError
 from manycl.errors import RunError
-from manycl.front import forms
-from manycl.run import aboard, ahead, flight
+from manycl.run.streams import eager_stream, in_flight, residency
 
 N = 64
 SIZES = (N,), (16,)
@@ -26,7 +26,7 @@ kernel void add(global const int *x, global int *y) { y[get_global_id(0)] += x[g
 @pytest.fixture
 def single(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
     """One device, of which all is taken to end soon."""
-    monkeypatch.setattr(ahead, "AT_ONCE", 1e9)
+    monkeypatch.setattr(in_flight, "AT_ONCE", 1e9)
     with mc.Queue("cpu/2#0", profile=True) as queue:
         yield queue
 
@@ -38,7 +38,7 @@ def test_waiting_for_one_after_another_is_one_run(single: mc.Queue) -> None:
         PROGRAM.inc(single, *SIZES, a).wait()
     assert single.trace.kernels()
     count = 4
-    for n in range(1, 3 * flight.SEVERAL):
+    for n in range(1, 3 * eager_stream.SEVERAL):
         event = PROGRAM.inc(single, *SIZES, a)
         event.wait()
         count += 1
@@ -46,7 +46,7 @@ def test_waiting_for_one_after_another_is_one_run(single: mc.Queue) -> None:
         assert len(single) == 0
         assert event.end >= event.start
         if n % 50 == 7:
-            assert len(list(single.trace.kernels())) <= flight.SEVERAL + 1
+            assert len(list(single.trace.kernels())) <= eager_stream.SEVERAL + 1
             assert (a.get() == count).all()
         elif n % 50 == 20:
             assert len(list(single.trace.kernels())) >= 12
@@ -116,7 +116,7 @@ def test_what_is_asked_for_comes_behind_what_was_given(monkeypatch: pytest.Monke
         assert (b[5:7].get() == 10).all()
         PROGRAM.inc(queue, *SIZES, c)
         with monkeypatch.context() as patch:
-            patch.setattr(aboard, "BESIDE", 1)
+            patch.setattr(residency, "BESIDE", 1)
             assert (c.get() == 4).all()
         assert fetched == [b.buffer.key, c.buffer.key]
 
@@ -150,7 +150,7 @@ def test_what_is_ahead_is_foreseen_with_other_numbers(monkeypatch: pytest.Monkey
     }""")
     with mc.Queue("cpu/2#0") as queue:
         x = queue.zeros(N, np.int32)
-        monkeypatch.setattr(forms, "UNKNOWN", 0.0)
+        monkeypatch.setattr(launch_cache, "UNKNOWN", 0.0)
         for _ in range(3):
             program.turns(queue, *SIZES, x, 1000)
             queue.finish()
@@ -164,9 +164,9 @@ def test_what_is_ahead_is_foreseen_with_other_numbers(monkeypatch: pytest.Monkey
         assert queue.enqueued.flight is not None
         assert queue.enqueued.flight.ahead == pytest.approx(6 * seconds)
         queue.finish()
-        monkeypatch.setattr(forms, "UNKNOWN", 1e9)
+        monkeypatch.setattr(launch_cache, "UNKNOWN", 1e9)
         program.turns(queue, *SIZES, x, 1000)
         queue.finish()
         queue.session.land()
         program.turns(queue, *SIZES, x, 70)
-        assert queue.enqueued.flight.ahead >= ahead.UNKNOWN
+        assert queue.enqueued.flight.ahead >= in_flight.UNKNOWN

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import manycl as mc
-from manycl.run.session import Session
+from manycl.run.session.session import Session
 
 Numbers = npt.NDArray[np.int32]
 N = 192  # elements of an array; parts begin at multiples of 32 elements with PoCL

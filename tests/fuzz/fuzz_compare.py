@@ -27,9 +27,9 @@ from fuzz_types import IMAGES, KNOWN_FAULTS
 from manycl.analysis import parse_program
 from manycl.analysis.service import launched
 from manycl.drivers.driver import DriverError
-from manycl.drivers.native import clang
+from manycl.drivers.native.compiler import clang
 from manycl.errors import ManyclError
-from manycl.run.session import Session
+from manycl.run.session.session import Session
 
 Run = Callable[[Case, Launch, truth.Contents], truth.Contents]
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.analysis import expr as x
 from manycl.analysis import parse_program
 from manycl.analysis.annotations import ElementBounds, Operation, Symbol, Term
 from manycl.analysis.known_launch import KnownLaunch
+from manycl.analysis.symbolic import expr as x
 from manycl.errors import LaunchError
 from manycl.graph.graph import BufferArg
 from manycl.graph.graph import Launch as Node

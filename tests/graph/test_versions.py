@@ -14,7 +14,7 @@ from manycl.analysis.annotations import annotation
 from manycl.errors import LaunchError
 from manycl.graph.graph import Buffer, BufferArg, Version
 from manycl.graph.launch import LaunchOptions, make_launch, with_versions
-from manycl.graph.versions import check_same_arguments, preferred
+from manycl.graph.versions.versions import check_same_arguments, preferred
 from manycl.machine import DEVICE_KINDS
 
 FIRST = parse_program(

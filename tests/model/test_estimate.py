@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manycl.analysis.cost import Work
+from manycl.analysis.costs.cost import Work
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
 from manycl.machine import Device, Machine
 from manycl.model.estimate import History, ModelEstimates
-from manycl.model.history import KEEP, SHAPES, Shape, identity, kernel_key
-from manycl.model.learning import learn
+from manycl.model.history.history import KEEP, SHAPES, Shape, identity, kernel_key
+from manycl.model.history.learning import learn
+from manycl.model.history.store import Store
 from manycl.model.occupancy import share
 from manycl.model.prior import FACTOR_LIMIT, correction, prior
-from manycl.model.store import Store
 from manycl.model.work import Estimate, work_of
 
 KERNEL = KernelFacts("k", 1, ())

@@ -16,7 +16,7 @@ from manycl.graph.graph import BufferArg, Graph, Launch
 from manycl.machine import Device, Machine
 from manycl.model import slices
 from manycl.model.estimate import History, ModelEstimates
-from manycl.model.history import Shape, identity, kernel_key
+from manycl.model.history.history import Shape, identity, kernel_key
 from manycl.model.slices import LinearSlices, Predictors
 from manycl_bench.slices.sampling import OVERHEADS
 
@@ -108,7 +108,7 @@ def test_files_that_are_missing_or_damaged_tell_nothing(
 
 def test_what_comes_with_manycl_is_what_its_samples_give() -> None:
     pytest.importorskip("sklearn", reason="the extra train")
-    from manycl.cli.train import read_samples
+    from manycl.cli.learning.train import read_samples
     from manycl.model.slice_training import target, train
 
     samples = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from manycl.machine import DeviceIndex
-from manycl.model.imbalance import KEPT, RUNS, Imbalances
+from manycl.model.history.imbalance import KEPT, RUNS, Imbalances
 
 A, B, C = (DeviceIndex(d) for d in range(3))
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.analysis.features import Features
+from manycl.analysis.costs.features import Features
 from manycl.model import slices
 from manycl.model.slice_training import SliceSample, leave_one_out, target, train
 from manycl.model.slices import MeasuredSlices, SliceError, cached_slice, fewest_points

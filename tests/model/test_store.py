@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.model.catalogue import entries
-from manycl.model.history import KEEP, PRIOR, History, KernelKey, Shape
-from manycl.model.store import NAME, VERSION, Store, StoreWarning, default_folder
+from manycl.model.history.catalogue import entries
+from manycl.model.history.history import KEEP, PRIOR, History, KernelKey, Shape
+from manycl.model.history.store import NAME, VERSION, Store, StoreWarning, default_folder
 
 KEY = KernelKey("abc", "kernel", (16, 4))
 SHAPE = Shape((64, 64), 2.5)

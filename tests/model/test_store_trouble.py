@@ -17,11 +17,11 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, Launch
 from manycl.machine import Device, Machine
-from manycl.model import store as module
 from manycl.model.estimate import ModelEstimates
-from manycl.model.history import History, KernelKey, Shape
-from manycl.model.learning import learn
-from manycl.model.store import NAME, Store, StoreWarning
+from manycl.model.history import store as module
+from manycl.model.history.history import History, KernelKey, Shape
+from manycl.model.history.learning import learn
+from manycl.model.history.store import NAME, Store, StoreWarning
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 
@@ -130,7 +130,7 @@ import sys, warnings
 sys.path.insert(0, {here!r})
 from pathlib import Path
 from test_store_trouble import learned
-from manycl.model.store import Store
+from manycl.model.history.store import Store
 sys.stdin.readline()
 for i in range(5):
     Store(Path({folder!r})).save(learned({number} * 100.0 + i))

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.machine import HOST, Device, Link, Machine
-from manycl.model.history import identity
-from manycl.model.measured import OBSERVED, SOURCE, on_machine, sharing, together
-from manycl.model.observed import FEW, ObservedLinks
+from manycl.model.history.history import identity
+from manycl.model.history.measured import OBSERVED, SOURCE, on_machine, sharing, together
+from manycl.model.history.observed import FEW, ObservedLinks
 from manycl.model.transfer import SIZES, Sharing, TransferModel, chunk_of, smallest
 
 CPU = Device("cpu0", "cpu")

@@ -17,7 +17,7 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
-from manycl.plan.verify import verify
+from manycl.plan.verification.verify import verify
 
 FACTS = KernelFacts("k", 1, ())
 PROGRAM = ProgramFacts("", (), {"k": FACTS})

@@ -24,8 +24,8 @@ from manycl.plan.policies.adaptive import Adaptive, divided
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.plan.verify import verify
-from manycl.run.simulate import plan_with
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.simulate import plan_with
 from manycl_bench.libsplit.repeat import Repetition, repetitions
 
 ROWS, ROW = 240, 64

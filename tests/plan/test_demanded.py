@@ -11,10 +11,10 @@ from test_movable import GROUPS, plan, problem
 from manycl.graph.graph import Launch
 from manycl.graph.reduction import Reduction
 from manycl.machine import DeviceIndex
-from manycl.plan.demanded import FILLED, FREE, LONG, ahead, at_a_time, in_packets, least_groups, longest_packet
 from manycl.plan.plan import WHOLE, Assignment, Plan
+from manycl.plan.preemptible import FILLED, FREE, LONG, ahead, at_a_time, in_packets, least_groups, longest_packet
 from manycl.plan.problem import Problem
-from manycl.run.cells import CELLS, FINEST_DEMANDED, MOST, in_cells
+from manycl.run.lowering.chunks import CELLS, FINEST_DEMANDED, MOST, in_cells
 
 D0, D1 = DeviceIndex(0), DeviceIndex(1)
 SOON = FREE["cpu"]

@@ -20,9 +20,9 @@ from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
-from manycl.plan.verify import verify
-from manycl.run.foresee import with_times
-from manycl.run.simulate import simulate
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.foresee import with_times
+from manycl.run.simulation.simulate import simulate
 from manycl.trace import TransferEvent
 
 OPTIONS = {

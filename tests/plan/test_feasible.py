@@ -18,8 +18,8 @@ from manycl.graph.graph import HostTask
 from manycl.model.estimates import Estimates, Wrapped
 from manycl.plan.plan import MERGE, WHOLE, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.verify import verify
-from manycl.run.simulate import plan_with
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.simulate import plan_with
 
 WHOLE_ONLY = ("in_order", "cpop", "peft", "portfolio", "optimal")
 IN_RANGES = ("mkmd_coarse", "mkmd", "balance", "auto", "pns", "hop", "mig_heft")

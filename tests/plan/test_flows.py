@@ -19,8 +19,8 @@ from split_cases import Affine
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
+from manycl.plan.adapt.data_flow import Flows
 from manycl.plan.adapt.families import families
-from manycl.plan.adapt.flows import Flows
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits, Slice, Split

@@ -15,7 +15,7 @@ from manycl.plan.plan import Plan
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.tuning import PLANNING
-from manycl.plan.verify import verify
+from manycl.plan.verification.verify import verify
 
 
 class Stage:

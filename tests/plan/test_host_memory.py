@@ -17,15 +17,15 @@ from split_cases import Affine, split_problems
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.operations import Available
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
-from manycl.plan.slots import Slots
-from manycl.plan.verify import verify
-from manycl.plan.verify_memory import check_host_memory
-from manycl.run.foresee import with_times
-from manycl.run.simulate import plan_with, simulate
+from manycl.plan.timeline.busy_intervals import Slots
+from manycl.plan.timeline.operations import Available
+from manycl.plan.verification.verify import verify
+from manycl.plan.verification.verify_memory import check_host_memory
+from manycl.run.simulation.foresee import with_times
+from manycl.run.simulation.simulate import plan_with, simulate
 from manycl.trace import KernelEvent, TransferEvent
 
 STATIC = ("in_order", "auto", "portfolio", "cpop", "peft", "mkmd_coarse", "mkmd", "balance")

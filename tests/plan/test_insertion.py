@@ -15,17 +15,17 @@ from plan_cases import brief, chains, estimated, launch, machine, problem, probl
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Link
-from manycl.plan.delays import delays, downward_ranks, lower_bound, upward_ranks
-from manycl.plan.insertion import put, setting
 from manycl.plan.plan import Assignment
-from manycl.plan.policies import portfolio
-from manycl.plan.policies.cpop import critical_path, path_device
-from manycl.plan.policies.peft import optimistic_costs
+from manycl.plan.policies.classical import portfolio
+from manycl.plan.policies.classical.cpop import critical_path, path_device
+from manycl.plan.policies.classical.peft import optimistic_costs
 from manycl.plan.problem import Problem
-from manycl.plan.slots import Slots
-from manycl.plan.timeline import Timeline
-from manycl.plan.verify import verify
-from manycl.run.simulate import simulate
+from manycl.plan.search.insertion import put, setting
+from manycl.plan.timeline.busy_intervals import Slots
+from manycl.plan.timeline.delays import delays, downward_ranks, lower_bound, upward_ranks
+from manycl.plan.timeline.timeline import Timeline
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.simulate import simulate
 
 NO = {"contention": "no"}
 NAMES = ("cpop", "peft", "portfolio")

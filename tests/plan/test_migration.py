@@ -20,8 +20,8 @@ from manycl.plan.plan import MERGE, Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.plan.verify import verify
-from manycl.run.simulate import simulate
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.simulate import simulate
 
 GROUPS = 2000
 FAST = 1

@@ -18,12 +18,12 @@ from split_cases import split_problems
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST
-from manycl.plan.insertion import setting
 from manycl.plan.plan import Assignment
 from manycl.plan.problem import Problem
-from manycl.plan.verify import verify
-from manycl.run import emit
-from manycl.run.simulate import simulate
+from manycl.plan.search.insertion import setting
+from manycl.plan.verification.verify import verify
+from manycl.run.commands import emit
+from manycl.run.simulation.simulate import simulate
 
 pytest.importorskip("ortools")
 

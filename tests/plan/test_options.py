@@ -10,7 +10,7 @@ from plan_cases import chains, problem
 import manycl as mc
 from manycl.errors import PolicyError
 from manycl.plan.options import Option, Options, check_options, one_of, real, seconds, whole
-from manycl.plan.policies.in_order import InOrder
+from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.policy import find, names, register
 
 

@@ -13,15 +13,15 @@ from split_cases import GROUPS, ROW, Affine, rows, split_problems
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.partition import Slot, water_fill
 from manycl.plan.plan import ON_HOST, Plan
-from manycl.plan.policies.mkmd import climb
+from manycl.plan.policies.papers.mkmd import climb
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
-from manycl.plan.slots import Slots
+from manycl.plan.search.partition import Slot, water_fill
 from manycl.plan.split import Slice, Split
-from manycl.plan.timeline import Reach
-from manycl.plan.verify import verify
+from manycl.plan.timeline.busy_intervals import Slots
+from manycl.plan.timeline.timeline import Reach
+from manycl.plan.verification.verify import verify
 
 FEW = 9
 times = st.floats(0.0, 5.0)

@@ -11,11 +11,11 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Plan
-from manycl.plan.policies.clustering import connected
+from manycl.plan.policies.papers.clustering import connected
 from manycl.plan.policy import find, names
 from manycl.plan.problem import Problem
-from manycl.plan.verify import verify
-from manycl.run.simulate import plan_with, simulate
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.simulate import plan_with, simulate
 
 BUILT_IN = ("auto", "clustering", "eager", "heft", "in_order")
 

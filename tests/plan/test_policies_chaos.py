@@ -18,8 +18,8 @@ from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
-from manycl.run.coherence import Directory
-from manycl.run.engine import execute
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.engine import execute
 
 
 def run(p: Problem, name: str, seed: int) -> None:

@@ -13,7 +13,7 @@ from plan_cases import graphs, launch
 from manycl.errors import PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask
-from manycl.plan.queues import (
+from manycl.plan.search.queues import (
     QueueCommand,
     QueuePosition,
     end,

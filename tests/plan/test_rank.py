@@ -9,7 +9,7 @@ from plan_cases import chains, launch, machine, problem, problems
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask
 from manycl.plan.problem import Problem
-from manycl.plan.rank import bottom_levels, priority_order
+from manycl.plan.search.rank import bottom_levels, priority_order
 
 
 def longest(p: Problem, node: int) -> float:

@@ -18,14 +18,14 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask, Launch
 from manycl.graph.reduction import Reduction
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.execution_units import ExecutionUnit, Partition, execution_units, ways
 from manycl.plan.plan import Plan
-from manycl.plan.policies.repara import Repara
+from manycl.plan.policies.papers.repara import Repara
 from manycl.plan.problem import Problem
+from manycl.plan.search.execution_units import ExecutionUnit, Partition, execution_units, ways
 from manycl.plan.split import Slice, Split
-from manycl.plan.verify import verify
-from manycl.run.foresee import with_times
-from manycl.run.simulate import simulate
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.foresee import with_times
+from manycl.run.simulation.simulate import simulate
 
 # the whole tree
 

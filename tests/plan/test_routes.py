@@ -16,18 +16,18 @@ from manycl.machine_file import parse_machine
 from manycl.model.estimates import Estimates
 from manycl.model.transfer import TransferModel
 from manycl.plan.problem import Problem
-from manycl.plan.segments import Move
 from manycl.plan.split import Split
-from manycl.plan.timeline import Timeline
-from manycl.plan.verify import verify
-from manycl.run.backend import Download, Upload
-from manycl.run.coherence import Directory
-from manycl.run.compiler import compiled
-from manycl.run.emit_copies import Subject
-from manycl.run.foresee import foresee
-from manycl.run.lower import lower
-from manycl.run.simulate import simulate
-from manycl.run.verify_script import ScriptError, verify_script
+from manycl.plan.timeline.segments import Move
+from manycl.plan.timeline.timeline import Timeline
+from manycl.plan.verification.verify import verify
+from manycl.run.commands.backend import Download, Upload
+from manycl.run.commands.compiler import compiled
+from manycl.run.commands.transfers import Subject
+from manycl.run.commands.verify_commands import ScriptError, verify_script
+from manycl.run.data.coherence import Directory
+from manycl.run.lowering.lower import lower
+from manycl.run.simulation.foresee import foresee
+from manycl.run.simulation.simulate import simulate
 
 NBYTES = 50_000_000
 KERNEL = 1e-3

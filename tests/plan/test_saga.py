@@ -70,7 +70,7 @@ def test_a_schedule_of_theirs_that_is_wrong_is_found(saga: ModuleType) -> None:
     from saga.schedulers import HeftScheduler
 
     from manycl.errors import PolicyError
-    from manycl.plan.verify import verify
+    from manycl.plan.verification.verify import verify
 
     of = saga.recorded()[0]
     network, graph = saga.as_saga(of)

@@ -18,9 +18,9 @@ from manycl.machine import HOST
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
-from manycl.run.disturbance import Disturbance, Slowdown
-from manycl.run.engine import RunFailure
-from manycl.run.simulate import plan_of, plan_with, simulate
+from manycl.run.engine.engine import RunFailure
+from manycl.run.simulation.disturbance import Disturbance, Slowdown
+from manycl.run.simulation.simulate import plan_of, plan_with, simulate
 
 
 @pytest.mark.parametrize("name", ["in_order", "auto", "cpop", "peft"])

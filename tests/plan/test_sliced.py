@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.machine import HOST, hops, nearest
-from manycl.plan.sliced import Sliced, Stretch
+from manycl.plan.timeline.sliced import Sliced, Stretch
 
 MEMORIES = 4
 

@@ -20,9 +20,9 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import MERGE, ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.plan.verify import verify
-from manycl.run.foresee import with_times
-from manycl.run.simulate import simulate
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.foresee import with_times
+from manycl.run.simulation.simulate import simulate
 
 
 def rows(name: str, reads: tuple[int, ...], writes: tuple[int, ...], groups: int = 10) -> Launch:

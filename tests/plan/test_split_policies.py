@@ -16,17 +16,17 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.reduction import Reduction
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.policies import mkmd
 from manycl.plan.policies.balance import short_first, split_all
-from manycl.plan.policies.mkmd_coarse import Table, coarse, look_up, priorities, weights
+from manycl.plan.policies.papers import mkmd
+from manycl.plan.policies.papers.mkmd_coarse import Table, coarse, look_up, priorities, weights
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Part, Problem
-from manycl.plan.rank import priority_order
+from manycl.plan.search.rank import priority_order
 from manycl.plan.split import Slice, Split
-from manycl.plan.timeline import Fit, Timeline
-from manycl.plan.verify import verify
-from manycl.run.foresee import with_times
-from manycl.run.simulate import plan_with, simulate
+from manycl.plan.timeline.timeline import Fit, Timeline
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.foresee import with_times
+from manycl.run.simulation.simulate import plan_with, simulate
 
 NAMES = ("mkmd_coarse", "mkmd", "balance", "tenths", "adaptive", "pns", "hop", "mig_heft")
 

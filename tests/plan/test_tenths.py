@@ -12,12 +12,12 @@ from split_cases import GROUPS, split_problems
 from manycl.errors import PolicyError
 from manycl.graph.graph import Launch
 from manycl.plan.plan import MERGE, Plan
-from manycl.plan.policies.tenths import Tenths, asked_for, shares
+from manycl.plan.policies.papers.tenths import Tenths, asked_for, shares
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
-from manycl.plan.verify import verify
-from manycl.run.foresee import with_times
-from manycl.run.simulate import simulate
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.foresee import with_times
+from manycl.run.simulation.simulate import simulate
 
 SECONDS = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=4)
 

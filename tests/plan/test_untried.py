@@ -14,7 +14,7 @@ from split_cases import Affine
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Launch
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.adapt.course import Course
+from manycl.plan.adapt.division_history import Course
 from manycl.plan.adapt.families import families
 from manycl.plan.adapt.granularity import Beforehand, adapted, start
 from manycl.plan.policies.adaptive import Adaptive

@@ -13,8 +13,8 @@ from manycl.errors import PolicyError
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import Choice, Component, DeviceState, KernelByKernel, find, names, register
 from manycl.plan.problem import Problem
-from manycl.plan.verify import verify
-from manycl.run.simulate import plan_with, simulate
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.simulate import plan_with, simulate
 
 
 def case() -> Problem:

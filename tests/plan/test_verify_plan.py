@@ -14,7 +14,7 @@ from manycl.graph.graph import HostTask
 from manycl.machine import HOST
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.verify import verify
+from manycl.plan.verification.verify import verify
 
 
 @pytest.fixture

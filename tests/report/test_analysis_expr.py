@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manycl.analysis import expr as x
 from manycl.analysis.facts import ArgumentFacts, KernelFacts
 from manycl.analysis.service import parse_program, symbolic
 from manycl.analysis.summary import KernelSummary, MemoryAccess
-from manycl.report.analysis_expr import AccessWriter, divided, named, show
-from manycl.report.analysis_text import MOST, cut, line_of
+from manycl.analysis.symbolic import expr as x
+from manycl.report.analysis.as_text import MOST, cut, line_of
+from manycl.report.analysis.expr import AccessWriter, divided, named, show
 
 NAMES = ("gid0", "gid1", "n", "k")
 

@@ -11,9 +11,9 @@ from manycl.analysis import service
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.group_range import GroupRange
 from manycl.region import Box
-from manycl.report.analysis_figure import COLOURS, _colours, figure, picture
-from manycl.report.analysis_grid import BOTH, MOST_CELLS, NOTHING, OUTSIDE, READ, WRITTEN, grid
-from manycl.report.analysis_launch import LaunchView, box_words
+from manycl.report.analysis.figure import COLOURS, _colours, figure, picture
+from manycl.report.analysis.grid import BOTH, MOST_CELLS, NOTHING, OUTSIDE, READ, WRITTEN, grid
+from manycl.report.analysis.launch_report import LaunchView, box_words
 
 PLANE = """kernel void k(global float *c, global const float *a, int w) {
   c[get_global_id(1) * w + get_global_id(0)] = a[get_global_id(0) * w + get_global_id(1)]; }"""

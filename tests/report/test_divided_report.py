@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from manycl.report.charts.lanes import lanes
 from manycl.report.divided import divided, planned, spans
-from manycl.report.lanes import lanes
 from manycl.report.summary import summarise
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 

@@ -13,9 +13,9 @@ from matplotlib.image import imread
 from report_cases import NASTY, nasty, traces, transformer
 
 from manycl.errors import ManyclError
-from manycl.report.gantt import write_gantt
-from manycl.report.html import page
-from manycl.report.lanes import COLOURS, FAILURE_COLOUR, MOST_ROWS, TRANSFER_COLOUR, lanes, styles
+from manycl.report.charts.gantt import write_gantt
+from manycl.report.charts.html import page
+from manycl.report.charts.lanes import COLOURS, FAILURE_COLOUR, MOST_ROWS, TRANSFER_COLOUR, lanes, styles
 from manycl.report.words import printable
 from manycl.trace import DecisionEvent, FailureEvent, KernelEvent, Trace, TransferEvent
 

@@ -11,9 +11,9 @@ from manycl.errors import ManyclError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.report import graph_chart
-from manycl.report.graph_chart import Arrow, chart, dot, picture, write_graph
-from manycl.report.graph_layout import laid_out
+from manycl.report.charts import graph_chart
+from manycl.report.charts.graph_chart import Arrow, chart, dot, picture, write_graph
+from manycl.report.charts.graph_layout import laid_out
 
 FACTS = KernelFacts("k", 1, ())
 PROGRAM = ProgramFacts("", (), {"k": FACTS})

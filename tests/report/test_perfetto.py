@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from report_cases import nasty, traces, transformer
 
-from manycl.report.perfetto import trace_events, write_perfetto
+from manycl.report.charts.perfetto import trace_events, write_perfetto
 from manycl.trace import DecisionEvent, FailureEvent, HostEvent, KernelEvent, Trace
 
 

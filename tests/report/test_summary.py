@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from report_cases import nasty, traces, transformer
 
 from manycl.errors import ManyclError
-from manycl.report.html import page
+from manycl.report.charts.html import page
+from manycl.report.charts.lanes import lanes
+from manycl.report.charts.perfetto import trace_events
 from manycl.report.intervals import union_length
-from manycl.report.lanes import lanes
-from manycl.report.perfetto import trace_events
 from manycl.report.summary import compare, longest_path, summarise
 from manycl.report.words import nbytes, seconds
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent

@@ -11,7 +11,7 @@ from report_cases import nasty, traces, transformer
 
 from manycl.cli import main
 from manycl.errors import ManyclError
-from manycl.report.gantt import write_gantt
+from manycl.report.charts.gantt import write_gantt
 from manycl.report.summary import summarise
 from manycl.trace import DecisionEvent, Trace
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.graph.graph import Graph
 from manycl.plan.plan import Plan
-from manycl.run.result import Result
+from manycl.run.engine.result import Result
 
 Numbers = npt.NDArray[np.int32]
 

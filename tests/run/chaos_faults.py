@@ -28,8 +28,8 @@ from manycl.graph.graph import Buffer, Graph, HostTask
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.coherence import Directory
-from manycl.run.engine import again, execute
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.engine import again, execute
 
 KEPT = Path(__file__).with_name("chaos_seeds.json")
 """Seeds that failed once, by kind."""

@@ -9,7 +9,7 @@ import pytest
 from manycl.plan.plan import Plan
 from manycl.plan.policies.auto import Auto
 from manycl.plan.problem import Problem
-from manycl.run.moving import Moving
+from manycl.run.stealing.player import Moving
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from __future__ import annotations
 from manycl.machine import DeviceIndex
 from manycl.model.estimates import Estimates
 from manycl.plan.problem import Problem
-from manycl.run.foresee import StepEstimates
-from manycl.run.steps import Lowered, Step
+from manycl.run.lowering.steps import Lowered, Step
+from manycl.run.simulation.foresee import StepEstimates
 
 GROUPS = 4096
 """Work-groups of each launch."""

@@ -25,7 +25,7 @@ from nth_call import GROUP, Bits, Case, N, Step, enqueue, environment, reckon
 import manycl as mc
 from manycl.errors import ResultError
 from manycl.plan.plan import Assignment, Plan
-from manycl.run.session import Session
+from manycl.run.session.session import Session
 
 ARRAYS = 4
 POLICIES = ("eager", "heft", "mkmd", "balance", "auto", "clustering")

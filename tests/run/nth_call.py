@@ -26,8 +26,8 @@ import manycl as mc
 from manycl.drivers.opencl import copies, driver, staging
 from manycl.errors import ManyclError, ResultError
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.backends import pinning
-from manycl.run.backends.command_buffer import recorded
+from manycl.run.data import pinning
+from manycl.run.executor.command_buffer import recorded
 
 N, GROUP, ARRAYS = 1024, 64, 4
 PROGRAM = mc.Program("""

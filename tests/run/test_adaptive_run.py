@@ -14,8 +14,8 @@ import manycl as mc
 from manycl.graph.graph import Graph
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.policy import Timed
-from manycl.run.result import Result
-from manycl.run.steps import RANGE
+from manycl.run.engine.result import Result
+from manycl.run.lowering.steps import RANGE
 from manycl.trace import TransferEvent
 from manycl_bench.libsplit.polybench import jacobi2d
 

@@ -13,11 +13,11 @@ import manycl as mc
 from manycl.graph.graph import BufferKey
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import WHOLE, Assignment, Plan
-from manycl.run.admission import make_room
-from manycl.run.emit_packets import PacketEmitter
-from manycl.run.playback import Playback
-from manycl.run.session import Session
-from manycl.run.steps import Lowered
+from manycl.run.commands.chunk_commands import PacketEmitter
+from manycl.run.data.admission import make_room
+from manycl.run.engine.playback import Playback
+from manycl.run.lowering.steps import Lowered
+from manycl.run.session.session import Session
 
 LIMIT = 1 << 20
 COUNT = 1 << 16  # ints: a quarter of the limit
@@ -131,7 +131,7 @@ def test_a_run_that_does_not_fit_begins_with_what_it_finds_valid_alone(
             assert session.backend.memory.allocated(device).keys() <= state.held(device)
         began.extend(len(b) >= 3 for b in before)
 
-    monkeypatch.setattr("manycl.run.session.make_room", judged)
+    monkeypatch.setattr("manycl.run.session.session.make_room", judged)
     arrays = [queue.array(np.full(COUNT, i, np.int32)) for i in range(6)]
     for a, b in ((0, 5), (1, 5)):
         with queue.prepare() as prepared:
@@ -150,7 +150,7 @@ def test_a_run_that_does_not_fit_begins_with_what_it_finds_valid_alone(
 def test_of_a_run_with_little_room_one_range_of_many_tells_what_can_be_learned(
     queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, fits: bool
 ) -> None:
-    monkeypatch.setattr("manycl.run.result.TYPICAL", 1)
+    monkeypatch.setattr("manycl.run.engine.result.TYPICAL", 1)
     queue.session.profile = "always"
     arrays = [queue.array(np.full(COUNT, i, np.int32)) for i in range(5)]
     with queue.prepare() as prepared:

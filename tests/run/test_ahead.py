@@ -15,7 +15,7 @@ from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.region import Box, Region
-from manycl.run.backend import (
+from manycl.run.commands.backend import (
     APART,
     TINY,
     Command,
@@ -28,15 +28,15 @@ from manycl.run.backend import (
     Upload,
     continues,
 )
-from manycl.run.backends.record import RunRecord, Transferred
-from manycl.run.backends.sim import SimBackend
-from manycl.run.coherence import Directory
-from manycl.run.compiler import compiled
-from manycl.run.emit import LARGE, SMALL
-from manycl.run.emit_copies import Subject
-from manycl.run.playback import Playback
-from manycl.run.steps import Lowered
-from manycl.run.verify_script import verify_script
+from manycl.run.commands.compiler import compiled
+from manycl.run.commands.emit import LARGE, SMALL
+from manycl.run.commands.transfers import Subject
+from manycl.run.commands.verify_commands import verify_script
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.playback import Playback
+from manycl.run.executor.record import RunRecord, Transferred
+from manycl.run.lowering.steps import Lowered
+from manycl.run.simulation.simulator import SimBackend
 
 WHERE = machine([1, 2])
 

@@ -10,7 +10,7 @@ from test_state import Anyhow, Unit, launch, machine
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.plan.problem import Problem
-from manycl.run.assign import Ask
+from manycl.run.engine.assign import Ask
 
 MEMORIES = [0, 1, 2, 2]
 

@@ -17,15 +17,15 @@ from manycl.graph.graph import Graph, HostTask
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice, Component, DeviceState, KernelByKernel
 from manycl.plan.problem import Problem
-from manycl.plan.queues import setup_cq
-from manycl.plan.rank import bottom_levels
-from manycl.run.assign import Ask, Assigned
-from manycl.run.backend import Run
-from manycl.run.coherence import Directory
-from manycl.run.compiler import compiled
-from manycl.run.emit_copies import Subject
-from manycl.run.script import Script
-from manycl.run.steps import Lowered
+from manycl.plan.search.queues import setup_cq
+from manycl.plan.search.rank import bottom_levels
+from manycl.run.commands.backend import Run
+from manycl.run.commands.command_graph import Script
+from manycl.run.commands.compiler import compiled
+from manycl.run.commands.transfers import Subject
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.assign import Ask, Assigned
+from manycl.run.lowering.steps import Lowered
 from manycl.trace import DecisionEvent
 
 

@@ -14,12 +14,12 @@ from manycl.errors import RunError
 from manycl.graph.dependences import GraphBuilder
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.awaited import Awaited
-from manycl.run.backend import Done, Download, Evict, HostCall, Report, Run, Upload
-from manycl.run.backends.sim import SimBackend
-from manycl.run.coherence import Directory
-from manycl.run.engine import execute
-from manycl.run.playback import Playback
+from manycl.run.commands.backend import Done, Download, Evict, HostCall, Report, Run, Upload
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.engine import execute
+from manycl.run.engine.liveness import Awaited
+from manycl.run.engine.playback import Playback
+from manycl.run.simulation.simulator import SimBackend
 
 COUNT = 1 << 15  # ints: a third of the device's memory
 PROGRAM = mc.Program("""
@@ -62,7 +62,7 @@ class _Deaf(Playback):
 
 @pytest.mark.parametrize("kind", [ChaosBackend, SimBackend])
 def test_a_stand_is_an_error_on_every_back_end(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manycl.run.beginning.Playback", _Deaf)
+    monkeypatch.setattr("manycl.run.engine.setup.Playback", _Deaf)
     builder = GraphBuilder()
     a, b, c = (builder.buffer(4, name) for name in "abc")
     builder.add(launch("first", (a,), (b,)))

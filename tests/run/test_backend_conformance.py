@@ -16,9 +16,9 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Window
 from manycl.machine import HOST, Device, Machine
 from manycl.model.estimate import ModelEstimates
-from manycl.run.backend import Backend, Command, Copy, Done, Download, Failed, HostCall, Report, Run, Upload
-from manycl.run.backends.sim import SimBackend
-from manycl.run.session import Session
+from manycl.run.commands.backend import Backend, Command, Copy, Done, Download, Failed, HostCall, Report, Run, Upload
+from manycl.run.session.session import Session
+from manycl.run.simulation.simulator import SimBackend
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
 
 PROGRAM = parse_program("__kernel void inc(__global int *x) { x[get_global_id(0)] += 1; }")

@@ -12,11 +12,11 @@ from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
 from manycl.machine import Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import Upload
-from manycl.run.coherence import Directory
-from manycl.run.compiler import compiled
-from manycl.run.emit_copies import Subject
-from manycl.run.steps import Lowered, Room
+from manycl.run.commands.backend import Upload
+from manycl.run.commands.compiler import compiled
+from manycl.run.commands.transfers import Subject
+from manycl.run.data.coherence import Directory
+from manycl.run.lowering.steps import Lowered, Room
 
 
 def uploads(order: list[int], room: int) -> int:

@@ -21,9 +21,9 @@ from manycl.errors import SourceError
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Version
 from manycl.machine import Device, DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.backends import programs
-from manycl.run.building import Builder, build_now
-from manycl.run.steps import Lowered, Step
+from manycl.run.executor import programs
+from manycl.run.executor.building import Builder, build_now
+from manycl.run.lowering.steps import Lowered, Step
 
 PROGRAMS = [ProgramFacts(text, (), {name: KernelFacts(name, 1, ()) for name in "ab"}) for text in ("one", "other")]
 

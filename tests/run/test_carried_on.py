@@ -17,7 +17,8 @@ import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.errors import RunError
 from manycl.machine import DeviceIndex
-from manycl.run import keeping, recurring
+from manycl.run.graph_cache import graph_cache
+from manycl.run.recovery import checkpoints
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not work any more:RuntimeWarning")
 
@@ -74,7 +75,7 @@ def is_over(driver: Any, event: Any) -> bool:
 @pytest.mark.parametrize("begun", [0, 1, 2], ids=["nothing", "little", "in place"])
 def test_what_was_given_without_a_plan(begun: int, queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed before it was given anything, during a kernel, or while it changes what the kernel before has made."""
-    monkeypatch.setattr(recurring.Recurring, "_expect", lambda self: DeviceIndex(0))
+    monkeypatch.setattr(graph_cache.Recurring, "_expect", lambda self: DeviceIndex(0))
     x, y, z = queue.array(X), queue.zeros(N, np.uint32), queue.zeros(N, np.uint32)
     driver = driver_of(queue)
     if not begun:
@@ -98,7 +99,7 @@ def test_what_was_given_without_a_plan(begun: int, queue: mc.Queue, monkeypatch:
 
 def test_what_cannot_be_made_again_is_named(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is interrupted where it changes what somebody has waited for."""
-    monkeypatch.setattr(recurring.Recurring, "_expect", lambda self: DeviceIndex(0))
+    monkeypatch.setattr(graph_cache.Recurring, "_expect", lambda self: DeviceIndex(0))
     y = queue.array(X, name="yonder")
     PROGRAM.change(queue, (N,), (64,), y, 1)
     queue.finish()
@@ -115,7 +116,7 @@ def test_what_cannot_be_made_again_is_named(queue: mc.Queue, monkeypatch: pytest
 
 def test_what_was_changed_in_place_is_put_back(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed while it changes what nobody can make again: there is a copy of that, beside or on the host."""
-    monkeypatch.setattr(keeping, "KEEPING", 1e6)  # whatever it is foreseen to take
+    monkeypatch.setattr(checkpoints, "KEEPING", 1e6)  # whatever it is foreseen to take
     y, n, turns = queue.array(X, name="yonder"), LONG, 4
     with queue.prepare() as graph:
         PROGRAM.change(queue, (N,), (64,), y, n)
@@ -175,7 +176,7 @@ def test_what_the_host_has_is_not_given_up(copied: int, monkeypatch: pytest.Monk
     """Killed when so many copies to the host are complete, which bring what kernels before have changed in place, and
     others have not begun."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(keeping, "KEEPING", 1e6)
+    monkeypatch.setattr(checkpoints, "KEEPING", 1e6)
     with mc.Queue("cpu/2@process") as queue:
         y = queue.array(X, name="yonder")
         with queue.prepare() as graph:

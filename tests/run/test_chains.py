@@ -24,9 +24,9 @@ from manycl.machine import HOST, Device, Link, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run import chains
-from manycl.run.foresee import foresee
-from manycl.run.passes import Outline, PassMember, columns_of, movable, needed, shape_of
+from manycl.run.simulation.foresee import foresee
+from manycl.run.tiling import tile_fusion
+from manycl.run.tiling.time_skewing import Outline, PassMember, columns_of, movable, needed, shape_of
 from manycl.trace import Trace
 
 queue = test_windows.queue
@@ -57,7 +57,7 @@ def test_nothing_runs_between_the_launches_of_a_chain(graph: Graph, data: Any) -
     launches = [n for n, task in enumerate(graph.nodes) if not isinstance(task, HostTask)]
     assume(len(launches) > 1)
     may = set(data.draw(st.lists(st.sampled_from(launches), unique=True)))
-    links, members = chains._Links(graph, may), []
+    links, members = tile_fusion._Links(graph, may), []
     for node in sorted(data.draw(st.lists(st.sampled_from(sorted(may)), unique=True))) if may else ():
         # every path from a member to the launch: over nothing that can be no part of it
         ways = [[m, s] for m in members for s in graph.successors[m]]
@@ -85,8 +85,8 @@ def test_a_chain_ends_where_something_else_runs_between(monkeypatch: pytest.Monk
             self.members.append(node)
             return True
 
-    monkeypatch.setattr(chains, "_Chain", Members)
-    monkeypatch.setattr(chains, "_member", lambda problem, a, dimension, sizes: (a.node,))
+    monkeypatch.setattr(tile_fusion, "_Chain", Members)
+    monkeypatch.setattr(tile_fusion, "_member", lambda problem, a, dimension, sizes: (a.node,))
     for between in (True, False):
         builder = GraphBuilder()
         first, second = builder.buffer(4), builder.buffer(4)
@@ -95,17 +95,17 @@ def test_a_chain_ends_where_something_else_runs_between(monkeypatch: pytest.Monk
         builder.add(by_hand("k1", (first, second) if between else (first,), ()))
         plan = Plan(tuple(Assignment(node, 0, 0, 0.0, 0.0) for node in (0, 2)), "test", ("d",), 0.0)
         problem: Any = SimpleNamespace(graph=builder.build())
-        found: Any = chains._chains(problem, plan, 0, {0: 0, 1: 0})
+        found: Any = tile_fusion._chains(problem, plan, 0, {0: 0, 1: 0})
         assert [c.members for c in found] == ([[0], [2]] if between else [[0, 2]])
 
 
 # how many
 
 
-def chooser(graph: Graph, limit: int, dimension: int, seconds: float = 1e-6) -> chains._Chooser | None:
+def chooser(graph: Graph, limit: int, dimension: int, seconds: float = 1e-6) -> tile_fusion._Chooser | None:
     """None where the launches are no chain."""
     sizes = {key: b.nbytes for key, b in graph.buffers.items()}
-    chain = chains._Chain(sizes)
+    chain = tile_fusion._Chain(sizes)
     for node, task in enumerate(graph.nodes):
         assert isinstance(task, Launch)
         division = divide(task, dimension, sizes)
@@ -113,7 +113,7 @@ def chooser(graph: Graph, limit: int, dimension: int, seconds: float = 1e-6) -> 
         assert shape is not None
         if not chain.add(PassMember(node, division, seconds), shape):
             return None
-    return chains._Chooser(problem_of(graph, limit, seconds), 0, limit, chain)
+    return tile_fusion._Chooser(problem_of(graph, limit, seconds), 0, limit, chain)
 
 
 class Times(Link16):
@@ -159,7 +159,7 @@ def test_about_as_many_columns_as_have_room(queue: mc.Queue, data: Any, share: f
         judge(found, sizes, at_once)
 
 
-def judge(found: chains._Chooser, sizes: dict[int, int], at_once: int) -> None:
+def judge(found: tile_fusion._Chooser, sizes: dict[int, int], at_once: int) -> None:
     fitting = 0
     for number in range(2, min(found._shapes[0].groups, 40) + 1):
         made = columns_of(found._members, found._shapes, number)
@@ -185,11 +185,11 @@ def judge(found: chains._Chooser, sizes: dict[int, int], at_once: int) -> None:
 def simulated(graph: Graph, limit: int, launches: int, at_once: int, seconds: float) -> Trace:
     """A run with passes of so many launches."""
 
-    def predicted(self: object, n: int, k: int) -> chains._Choice:
-        return chains._Choice(1.0 if (n, k) == (launches, at_once) else inf, n, k)
+    def predicted(self: object, n: int, k: int) -> tile_fusion._Choice:
+        return tile_fusion._Choice(1.0 if (n, k) == (launches, at_once) else inf, n, k)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chains._Chooser, "_predicted", predicted)
+        patch.setattr(tile_fusion._Chooser, "_predicted", predicted)
         return foresee(problem_of(graph, limit, seconds), Plan(everything(graph), "one", ("d",), 0.0))
 
 
@@ -197,13 +197,13 @@ def simulated(graph: Graph, limit: int, launches: int, at_once: int, seconds: fl
 def test_what_is_predicted_is_about_what_a_simulated_run_takes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Eight sweeps on a quarter of the memory, for every number of launches that a pass may have: where the link takes
     longest, and where the kernels do."""
-    monkeypatch.setattr(chains, "ENQUEUING", {})  # simulated runs enqueue in no time
+    monkeypatch.setattr(tile_fusion, "ENQUEUING", {})  # simulated runs enqueue in no time
     graph = sweeps(8)
     limit = sum(b.nbytes for b in graph.buffers.values()) // 4
     found = chooser(graph, limit, 1, seconds)
     assert found is not None
     for launches in (2, 4, 8):
-        for at_once in chains.AT_ONCE:
+        for at_once in tile_fusion.AT_ONCE:
             predicted = found._predicted(launches, at_once)
             assert predicted[1:] == (launches, at_once)
             took = simulated(graph, limit, launches, at_once, seconds).makespan
@@ -213,13 +213,13 @@ def test_what_is_predicted_is_about_what_a_simulated_run_takes(monkeypatch: pyte
 def test_where_enqueueing_takes_longest_as_many_commands_are_predicted_as_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chains, "ENQUEUING", {"gpu": 1.0})
+    monkeypatch.setattr(tile_fusion, "ENQUEUING", {"gpu": 1.0})
     graph = sweeps(8)
     limit = sum(b.nbytes for b in graph.buffers.values()) // 4
     found = chooser(graph, limit, 1)
     assert found is not None
     for launches in (2, 4, 8):
-        for at_once in chains.AT_ONCE:
+        for at_once in tile_fusion.AT_ONCE:
             trace = simulated(graph, limit, launches, at_once, 1e-6)
             commands = sum(1 for of in (trace.kernels(), trace.transfers(), trace.copies()) for _ in of)
             # the last columns of a pass, and its copies, are few
@@ -232,13 +232,13 @@ def test_the_choice_that_is_predicted_to_be_done_soonest_is_made() -> None:
     found = chooser(graph, sum(b.nbytes for b in graph.buffers.values()) // 4, 1)
     assert found is not None
     for best in (2, 3, 4, 8):
-        found._predicted = lambda n, k, best=best: chains._Choice(1.0 if (n, k) == (best, 2) else 2.0, n, k)  # type: ignore
+        found._predicted = lambda n, k, best=best: tile_fusion._Choice(1.0 if (n, k) == (best, 2) else 2.0, n, k)  # type: ignore
         passes = list(found.passes())
         nodes = [list(p.nodes) for p in passes]
         assert [n for of in nodes for n in of] == list(range(8))
         assert max(map(len, nodes)) == best
         assert all(len(a) >= len(b) - 1 for a, b in pairwise(nodes))
-    found._predicted = lambda n, k: chains._Choice(inf, n, k)  # type: ignore[method-assign]
+    found._predicted = lambda n, k: tile_fusion._Choice(inf, n, k)  # type: ignore[method-assign]
     assert not list(found.passes())
 
 
@@ -249,11 +249,11 @@ def test_the_fewest_columns_of_which_so_many_have_room(
     groups: int, whole: int, each: int, band: int, limit: int, at_once: int
 ) -> None:
     """Of a launch of at least four groups, and where a column can be half as large again as what it shares."""
-    made = chains._Chooser.__new__(chains._Chooser)
+    made = tile_fusion._Chooser.__new__(tile_fusion._Chooser)
     made._limit, made._known = limit, {(0, 2): (whole, float(each), float(band))}
     made._shapes = [Outline(groups, {}, {})]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chains, "_ROUNDED", 1.0)
+        patch.setattr(tile_fusion, "_ROUNDED", 1.0)
         found = made._columns(0, 2, at_once)
     fitting = [n for n in range(2, 400) if whole + at_once * (band + Fraction(each * groups, n)) <= limit]
     certain = [n for n in range(2, 400) if whole + at_once * (band + Fraction(each * groups, n)) < limit]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from manycl.drivers.native import checks, compiling
+from manycl.drivers.native.compiler import checks, compiling
 
 HEAD = """struct S { int a; int b[4]; int c; };
 constant int table[5] = {1, 2, 3, 4, 5};
@@ -237,7 +237,7 @@ with mc.Queue(sys.argv[1]) as queue:
     x = queue.zeros(8, np.int32)
     mc.Program("kernel void k(global int *x) { x[get_global_id(0)] = 7; }").k(queue, (8,), (8,), x)
     assert (x.get() == 7).all()
-print("manycl.drivers.native.checks" in sys.modules)
+print("manycl.drivers.native.compiler.checks" in sys.modules)
 """
 
 

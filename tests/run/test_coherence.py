@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from manycl.errors import ResultError
 from manycl.machine import HOST
 from manycl.region import Region
-from manycl.run.coherence import HOST_BIT, Directory, ValidRegion
+from manycl.run.data.coherence import HOST_BIT, Directory, ValidRegion
 
 MEMORIES, NBYTES, BUFFERS = 4, 6, (0, 1)
 memories = st.integers(0, MEMORIES - 1)

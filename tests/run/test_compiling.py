@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.report.summary import summarise
-from manycl.run.compiling import LEAST, moved, phases, without
+from manycl.run.engine.compile_time import LEAST, moved, phases, without
 from manycl.trace import DecisionEvent, HostEvent, KernelEvent, TransferEvent
 
 TIMES = st.integers(0, 400).map(lambda n: n * LEAST / 4)

@@ -14,8 +14,7 @@ import manycl as mc
 from manycl.errors import DeviceError
 from manycl.machine import Device, Machine
 from manycl.plan import policies
-from manycl.run.availability import _Watched
-from manycl.run.device_events import (
+from manycl.run.recovery.device_events import (
     DeviceComes,
     DeviceEvent,
     DeviceEvents,
@@ -23,7 +22,8 @@ from manycl.run.device_events import (
     DevicesInUse,
     DeviceSlows,
 )
-from manycl.run.watch import Watch
+from manycl.run.recovery.event_monitor import Watch
+from manycl.run.recovery.reservation_listener import _Watched
 
 N = 1 << 12
 PROGRAM = mc.Program(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from test_sim import CPU, GPU, apart, chain_of_three, follow, spans
 
 from manycl.machine import HOST, Device
-from manycl.run.disturbance import Disturbance, Slowdown, drift
-from manycl.run.engine import RunFailure
+from manycl.run.engine.engine import RunFailure
+from manycl.run.simulation.disturbance import Disturbance, Slowdown, drift
 from manycl.trace import FailureEvent
 
 OTHER = Device("cpu1", "cpu")

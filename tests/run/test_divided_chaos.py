@@ -26,11 +26,11 @@ from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
-from manycl.run.beginning import Setup
-from manycl.run.coherence import Directory
-from manycl.run.engine import RunFailure, execute
-from manycl.run.lower import lower
-from manycl.run.steps import Lowered
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.engine import RunFailure, execute
+from manycl.run.engine.setup import Setup
+from manycl.run.lowering.lower import lower
+from manycl.run.lowering.steps import Lowered
 
 __all__ = ["validated"]  # a fixture of the module
 
@@ -64,8 +64,8 @@ DIVISIBLE = [name for name in PROGRAM.kernels if name != "part"]
 def small_chunks() -> Iterator[None]:
     """Pieces fall into chunks, as large ones do where data go from device to device."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("manycl.run.lower.CHUNK", 16)
-        patch.setattr("manycl.run.cut._ALIGNED", 4)
+        patch.setattr("manycl.run.lowering.lower.CHUNK", 16)
+        patch.setattr("manycl.run.lowering.partition._ALIGNED", 4)
         yield
 
 
@@ -218,8 +218,8 @@ def test_divided_launches_give_the_sequential_result(data: Any, graph: Graph, wh
     for turn in range(2):
         backend = ChaosBackend(where, seed + turn)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("manycl.run.overlap._Cutter._pays", lambda *given: pays)
-            patch.setattr("manycl.run.overlap.share_of", lambda *given: 1.0)
+            patch.setattr("manycl.run.lowering.pipelining._Cutter._pays", lambda *given: pays)
+            patch.setattr("manycl.run.lowering.pipelining.share_of", lambda *given: 1.0)
             plan = data.draw(plans(graph, where, 1 if pays else 2))  # who uses several queues overlaps by himself
             one_run(graph, where, plan, directory, values, backend)
         check_valid(graph, where, directory, values)

@@ -18,9 +18,9 @@ from manycl.errors import PolicyError
 from manycl.graph.graph import Graph, Launch
 from manycl.graph.work_groups import with_work_groups
 from manycl.plan.plan import WHOLE, Assignment, Plan
-from manycl.run.backends.command_buffer import recorded
-from manycl.run.prepared import PreparedGraph
-from manycl.run.result import Result
+from manycl.run.engine.result import Result
+from manycl.run.executor.command_buffer import recorded
+from manycl.run.graph_cache.prepared import PreparedGraph
 
 SOURCE = """
 kernel void scale(global float *x, global const float *y, int n) {

@@ -16,10 +16,10 @@ from manycl.analysis import parse_program
 from manycl.errors import PolicyError
 from manycl.graph.division import Division, divide
 from manycl.graph.graph import BufferArg, Launch, Version
-from manycl.kept import Kept
 from manycl.region import Region
-from manycl.run.passes import _DENSE, shape_of
-from manycl.run.ranges import launches_of
+from manycl.run.lowering.ranges import launches_of
+from manycl.run.tiling.time_skewing import _DENSE, shape_of
+from manycl.utilities.kept import Kept
 
 PROGRAM = parse_program("""
 uint far(uint d);

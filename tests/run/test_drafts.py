@@ -19,10 +19,10 @@ from manycl.machine import Device, Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.region import Region
-from manycl.run.coherence import Directory, ValidRegion
-from manycl.run.drafts import _MOST_GAPS, StepDraft, _rounds
-from manycl.run.lower import lower
-from manycl.run.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Step
+from manycl.run.data.coherence import Directory, ValidRegion
+from manycl.run.lowering.lower import lower
+from manycl.run.lowering.range_tasks import _MOST_GAPS, StepDraft, _rounds
+from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Step
 
 GROUPS = ITEMS // GROUP
 MACHINE = Machine((Device("a", "gpu", memory=1), Device("b", "gpu", memory=2)))

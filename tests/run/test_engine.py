@@ -14,13 +14,13 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backends.sim import SimBackend
-from manycl.run.coherence import Directory
-from manycl.run.disturbance import Disturbance
-from manycl.run.engine import RunFailure, again, execute
-from manycl.run.observers import Counting, debugging
-from manycl.run.result import TYPICAL, Measured, Result
-from manycl.run.steps import RANGE, Lowered, Room, Step
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.engine import RunFailure, again, execute
+from manycl.run.engine.observers import Counting, debugging
+from manycl.run.engine.result import TYPICAL, Measured, Result
+from manycl.run.lowering.steps import RANGE, Lowered, Room, Step
+from manycl.run.simulation.disturbance import Disturbance
+from manycl.run.simulation.simulator import SimBackend
 from manycl.trace import DecisionEvent, FailureEvent
 
 WHERE = machine([1, 2])

@@ -15,10 +15,10 @@ from manycl.graph.graph import BufferArg, Graph, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.problem import Problem
-from manycl.run import result
-from manycl.run.foresee import foresee
-from manycl.run.simulate import plan_with
-from manycl.run.steps import RANGE, Lowered, Step
+from manycl.run.engine import result
+from manycl.run.lowering.steps import RANGE, Lowered, Step
+from manycl.run.simulation.foresee import foresee
+from manycl.run.simulation.simulate import plan_with
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
 
 FACTS = KernelFacts("k", 1, ())

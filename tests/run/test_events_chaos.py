@@ -43,17 +43,18 @@ from manycl.plan.policy import Choice
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
-from manycl.run import emit_kept, keeping
-from manycl.run.beginning import Setup
-from manycl.run.coherence import Directory
-from manycl.run.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows
-from manycl.run.engine import RunFailure, execute
-from manycl.run.epochs import REPLANNED
-from manycl.run.keeping import Checkpoints, undo_bytes
-from manycl.run.lower import lower
-from manycl.run.result import Result
-from manycl.run.steps import COMBINE, Lowered
-from manycl.run.watch import Watch
+from manycl.run.commands import checkpoint_commands
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.engine import RunFailure, execute
+from manycl.run.engine.result import Result
+from manycl.run.engine.setup import Setup
+from manycl.run.lowering.lower import lower
+from manycl.run.lowering.steps import COMBINE, Lowered
+from manycl.run.recovery import checkpoints
+from manycl.run.recovery.checkpoints import Checkpoints, undo_bytes
+from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows
+from manycl.run.recovery.event_monitor import Watch
+from manycl.run.recovery.replanning import REPLANNED
 
 __all__ = ["small_chunks", "validated"]  # fixtures of the module
 
@@ -98,8 +99,8 @@ class KeptAnyhow(Checkpoints):
 @pytest.fixture(scope="module", autouse=True)
 def kept_anyhow() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keeping, "_undone", KeptAnyhow.undone)
-        patch.setattr(emit_kept, "Checkpoints", KeptAnyhow)
+        patch.setattr(checkpoints, "_undone", KeptAnyhow.undone)
+        patch.setattr(checkpoint_commands, "Checkpoints", KeptAnyhow)
         yield
 
 
@@ -372,10 +373,10 @@ def test_runs_that_find_slower_devices_by_themselves(data: Any, graph: Graph, wh
     backend._happening = sorted([*loss.lagging(data, backend), *loss.happening(data, 1)], key=lambda h: h[0])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANYCL_DETERMINISTIC", "0")
-        patch.setattr("manycl.run.lag.IN_A_ROW", 1)
-        patch.setattr("manycl.run.lag.WORK", 0.0)
-        patch.setattr("manycl.run.engine.GAIN", 0.0)
-        patch.setattr("manycl.run.lag.Lag._others_will_tell", lambda _: False)
+        patch.setattr("manycl.run.recovery.stragglers.IN_A_ROW", 1)
+        patch.setattr("manycl.run.recovery.stragglers.WORK", 0.0)
+        patch.setattr("manycl.run.engine.engine.GAIN", 0.0)
+        patch.setattr("manycl.run.recovery.stragglers.Lag._others_will_tell", lambda _: False)
         result = loss.run(way("asked again", data, graph, where, seed), backend)
     assert not result.lost
     assert result.playback is not None

@@ -25,16 +25,16 @@ from manycl.graph.graph import Graph
 from manycl.machine import Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import Done, Download, Failed, Run, Upload
-from manycl.run.backends import memory, pinning
-from manycl.run.backends.record import RunRecord
-from manycl.run.coherence import Directory
-from manycl.run.compiler import compiled
-from manycl.run.emit_copies import Subject
-from manycl.run.engine import RunFailure, execute
-from manycl.run.observers import Counting
-from manycl.run.playback import Playback
-from manycl.run.steps import Lowered
+from manycl.run.commands.backend import Done, Download, Failed, Run, Upload
+from manycl.run.commands.compiler import compiled
+from manycl.run.commands.transfers import Subject
+from manycl.run.data import memory, pinning
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.engine import RunFailure, execute
+from manycl.run.engine.observers import Counting
+from manycl.run.engine.playback import Playback
+from manycl.run.executor.record import RunRecord
+from manycl.run.lowering.steps import Lowered
 
 N = 64
 TOO_LARGE = 1 << 16  # work-items in one work-group

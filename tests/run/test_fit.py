@@ -21,11 +21,11 @@ from manycl.group_range import GroupRange
 from manycl.machine import Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run import fit
-from manycl.run.coherence import Directory
-from manycl.run.limits import stores
-from manycl.run.lower import lower
-from manycl.run.windows import intervals, size_of
+from manycl.run.data.coherence import Directory
+from manycl.run.lowering.lower import lower
+from manycl.run.tiling import tiling
+from manycl.run.tiling.limits import stores
+from manycl.run.tiling.windows import intervals, size_of
 
 patched = small_windows({"fit.WORTH": 4})
 GROUPS = ITEMS // GROUP
@@ -45,8 +45,8 @@ def machine(limit: int, largest: int | None = None) -> Machine:
     return Machine((Device("d", "gpu", memory=1, global_memory=limit, max_allocation=largest),))
 
 
-def cutter(graph: Graph, where: Machine, plan: Plan) -> fit._Fitter:
-    return fit._Fitter(Problem(graph, where, Unit(), (1,)), plan, {0: where.devices[0].global_memory})
+def cutter(graph: Graph, where: Machine, plan: Plan) -> tiling._Fitter:
+    return tiling._Fitter(Problem(graph, where, Unit(), (1,)), plan, {0: where.devices[0].global_memory})
 
 
 def plan_of(*assignments: Assignment) -> Plan:
@@ -83,7 +83,7 @@ def test_the_ranges_of_an_assignment_are_all_of_it_in_turn(
 @given(st.integers(0, 9), st.integers(1, 40), st.data())
 def test_the_ranges_that_are_looked_at_are_as_large_as_the_largest(first: int, count: int, data: Any) -> None:
     number = data.draw(st.integers(1, count))
-    found = {(low, n) for _, low, n in fit._samples(GroupRange(0, first, count), number)}
+    found = {(low, n) for _, low, n in tiling._samples(GroupRange(0, first, count), number)}
     (size,) = {n for _, n in found}
     ends = [count * i // number for i in range(number + 1)]
     assert size == max(b - a for a, b in pairwise(ends))
@@ -117,8 +117,8 @@ def test_as_few_ranges_as_have_room(whole: int, band: int, each: int, count: int
         return whole, band + each * groups.count
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fit, "_needed", needed)
-        found = fit._ranges(None, GroupRange(0, 0, count), limit, at_once, device)  # type: ignore[arg-type]
+        patch.setattr(tiling, "_needed", needed)
+        found = tiling._ranges(None, GroupRange(0, 0, count), limit, at_once, device)  # type: ignore[arg-type]
     for together in (at_once, 3, 2, 1):
         fitting = [n for n in range(1, count + 1) if whole + together * windows(n) <= limit]
         if fitting:
@@ -188,9 +188,9 @@ def test_no_buffer_is_larger_than_the_device_takes() -> None:
 def test_what_a_device_needs_of_a_range_that_has_none_is_more_than_there_is() -> None:
     graph = graph_of("map")
     division = divide(graph.nodes[0], 0, dict.fromkeys(graph.buffers, NBYTES))  # type: ignore[arg-type]
-    assert fit._needed(division, division.range(0, 2), machine(1000).devices[0]) == (0, 2 * 2 * 4 * GROUP)
-    assert fit._needed(division, division.range(0, 2), machine(1000, 31).devices[0]) == (1000, 2 * 2 * 4 * GROUP)
-    assert fit._needed(division, division.range(0, 2), machine(1000, 32).devices[0]) == (0, 2 * 2 * 4 * GROUP)
+    assert tiling._needed(division, division.range(0, 2), machine(1000).devices[0]) == (0, 2 * 2 * 4 * GROUP)
+    assert tiling._needed(division, division.range(0, 2), machine(1000, 31).devices[0]) == (1000, 2 * 2 * 4 * GROUP)
+    assert tiling._needed(division, division.range(0, 2), machine(1000, 32).devices[0]) == (0, 2 * 2 * 4 * GROUP)
 
 
 def test_all_launches_of_a_device_are_cut_into_as_many_ranges() -> None:
@@ -198,12 +198,12 @@ def test_all_launches_of_a_device_are_cut_into_as_many_ranges() -> None:
     graph = graph_of("map", "change", "map")
     where = machine(100)
     plan = plan_of(*(Assignment(n, 0, 0, float(n), n + 1.0) for n in range(3)))
-    found = fit.fitted(Problem(graph, where, Unit(), (1,)), plan, {0: 100}, together=False)
+    found = tiling.fitted(Problem(graph, where, Unit(), (1,)), plan, {0: 100}, together=False)
     assert not found.passes
     cuts = [[(a.first, a.groups) for a in found.plan.assignments if a.node == n] for n in range(3)]
     assert cuts[0] == cuts[1] == cuts[2]
     assert len(cuts[0]) > 1
-    roomy = fit.fitted(Problem(graph, machine(1 << 20), Unit(), (1,)), plan, {0: 1 << 20}, together=False)
+    roomy = tiling.fitted(Problem(graph, machine(1 << 20), Unit(), (1,)), plan, {0: 1 << 20}, together=False)
     assert roomy.plan is plan
 
 

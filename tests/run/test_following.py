@@ -21,18 +21,18 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.run.backends.sim import SimBackend
-from manycl.run.beginning import Setup
-from manycl.run.coherence import HOST_BIT, Directory
-from manycl.run.device_events import DeviceComes, DeviceEvents, DeviceLeaves
-from manycl.run.disturbance import Disturbance, Slowdown
-from manycl.run.engine import execute
-from manycl.run.following import Following
-from manycl.run.foresee import StepEstimates
-from manycl.run.lower import lower
-from manycl.run.stealing import Stealing
-from manycl.run.steps import Lowered, Step
-from manycl.run.watch import Watch
+from manycl.run.data.coherence import HOST_BIT, Directory
+from manycl.run.engine.engine import execute
+from manycl.run.engine.setup import Setup
+from manycl.run.lowering.lower import lower
+from manycl.run.lowering.steps import Lowered, Step
+from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves
+from manycl.run.recovery.event_monitor import Watch
+from manycl.run.simulation.disturbance import Disturbance, Slowdown
+from manycl.run.simulation.foresee import StepEstimates
+from manycl.run.simulation.simulator import SimBackend
+from manycl.run.stealing.share_scheduler import Following
+from manycl.run.stealing.work_stealing import Stealing
 from manycl.trace import Event, KernelEvent
 
 GROUPS, BYTES = 4096, 64

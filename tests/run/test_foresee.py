@@ -24,12 +24,12 @@ from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
-from manycl.run.coherence import Directory, ValidRegion
-from manycl.run.disturbance import Disturbance
-from manycl.run.engine import RunFailure
-from manycl.run.foresee import ENQUEUING, StepEstimates, foresee, foreseeing, with_times
-from manycl.run.simulate import plan_with, simulate
-from manycl.run.steps import RANGE, Step
+from manycl.run.data.coherence import Directory, ValidRegion
+from manycl.run.engine.engine import RunFailure
+from manycl.run.lowering.steps import RANGE, Step
+from manycl.run.simulation.disturbance import Disturbance
+from manycl.run.simulation.foresee import ENQUEUING, StepEstimates, foresee, foreseeing, with_times
+from manycl.run.simulation.simulate import plan_with, simulate
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, TransferEvent
 
 MACHINE = Machine(tuple(Device(f"gpu{i}", "gpu", memory=i + 1, launch_overhead=0.0, bandwidth=1e3) for i in range(2)))

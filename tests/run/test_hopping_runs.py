@@ -19,8 +19,8 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.plan.verify import verify
-from manycl.run.foresee import foresee
+from manycl.plan.verification.verify import verify
+from manycl.run.simulation.foresee import foresee
 from manycl.trace import KernelEvent
 
 BYTES = 64

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import manycl as mc
-from manycl.plan import demanded
+from manycl.plan import preemptible
 from manycl.plan.splitting import Splits
-from manycl.run import packet_size
-from manycl.run.backend import Command, Report, Run
-from manycl.run.device_events import DeviceComes, DeviceLeaves
-from manycl.run.observers import Observer
-from manycl.run.playback import Playback
+from manycl.run.commands.backend import Command, Report, Run
+from manycl.run.engine.observers import Observer
+from manycl.run.engine.playback import Playback
+from manycl.run.recovery.device_events import DeviceComes, DeviceLeaves
+from manycl.run.stealing import packet_size
 
 SOURCE = """
 kernel void change(global uint *x, uint rounds) {
@@ -36,7 +36,7 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     devices, _, apart = request.param.partition(" ")
     if apart:
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(demanded, "FREE", {"cpu": 1e-9})
+    monkeypatch.setattr(preemptible, "FREE", {"cpu": 1e-9})
     monkeypatch.setattr(packet_size, "PART", 0.0)
     with mc.Queue(devices) as made:
         yield made
@@ -111,7 +111,7 @@ def test_long_launches_are_in_pieces_once_somebody_has_asked(queue: mc.Queue) ->
     seen = Packets()
     queue.session.run(graph.graph, graph.plan, observers=[seen])
     assert seen.count > 10
-    assert seen.most <= demanded.PACKETS_AHEAD * len(queue.devices)
+    assert seen.most <= preemptible.PACKETS_AHEAD * len(queue.devices)
 
 
 def test_launches_that_can_end_early_need_no_pieces() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from manycl.api.program import Program
+from manycl.api.queue import Queue
 from manycl.drivers.driver import DriverError
-from manycl.front.program import Program
-from manycl.front.queue import Queue
-from manycl.run.backend import Done, Failed
-from manycl.run.backends.inbox import Inbox
+from manycl.run.commands.backend import Done, Failed
+from manycl.run.executor.completions import Inbox
 
 
 class Event:

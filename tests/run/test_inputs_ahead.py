@@ -22,17 +22,17 @@ from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.run.backend import Command, Download, TransferQueue, Upload, continues
-from manycl.run.backends.sim import SimBackend
-from manycl.run.beginning import Setup
-from manycl.run.coherence import Directory
-from manycl.run.engine import execute
-from manycl.run.inputs_ahead import LOADED, STEP, Foreseen, InputsAhead, foreseen
-from manycl.run.lower import lower
-from manycl.run.moving import Moving
-from manycl.run.participant import Standing
-from manycl.run.playback import Playback
-from manycl.run.steps import Lowered
+from manycl.run.commands.backend import Command, Download, TransferQueue, Upload, continues
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.engine import execute
+from manycl.run.engine.playback import Playback
+from manycl.run.engine.setup import Setup
+from manycl.run.lowering.lower import lower
+from manycl.run.lowering.steps import Lowered
+from manycl.run.simulation.simulator import SimBackend
+from manycl.run.stealing.player import Moving
+from manycl.run.stealing.prefetch import LOADED, STEP, Foreseen, InputsAhead, foreseen
+from manycl.run.stealing.worker import Standing
 from manycl.trace import KernelEvent, Trace, TransferEvent
 
 SECONDS = 0.08

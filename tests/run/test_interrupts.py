@@ -18,7 +18,7 @@ import pytest
 
 import manycl as mc
 from manycl.errors import ResultError
-from manycl.interrupts import Uninterrupted, interruptible
+from manycl.utilities.interrupts import Uninterrupted, interruptible
 
 N = 64
 SPIN = "__kernel void spin(__global volatile int *a) { while (a[0] == 0) ; a[1] = 5; }"

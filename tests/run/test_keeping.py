@@ -16,13 +16,13 @@ from manycl.machine import Device, DeviceIndex, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import ASIDE, Download, Run
-from manycl.run.compiler import compiled
-from manycl.run.emit_copies import Subject
-from manycl.run.keeping import COMMAND, COPYING, KEEPING, Checkpoints, keeping
-from manycl.run.script import Script
-from manycl.run.steps import Lowered
-from manycl.run.verify_script import verify_script
+from manycl.run.commands.backend import ASIDE, Download, Run
+from manycl.run.commands.command_graph import Script
+from manycl.run.commands.compiler import compiled
+from manycl.run.commands.transfers import Subject
+from manycl.run.commands.verify_commands import verify_script
+from manycl.run.lowering.steps import Lowered
+from manycl.run.recovery.checkpoints import COMMAND, COPYING, KEEPING, Checkpoints, keeping
 
 BANDWIDTH = 1e9
 NBYTES = 1 << 20

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from manycl.front.program import Program
-from manycl.front.queue import Queue
+from manycl.api.program import Program
+from manycl.api.queue import Queue
 from manycl.machine import HOST
-from manycl.model.measured import OBSERVED
+from manycl.model.history.measured import OBSERVED
 
 PROGRAM = Program("kernel void halve(global float *x) { x[get_global_id(0)] *= 0.5f; }")
 ITEMS = 1 << 19

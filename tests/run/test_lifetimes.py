@@ -19,9 +19,9 @@ from manycl.graph.graph import Graph, HostTask
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.coherence import Directory
-from manycl.run.lifetimes import Lifetimes
-from manycl.run.lower import lower
+from manycl.run.data.coherence import Directory
+from manycl.run.data.lifetimes import Lifetimes
+from manycl.run.lowering.lower import lower
 
 
 def any_order(graph: Graph, seed: int) -> list[int]:
@@ -50,7 +50,7 @@ def run(graph: Graph, steps: Sequence[int], values: dict[int, Any]) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def small_pieces() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("manycl.run.cut._ALIGNED", 4)
+        patch.setattr("manycl.run.lowering.partition._ALIGNED", 4)
         yield
 
 

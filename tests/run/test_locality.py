@@ -21,18 +21,18 @@ from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run.backend import Download, Run, TransferQueue
-from manycl.run.coherence import Directory
-from manycl.run.compiler import compiled
-from manycl.run.emit_copies import Subject
-from manycl.run.fit import _at_once
-from manycl.run.foresee import foresee
-from manycl.run.limits import limited
-from manycl.run.locality import _Run
-from manycl.run.lower import lower
-from manycl.run.playback import Playback
-from manycl.run.replacement import TightEmitter
-from manycl.run.steps import Lowered
+from manycl.run.commands.backend import Download, Run, TransferQueue
+from manycl.run.commands.compiler import compiled
+from manycl.run.commands.transfers import Subject
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.playback import Playback
+from manycl.run.lowering.lower import lower
+from manycl.run.lowering.steps import Lowered
+from manycl.run.simulation.foresee import foresee
+from manycl.run.tiling.limits import limited
+from manycl.run.tiling.replacement import TightEmitter
+from manycl.run.tiling.reuse_order import _Run
+from manycl.run.tiling.tiling import _at_once
 
 patched = small_windows({"fit.WORTH": 4})
 

@@ -14,10 +14,10 @@ from manycl.graph.graph import Launch
 from manycl.plan import splitting
 from manycl.plan.problem import Looks
 from manycl.plan.tuning import PLANNING
-from manycl.run import known as known_graphs
-from manycl.run import looking
-from manycl.run.looking import BackgroundAnalysis, Interest
-from manycl.run.trials import RIVAL
+from manycl.run.graph_cache import background_analysis
+from manycl.run.graph_cache import cached_graph as known_graphs
+from manycl.run.graph_cache.autotuner import RIVAL
+from manycl.run.graph_cache.background_analysis import BackgroundAnalysis, Interest
 
 PATIENCE = 60  # seconds, after which something hangs
 PROGRAM = mc.Program("""
@@ -59,8 +59,8 @@ def test_what_it_costs_decides_when_it_is_begun(monkeypatch: pytest.MonkeyPatch)
         asked.append(launch.name)
         return split_of(launch, sizes)
 
-    monkeypatch.setattr(looking, "split_of", noted)
-    monkeypatch.setattr(looking, "is_known", lambda launch, sizes: launch.name == "add")
+    monkeypatch.setattr(background_analysis, "split_of", noted)
+    monkeypatch.setattr(background_analysis, "is_known", lambda launch, sizes: launch.name == "add")
     work, interest = BackgroundAnalysis(looks), Interest()
     work.ran(interest, 1.0, 2, lambda: graph)
     assert not interest.is_asked, "who knows whether it comes again"
@@ -86,7 +86,7 @@ def test_a_loop_is_divided_when_it_has_been_looked_at(monkeypatch: pytest.Monkey
         took, flew = known_graphs.KnownGraph.took, known_graphs.KnownGraph.flew
         patch.setattr(known_graphs.KnownGraph, "took", lambda known, seconds, ran: took(known, 0.5, ran and 0.5))
         patch.setattr(known_graphs.KnownGraph, "flew", lambda known, run, seconds: flew(known, run, 1.0))
-        patch.setattr(looking, "PLANNING", replace(PLANNING, looking=1e9, beside=1e9))
+        patch.setattr(background_analysis, "PLANNING", replace(PLANNING, looking=1e9, beside=1e9))
         expected = np.arange(1 << 14, dtype=np.int32)
         for i in range(500):
             expected = expected * np.int32(3) + np.int32(i)

@@ -19,9 +19,10 @@ from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.opencl import copies, driver
 from manycl.errors import DeviceError, ManyclError, ResultError, RunError
 from manycl.machine import Device, Link, Machine
-from manycl.run import recurring, session
-from manycl.run.coherence import Directory
-from manycl.run.health import examine
+from manycl.run.data.coherence import Directory
+from manycl.run.graph_cache import graph_cache
+from manycl.run.recovery.health import examine
+from manycl.run.session import session
 
 N = 256
 PROGRAM = mc.Program(
@@ -177,7 +178,7 @@ def test_what_is_lost_is_said_by_name_and_the_device_can_come_back(own: mc.Queue
     with pytest.raises(DeviceError, match="was not left out"):
         own.admit(first)
     original, death.of = death.of, None
-    still = mock.patch("manycl.run.backends.lanes.Lanes._probe", return_value="still dead")
+    still = mock.patch("manycl.run.executor.lanes.Lanes._probe", return_value="still dead")
     with still, pytest.raises(DeviceError, match=rf"{second} still does not work: still dead"):
         own.admit(second)
     own.admit(second)
@@ -230,7 +231,7 @@ def test_memories_that_are_left_are_numbered_without_gaps() -> None:
 def test_commands_given_at_once_after_a_device_has_died(death: Death, monkeypatch: pytest.MonkeyPatch) -> None:
     """The devices behind it have other numbers then, and so have their memories."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(recurring, "WORTH", 60.0)  # seconds: whatever these graphs take is little
+    monkeypatch.setattr(graph_cache, "WORTH", 60.0)  # seconds: whatever these graphs take is little
     with mc.Queue(f"{death.devices}/3") as queue:
         death.of, death.calls = victim(queue, 0), 0
         with warnings.catch_warnings():

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from manycl.machine import HOST, Device, Machine
-from manycl.model.history import identity
-from manycl.model.measured import together
+from manycl.model.history.history import identity
+from manycl.model.history.measured import together
 from manycl.model.occupancy import ITEMS_PER_UNIT
-from manycl.run import measure
+from manycl.run.session import measure
 
 MIB = 1 << 20
 OPERATIONS, GROUP, LEAST, SMALL = 8, 128, 0.02, 1 << 12  # of a round; work-items; seconds; bytes

@@ -26,17 +26,17 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
-from manycl.run.backend import Run, TransferQueue
-from manycl.run.beginning import Setup
-from manycl.run.coherence import Directory
-from manycl.run.emit_packets import PacketEmitter
-from manycl.run.engine import RunFailure, execute
-from manycl.run.inputs_ahead import Foreseen
-from manycl.run.lower import lower
-from manycl.run.moving import Moving
-from manycl.run.participant import Packet
-from manycl.run.stealing import Stealing
-from manycl.run.steps import Cells, Lowered
+from manycl.run.commands.backend import Run, TransferQueue
+from manycl.run.commands.chunk_commands import PacketEmitter
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.engine import RunFailure, execute
+from manycl.run.engine.setup import Setup
+from manycl.run.lowering.lower import lower
+from manycl.run.lowering.steps import Cells, Lowered
+from manycl.run.stealing.player import Moving
+from manycl.run.stealing.prefetch import Foreseen
+from manycl.run.stealing.work_stealing import Stealing
+from manycl.run.stealing.worker import Packet
 
 GROUPS = ITEMS // GROUP
 SHORTENED: list[int] = []
@@ -120,8 +120,8 @@ def stealing(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PacketEmitter, "bring_ahead", noted)
         if request.param == "anyhow":
-            patch.setattr("manycl.run.following.Stealing", StolenAnyhow)
-            patch.setattr("manycl.run.following.foreseen", foreseen_anyhow)
+            patch.setattr("manycl.run.stealing.share_scheduler.Stealing", StolenAnyhow)
+            patch.setattr("manycl.run.stealing.share_scheduler.foreseen", foreseen_anyhow)
         yield request.param
 
 

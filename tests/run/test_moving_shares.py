@@ -15,14 +15,14 @@ from manycl.errors import RunError
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import DeviceIndex
 from manycl.model.estimates import Wrapped
-from manycl.model.imbalance import RUNS
+from manycl.model.history.imbalance import RUNS
 from manycl.plan.movable import with_moving_shares
 from manycl.plan.plan import Assignment, Plan
-from manycl.run.backend import Command
-from manycl.run.disturbance import Disturbance, Slowdown
-from manycl.run.foresee import foresee
-from manycl.run.moving import Moving
-from manycl.run.shares import note_shares
+from manycl.run.commands.backend import Command
+from manycl.run.graph_cache.imbalance import note_shares
+from manycl.run.simulation.disturbance import Disturbance, Slowdown
+from manycl.run.simulation.foresee import foresee
+from manycl.run.stealing.player import Moving
 from manycl.trace import KernelEvent
 
 SOURCE = """

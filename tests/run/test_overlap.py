@@ -26,11 +26,11 @@ from manycl.plan.policy import find
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice
 from manycl.plan.splitting import Splits
-from manycl.run import overlap
-from manycl.run.coherence import Directory
-from manycl.run.foresee import foresee, with_times
-from manycl.run.lower import lower
-from manycl.run.overlap import overlapped
+from manycl.run.data.coherence import Directory
+from manycl.run.lowering import pipelining
+from manycl.run.lowering.lower import lower
+from manycl.run.lowering.pipelining import overlapped
+from manycl.run.simulation.foresee import foresee, with_times
 
 MACHINE = Machine(tuple(Device(f"gpu{i}", "gpu", memory=i + 1, launch_overhead=0.0) for i in range(2)))
 ITEMS, GROUP, GROUPS = 1 << 19, 64, 1 << 13
@@ -99,8 +99,8 @@ def sizes(plan: Plan, node: int, device: int) -> list[int]:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut wherever it is possible, whatever it gains."""
-    monkeypatch.setattr("manycl.run.overlap._Cutter._pays", lambda self, gain: True)
-    monkeypatch.setattr("manycl.run.overlap.share_of", lambda *given: 1.0)
+    monkeypatch.setattr("manycl.run.lowering.pipelining._Cutter._pays", lambda self, gain: True)
+    monkeypatch.setattr("manycl.run.lowering.pipelining.share_of", lambda *given: 1.0)
 
 
 def test_a_first_part_runs_while_the_rest_arrives_and_the_last_while_others_leave() -> None:
@@ -167,7 +167,7 @@ def test_data_that_are_there_need_no_parts() -> None:
 
 
 def test_parts_leave_no_compute_unit_without_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manycl.run.overlap.share_of", lambda *given: 0.99)
+    monkeypatch.setattr("manycl.run.lowering.pipelining.share_of", lambda *given: 0.99)
     p = problem("table")
     plan = halves(p.graph)
     assert overlapped(p, plan).plan is plan
@@ -251,7 +251,7 @@ def test_parts_give_the_bits_of_one_device(queue: mc.Queue, build: object) -> No
 @pytest.mark.usefixtures("always")
 def test_what_is_cut_follows_where_data_are(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that is kept is lowered again when data that were there have to come from the host again."""
-    monkeypatch.setattr("manycl.run.overlap._Cutter._pays", lambda self, gain: gain > 0.0)
+    monkeypatch.setattr("manycl.run.lowering.pipelining._Cutter._pays", lambda self, gain: gain > 0.0)
     count = 1 << 12
     program = mc.Program(
         "kernel void up(global const int *x, global int *y) { y[get_global_id(0)] = x[get_global_id(0)] + 1; }"
@@ -273,7 +273,7 @@ def test_what_is_cut_follows_where_data_are(queue: mc.Queue, monkeypatch: pytest
 @given(st.lists(st.floats(0.05, 1.0), min_size=1, max_size=5), st.integers(1, 200))
 def test_parts_end_where_their_shares_do(shares: list[float], groups: int) -> None:
     sizes = [share / sum(shares) for share in shares]
-    ends = overlap._ends(sizes, groups)
+    ends = pipelining._ends(sizes, groups)
     assert len(ends) == len(sizes) - 1
     for number, end in enumerate(ends, 1):
         assert abs(end - max(1, sum(sizes[:number]) * groups)) <= 0.5 + 1e-6
@@ -283,7 +283,9 @@ def test_parts_end_where_their_shares_do(shares: list[float], groups: int) -> No
 @given(st.integers(1, 9), st.integers(0, 12), st.integers(-5, 9), st.integers(1, 90))
 def test_how_many_groups_touch_all_bytes_below_one(stride: int, width: int, offset: int, high: int) -> None:
     ends = {n: offset + stride * (n - 1) + (width or stride) for n in range(-40, 120)}
-    assert overlap._groups_until(Slice(stride, width, offset), high) == min(n for n, end in ends.items() if end >= high)
+    assert pipelining._groups_until(Slice(stride, width, offset), high) == min(
+        n for n, end in ends.items() if end >= high
+    )
 
 
 def test_parts_share_the_time_of_their_range() -> None:

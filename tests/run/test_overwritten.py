@@ -21,9 +21,10 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece, Version
 from manycl.plan.plan import Assignment, Plan
 from manycl.region import Region
-from manycl.run import engine, overwritten
-from manycl.run.overwritten import brought_to_be_overwritten
-from manycl.run.steps import RANGE, Lowered, Step
+from manycl.run.engine import engine
+from manycl.run.lowering import overwritten
+from manycl.run.lowering.overwritten import brought_to_be_overwritten
+from manycl.run.lowering.steps import RANGE, Lowered, Step
 
 COUNT = 1 << 14  # ints: as few as are worth looking
 PROGRAM = mc.Program("""

@@ -12,13 +12,13 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import Done, Run
-from manycl.run.coherence import Directory
-from manycl.run.compiler import compiled
-from manycl.run.emit_copies import Subject
-from manycl.run.pace import AHEAD, EXPECTANT, PARTS
-from manycl.run.playback import Playback
-from manycl.run.steps import Lowered
+from manycl.run.commands.backend import Done, Run
+from manycl.run.commands.compiler import compiled
+from manycl.run.commands.flow_control import AHEAD, EXPECTANT, PARTS
+from manycl.run.commands.transfers import Subject
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.playback import Playback
+from manycl.run.lowering.steps import Lowered
 
 
 def state(seconds: list[float], queues: int = 1, own: bool = False, away: bool = False) -> Playback:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
-from manycl.run.packet_size import BETTER, PART, SETTLED, PacketSize, settled_packets
-from manycl.run.participant import Terms
-from manycl.run.stealing import Stealing
+from manycl.run.stealing.packet_size import BETTER, PART, SETTLED, PacketSize, settled_packets
+from manycl.run.stealing.work_stealing import Stealing
+from manycl.run.stealing.worker import Terms
 
 DEVICE = DeviceIndex(0)
 SHORT = 0.75e-3

@@ -24,13 +24,13 @@ from manycl.plan.problem import Problem
 from manycl.plan.split import Slice
 from manycl.plan.splitting import Splits
 from manycl.region import NOTHING, Region
-from manycl.run import lower as lowering
-from manycl.run import passes as columns
-from manycl.run.coherence import Directory
-from manycl.run.fit import Fitted, fitted
-from manycl.run.foresee import foresee
-from manycl.run.passes import Outline, PassMember, columns_of, shape_of
-from manycl.run.windows import size_of
+from manycl.run.data.coherence import Directory
+from manycl.run.lowering import lower as lowering
+from manycl.run.simulation.foresee import foresee
+from manycl.run.tiling import time_skewing as columns
+from manycl.run.tiling.tiling import Fitted, fitted
+from manycl.run.tiling.time_skewing import Outline, PassMember, columns_of, shape_of
+from manycl.run.tiling.windows import size_of
 from manycl.trace import Trace
 
 queue = test_windows.queue
@@ -345,8 +345,8 @@ def test_a_range_is_said_to_touch_what_it_touches(data: st.DataObject) -> None:
     count = data.draw(st.integers(2, 3), "arrays")
     step = st.tuples(st.sampled_from([*LINES, *PLANES]), st.permutations(range(count)), st.integers(1, 3))
     with mc.Queue("cpu") as queue, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("manycl.run.windows.ALIGNED", 256)
-        patch.setattr("manycl.run.windows.SMALL", 1024)
+        patch.setattr("manycl.run.tiling.windows.ALIGNED", 256)
+        patch.setattr("manycl.run.tiling.windows.SMALL", 1024)
         arrays = [queue.array(np.zeros(COUNT, np.int32)) for _ in range(count)]
         with queue.prepare() as prepared:
             for name, order, halo in data.draw(st.lists(step, min_size=2, max_size=6), "launches"):

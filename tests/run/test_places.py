@@ -12,8 +12,8 @@ from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece
 from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.region import Region
-from manycl.run.places import PiecePlaces
-from manycl.run.steps import Room
+from manycl.run.lowering.steps import Room
+from manycl.run.tiling.locations import PiecePlaces
 
 WHOLE, WINDOWS = (0, 1), (10, 11, 12)
 PIECES = {100: 0, 101: 0, 102: 1, 103: 1}  # by key: of which buffer

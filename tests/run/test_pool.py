@@ -18,10 +18,10 @@ from manycl.drivers.driver import DriverError
 from manycl.errors import RunError
 from manycl.graph.graph import Buffer, BufferKey, owned
 from manycl.machine import HOST, Device, DeviceIndex, Machine
-from manycl.run.backends import pinning
-from manycl.run.backends.memory import Memory
-from manycl.run.backends.pinning import LARGE, PIN_FROM
-from manycl.run.backends.pool import IDLE, Pool, size_class
+from manycl.run.data import pinning
+from manycl.run.data.memory import Memory
+from manycl.run.data.pinning import LARGE, PIN_FROM
+from manycl.run.data.pool import IDLE, Pool, size_class
 
 SIZES = st.sampled_from([64, PIN_FROM, PIN_FROM + 4, PIN_FROM + 8, 3 * PIN_FROM])
 

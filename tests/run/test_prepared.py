@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from manycl.api.program import Program
+from manycl.api.queue import Queue
 from manycl.errors import ArgumentError
-from manycl.front.program import Program
-from manycl.front.queue import Queue
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.policies.in_order import InOrder
+from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.problem import Problem
-from manycl.run.backends.moves import Moves
-from manycl.run.health import arrange
-from manycl.run.prepared import PreparedGraph
-from manycl.run.result import Result
-from manycl.run.trials import (
+from manycl.run.engine.result import Result
+from manycl.run.executor.transfers import Moves
+from manycl.run.graph_cache.autotuner import (
     COMPARED,
     MUCH,
     PLANNED_RUNS,
@@ -31,6 +29,8 @@ from manycl.run.trials import (
     SECOND_THOUGHTS,
     Trials,
 )
+from manycl.run.graph_cache.prepared import PreparedGraph
+from manycl.run.recovery.health import arrange
 
 UP = "kernel void up(global int *x) { x[get_global_id(0)] += 1; }"
 
@@ -420,7 +420,7 @@ def test_of_long_runs_nothing_is_done_again_at_once(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(session, "run", noted)
         prepared = PreparedGraph(session, enqueued.graph, InOrder())
         with monkeypatch.context() as patch:
-            patch.setattr("manycl.run.prepared.at_once", lambda problem: 0.0)
+            patch.setattr("manycl.run.graph_cache.prepared.at_once", lambda problem: 0.0)
             for _ in range(PLANNED_RUNS + 2):
                 prepared.run()
         assert len(decided) == PLANNED_RUNS + 2

@@ -20,10 +20,10 @@ from manycl.graph.graph import Graph
 from manycl.plan.plan import Plan
 from manycl.plan.policies.auto import Auto
 from manycl.plan.problem import Problem
-from manycl.run import recurring
-from manycl.run.looking import BackgroundAnalysis
-from manycl.run.recurring import KEPT, Recurring
-from manycl.run.verify_script import verify_script
+from manycl.run.commands.verify_commands import verify_script
+from manycl.run.graph_cache import graph_cache
+from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
+from manycl.run.graph_cache.graph_cache import KEPT, Recurring
 
 
 def _stencil(x: Numbers, y: Numbers) -> None:
@@ -242,7 +242,7 @@ def test_what_is_kept_is_bounded_and_holds_no_arrays() -> None:
 
 
 def test_large_graphs_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recurring, "NODES", 20)
+    monkeypatch.setattr(graph_cache, "NODES", 20)
     with planned("cpu/1") as queue:
         for times in (3, 4, 5, 11):
             loop(queue, 1, times)

@@ -18,7 +18,7 @@ from manycl.plan.plan import Plan
 from manycl.plan.policies.adaptive import divided
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run.disturbance import Disturbance
+from manycl.run.simulation.disturbance import Disturbance
 from manycl_bench.libsplit.repeat import Repetition, repetitions
 
 GROUPS = ITEMS // GROUP

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import manycl as mc
+from manycl.api.arrays import arrays
 from manycl.drivers.driver import DriverError
-from manycl.front import arrays
-from manycl.run.backends.pinning import Pinning
-from manycl.run.backends.pool import IDLE, size_class
-from manycl.run.backends.results import MOST, Results
+from manycl.run.data.pinning import Pinning
+from manycl.run.data.pool import IDLE, size_class
+from manycl.run.data.result_memory import MOST, Results
 
 SIZES = st.sampled_from([1000, 1001, 5000, 9000])
 PROGRAM = mc.Program("""

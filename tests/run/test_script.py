@@ -25,16 +25,16 @@ from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
-from manycl.run.backend import Done, Download, HostCall, Run
-from manycl.run.beginning import Setup
-from manycl.run.coherence import Directory
-from manycl.run.engine import RunFailure, again, execute
-from manycl.run.limits import limited
-from manycl.run.lower import lower
-from manycl.run.playback import Playback
-from manycl.run.script import Script
-from manycl.run.steps import Lowered
-from manycl.run.trials import COMPARED, PLANNED_RUNS, SECOND_THOUGHTS
+from manycl.run.commands.backend import Done, Download, HostCall, Run
+from manycl.run.commands.command_graph import Script
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.engine import RunFailure, again, execute
+from manycl.run.engine.playback import Playback
+from manycl.run.engine.setup import Setup
+from manycl.run.graph_cache.autotuner import COMPARED, PLANNED_RUNS, SECOND_THOUGHTS
+from manycl.run.lowering.lower import lower
+from manycl.run.lowering.steps import Lowered
+from manycl.run.tiling.limits import limited
 
 __all__ = ["patched", "small_chunks", "validated"]  # fixtures of the module
 
@@ -95,8 +95,8 @@ def test_a_script_gives_the_sequential_result_whatever_ends_first(
                 directory.copied(key, m)
     pays = data.draw(st.booleans(), "cut wherever it is possible")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("manycl.run.overlap._Cutter._pays", lambda *given: pays)
-        patch.setattr("manycl.run.overlap.share_of", lambda *given: 1.0)
+        patch.setattr("manycl.run.lowering.pipelining._Cutter._pays", lambda *given: pays)
+        patch.setattr("manycl.run.lowering.pipelining.share_of", lambda *given: 1.0)
         plan = data.draw(plans(graph, where, 1 if pays else 2))
         problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices), splits=Splits(graph))
         first = Turn(graph, where, seed, directory, values)
@@ -335,7 +335,7 @@ def test_a_prepared_graph_decides_nothing_once_its_plan_is_kept(monkeypatch: pyt
         thought = PLANNED_RUNS + sum(n + 1 + COMPARED for n in SECOND_THOUGHTS[:2])
         for turn in range(thought + 10):
             if turn == thought + 2:  # from here on nothing is decided
-                monkeypatch.setattr("manycl.run.beginning.compiled", None)
+                monkeypatch.setattr("manycl.run.engine.setup.compiled", None)
             a.set(data + turn)
             result = prepared.run()
             assert (c.get() == 4 * (data + turn)).all()

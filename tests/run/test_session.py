@@ -13,24 +13,24 @@ import numpy as np
 import pytest
 from test_state import launch, machine
 
+from manycl.api.program import Program
+from manycl.api.queue import Queue
 from manycl.errors import DeviceError, GraphError, ResultError, RunError
-from manycl.front.program import Program
-from manycl.front.queue import Queue
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.policies.in_order import InOrder
+from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.problem import Part as Interval
 from manycl.region import Box, Region
-from manycl.run import buffers as buffers_module
-from manycl.run import session as session_module
-from manycl.run.admission import make_room
-from manycl.run.coherence import ValidRegion
-from manycl.run.script import Script
-from manycl.run.session import UNLEARNED, LastTime, Session
-from manycl.run.steps import Lowered
-from manycl.unforeseen import UnforeseenWarning
+from manycl.run.commands.command_graph import Script
+from manycl.run.data import buffers as buffers_module
+from manycl.run.data.admission import make_room
+from manycl.run.data.coherence import ValidRegion
+from manycl.run.lowering.steps import Lowered
+from manycl.run.session import session as session_module
+from manycl.run.session.session import UNLEARNED, LastTime, Session
+from manycl.utilities.unforeseen import UnforeseenWarning
 
 UP = "kernel void up(global int *x) { x[get_global_id(0)] += 1; }"
 

@@ -21,7 +21,7 @@ from transitions import validated
 import manycl as mc
 from manycl.errors import ManyclError, RunError
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.session import Session
+from manycl.run.session.session import Session
 
 __all__ = ["validated"]  # a fixture of the module
 

@@ -17,12 +17,12 @@ from manycl.machine import HOST, Device, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.backend import Download, Failed, Report, Run, TransferQueue, Upload
-from manycl.run.backends.sim import SimBackend
-from manycl.run.coherence import Directory
-from manycl.run.disturbance import Disturbance
-from manycl.run.engine import RunFailure, execute
-from manycl.run.simulate import simulate
+from manycl.run.commands.backend import Download, Failed, Report, Run, TransferQueue, Upload
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.engine import RunFailure, execute
+from manycl.run.simulation.disturbance import Disturbance
+from manycl.run.simulation.simulate import simulate
+from manycl.run.simulation.simulator import SimBackend
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 FACTS = KernelFacts("k", 1, ())
@@ -108,7 +108,7 @@ def test_devices_do_not_disturb_each_other() -> None:
 
 
 def test_transfers_go_by_the_host_and_overlap_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manycl.run.emit.SMALL", 0)  # or they would be in the kernels' queue
+    monkeypatch.setattr("manycl.run.commands.emit.SMALL", 0)  # or they would be in the kernels' queue
     builder = GraphBuilder()
     x, y = builder.buffer(1, "x"), builder.buffer(3, "y")
     builder.add(launch("a", (x,), (x,)))  # on the GPU

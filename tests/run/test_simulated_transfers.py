@@ -14,12 +14,12 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, Launch
 from manycl.machine import HOST, Device, Link, Machine
 from manycl.model.estimate import ModelEstimates
-from manycl.model.history import History, Shape, identity, kernel_key
+from manycl.model.history.history import History, Shape, identity, kernel_key
 from manycl.model.transfer import ALONE, Sharing
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
-from manycl.run.simulate import simulate
+from manycl.run.simulation.simulate import simulate
 from manycl.trace import Trace
 
 RATE = 1e9  # bytes per second, each way

@@ -24,8 +24,8 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice, KernelByKernel
 from manycl.plan.problem import Problem
-from manycl.run.coherence import Directory
-from manycl.run.engine import RunFailure, execute
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.engine import RunFailure, execute
 
 __all__ = ["validated"]  # a fixture of the module
 

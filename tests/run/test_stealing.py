@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
-from manycl.run.cells import FINEST, MOST, cut, run_together
-from manycl.run.participant import SHORTEST, Packet, Terms
-from manycl.run.stealing import GIVEN, MOMENT, Stealing
+from manycl.run.lowering.chunks import FINEST, MOST, cut, run_together
+from manycl.run.stealing.work_stealing import GIVEN, MOMENT, Stealing
+from manycl.run.stealing.worker import SHORTEST, Packet, Terms
 
 GROUPS = 16384
 ENQUEUING = 20e-6

@@ -13,14 +13,14 @@ import manycl as mc
 from manycl.errors import ManyclError
 from manycl.graph.graph import Graph
 from manycl.plan.policy import find
-from manycl.run.backend import Command, Evict, Report
-from manycl.run.backends.sim import SimBackend
-from manycl.run.coherence import Directory
-from manycl.run.disturbance import Disturbance
-from manycl.run.engine import RunFailure, execute
-from manycl.run.observers import Observer
-from manycl.run.playback import Playback, State
-from manycl.run.story import node_of
+from manycl.run.commands.backend import Command, Evict, Report
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.engine import RunFailure, execute
+from manycl.run.engine.explain import node_of
+from manycl.run.engine.observers import Observer
+from manycl.run.engine.playback import Playback, State
+from manycl.run.simulation.disturbance import Disturbance
+from manycl.run.simulation.simulator import SimBackend
 
 READS = """\
 kernel reads (node 1) on d1, queue 0: done, 3000.000 ms to 4000.000 ms

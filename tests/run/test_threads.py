@@ -15,7 +15,8 @@ import pyopencl as cl
 import pytest
 
 import manycl as mc
-from manycl.analysis import cost, parse_program, service
+from manycl.analysis import parse_program, service
+from manycl.analysis.costs import cost
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
 from manycl.drivers.opencl.quiet import quiet
@@ -23,8 +24,8 @@ from manycl.graph import division as division_module
 from manycl.graph.division import Division, divide
 from manycl.graph.graph import BufferArg, Launch
 from manycl.group_range import GroupRange
-from manycl.kept import Kept
 from manycl.plan import splitting
+from manycl.utilities.kept import Kept
 
 SOURCE = "kernel void {name}(global const int *a, global int *b) {{ b[get_global_id(0)] = a[get_global_id(0)]; }}"
 SIZES = {0: 4096, 1: 4096}

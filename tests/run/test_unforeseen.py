@@ -16,20 +16,27 @@ from test_state import launch as state_launch
 from test_state import machine as state_machine
 
 import manycl as mc
-from manycl.analysis import cost, interpret, launched, loops, regions, service, walk
+from manycl.analysis import launched, service
+from manycl.analysis.costs import cost
+from manycl.analysis.interpreter import interpret, loops
+from manycl.analysis.regions import regions, walk
 from manycl.errors import PolicyError
 from manycl.graph import division
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask
-from manycl.model import counts, estimate, learning, predictor, transfer, trips
+from manycl.model import counts, estimate, predictor, transfer, trips
+from manycl.model.history import learning
 from manycl.plan import splitting
-from manycl.plan.policies import adaptive, auto, balance, clustering, eager, heft, in_order, mkmd, mkmd_coarse
-from manycl.plan.policies.in_order import InOrder
+from manycl.plan.policies import adaptive, auto, balance
+from manycl.plan.policies.classical import eager, heft, in_order
+from manycl.plan.policies.classical.in_order import InOrder
+from manycl.plan.policies.papers import clustering, mkmd, mkmd_coarse
 from manycl.plan.policy import KernelByKernel
 from manycl.plan.problem import Problem
-from manycl.run import assign, session
-from manycl.run.planning import plain
-from manycl.unforeseen import UnforeseenWarning
+from manycl.run.engine import assign
+from manycl.run.engine.asking_policies import plain
+from manycl.run.session import session
+from manycl.utilities.unforeseen import UnforeseenWarning
 
 SOURCE = """
 kernel void scale(global float *y, global const float *x, float a) { y[get_global_id(0)] = a * x[get_global_id(0)]; }

@@ -18,13 +18,13 @@ from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run.backend import Download, HostCall, Run, Upload
-from manycl.run.coherence import Directory
-from manycl.run.compiler import compiled
-from manycl.run.emit_copies import Subject
-from manycl.run.lower import lower
-from manycl.run.script import Script
-from manycl.run.verify_script import ScriptError, verify_script
+from manycl.run.commands.backend import Download, HostCall, Run, Upload
+from manycl.run.commands.command_graph import Script
+from manycl.run.commands.compiler import compiled
+from manycl.run.commands.transfers import Subject
+from manycl.run.commands.verify_commands import ScriptError, verify_script
+from manycl.run.data.coherence import Directory
+from manycl.run.lowering.lower import lower
 
 
 def small() -> Script:

@@ -17,11 +17,11 @@ from transitions import validated
 from manycl.analysis import parse_program
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, HostTask, Launch, Node, Version
-from manycl.graph.host_version import RUNS_ON, ArrayForm, host_program
+from manycl.graph.versions.host_version import RUNS_ON, ArrayForm, host_program
 from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.region import Region
-from manycl.run.coherence import Directory
+from manycl.run.data.coherence import Directory
 
 __all__ = ["small_chunks", "validated"]  # fixtures of the module
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from manycl.machine import HOST, Device, Machine
-from manycl.run.waiting import waiting
+from manycl.run.graph_cache.stalls import waiting
 from manycl.trace import KernelEvent, Trace, TransferEvent
 
 MACHINE = Machine((Device("cpu", "cpu"), Device("one", "gpu", memory=1), Device("two", "gpu", memory=2)))

@@ -12,12 +12,12 @@ from loops import COUNT, GROUP, PROGRAM, loop
 import manycl as mc
 from manycl.graph.signature import Signature
 from manycl.machine import DeviceIndex
-from manycl.run import known as known_graphs
-from manycl.run import recurring
-from manycl.run.known import RETRIED, VARIED
-from manycl.run.looking import BackgroundAnalysis
-from manycl.run.recurring import NEW
-from manycl.run.trials import PLANNED_RUNS
+from manycl.run.graph_cache import cached_graph as known_graphs
+from manycl.run.graph_cache import graph_cache
+from manycl.run.graph_cache.autotuner import PLANNED_RUNS
+from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
+from manycl.run.graph_cache.cached_graph import RETRIED, VARIED
+from manycl.run.graph_cache.graph_cache import NEW
 
 
 def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, flown: float, runs: int) -> str:
@@ -61,7 +61,7 @@ def test_what_takes_long_is_planned_where_devices_may_be_lost(monkeypatch: pytes
 def test_new_graphs_that_take_little_are_not_planned_each_time(
     asked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recurring, "WORTH", 1e9)
+    monkeypatch.setattr(graph_cache, "WORTH", 1e9)
     with mc.Queue("cpu/2") as queue:
         for n in range(1, 20):
             x = queue.zeros(COUNT * n, np.int32)
@@ -69,14 +69,14 @@ def test_new_graphs_that_take_little_are_not_planned_each_time(
                 PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
             assert (x.get() == 2 * n).all()
         assert len(asked) == NEW
-        monkeypatch.setattr(recurring, "WORTH", 0.0)
-        monkeypatch.setattr(recurring, "LONG", 0.0)
+        monkeypatch.setattr(graph_cache, "WORTH", 0.0)
+        monkeypatch.setattr(graph_cache, "LONG", 0.0)
         for n in range(20, 30):
             x = queue.zeros(COUNT * n, np.int32)
             PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
             assert (x.get() == n).all()
         assert len(asked) == NEW + 9, "until one took longer"
-    monkeypatch.setattr(recurring, "LONG", 1e9)
+    monkeypatch.setattr(graph_cache, "LONG", 1e9)
     with mc.Queue("cpu/2") as queue:
         for n in range(1, 12):
             x = queue.zeros(COUNT * n, np.int32)
@@ -92,8 +92,8 @@ def test_graphs_that_differ_by_scalars_are_known_together(monkeypatch: pytest.Mo
     kernel void shift(global int *x, int k) { int i = get_global_id(0); if (i > k) x[i] = x[i] + x[k]; }
     kernel void put(global int *x, int k) { if (get_global_id(0) == 0) x[k] = k; }"""
     program = mc.Program(source)
-    monkeypatch.setattr(recurring, "NEW", 1 << 20)
-    monkeypatch.setattr(recurring, "WORTH", 0.0)
+    monkeypatch.setattr(graph_cache, "NEW", 1 << 20)
+    monkeypatch.setattr(graph_cache, "WORTH", 0.0)
     monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
     for planned, flown, then in ((2.0, 3.0, "p"), (3.0, 2.0, "f")):
         with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
@@ -125,7 +125,7 @@ def test_one_device_is_given_all_at_once(monkeypatch: pytest.MonkeyPatch, zero_c
 def test_what_was_not_expected_is_right_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two loops in turn, and in any order; one of them begins as the other one does."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(recurring, "WORTH", 1.0)
+    monkeypatch.setattr(graph_cache, "WORTH", 1.0)
     with mc.Queue("cpu/2") as queue:
         for n, times in enumerate([3, 3, 3, 3, 3, 3, 5, 3, 5, 3, 5, 3, 5, 3, 5, 5, 5, 3, 3, 1, 3, 1]):
             want = n

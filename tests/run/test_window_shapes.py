@@ -15,8 +15,8 @@ from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan, same_plan
 from manycl.plan.problem import Problem
 from manycl.region import Region, union
-from manycl.run.limits import limited
-from manycl.run.windows import ALIGNED, Windows, size_of
+from manycl.run.tiling.limits import limited
+from manycl.run.tiling.windows import ALIGNED, Windows, size_of
 
 INTERVALS = st.tuples(st.integers(0, 60), st.integers(1, 30)).map(lambda x: (x[0] * 4096, (x[0] + x[1]) * 4096))
 

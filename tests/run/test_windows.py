@@ -19,9 +19,9 @@ from manycl.errors import PolicyError, RunError
 from manycl.graph.graph import Graph
 from manycl.plan.plan import Assignment, Plan
 from manycl.report.summary import summarise
-from manycl.run.backends.memory import Memory
-from manycl.run.engine import RunFailure
-from manycl.run.result import Result
+from manycl.run.data.memory import Memory
+from manycl.run.engine.engine import RunFailure
+from manycl.run.engine.result import Result
 
 EVERYTHING = 1 << 30
 CHANGE = mc.Program("""
@@ -36,8 +36,8 @@ def queue() -> Iterator[mc.Queue]:
     """Four one-core devices, each with memory of its own; windows also of small buffers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MANYCL_ZERO_COPY", "0")
-        patch.setattr("manycl.run.windows.ALIGNED", 256)
-        patch.setattr("manycl.run.windows.SMALL", 1024)
+        patch.setattr("manycl.run.tiling.windows.ALIGNED", 256)
+        patch.setattr("manycl.run.tiling.windows.SMALL", 1024)
         create = Memory._create_on
 
         def counted(memory: Memory, key: int, device: int) -> Any:
@@ -218,7 +218,7 @@ def test_pointers_that_are_looked_at_are_no_windows(queue: mc.Queue) -> None:
 
 
 def test_a_prepared_graph_that_does_not_fit_runs_again_and_again(queue: mc.Queue) -> None:
-    from manycl.run.prepared import PreparedGraph
+    from manycl.run.graph_cache.prepared import PreparedGraph
 
     start = np.random.default_rng(2).integers(0, 100, 4096).astype(np.int32)
     x = queue.array(start)

@@ -29,13 +29,13 @@ from manycl.plan.policy import Choice, find
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
-from manycl.run.beginning import Setup
-from manycl.run.coherence import HOST_BIT, Directory, ValidRegion
-from manycl.run.engine import RunFailure, execute
-from manycl.run.limits import limited, stores
-from manycl.run.lower import lower
-from manycl.run.outcome import _Outcome
-from manycl.run.steps import Lowered
+from manycl.run.data.coherence import HOST_BIT, Directory, ValidRegion
+from manycl.run.engine.engine import RunFailure, execute
+from manycl.run.engine.outcome import _Outcome
+from manycl.run.engine.setup import Setup
+from manycl.run.lowering.lower import lower
+from manycl.run.lowering.steps import Lowered
+from manycl.run.tiling.limits import limited, stores
 
 __all__ = ["validated"]  # a fixture of the module
 

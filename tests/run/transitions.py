@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from manycl.run import beginning, engine
-from manycl.run.dynamic import Dynamic
-from manycl.run.moving import Moving
-from manycl.run.playback import Playback
-from manycl.run.script import Script
-from manycl.run.verify_script import verify_script
+from manycl.run.commands.command_graph import Script
+from manycl.run.commands.verify_commands import verify_script
+from manycl.run.engine import engine, setup
+from manycl.run.engine.dynamic import Dynamic
+from manycl.run.engine.playback import Playback
+from manycl.run.stealing.player import Moving
 
 TOLD = 40  # transitions, the last ones
 
@@ -53,7 +53,7 @@ def validated() -> Iterator[None]:
         patch.setattr(Dynamic, "of", lambda *given: watched(asking(*given)))
         patch.setattr(Moving, "following", lambda *given: watched(following(*given)))
         patch.setattr(engine, "Playback", lambda *given: watched(Playback(*given)))
-        patch.setattr(beginning, "Playback", lambda *given: watched(Playback(*given)))
-        compile_: Callable[..., Script] = beginning.compiled
-        patch.setattr(beginning, "compiled", lambda *given: verified(compile_(*given)))
+        patch.setattr(setup, "Playback", lambda *given: watched(Playback(*given)))
+        compile_: Callable[..., Script] = setup.compiled
+        patch.setattr(setup, "compiled", lambda *given: verified(compile_(*given)))
         yield

@@ -12,20 +12,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
+from manycl.api.events import Event
 from manycl.drivers.driver import Holdable
 from manycl.drivers.opencl.real import compiled
-from manycl.front.events import Event
-from manycl.run import ahead, known, recurring
-from manycl.run.aboard import BESIDE
-from manycl.run.exchange import FEW_BYTES
-from manycl.run.flight import SEVERAL
+from manycl.run.graph_cache import cached_graph, graph_cache
+from manycl.run.streams import in_flight
+from manycl.run.streams.eager_stream import SEVERAL
+from manycl.run.streams.host_access import FEW_BYTES
+from manycl.run.streams.residency import BESIDE
 from manycl.stand_in import runtime
-from manycl.stand_in.contexts import CommandQueue, Context
-from manycl.stand_in.maps import enqueue_map_buffer
-from manycl.stand_in.memory import Buffer
-from manycl.stand_in.platforms import Platforms
+from manycl.stand_in.objects.contexts import CommandQueue, Context
+from manycl.stand_in.objects.maps import enqueue_map_buffer
+from manycl.stand_in.objects.memory import Buffer
+from manycl.stand_in.objects.platforms import Platforms
+from manycl.stand_in.objects.transfers import _enqueue_read_buffer
 from manycl.stand_in.runtime import Runtime
-from manycl.stand_in.transfers import _enqueue_read_buffer
 
 SOURCE = """
 __kernel void add(__global int *x, __global const int *y, int by) { x[get_global_id(0)] += y[get_global_id(0)] + by; }
@@ -44,10 +45,10 @@ def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     what comes again is soon given to one of them without looking at it."""
     *how, devices = request.param.split()
     monkeypatch.setenv("MANYCL_ZERO_COPY", "1" if how else "0")
-    monkeypatch.setattr(known, "SETTLED", 2)
-    for module in (known, recurring):
+    monkeypatch.setattr(cached_graph, "SETTLED", 2)
+    for module in (cached_graph, graph_cache):
         monkeypatch.setattr(module, "WORTH", 1e9)
-    monkeypatch.setattr(ahead, "AT_ONCE", 1e9)
+    monkeypatch.setattr(in_flight, "AT_ONCE", 1e9)
     found = Runtime(devices)
     machine = found.session.machine
     assert machine.memories == (1 if how else 1 + len(machine.devices))
@@ -189,7 +190,7 @@ def test_the_end_is_waited_for_with_reads_behind_it(
 ) -> None:
     """Also where all commands have been waited for before, and only a read, or a write and a read, came since."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
-    monkeypatch.setattr(ahead, "AT_ONCE", 1e9)
+    monkeypatch.setattr(in_flight, "AT_ONCE", 1e9)
     program = Runtime("native/2#0")
     source, queue, device = mc.Program(SOURCE), program.queue, program.session.backend.lanes[0].driver
     assert isinstance(device, Holdable)

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 import manycl as mc
+from manycl.api.events import CommandStatus
 from manycl.drivers.opencl.real import compiled
-from manycl.front.events import CommandStatus
 from manycl.machine import DeviceIndex
-from manycl.run import recurring
+from manycl.run.graph_cache import graph_cache
 from manycl.stand_in import runtime
-from manycl.stand_in.contexts import CommandQueue, Context
-from manycl.stand_in.events import Event
-from manycl.stand_in.maps import enqueue_map_buffer
-from manycl.stand_in.memory import Buffer
-from manycl.stand_in.platforms import Platforms
-from manycl.stand_in.rectangles import _enqueue_write_buffer_rect
-from manycl.stand_in.transfers import (
+from manycl.stand_in.objects.contexts import CommandQueue, Context
+from manycl.stand_in.objects.events import Event
+from manycl.stand_in.objects.maps import enqueue_map_buffer
+from manycl.stand_in.objects.memory import Buffer
+from manycl.stand_in.objects.platforms import Platforms
+from manycl.stand_in.objects.rectangles import _enqueue_write_buffer_rect
+from manycl.stand_in.objects.transfers import (
     _enqueue_copy_buffer,
     _enqueue_fill_buffer,
     _enqueue_read_buffer,
@@ -69,7 +69,7 @@ class Stranger:
 def stranger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stranger]:
     devices, zero_copy = request.param
     monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
-    monkeypatch.setattr(recurring.Recurring, "_expect", lambda self: DeviceIndex(0))
+    monkeypatch.setattr(graph_cache.Recurring, "_expect", lambda self: DeviceIndex(0))
     monkeypatch.setattr(runtime, "_runtimes", {})
     made = Stranger(devices)
     yield made

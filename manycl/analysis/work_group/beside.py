@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import re
 
-from manycl.analysis.rewrite import apply_edits, root_of, unused_prefix
-from manycl.analysis.tree import Function, Node, Unit
+from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.texts.rewrite import apply_edits, root_of, unused_prefix
+from manycl.analysis.work_group.passes.stepped import stepped
+from manycl.analysis.work_group.passes.strides import Strides
+from manycl.analysis.work_group.passes.uniformity import Uniformity
 from manycl.analysis.work_group.queries import Edit
 from manycl.analysis.work_group.reading import read_again
-from manycl.analysis.work_group.stepped import stepped
-from manycl.analysis.work_group.strides import Strides
 from manycl.analysis.work_group.syntax import LOOPS, NoGroupFunctionError, callee, loop_parts, stripped, variables
-from manycl.analysis.work_group.uniformity import Uniformity
 from manycl.errors import SourceError
 
 Size = tuple[int, int, int]

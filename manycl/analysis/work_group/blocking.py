@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from manycl.analysis.tree import Node
+from manycl.analysis.reading.tree import Node
 from manycl.analysis.work_group.contexts import Contexts, Mode
 from manycl.analysis.work_group.parts import CutLoop
 from manycl.analysis.work_group.syntax import Variable

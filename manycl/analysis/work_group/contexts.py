@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from manycl.analysis.tree import CType, Function, Node, Unit
+from manycl.analysis.reading.tree import CType, Function, Node, Unit
 from manycl.analysis.work_group.parts import CutBranch, CutJump, CutLoop, CutScope, ParallelRegion, Part, assignments
-from manycl.analysis.work_group.stepped import Stepped
+from manycl.analysis.work_group.passes.stepped import Stepped
+from manycl.analysis.work_group.passes.uniformity import OWN, SAME, Uniformity
 from manycl.analysis.work_group.syntax import THROUGH, Variable, callee, stripped
-from manycl.analysis.work_group.uniformity import OWN, SAME, Uniformity
 
 MOST_AGAIN = 48
 """Nodes of an expression that is computed again in each region rather than kept."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from manycl.analysis.tree import Node
+from manycl.analysis.reading.tree import Node
 from manycl.analysis.work_group.blocking import Strips
 from manycl.analysis.work_group.contexts import Mode
 from manycl.analysis.work_group.parts import (
@@ -18,8 +18,8 @@ from manycl.analysis.work_group.parts import (
     jumps,
     nodes_of,
 )
+from manycl.analysis.work_group.passes.stepped import Stepped
 from manycl.analysis.work_group.queries import Edit
-from manycl.analysis.work_group.stepped import Stepped
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, Statement, stripped
 from manycl.analysis.work_group.texts import AT, Texts
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from manycl.analysis.rewrite import apply_edits, root_of, unused_prefix
-from manycl.analysis.tree import Function, Unit
+from manycl.analysis.reading.tree import Function, Unit
+from manycl.analysis.texts.rewrite import apply_edits, root_of, unused_prefix
 from manycl.analysis.work_group.beside import beside
 from manycl.analysis.work_group.blocking import register_tile
 from manycl.analysis.work_group.contexts import Contexts
 from manycl.analysis.work_group.emit import GroupEmitter
 from manycl.analysis.work_group.entry import GroupEntry, is_local
 from manycl.analysis.work_group.group_function import WorkGroupFunction
-from manycl.analysis.work_group.inline import inlined
-from manycl.analysis.work_group.needless import without_needless
 from manycl.analysis.work_group.parts import Cutter, ParallelRegion
+from manycl.analysis.work_group.passes.inline import inlined
+from manycl.analysis.work_group.passes.needless import without_needless
+from manycl.analysis.work_group.passes.strides import best_dimension
+from manycl.analysis.work_group.passes.uniformity import Uniformity
 from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FUNCTIONS, Edit, Queries, pointers, strings
-from manycl.analysis.work_group.strides import best_dimension
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, variables
-from manycl.analysis.work_group.uniformity import Uniformity
 
 _ANY_NUMBER = 1 << 30  # of work-items that nothing is kept of
 _OF_GROUPS = re.compile(r"get_(local|group|enqueued_local|num_groups)|(work_group_)?barrier|async_work|wait_group")

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from manycl.analysis.tree import Function, Node, Unit
-from manycl.analysis.work_group.stepped import Stepped, stepped
-from manycl.analysis.work_group.strides import FAR, Strides
+from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.work_group.passes.stepped import Stepped, stepped
+from manycl.analysis.work_group.passes.strides import FAR, Strides
+from manycl.analysis.work_group.passes.uniformity import OWN, Uniformity
 from manycl.analysis.work_group.syntax import (
     LOOPS,
     ForParts,
@@ -21,7 +22,6 @@ from manycl.analysis.work_group.syntax import (
     stripped,
     with_callers,
 )
-from manycl.analysis.work_group.uniformity import OWN, Uniformity
 
 BARRIER = re.compile(r"barrier|work_group_barrier|wait_group_events")
 _GROUP = re.compile(r"(work|sub)_group_(?!barrier)\w+|sub_group_barrier|intel_sub_group\w*")

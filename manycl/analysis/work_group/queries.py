@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from manycl.analysis.rewrite import appended, parameters_of, signatures
-from manycl.analysis.tree import Function, Node, Unit
+from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.texts.rewrite import appended, parameters_of, signatures
+from manycl.analysis.work_group.passes.uniformity import OWN, SAME
+from manycl.analysis.work_group.passes.unlocked import Unlocked
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, callee, parameter_text, stripped, with_callers
-from manycl.analysis.work_group.uniformity import OWN, SAME
-from manycl.analysis.work_group.unlocked import Unlocked
 
 Edit = tuple[int, int, str]
 

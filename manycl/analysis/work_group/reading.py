@@ -6,9 +6,9 @@ import bisect
 import itertools
 from collections.abc import Iterable
 
-from manycl.analysis.options import BuildOptions
-from manycl.analysis.rewrite import apply_edits
-from manycl.analysis.tree import Function, Node, Unit
+from manycl.analysis.reading.options import BuildOptions
+from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.texts.rewrite import apply_edits
 from manycl.analysis.work_group.syntax import NoGroupFunctionError
 
 _VARIABLES = ("VAR_DECL", "PARM_DECL")
@@ -17,7 +17,7 @@ MOST_TEXT = 1 << 20  # bytes
 
 def read_again(unit: Unit, text: bytes) -> Unit:
     """A unit of another text. Raises NoGroupFunctionError for one that is too long."""
-    from manycl.analysis.frontend import load
+    from manycl.analysis.reading.frontend import load
 
     if len(text) > MOST_TEXT:
         raise NoGroupFunctionError("its functions are too large to be written where they are called")

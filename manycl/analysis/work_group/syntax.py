@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from manycl.analysis.rewrite import without_strings
-from manycl.analysis.tree import Function, Node, Unit
+from manycl.analysis.reading.tree import Function, Node, Unit
+from manycl.analysis.texts.rewrite import without_strings
 
 LOOPS = ("FOR_STMT", "WHILE_STMT", "DO_STMT")
 THROUGH = ("PAREN_EXPR", "UNEXPOSED_EXPR")

@@ -1,0 +1,1 @@
+"""The processor as a native device: OpenCL C compiled to machine code, run by threads of this process."""

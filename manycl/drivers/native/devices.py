@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from manycl import flags
 from manycl.drivers.driver import Advice, Driver, DriverError, Found, Handle, Source
-from manycl.drivers.native import clang
 from manycl.drivers.native import cores as processor
-from manycl.drivers.native.compiled import ALIGNMENT, Compile, NativeProgram
+from manycl.drivers.native.compiler import clang
+from manycl.drivers.native.compiler.compiled import ALIGNMENT, Compile, NativeProgram
 from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.native.elsewhere import Elsewhere
-from manycl.interrupts import Uninterrupted
 from manycl.machine import HOST, NATIVE, Device
+from manycl.utilities.interrupts import Uninterrupted
 
 if TYPE_CHECKING:  # loads OpenCL's libraries
     from manycl.drivers.opencl.devices import OpenCLHandle
@@ -97,7 +97,7 @@ class NativeHandle:
     def open(self, device: Device) -> Driver:
         if not flags.checks_bounds():
             return NativeDriver(device, self._cores, self._compiler(), Elsewhere(device, self._open_other))
-        from manycl.drivers.native.checks import CheckedDriver
+        from manycl.drivers.native.compiler.checks import CheckedDriver
 
         return CheckedDriver(device, self._cores[:1], self._compiler(), Elsewhere(device, self._open_other))
 

@@ -12,19 +12,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from manycl.disk_cache import DiskCache
 from manycl.drivers.addresses import address_of
 from manycl.drivers.driver import Bytes, Direct, DriverError, End, Source
 from manycl.drivers.native.calls import FunctionKernel, PythonCalls
-from manycl.drivers.native.compiled import Compile, NativeProgram
+from manycl.drivers.native.compiler.compiled import Compile, NativeProgram
+from manycl.drivers.native.compiler.library import Library, library, load
 from manycl.drivers.native.elsewhere import Elsewhere, NotNativeError
 from manycl.drivers.native.kernel import NativeMemory, SetKernel, new_bytes
-from manycl.drivers.native.library import Library, library, load
 from manycl.drivers.native.queue import COMPLETED, FAILED, FORKED, GIVEN, TIMES, NativeEvent, NativeQueue, settle
 from manycl.errors import anew
 from manycl.group_range import RangeParts
 from manycl.machine import HOST, Device
 from manycl.region import Box
+from manycl.utilities.disk_cache import DiskCache
 
 _ONE_BOX, _ONE_WAIT = struct.Struct("@5Q"), struct.Struct("@2Q")
 _IN_PARTS, _BESIDE = 1 << 62, 1 << 63

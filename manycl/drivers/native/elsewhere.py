@@ -15,8 +15,8 @@ import numpy as np
 
 from manycl.drivers.driver import Driver, DriverError, Source
 from manycl.drivers.native.kernel import NativeMemory, SetKernel
-from manycl.logs import logger
 from manycl.machine import Device
+from manycl.utilities.logs import logger
 
 log = logger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from manycl.analysis.work_group.group_function import MOST_OWN
 from manycl.drivers.addresses import address_of, aligned
 from manycl.drivers.driver import Bytes, DriverError, Source
-from manycl.drivers.native.compiled import ALIGNMENT, NativeKernel
+from manycl.drivers.native.compiler.compiled import ALIGNMENT, NativeKernel
 from manycl.graph.graph import LocalArg
 from manycl.group_range import RangeParts
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from manycl import flags
 from manycl.analysis import service
 from manycl.analysis.facts import ArgumentFacts, ProgramFacts
-from manycl.analysis.options import remaining_options
+from manycl.analysis.reading.options import remaining_options
 from manycl.analysis.work_group.group_function import ENTRY, MOST_OWN, WorkGroupFunction
 from manycl.drivers.driver import BuildError, DriverError, Source
-from manycl.drivers.native import clang
 from manycl.drivers.native.blocks import tiles_of
-from manycl.drivers.native.compiled import NativeEntry, NativeKernel, Parameter
-from manycl.drivers.native.compiling import compile_kernels
+from manycl.drivers.native.compiler import clang
+from manycl.drivers.native.compiler.compiled import NativeEntry, NativeKernel, Parameter
+from manycl.drivers.native.compiler.compiling import compile_kernels
+from manycl.drivers.native.compiler.library import load_object
 from manycl.drivers.native.elsewhere import NotNativeError
-from manycl.drivers.native.library import load_object
 from manycl.errors import SourceError, anew
 from manycl.machine import Device
 

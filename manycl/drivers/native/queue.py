@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakSet
 
 from manycl.drivers.driver import DriverError
-from manycl.drivers.native.library import Library
+from manycl.drivers.native.compiler.library import Library
 
 FORKED = "this process was forked from one that uses the device, whose threads are not here"
 COMPLETED, FAILED, GIVEN = range(3)

@@ -13,7 +13,7 @@ from typing import Any
 
 from manycl.drivers import last_words
 from manycl.drivers.driver import BuildError, Bytes, DriverError, End, Source
-from manycl.drivers.native.library import library
+from manycl.drivers.native.compiler.library import library
 from manycl.drivers.opencl.copies import copy_rows, read_buffer, write_buffer
 from manycl.drivers.opencl.quiet import new_kernel, quiet
 from manycl.drivers.opencl.real import cl

@@ -21,8 +21,8 @@ import numpy as np
 from manycl.drivers.addresses import aligned
 from manycl.drivers.driver import Bytes, End
 from manycl.drivers.opencl.real import cl
-from manycl.prompt import be_prompt
 from manycl.region import Box
+from manycl.utilities.prompt import be_prompt
 
 STAGE_FROM = 32 << 20
 """Bytes; below, the driver's own path is as fast, and needs no threads, for which there may be no core: beside an H200,

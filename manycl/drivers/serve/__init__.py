@@ -1,0 +1,1 @@
+"""``manycl serve``: processes with open devices that are handed to programs."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from manycl.errors import DeviceError
-from manycl.runtime_folder import location, runtime_folder
+from manycl.utilities.runtime_folder import location, runtime_folder
 
 _SOCKET, _LOCK = "serve.socket", "serve.lock"
 _PEER = struct.Struct("3i")  # process, user, group

@@ -15,7 +15,7 @@ from manycl.drivers.serve.place import ServicePlace, is_own
 from manycl.drivers.serve.pool import ProcessPool, ServedProcess
 from manycl.drivers.worker import messages as m
 from manycl.drivers.worker.channel import Channel
-from manycl.logs import logger
+from manycl.utilities.logs import logger
 
 log = logger(__name__)
 _KNOWN = 64  # selections whose devices are remembered

@@ -1,0 +1,1 @@
+"""Worker devices: each opened by a process of its own, which may die without taking this one with it."""

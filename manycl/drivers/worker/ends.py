@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from manycl.drivers.driver import Countable, Driver, DriverError, Event, Queue
 from manycl.drivers.worker import messages as m
 from manycl.drivers.worker import progress
-from manycl.prompt import be_prompt
+from manycl.utilities.prompt import be_prompt
 
 
 class _GivenCommand(NamedTuple):

@@ -14,7 +14,7 @@ from manycl.drivers.worker import messages as m
 from manycl.drivers.worker import progress
 from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.handles import WorkerEvent, WorkerQueue
-from manycl.prompt import be_prompt
+from manycl.utilities.prompt import be_prompt
 
 _HELD = 1 << 15  # bytes of commands that are held back at most
 _GOODBYE = 1.0  # seconds that a process has to answer it

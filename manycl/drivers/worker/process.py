@@ -32,10 +32,10 @@ from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.ends import Ends
 from manycl.errors import ManyclError, anew
 from manycl.graph.graph import LocalArg
-from manycl.kept import Kept
 from manycl.machine import HOST
-from manycl.prompt import be_prompt
 from manycl.region import Box
+from manycl.utilities.kept import Kept
+from manycl.utilities.prompt import be_prompt
 
 _PROGRAMS = 256  # of a device
 

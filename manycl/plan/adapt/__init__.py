@@ -1,0 +1,1 @@
+"""What ``adaptive`` learns from measured times while a graph repeats."""

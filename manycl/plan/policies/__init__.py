@@ -2,9 +2,10 @@
 
 import threading
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
-NAMES = tuple(sorted(module.name for module in iter_modules(__path__)))
+_HOMES = {m.name.rpartition(".")[2]: m.name for m in walk_packages(__path__, f"{__name__}.") if not m.ispkg}
+NAMES = tuple(sorted(_HOMES))
 
 _loading = threading.RLock()  # threads that import modules which need one another may find them half made
 
@@ -13,4 +14,4 @@ def load(*names: str) -> None:
     """Register some of them (idempotent): programs that use one do not wait for all to be imported."""
     with _loading:
         for name in names:
-            import_module(f"{__name__}.{name}")
+            import_module(_HOMES[name])

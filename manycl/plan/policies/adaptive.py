@@ -19,18 +19,18 @@ from typing import Any, NamedTuple
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.model.occupancy import share, work_groups
-from manycl.plan.adapt.course import Course
+from manycl.plan.adapt.data_flow import Flows, Parts, Waits
+from manycl.plan.adapt.division_history import Course
 from manycl.plan.adapt.families import Family, families
-from manycl.plan.adapt.flows import Flows, Parts, Waits
 from manycl.plan.adapt.granularity import METHODS, Beforehand, Wanted, adapted, cuts, start
 from manycl.plan.options import Option, Options, Values, one_of, real, whole
 from manycl.plan.plan import Plan
-from manycl.plan.policies.mkmd_coarse import Table, as_plan, look_up, place, priorities, weights
+from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, look_up, place, priorities, weights
 from manycl.plan.policy import Timed, register
 from manycl.plan.problem import Problem
-from manycl.plan.rank import priority_order
+from manycl.plan.search.rank import priority_order
 from manycl.plan.split import AnalysedSplits
-from manycl.plan.timeline import Timeline
+from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.tuning import ADAPT
 
 _METHOD, _FIRST = one_of("method", *METHODS), one_of("first", "estimates", "uniform")

@@ -24,19 +24,20 @@ from typing import NamedTuple
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST, DeviceIndex
-from manycl.plan.costs import Costs, costs
 from manycl.plan.foreseen import foreseen
-from manycl.plan.list_scheduling import list_schedule
 from manycl.plan.options import Option, Options, real
 from manycl.plan.plan import ON_HOST, WHOLE, Plan
-from manycl.plan.policies import load, mkmd, mkmd_coarse, tenths
-from manycl.plan.policies.in_order import on_one_device
+from manycl.plan.policies import load
+from manycl.plan.policies.classical.in_order import on_one_device
+from manycl.plan.policies.papers import mkmd, mkmd_coarse, tenths
 from manycl.plan.policy import register
 from manycl.plan.problem import Looks, Problem
-from manycl.plan.rank import bottom_levels, priority_order
+from manycl.plan.search.costs import Costs, costs
+from manycl.plan.search.list_scheduling import list_schedule
+from manycl.plan.search.rank import bottom_levels, priority_order
 from manycl.plan.split import AnalysedSplits, Split
 from manycl.plan.tuning import PLANNING
-from manycl.unforeseen import told
+from manycl.utilities.unforeseen import told
 
 _BUDGET: Option[float | None] = Option("budget", None, real(), "seconds")
 
@@ -271,8 +272,8 @@ def _balance(problem: Problem) -> Plan:
 
 def _portfolio(problem: Problem, effort: int) -> Plan:
     load("portfolio")  # as above
-    from manycl.plan.insertion import setting
-    from manycl.plan.policies import portfolio
+    from manycl.plan.policies.classical import portfolio
+    from manycl.plan.search.insertion import setting
 
     given = setting(problem, "portfolio")
     return given.plan("portfolio", portfolio.schedule(given, effort)[0])

@@ -1,13 +1,13 @@
 """``balance``: every kernel divided so that all its parts end together, computed instead of searched for.
 
 Ours. A kernel's time on a device is affine in its work-groups, so the numbers of groups with which it ends earliest on
-the free time of all devices are found by water-filling (``plan/partition.py``) where MKMD climbs in steps of 1 %. A
-kernel is split when that ends earlier than the best device alone (where some are brief, also planned: only by more than
-handing over costs, and so with short kernels first). Then the kernels are ranked again by the time that they took in
-the best plan so far (a split kernel is short), and planned again; the best plan of all rounds is taken, that of
+the free time of all devices are found by water-filling (``plan/search/partition.py``) where MKMD climbs in steps of 1
+%. A kernel is split when that ends earlier than the best device alone (where some are brief, also planned: only by more
+than handing over costs, and so with short kernels first). Then the kernels are ranked again by the time that they took
+in the best plan so far (a split kernel is short), and planned again; the best plan of all rounds is taken, that of
 ``mkmd_coarse`` among them, so it is never predicted to be slower. Where plans draw most of what the host's memory
-carries, one without the devices in it is tried, too. Of a graph that is repeated the best ones are
-foreseen by the engine, and the best at that is taken.
+carries, one without the devices in it is tried, too. Of a graph that is repeated the best ones are foreseen by the
+engine, and the best at that is taken.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from dataclasses import replace
 
 from manycl.machine import HOST
 from manycl.plan.foreseen import best_of, how_many
-from manycl.plan.insertion import setting
 from manycl.plan.options import Options, whole
-from manycl.plan.partition import Slot, place_ranges, water_fill, where_data_are
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.policies import portfolio
-from manycl.plan.policies.mkmd_coarse import Table, as_plan, coarse, look_up, place, priorities, weights
+from manycl.plan.policies.classical import portfolio
+from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, coarse, look_up, place, priorities, weights
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
-from manycl.plan.rank import priority_order
-from manycl.plan.timeline import Reach, Timeline
+from manycl.plan.search.insertion import setting
+from manycl.plan.search.partition import Slot, place_ranges, water_fill, where_data_are
+from manycl.plan.search.rank import priority_order
+from manycl.plan.timeline.timeline import Reach, Timeline
 from manycl.plan.tuning import PLANNING
 
 _ROUNDS = whole("rounds", 3, 1)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from manycl.drivers.native.compiling import compile_kernels
-from manycl.drivers.native.library import load_object
+from manycl.drivers.native.compiler.compiling import compile_kernels
+from manycl.drivers.native.compiler.library import load_object
 
 WIDTHS = (2, 3, 4, 8, 16)
 TYPES = {

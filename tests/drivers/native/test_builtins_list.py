@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from native_calls import TYPES
 
-from manycl.analysis import builtins as known
+from manycl.analysis.reading import builtins as known
 from manycl.drivers.driver import BuildError
 from manycl.drivers.native import builtins
-from manycl.drivers.native.compiling import compile_kernels
+from manycl.drivers.native.compiler.compiling import compile_kernels
 
 NOT_HERE = re.compile(
     r"get_(global|local|group|enqueued|num|work|sub|max|default|image|pipe|fence)\w*|\w*image\w*"  # work-items, images

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from native_calls import TYPES, WIDTHS, library
 
-from manycl.drivers.native.compiling import compile_kernels
+from manycl.drivers.native.compiler.compiling import compile_kernels
 
 SPACES = ("__global", "__constant", "__local", "__private")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of halves that are infinite

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from native_calls import TYPES, entry, run
 
-from manycl import limited
-from manycl.disk_cache import DiskCache
 from manycl.drivers.driver import BuildError, DriverError
-from manycl.drivers.native import clang, compiling, library
-from manycl.drivers.native.library import load_object
-from manycl.kept import Kept
+from manycl.drivers.native.compiler import clang, compiling, library
+from manycl.drivers.native.compiler.library import load_object
+from manycl.utilities import limited
+from manycl.utilities.disk_cache import DiskCache
+from manycl.utilities.kept import Kept
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +103,7 @@ def test_another_compiler_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_known_of_a_compiler_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANYCL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(clang, "_probes", DiskCache("compilers", 1 << 20, ("manycl/drivers/native",)))
+    monkeypatch.setattr(clang, "_probes", DiskCache("compilers", 1 << 20, ("manycl/drivers/native/compiler",)))
     first = clang.find()
     monkeypatch.setattr(clang, "_tried", lambda *words: pytest.fail("asked again"))
     assert clang.find() == first

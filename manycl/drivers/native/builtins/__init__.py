@@ -14,9 +14,9 @@ import hashlib
 import re
 from importlib.resources import files
 
-from manycl.disk_cache import DiskCache
 from manycl.drivers.native.builtins import constants, conversions, elementwise, library, memory, vectors
 from manycl.drivers.native.builtins.types import WIDTHS
+from manycl.utilities.disk_cache import DiskCache
 
 _identities = DiskCache("built-ins", 1 << 16, ("manycl/drivers/native/builtins",))
 _WORD = re.compile(r"\b[A-Za-z_]\w*\s*\(?")

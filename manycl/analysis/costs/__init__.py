@@ -1,0 +1,1 @@
+"""How many operations and bytes a launch takes, in symbols and in numbers."""

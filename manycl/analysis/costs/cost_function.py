@@ -1,0 +1,188 @@
+"""A kernel's cost in symbols: MKMD's cost function T f(x1, …, xN) (Section 4), and what a work-item executes.
+
+T is the number of work-items; f sums the products of the trip counts of nested loops, in terms of scalars, sizes and
+ids. Where an inner loop's trips depend on an outer counter, f has their upper bound; of loops that exclude each other
+it has the largest. As everywhere in the symbolic form, no conversion or overflow is taken to change an integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from manycl.analysis.costs.cost import ITERATION, known_trips
+from manycl.analysis.summary import CountedPlace, KernelSummary, Loop
+from manycl.analysis.symbolic import expr as x
+from manycl.analysis.symbolic.expr import Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """``times * trips`` operations for work-items that fulfil ``condition``."""
+
+    times: int
+    trips: Expr
+    condition: Expr
+
+    def __str__(self) -> str:
+        words = f"{x.scale(self.trips, self.times)}"
+        return words if self.condition == x.ONE else f"{words} if {self.condition}"
+
+
+@dataclass(frozen=True, slots=True)
+class CostFunction:
+    """What a kernel costs in any launch.
+
+    ``domain``: on which values of scalars and ids the trip counts are these (elsewhere loops do not run at all).
+    ``unknown``: why loops have the trip count ``trips(line)``, which stands for what is not known before execution.
+    ``operations``: what one work-item executes at most, by kind (bytes of accesses end in ``.bytes``).
+    """
+
+    f: Expr
+    domain: tuple[Expr, ...]
+    unknown: tuple[str, ...]
+    operations: Mapping[str, tuple[Term, ...]]
+
+    def __str__(self) -> str:
+        return "T" if self.f == x.ONE else f"T * {self.f}"
+
+
+def cost_function(summary: KernelSummary) -> CostFunction:
+    """The cost function of a kernel's symbolic summary; ``T`` and nothing else for one that could not be analysed."""
+    named = Trips()
+    groups: list[list[tuple[Expr, Expr]]] = []  # (condition, trips) that exclude each other
+    operations: dict[str, list[Term]] = {}
+    for place, counts in summary.counts:
+        trips = named.product(place.loops)
+        condition = _outside(place)
+        if ITERATION in counts:
+            apart = [g for g in groups if all(x.both(condition, c) == x.ZERO for c, _ in g)]
+            if not apart:
+                groups.append([])
+            (apart or groups[-1:])[0].append((condition, x.scale(trips, counts[ITERATION])))
+        for kind, times in counts.items():
+            if kind != ITERATION:
+                _add(operations.setdefault(kind, []), Term(times, trips, condition))
+    f = x.add(*(_largest([trips for _, trips in group]) for group in groups)) if groups else x.ONE
+    kept = {kind: tuple(terms) for kind, terms in operations.items()}
+    return CostFunction(f, tuple(named.domain), tuple(named.unknown), kept)
+
+
+def _add(terms: list[Term], term: Term) -> None:
+    for i, other in enumerate(terms):
+        if other.trips == term.trips and other.condition == term.condition:
+            terms[i] = Term(other.times + term.times, term.trips, term.condition)
+            return
+    terms.append(term)
+
+
+def _largest(parts: list[Expr]) -> Expr:
+    result = parts[0]
+    for part in parts[1:]:
+        result = x.maximum(result, part)
+    return result
+
+
+def _outside(place: CountedPlace) -> Expr:
+    """The part of a place's condition that does not ask whether its loops run on."""
+    counters = {loop.name for loop in place.loops}
+    limits = {
+        part
+        for loop in place.loops
+        if loop.trips is not None
+        for part in _parts(x.less(x.var(loop.name, 0, x.INFINITE), loop.trips))
+    }
+    kept = [
+        p for p in _parts(place.condition) if p not in limits and not (p.unknown and counters & p.variables().keys())
+    ]
+    return x.both(*kept)
+
+
+def _parts(condition: Expr) -> tuple[Expr, ...]:
+    return condition.args if condition.op == "and" else (condition,)
+
+
+class Trips:
+    """Trip counts of loops, and what was assumed for them; ``unknown`` stands for those that are not known."""
+
+    def __init__(self, unknown: Expr | None = None) -> None:
+        self.stand_in = unknown
+        self.domain: dict[Expr, None] = {}
+        self.counters: set[str] = set()
+        self.unknown: dict[str, None] = {}
+        self.products: dict[tuple[Loop, ...], Expr] = {(): x.ONE}
+
+    def product(self, loops: tuple[Loop, ...]) -> Expr:
+        """How often the innermost body of nested loops runs, at most."""
+        found = self.products.get(loops)
+        if found is None:
+            outer, last = loops[:-1], loops[-1]
+            self.counters |= {loop.name for loop in outer}
+            trips = self.trips(last)
+            for loop in reversed(outer):
+                highest = x.subtract(self.trips(loop), x.ONE)
+                trips = _end(trips, loop.name, highest, True) or trips
+            found = self.products[loops] = x.mul(self.product(outer), trips)
+        return found
+
+    def trips(self, loop: Loop) -> Expr:
+        known = None if loop.trips is None else known_trips(loop.trips)
+        trips = None if known is None else self.positive(known)
+        if loop.trips is None or loop.trips.unknown:
+            self.unknown[loop.reason or f"how often the loop in line {loop.line} runs is decided by data"] = None
+        if trips is None:
+            return self.stand_in or x.var(f"trips({loop.line})", 0, x.INFINITE)
+        if not loop.exact:
+            self.unknown[f"{loop.reason or f'the loop in line {loop.line}'} (at most {trips} iterations)"] = None
+        return trips
+
+    def positive(self, trips: Expr) -> Expr:
+        """Trips where there are any: what makes them so goes to the domain."""
+        if trips.op == "max" and x.ZERO in trips.args:
+            inner = trips.args[0] if trips.args[1] == x.ZERO else trips.args[1]
+            self.assume(x.negate(x.less(inner, x.ZERO)))
+            return self.positive(inner)
+        if trips.op == "select" and trips.args[2] == x.ZERO:
+            self.assume(trips.args[0])
+            return self.positive(trips.args[1])
+        if trips.op == "sum":
+            return x.add(
+                x.const(trips.value),
+                *(x.scale(self.positive(a), f) for a, f in zip(trips.args, trips.terms, strict=True)),
+            )
+        return trips
+
+    def assume(self, condition: Expr) -> None:
+        if condition.op != "const" and not self.counters & condition.variables().keys():
+            self.domain[condition] = None
+
+
+def _end(e: Expr, counter: str, highest: Expr, up: bool) -> Expr | None:
+    """The largest (``up``) or smallest value of an expression for a counter in [0, highest]; None if it is not
+    monotone in it."""
+    if counter not in e.variables():
+        return e
+    if e.op == "var":
+        return highest if up else x.ZERO
+    if e.op == "sum":
+        ends = [_end(a, counter, highest, up == (f > 0)) for a, f in zip(e.args, e.terms, strict=True)]
+        known = [x.scale(a, f) for a, f in zip(ends, e.terms, strict=True) if a is not None]
+        return x.add(x.const(e.value), *known) if len(known) == len(ends) else None
+    if e.op == "mul" and all(a.low >= 0 for a in e.args):
+        ends = [_end(a, counter, highest, up) for a in e.args]
+        result: Expr = x.ONE
+        for end in ends:
+            if end is None:
+                return None
+            result = x.mul(result, end)
+        return result
+    if e.op in ("fdiv", "min", "max"):
+        first = _end(e.args[0], counter, highest, up)
+        second = _end(e.args[1], counter, highest, up == (e.op != "fdiv"))
+        if first is None or second is None:
+            return None
+        if e.op == "fdiv":
+            grows = second.op == "const" or (e.args[0].low >= 0 and second.low > 0)
+            return x.divide(first, second, floor=second.op == "const") if grows else None
+        return x.minimum(first, second) if e.op == "min" else x.maximum(first, second)
+    return None

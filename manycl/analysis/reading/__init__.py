@@ -1,0 +1,1 @@
+"""From text to a light syntax tree: preprocessing, parsing, types, and the facts of kernels in any launch."""

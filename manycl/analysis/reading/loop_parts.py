@@ -1,0 +1,137 @@
+"""What a loop is made of, and what its body may change: as far as the tree tells without running it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from manycl.analysis.interpreter.abstract import Unanalysable
+from manycl.analysis.reading.tree import CType, Node
+from manycl.analysis.symbolic.closed_form import ClosedForms
+
+
+@dataclass(slots=True)
+class Parts:
+    """A loop: its condition (None: always true) is tested before the body unless ``after``."""
+
+    condition: Node | None
+    body: Node
+    step: Node | None
+    after: bool
+    line: int
+    name: str = ""
+
+
+class LoopParts(ClosedForms):
+    """Loops, as they are written."""
+
+    assigned_refs: dict[int, frozenset[int]]
+    plain_bodies: dict[int, bool]
+
+    def parts(self, node: Node) -> Parts:
+        """The parts of a loop that is about to run: what comes before its first iteration is executed."""
+        line = self.line(node.start)
+        children = node.children
+        if node.kind == "WHILE_STMT":
+            return Parts(children[0], children[-1], None, False, line)
+        if node.kind == "DO_STMT":
+            return Parts(children[-1], children[0], None, True, line)
+        first, second = self.semicolons(node)
+        init = next((c for c in children[:-1] if c.start < first), None)
+        condition = next((c for c in children[:-1] if first <= c.start < second), None)
+        step = next((c for c in children[:-1] if second <= c.start), None)
+        if init is not None:
+            self.execute(init)
+        name = ""
+        if init is not None and init.children and (init.kind == "DECL_STMT" or init.op == "="):
+            name = init.children[0].name
+        return Parts(condition, children[-1], step, False, line, name)
+
+    def semicolons(self, node: Node) -> tuple[int, int]:
+        """Where the two semicolons of a ``for`` are."""
+        text, found, depth = self.unit.text, [], 0
+        position = text.index(b"(", node.start)
+        while position < node.end:
+            letter = text[position : position + 1]
+            if letter in (b"(", b"[", b"{"):
+                depth += 1
+            elif letter in (b")", b"]", b"}"):
+                depth -= 1
+                if depth == 0:
+                    break
+            elif letter in (b"'", b'"'):
+                position += 1
+                while text[position : position + 1] not in (letter, b""):
+                    position += 2 if text[position : position + 1] == b"\\" else 1
+            elif letter == b";" and depth == 1:
+                found.append(position)
+            position += 1
+        if len(found) != 2:
+            raise Unanalysable(f"the head of a loop that is not understood, line {self.line(node.start)}")
+        return found[0], found[1]
+
+    def assigned_cells(self, node: Node) -> set[int]:
+        """Variables of the function that are assigned by name somewhere in a loop."""
+        refs = self.assigned_names(node)
+        return {cell for ref in refs if (cell := self.cell(ref)) is not None and cell in self.env}
+
+    def assigned_names(self, node: Node) -> frozenset[int]:
+        refs = self.assigned_refs.get(id(node))
+        if refs is None:
+            refs = self.assigned_refs[id(node)] = _assigned(node)
+        return refs
+
+    def leaves_alone(self, body: Node) -> bool:
+        """Whether a body plainly changes nothing that the form of its loop depends on: then it need not be tried."""
+        found = self.plain_bodies.get(id(body))
+        if found is None:
+            found = self.plain_bodies[id(body)] = self.is_plain(body)
+        if not found:
+            return False
+        cells = [self.cell(ref) for ref in self.assigned_names(body)]
+        return all(cell is None or cell not in self.env or _is_floating(self.types[cell]) for cell in cells)
+
+    def is_plain(self, body: Node) -> bool:
+        """Neither jumps nor ways to change a private variable but by its name."""
+        for node in body.walk():
+            if node.kind in ("BREAK_STMT", "CONTINUE_STMT", "RETURN_STMT", "GOTO_STMT", "LABEL_STMT", "CALL_EXPR"):
+                if node.kind != "CALL_EXPR" or any(_is_private_pointer(c.type) for c in node.children[1:]):
+                    return False
+            elif node.kind == "UNARY_OPERATOR" and node.op == "&":
+                return False
+            elif node.kind in ("ARRAY_SUBSCRIPT_EXPR", "UNARY_OPERATOR") and node.children:
+                base = node.children[0].type
+                if node.op in ("", "*") and _is_private_pointer(base):
+                    return False
+        return True
+
+
+def _is_floating(type_: CType) -> bool:
+    return type_.kind in ("float", "vector") and type_.base in ("float", "double", "half")
+
+
+def _is_private_pointer(type_: CType) -> bool:
+    space = type_.target.address_space if type_.kind == "pointer" and type_.target is not None else "global"
+    return type_.kind == "pointer" and space not in ("global", "local", "constant")
+
+
+def _assigned(node: Node) -> frozenset[int]:
+    found = set()
+    for each in node.walk():
+        assigns = each.kind == "COMPOUND_ASSIGNMENT_OPERATOR" or (each.kind == "BINARY_OPERATOR" and each.op == "=")
+        steps = each.kind == "UNARY_OPERATOR" and ("++" in each.op or "--" in each.op)
+        target = each.children[0] if assigns or steps else None
+        while target is not None:
+            if target.kind == "DECL_REF_EXPR":
+                found.add(target.ref)
+                break
+            through = target.kind in ("PAREN_EXPR", "UNEXPOSED_EXPR", "MEMBER_REF_EXPR", "ARRAY_SUBSCRIPT_EXPR")
+            if (
+                not through
+                or not target.children
+                or (target.children[0].type.kind == "pointer" and target.kind == "MEMBER_REF_EXPR")
+            ):
+                break
+            target = target.children[0]
+            if target.type.kind == "pointer" and target.kind != "UNEXPOSED_EXPR":
+                break
+    return frozenset(found)

@@ -1,0 +1,1 @@
+"""Which bytes ranges of work-groups read and write, and whether they may run apart."""

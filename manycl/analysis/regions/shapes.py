@@ -1,0 +1,114 @@
+"""Shapes of one-dimensional sets: intervals, rectangles with a pitch, boxes of slices; what copies want."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from manycl.analysis.symbolic.affine import value
+from manycl.analysis.symbolic.isl import isl
+from manycl.region import Box
+
+_SET = isl.dim_type.set
+MOST_BOXES = 64
+
+
+class TooComplexError(Exception):
+    """isl needs more operations than it is given, or does not agree with itself."""
+
+
+def _interval(low: int, high: int) -> Any:
+    whole = isl.BasicSet.universe(isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, 1))
+    return whole.lower_bound_val(_SET, 0, value(low)).upper_bound_val(_SET, 0, value(high))
+
+
+def bounds(elements: Any) -> tuple[int, int] | None:
+    """The least and the greatest element, None where there is none (or no bound).
+
+    Raises :class:`TooComplexError` where isl contradicts itself: of a set with two existentials and a floor it found
+    (islpy 2026.2.2) another least element than of the same set printed and read again.
+    """
+    if elements.is_empty():
+        return None
+    least, greatest = elements.dim_min_val(0), elements.dim_max_val(0)
+    if not least.is_int() or not greatest.is_int():
+        return None
+    ends = least.to_python(), greatest.to_python()
+    if not elements.is_subset(isl.Set.from_basic_set(_interval(*ends))):
+        raise TooComplexError
+    return ends
+
+
+def _boxed(box: Box) -> Any:
+    """A box as a set."""
+    dims, low = [], box.offset
+    for count, stride in ((box.slices, box.slice_pitch), (box.rows, box.pitch), (box.width, 1)):
+        if count > 1:
+            dims.append((count, stride))
+    space = isl.Space.set_alloc(isl.DEFAULT_CONTEXT, 0, len(dims))
+    domain = isl.BasicSet.universe(space)
+    aff = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space)).set_constant_val(value(low))
+    for place, (count, stride) in enumerate(dims):
+        domain = domain.lower_bound_val(_SET, place, value(0)).upper_bound_val(_SET, place, value(count - 1))
+        aff = aff.set_coefficient_val(isl.dim_type.in_, place, value(stride))
+    return isl.Map.from_aff(aff).intersect_domain(isl.Set.from_basic_set(domain)).range()
+
+
+def classify(elements: Any) -> Box | None:
+    """The one box that a set is, in units of its elements; None if it is none."""
+    ends = bounds(elements)
+    if ends is None:
+        return None
+    low, high = ends
+    hull = isl.Set.from_basic_set(_interval(low, high))
+    gaps = hull.subtract(elements)
+    if gaps.is_empty():
+        return Box(low, high - low + 1)
+    width = gaps.dim_min_val(0).to_python() - low
+    rest = elements.subtract(isl.Set.from_basic_set(_interval(low, low + width - 1)))
+    second = rest.dim_min_val(0)
+    if not second.is_int():
+        return None
+    pitch = second.to_python() - low
+    if width < 1 or pitch <= width:  # an empty part that isl did not notice as such has its least element at 0
+        return None
+    rows = (high - low) // pitch + 1
+    candidate = Box(low, width, pitch, rows)
+    if candidate.end - 1 == high and elements.is_equal(_boxed(candidate)):
+        return candidate
+    filled = _boxed(candidate)
+    wrong = elements.subtract(filled).union(filled.subtract(elements))
+    first = wrong.dim_min_val(0)
+    if not first.is_int():
+        return None
+    rows = -(-(first.to_python() - low) // pitch)
+    if rows < 1:
+        return None
+    slice_ = isl.Set.from_basic_set(_interval(low, low + (rows - 1) * pitch + width - 1))
+    rest = elements.subtract(slice_)
+    if rest.is_empty():
+        return None
+    slice_pitch = rest.dim_min_val(0).to_python() - low
+    span = high - low + 1 - ((rows - 1) * pitch + width)
+    if slice_pitch <= 0 or span % slice_pitch:
+        return None
+    box = Box(low, width, pitch if rows > 1 else 0, rows, slice_pitch, span // slice_pitch + 1)
+    if rows == 1:
+        box = Box(low, width, slice_pitch, box.slices)
+    return box if elements.is_equal(_boxed(box)) else None
+
+
+def boxes(elements: Any) -> tuple[tuple[Box, ...], bool]:
+    """Boxes that cover a set, disjoint ones if possible, and whether they are just the set."""
+    ends = bounds(elements)
+    if ends is None:
+        return (), True
+    single = classify(elements)
+    if single is not None:
+        return (single,), True
+    if elements.n_basic_set() <= MOST_BOXES:
+        parts = elements.make_disjoint()
+        if parts.n_basic_set() <= MOST_BOXES:
+            found = [classify(isl.Set.from_basic_set(part)) for part in parts.get_basic_sets()]
+            if all(box is not None for box in found):
+                return tuple(sorted((b for b in found if b is not None), key=lambda b: b.offset)), True
+    return (Box(ends[0], ends[1] - ends[0] + 1),), False

@@ -1,0 +1,1 @@
+"""Symbolic integers: expressions, affine functions, sets of points, closed forms of loops, counting."""

@@ -1,0 +1,1 @@
+"""OpenCL C texts made from kernels: sub-kernels, windows, and kernels that merge results."""

@@ -1,0 +1,1 @@
+"""The Python API: queues, programs, kernels, events and prepared graphs, called the way PyOpenCL calls them."""

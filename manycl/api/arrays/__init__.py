@@ -1,0 +1,1 @@
+"""Arrays: buffers with a shape and a type, and NumPy's operations on them as generated kernels."""

@@ -1,0 +1,220 @@
+"""Operations on arrays element by element, as NumPy has them: types, shapes and memory; launched on all devices.
+
+An operand is an array of the queue's devices, one of NumPy's (which is copied), or a number. Types are promoted and
+shapes broadcast as NumPy 2 does, nothing is waited for, and what results is a new array, or one that is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from manycl.api.arrays import elementwise
+from manycl.api.arrays.arrays import Array
+from manycl.api.arrays.elementwise import DType, KernelForm
+from manycl.api.arrays.host_arrays import as_array
+from manycl.errors import LaunchError
+
+GROUP = 256
+"""Work-items of a group: the smaller power of two where there are fewer elements in a row."""
+_DIMENSIONS = 3  # of an NDRange
+
+
+class _Scalar(NamedTuple):
+    value: Any
+    dtype: DType | type  # int and float: as weak as NumPy 2 has them
+    shape: tuple[int, ...] = ()
+
+
+_Operand = Array | _Scalar
+
+
+def apply(ufunc: np.ufunc, inputs: Sequence[Any], out: Array | None = None) -> Any:
+    """What one of NumPy's ufuncs makes of operands of which one at least is an array, or ``out`` is; ``out``: the array
+    that takes it (as for NumPy: of the shape of the result, and a type that it may be cast to by ``same_kind``).
+
+    NotImplemented for a ufunc that there are no kernels for, and for operands that are no numbers. Raises what NumPy
+    raises (TypeError, ValueError, OverflowError), and LaunchError for shapes of more than three dimensions that cannot
+    be seen as fewer.
+    """
+    name = "absolute" if ufunc.__name__ == "abs" else ufunc.__name__
+    if name not in elementwise.OPERATIONS:
+        return NotImplemented
+    queue = next(a.queue for a in (*inputs, out) if isinstance(a, Array))
+    operands: list[_Operand] = []
+    for value in inputs:
+        operand = value if isinstance(value, Array) else _operand(queue, value)
+        if operand is None:
+            return NotImplemented
+        operands.append(operand)
+    if name in elementwise.COMPARISONS and (beyond := _beyond(name, operands)) is not None:
+        return _filled(queue, operands, beyond)
+    *loop, result = _resolved(ufunc, operands)
+    shape = np.broadcast_shapes(*(o.shape for o in operands))
+    if name == "power" and isinstance(operands[1], _Scalar) and loop[1].kind == "i" and operands[1].value < 0:
+        raise ValueError("Integers to negative integer powers are not allowed.")
+    if out is None:
+        target = queue.empty(shape, result)
+    else:
+        target = out
+        if out.shape != shape:
+            raise ValueError(f"an array of shape {out.shape} cannot take a result of shape {shape}")
+        if not np.can_cast(result, out.dtype, "same_kind"):
+            raise TypeError(f"{name}: a result of type {result} cannot become {out.dtype} (by 'same_kind')")
+    _launch(name, operands, tuple(loop), target)
+    return target
+
+
+def converted(array: Array, dtype: DType, out: Array | None = None) -> Array:
+    """The elements as another type, as of C's conversions (NumPy's ``unsafe``): a new array, or ``out``, whose shape it
+    is broadcast to."""
+    for one in (array.dtype, dtype):
+        if not elementwise.is_known(one):
+            raise TypeError(f"there is no kernel that converts {array.dtype} to {dtype}")
+    target = array.queue.empty(array.shape, dtype) if out is None else out
+    _launch("convert", [array], (array.dtype,), target)
+    return target
+
+
+def transposed(array: Array, axes: Sequence[int]) -> Array:
+    """A copy of an array whose axis ``i`` is axis ``axes[i]`` of it."""
+    if not elementwise.is_known(array.dtype):
+        raise TypeError(f"there is no kernel that copies {array.dtype}")
+    out = array.queue.empty([array.shape[a] for a in axes], array.dtype)
+    steps = [_strides(array.shape, array.shape)[a] for a in axes]
+    _enqueue("convert", [array], (array.dtype,), out, [steps])
+    return out
+
+
+def _operand(queue: Any, value: Any) -> _Operand | None:
+    """What is no array of ours, as an operand; None for what is no number, nor an array of numbers."""
+    if isinstance(value, int | float) and not isinstance(value, bool | np.generic):
+        return _Scalar(value, type(value) if type(value) in (int, float) else int if isinstance(value, int) else float)
+    if isinstance(value, complex) or not isinstance(value, bool | np.generic | np.ndarray | list | tuple):
+        return None
+    data = as_array(value)
+    if data.dtype.kind not in "biuf":
+        return None
+    if not data.shape:
+        return _Scalar(data[()], data.dtype)
+    contents: Array = queue.array(data.astype(data.dtype.newbyteorder("="), copy=False))
+    return contents
+
+
+def _resolved(ufunc: np.ufunc, operands: Sequence[_Operand]) -> tuple[DType, ...]:
+    """The types that are computed with, and of the result. Raises TypeError where there are no kernels for them."""
+    given: tuple[Any, ...] = tuple(o.dtype for o in operands)
+    if all(isinstance(t, type) for t in given):  # numbers only, into an array
+        given = tuple(np.dtype(t) for t in given)
+    found: tuple[DType, ...] = ufunc.resolve_dtypes((*given, None))
+    if not all(elementwise.is_known(t) for t in found):
+        raise TypeError(f"there is no kernel for {ufunc.__name__} of {', '.join(str(t) for t in given)}")
+    for operand, dtype in zip(operands, found, strict=False):
+        if isinstance(operand, _Scalar) and operand.dtype is int and dtype.kind in "iu":
+            limits = np.iinfo(dtype)
+            if not limits.min <= operand.value <= limits.max:
+                raise OverflowError(f"the integer {operand.value} is no {dtype}")
+    return found
+
+
+def _beyond(name: str, operands: list[_Operand]) -> bool | None:
+    """What a comparison of integers with one that none of them is gives for all of them; else the operands are such
+    that they can be compared."""
+    for i, (one, other) in enumerate(zip(operands, reversed(operands), strict=True)):
+        if not isinstance(one, _Scalar) or one.dtype is not int or not isinstance(other.dtype, np.dtype):
+            continue
+        if other.dtype.kind not in "iu":
+            return None
+        limits = np.iinfo(other.dtype)
+        if limits.min <= one.value <= limits.max:
+            return None
+        greater = (one.value > 0) == (i == 1)  # the right one is
+        return name in ("not_equal", *(("less", "less_equal") if greater else ("greater", "greater_equal")))
+    return None
+
+
+def _filled(queue: Any, operands: Sequence[_Operand], value: bool) -> Array:
+    out: Array = queue.empty(np.broadcast_shapes(*(o.shape for o in operands)), np.bool_)
+    out.fill(value)
+    return out
+
+
+def _launch(name: str, operands: Sequence[_Operand], loop: tuple[DType, ...], out: Array) -> None:
+    """The operation, on what operands have now, also where they are in the memory of the result."""
+    apart = [_apart(o, out) for o in operands]
+    _enqueue(name, apart, loop, out, [_strides(o.shape, out.shape) for o in apart])
+
+
+def _apart(operand: _Operand, out: Array) -> _Operand:
+    """The operand, or a copy of it if elements of the result would be written over others of it."""
+    if isinstance(operand, _Scalar) or not operand.meets(out):
+        return operand
+    same = (
+        operand.argument == out.argument and operand.shape == out.shape and operand.dtype.itemsize == out.dtype.itemsize
+    )
+    return operand if same else operand.copy()
+
+
+def _enqueue(
+    name: str, operands: Sequence[_Operand], loop: tuple[DType, ...], out: Array, strides: Sequence[Sequence[int]]
+) -> None:
+    """``strides``: of each operand along the axes of the result, in elements."""
+    first = operands[0]
+    inplace = isinstance(first, Array) and first.argument == out.argument and first.dtype == out.dtype
+    read = [(o, s) for o, s in zip(operands, strides, strict=True) if isinstance(o, Array)][inplace:]
+    shape, steps = _collapsed(out.shape, [s for _, s in read])
+    plain = len(shape) == 1 and all(s == [1] for s in steps)
+    if len(shape) > _DIMENSIONS:
+        shapes = ", ".join(str(o.shape) for o in operands)
+        raise LaunchError(
+            f"{name}: shapes {shapes} have {len(shape)} dimensions that cannot be seen as {_DIMENSIONS}",
+            hint="make one of them as large as the result first",
+        )
+    given = tuple(o.dtype if isinstance(o, Array) else None for o in operands)
+    kernel = elementwise.kernel(KernelForm(name, given, loop, out.dtype, inplace, not plain))
+    args: list[Any] = [out]
+    for operand, dtype in zip(operands[inplace:], loop[inplace:], strict=True):
+        args.append(operand if isinstance(operand, Array) else elementwise.scalar(operand.value, dtype))
+    columns, rows, planes = (*reversed(shape), *(1,) * (_DIMENSIONS - len(shape)))
+    local = min(GROUP, 1 << (columns - 1).bit_length())
+    across = -(-columns // local) * local
+    args.append(columns)
+    if plain:
+        kernel(out.queue, (across,), (local,), *args)
+        return
+    args.append(rows)
+    for step in steps:
+        args += [*reversed(step), *(0,) * (_DIMENSIONS - len(step))]
+    kernel(out.queue, (across, rows, planes), (local, 1, 1), *args)
+
+
+def _strides(shape: tuple[int, ...], to: tuple[int, ...]) -> list[int]:
+    """Of an array of a shape that is broadcast to another one: elements from one to the next along each axis."""
+    steps, size = [], 1
+    for extent in reversed(shape):
+        steps.append(size if extent > 1 else 0)
+        size *= extent
+    return [0] * (len(to) - len(shape)) + steps[::-1]
+
+
+def _collapsed(shape: tuple[int, ...], strides: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[list[int]]]:
+    """The same elements with as few axes as they can be seen with, one at least."""
+    axes = [a for a, extent in enumerate(shape) if extent > 1]
+    extents: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for a in axes:
+        if extents and all(mine[-1] == theirs[a] * shape[a] for mine, theirs in zip(steps, strides, strict=True)):
+            extents[-1] *= shape[a]
+            for mine, theirs in zip(steps, strides, strict=True):
+                mine[-1] = theirs[a]
+            continue
+        extents.append(shape[a])
+        for mine, theirs in zip(steps, strides, strict=True):
+            mine.append(theirs[a])
+    if not extents:
+        return (1,), [[1] for _ in strides]
+    assert math.prod(extents) == math.prod(shape)
+    return tuple(extents), steps

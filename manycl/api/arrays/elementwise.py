@@ -1,0 +1,281 @@
+"""OpenCL C for operations on arrays element by element: what NumPy's ufuncs of the same names compute.
+
+What IEEE 754 fixes (+ - * / of floating-point numbers, comparisons, conversions to less precision) is NumPy's to the
+bit, as are all operations on integers: these wrap around, division rounds down, and divided by zero they are 0. A
+kernel is made for each operation and types, and kept; they are named after both, as in ``add_float32``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from manycl.api.program import Kernel, Program
+
+DType = np.dtype[Any]
+
+_C = {"b1": "uchar", "i1": "char", "i2": "short", "i4": "int", "i8": "long"}
+_C |= {"u1": "uchar", "u2": "ushort", "u4": "uint", "u8": "ulong", "f2": "half", "f4": "float", "f8": "double"}
+
+COMPARISONS = {"equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="}
+_ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+_BITS = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+_CALLED = ("floor_divide", "remainder", "power", "left_shift", "right_shift")
+_WORDS = re.compile(r"(\b\w+\b)")
+UNARY = ("negative", "positive", "absolute", "invert", "convert")
+OPERATIONS = (*COMPARISONS, *_ARITHMETIC, *_BITS, *_CALLED, *UNARY)
+
+ROUNDED = "-cl-fp32-correctly-rounded-divide-sqrt"
+"""Divisions of float may be off by 2.5 units in the last place without (OpenCL C, 7.4)."""
+
+# Of a type T of integers and U, as wide and without a sign (at least 32 bits, which C computes in).
+_SIGNED = """
+T floor_divide_T(T a, T b) {
+  if (b == 0) return 0;
+  if (b == -1) return (T)(0 - (U)a);
+  T q = (T)(a / b);
+  return (T)(a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q);
+}
+T remainder_T(T a, T b) {
+  if (b == 0 || b == -1) return 0;
+  T r = (T)(a % b);
+  return (T)(r != 0 && (r < 0) != (b < 0) ? r + b : r);
+}
+T power_T(T a, T b) {
+  if (b < 0) return (T)(a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0);
+  U power = 1;
+  U square = (U)a;
+  for (U left = (U)b; left != 0; left >>= 1) {
+    if (left & 1) power *= square;
+    square *= square;
+  }
+  return (T)power;
+}
+T left_shift_T(T a, T b) { return b >= 0 && b < BITS ? (T)((U)a << (U)b) : 0; }
+T right_shift_T(T a, T b) { return (T)(b >= 0 && b < BITS ? a >> b : a < 0 ? -1 : 0); }
+"""
+_UNSIGNED = """
+T floor_divide_T(T a, T b) { return b == 0 ? 0 : (T)(a / b); }
+T remainder_T(T a, T b) { return b == 0 ? 0 : (T)(a % b); }
+T power_T(T a, T b) {
+  U power = 1;
+  U square = a;
+  for (T left = b; left != 0; left >>= 1) {
+    if (left & 1) power *= square;
+    square *= square;
+  }
+  return (T)power;
+}
+T left_shift_T(T a, T b) { return b < BITS ? (T)((U)a << (U)b) : 0; }
+T right_shift_T(T a, T b) { return b < BITS ? (T)(a >> b) : 0; }
+"""
+# Python's: what is left has the sign of the divisor, and the quotient is what NumPy's npy_divmod makes of that.
+_FLOATING = """
+T remainder_T(T a, T b) {
+  T r = fmod(a, b);
+  if (b == 0) return r;
+  if (r == 0) return copysign((T)0, b);
+  return (b < 0) != (r < 0) ? r + b : r;
+}
+T floor_divide_T(T a, T b) {
+  if (b == 0) return a / b;
+  T r = fmod(a, b);
+  T q = (a - r) / b;
+  if (r != 0 && (b < 0) != (r < 0)) q -= 1;
+  if (q == 0) return copysign((T)0, a / b);
+  T down = floor(q);
+  return q - down > (T)0.5 ? down + 1 : down;
+}
+T power_T(T a, T b) { return pow(a, b); }
+"""
+
+
+class KernelForm(NamedTuple):
+    """One kernel: an operation on operands of types ``given`` (None: a scalar), which are converted to ``loop``
+    (NumPy's types for them), and whose result to the type ``out``. ``inplace``: the first operand is what the result
+    is written to. ``strided``: along up to three dimensions, each operand with strides of its own."""
+
+    operation: str
+    given: tuple[DType | None, ...]
+    loop: tuple[DType, ...]
+    out: DType
+    inplace: bool = False
+    strided: bool = False
+
+    @property
+    def name(self) -> str:
+        words = ["scalar" if t is None else t.name for t in self.given]
+        operation = self.operation
+        if len(set(words)) == 1:
+            del words[1:]
+        if operation == "convert" and self.given == (self.out,):
+            operation = "copy"
+        elif operation == "convert" or (self.inplace and self.out != self.given[0]):
+            words += ["to", self.out.name]
+        words += ["inplace"] * self.inplace + ["strided"] * self.strided
+        return "_".join((operation, *words))
+
+
+def is_known(dtype: DType) -> bool:
+    """Whether there are kernels for a type."""
+    return _key(dtype) in _C
+
+
+def scalar(value: Any, dtype: DType) -> Any:
+    """A number as a kernel takes it that computes with it as a ``dtype``."""
+    number = dtype.type(value)
+    return np.float32(number) if dtype == np.float16 else np.uint8(number) if dtype == np.bool_ else number
+
+
+@lru_cache(maxsize=1024)
+def kernel(form: KernelForm) -> Kernel:
+    """The kernel: ``(out, operands but one in place…, n)``, or with strides ``(out, operands, n, m, strides…)``."""
+    divides = form.operation in ("divide", "floor_divide")
+    options = [ROUNDED] if divides and form.loop[0].kind == "f" and form.loop[0].itemsize < 8 else []
+    return Program(source(form), options, path=f"<{form.name}>").kernel(form.name)
+
+
+def source(form: KernelForm) -> str:
+    """The text of the kernel."""
+    names = "ab"[: len(form.given)]
+    index = {"out": "i", "a": "i", "b": "i"}
+    parameters = [f"global {named(form.out)} *out"]
+    for name, dtype, loop in zip(names, form.given, form.loop, strict=True):
+        if name == "a" and form.inplace:
+            continue
+        if dtype is None:
+            parameters.append(f"{computed(loop)} {name}")
+        else:
+            parameters.append(f"global const {named(dtype)} *{name}")
+    read = [n for n, t in zip(names, form.given, strict=True) if t is not None and not (n == "a" and form.inplace)]
+    if form.strided:
+        parameters += ["ulong n", "ulong m", *(f"ulong {name}{d}" for name in read for d in range(3))]
+        index = {name: f"k * {name}2 + j * {name}1 + i * {name}0" for name in read} | {"out": "(k * m + j) * n + i"}
+        begin = ["size_t i = get_global_id(0);", "size_t j = get_global_id(1);", "size_t k = get_global_id(2);"]
+    else:
+        parameters.append("ulong n")
+        begin = ["size_t i = get_global_id(0);"]
+    operands = []
+    for name, dtype, loop in zip(names, form.given, form.loop, strict=True):
+        if dtype is None:
+            operands.append(name)
+        elif name == "a" and form.inplace:
+            operands.append(converted(loaded("out", form.out, index["out"]), form.out, loop))
+        else:
+            operands.append(converted(loaded(name, dtype, index[name]), dtype, loop))
+    result = expression(form.operation, form.loop, operands)
+    returned = np.dtype(bool) if form.operation in COMPARISONS else form.loop[0]
+    kept = stored(converted(result, returned, form.out), form.out, index["out"])
+    fp64 = ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"] * ("double" in (kept + " ".join(parameters)))
+    return "\n".join(
+        [
+            *fp64,
+            "#pragma OPENCL FP_CONTRACT OFF",
+            _helpers(form.operation, form.loop[0]),
+            f"kernel void {form.name}({', '.join(parameters)}) {{",
+            *(f"  {line}" for line in begin),
+            f"  if (i < n) {kept};",
+            "}",
+            "",
+        ]
+    )
+
+
+def expression(operation: str, loop: Sequence[DType], operands: Sequence[str]) -> str:
+    """The operation on operands that are of the types of ``loop`` (in brackets)."""
+    dtype, a, b = loop[0], operands[0], operands[-1]
+    if operation in COMPARISONS:
+        return _compared(COMPARISONS[operation], loop, a, b)
+    if operation in _BITS:
+        return f"({computed(dtype)})({a} {_BITS[operation]} {b})"
+    if operation in _CALLED:
+        return f"{operation}_{computed(dtype)}({a}, {b})"
+    if operation in _ARITHMETIC:
+        sign = _ARITHMETIC[operation]
+        if dtype.kind == "b":
+            return f"({a} {'|' if sign == '+' else '&'} {b})"
+        return (
+            f"({a} {sign} {b})"
+            if dtype.kind == "f"
+            else _wrapped(dtype, f"({_wide(dtype)}){a} {sign} ({_wide(dtype)}){b}")
+        )
+    if operation == "negative":
+        return f"(-{a})" if dtype.kind == "f" else _wrapped(dtype, f"0 - ({_wide(dtype)}){a}")
+    if operation == "absolute":
+        if dtype.kind == "f":
+            return f"fabs({a})"
+        return f"({a} < 0 ? {_wrapped(dtype, f'0 - ({_wide(dtype)}){a}')} : {a})" if dtype.kind == "i" else a
+    if operation == "invert":
+        return f"(uchar)(!{a})" if dtype.kind == "b" else f"({computed(dtype)})(~{a})"
+    assert operation in ("positive", "convert")
+    return a
+
+
+def _key(dtype: DType) -> str:
+    return f"{dtype.kind}{dtype.itemsize}"
+
+
+def named(dtype: DType) -> str:
+    """The type of C that elements have in memory."""
+    return _C[_key(dtype)]
+
+
+def computed(dtype: DType) -> str:
+    """The type of C that is computed in: halves in float, which rounds them as once is enough."""
+    return "float" if dtype == np.float16 else _C[_key(dtype)]
+
+
+def _wide(dtype: DType) -> str:
+    """Without a sign, so that it wraps around; C computes in 32 bits at least."""
+    return "ulong" if dtype.itemsize == 8 else "uint"
+
+
+def _wrapped(dtype: DType, words: str) -> str:
+    return f"({computed(dtype)})({words})"
+
+
+def loaded(name: str, dtype: DType, index: str) -> str:
+    """An element, as it is computed with."""
+    return f"vload_half({index}, {name})" if dtype == np.float16 else f"{name}[{index}]"
+
+
+def stored(value: str, dtype: DType, index: str) -> str:
+    """What makes an element of ``out`` a value."""
+    if dtype == np.float16:
+        return f"vstore_half_rte({value}, {index}, out)"
+    return f"out[{index}] = {value}"
+
+
+def converted(value: str, dtype: DType, to: DType) -> str:
+    """A value of one type as another; doubles become halves when they are stored, at once."""
+    if dtype == to or (dtype == np.float64 and to == np.float16):
+        return value
+    if to == np.bool_:
+        return f"(uchar)({value} != 0)"
+    return f"({computed(to)})({value})"
+
+
+def _compared(sign: str, loop: Sequence[DType], a: str, b: str) -> str:
+    """A comparison; of long with ulong as numbers, as NumPy has it."""
+    if len({t.kind for t in loop}) == 1:
+        return f"({a} {sign} {b})"
+    if loop[0].kind == "u":
+        sign = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(sign, sign)
+        a, b = b, a
+    negative = int(sign in ("<", "<=", "!="))
+    return f"({a} < 0 ? {negative} : (ulong){a} {sign} {b})"
+
+
+def _helpers(operation: str, dtype: DType) -> str:
+    """The functions that an operation calls."""
+    if operation not in _CALLED:
+        return ""
+    text = {"i": _SIGNED, "u": _UNSIGNED, "f": _FLOATING}[dtype.kind]
+    one = next(f"T {part}" for part in text.split("\nT ") if part.startswith(f"{operation}_T"))
+    named = one.replace(f"{operation}_T", f"{operation}_{computed(dtype)}").replace("BITS", str(8 * dtype.itemsize))
+    words = {"T": computed(dtype), "U": _wide(dtype)}
+    return "".join(words.get(part, part) for part in _WORDS.split(named)).rstrip()

@@ -1,0 +1,1 @@
+"""The launch cache: launches, copies and fills like one before, given to a device with nothing looked up again."""

@@ -1,0 +1,148 @@
+"""Events: what enqueueing returns, to order commands, to wait for one, and to learn when it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from manycl.api.arrays.host_arrays import AnyArray
+from manycl.errors import ManyclError, anew
+from manycl.utilities.checked import checked
+
+if TYPE_CHECKING:
+    from manycl.api.queue import Queue
+    from manycl.api.submission import Enqueued
+
+
+class CommandStatus(IntEnum):
+    """How far a command is, with OpenCL's names and numbers. QUEUED: nobody has been given it; SUBMITTED: it is part of
+    what runs now, or behind others in the queue of its device; RUNNING: its device has nothing to do before it."""
+
+    COMPLETE = 0
+    RUNNING = 1
+    SUBMITTED = 2
+    QUEUED = 3
+
+
+@checked("__init__")
+class Event:
+    """What enqueueing returns: a node of the graph. Of a graph that is being prepared (``Queue.prepare``) it orders the
+    nodes of the same ``with`` block. Elsewhere, and when the graph runs, there is nothing to wait for: a prepared graph
+    runs as a whole, after what was enqueued before ``run`` and before what is enqueued afterwards; status and times are
+    those of the last time."""
+
+    __slots__ = ("enqueued", "node", "queue")
+
+    def __init__(self, queue: Queue, enqueued: Enqueued, node: int) -> None:
+        self.queue = queue
+        self.enqueued = enqueued
+        self.node = node
+
+    def __repr__(self) -> str:
+        status, name = self.status, self.enqueued.name(self.node)
+        said = status.name if isinstance(status, CommandStatus) else f"failed ({str(status).partition(chr(10))[0]})"
+        return f"<manycl.{type(self).__name__} {self.node}{f' ({name})' if name else ''}: {said}>"
+
+    def wait(self) -> None:
+        """Until the command has ended. One that its device has been given already is all that is waited for, unless it
+        is the last of them; else all that was collected with it runs. Raises what went wrong with it, or before it."""
+        self.queue.refuse_while_preparing()
+        if self.queue.wait_for(self.enqueued, self.node):
+            return
+        status = self.status
+        if isinstance(status, ManyclError):
+            raise anew(status)
+
+    @property
+    def status(self) -> CommandStatus | ManyclError:
+        """How far the command is, or what went wrong with it, or before it; nothing is waited for."""
+        return self.enqueued.status(self.node)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the command is known to have ended well: less to ask than ``status``."""
+        return self.enqueued.is_complete(self.node)
+
+    @property
+    def command_execution_status(self) -> int:
+        """The same as OpenCL has it: a number, less than 0 where something went wrong."""
+        status = self.status
+        return status.value if isinstance(status, CommandStatus) else -1
+
+    @property
+    def start(self) -> int:
+        """When the command began, by its device's clock: in ns, as of ``time.perf_counter_ns``. Raises ResultError
+        where that is not known: it has not ended, or was not timed (``mc.Queue(profile=True)`` has all timed)."""
+        return round(self._times()[0] * 1e9)
+
+    @property
+    def end(self) -> int:
+        """When it ended; as ``start``."""
+        return round(self._times()[1] * 1e9)
+
+    def _times(self) -> tuple[float, float]:
+        return self.enqueued.times(self.node)
+
+    @property
+    def profile(self) -> Event:
+        """PyOpenCL's way to ``start`` and ``end``."""
+        return self
+
+    def add_callback(self, function: Callable[[Event], Any]) -> None:
+        """Have ``function(event)`` called once, when the command has ended, well or not (``status`` tells): by a thread
+        of the queue's, which does one thing after another. What the function raises is reported there
+        (``threading.excepthook``), and nothing else. It may ask for results. What was only collected ends when it was
+        asked for, or after ``Queue.flush``. Raises ManyclError for what cannot be called."""
+        self.enqueued.call_back(self.queue, self.node, lambda: function(self))
+
+
+class ReadEvent(Event):
+    """A read (``Queue.read``): ``out`` has the contents when it is complete."""
+
+    __slots__ = ("out",)
+
+    def __init__(self, queue: Queue, enqueued: Enqueued, node: int, out: AnyArray) -> None:
+        super().__init__(queue, enqueued, node)
+        self.out = out
+
+
+@checked("__init__")
+class MoveEvent(Event):
+    """Of a copy between the host and a device behind what that was given: ``moved``, its driver's event; ``node`` is
+    the command that it comes behind."""
+
+    __slots__ = ("moved",)
+
+    def __init__(self, queue: Queue, enqueued: Enqueued, node: int, moved: Any) -> None:
+        super().__init__(queue, enqueued, node)
+        self.moved = moved
+
+    @property
+    def is_complete(self) -> bool:
+        return self.status == CommandStatus.COMPLETE
+
+    def wait(self) -> None:
+        status = self.status
+        if status != CommandStatus.COMPLETE:
+            self.queue.refuse_while_preparing()
+            self.queue.session.refuse_host_functions()
+            assert self.enqueued.flight is not None
+            self.enqueued.flight.wait_for_move(self.moved)
+            status = self.status
+        if isinstance(status, ManyclError):
+            raise anew(status)
+
+    @property
+    def status(self) -> CommandStatus | ManyclError:
+        assert self.enqueued.flight is not None
+        try:
+            return CommandStatus.COMPLETE if self.enqueued.flight.has_moved(self.moved) else CommandStatus.SUBMITTED
+        except ManyclError as error:
+            return error
+
+    def _times(self) -> tuple[float, float]:
+        return self.enqueued.times_of(self.status, self.moved)
+
+    def add_callback(self, function: Callable[[Event], Any]) -> None:
+        self.enqueued.call_behind(self.queue, self.moved, lambda: function(self))

@@ -1,0 +1,1 @@
+"""``parallel_for``: loops given as text, and how their iterations access arrays (Device-Hopping)."""

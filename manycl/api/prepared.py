@@ -1,0 +1,141 @@
+"""Prepared graphs: enqueued once, run again and again."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from manycl.api.arrays.arrays import Array
+from manycl.errors import LaunchError
+from manycl.graph.graph import BufferKey, Graph
+from manycl.graph.rename import renamed
+from manycl.plan.plan import Plan
+from manycl.plan.policy import Policy
+from manycl.utilities.checked import checked
+
+if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+    from manycl.api.queue import Queue
+    from manycl.api.submission import Enqueued
+    from manycl.run.engine.result import Result
+    from manycl.run.graph_cache.prepared import PreparedGraph
+
+MOST_TIMES = 10**9
+"""Repetitions of a graph that anybody waits for: of the shortest, they take hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repetitions:
+    """What :meth:`Prepared.repeat` did: the seconds of every repetition, and whether the condition held at the end."""
+
+    seconds: tuple[float, ...]
+    reached: bool
+
+    @property
+    def times(self) -> int:
+        return len(self.seconds)
+
+
+@checked("__init__", "complete")
+class Prepared:
+    """A graph that runs again and again (``Queue.prepare``). Its first four runs are each planned (every one knows
+    better how long kernels take); the fastest of these plans, ``plan``, is then kept, and where devices have memories
+    of their own it is thought over three times more, ever later (:mod:`manycl.run.graph_cache.autotuner`). A policy
+    that learns (``adaptive``) plans again when it has."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self._graph: Graph | None = None
+        self._arrays: dict[BufferKey, Array] = {}  # kept alive as long as the graph may run
+        self._policy: str | Policy | Plan | None = None
+        self._arranged: dict[tuple[int, ...], PreparedGraph] = {}
+        self._enqueued: weakref.ref[Enqueued] | None = None  # as long as somebody has events of it
+
+    def complete(self, enqueued: Enqueued) -> None:
+        """The block has ended: what was enqueued inside is the graph. Raises PolicyError for the queue's policy, and
+        LaunchError where it is not clear which contents are meant."""
+        if any(array.buffer.key != key for key, array in enqueued.arrays.items()):
+            raise LaunchError("an array has exchanged contents while a graph was being prepared that uses it")
+        self._policy = self.queue.learners.find(self.queue.policy)
+        self._arrays = enqueued.arrays
+        self._graph = enqueued.batch().graph()
+        self._enqueued = weakref.ref(enqueued)
+
+    def __repr__(self) -> str:
+        if self._graph is None:
+            return "<manycl.Prepared, not complete>"
+        return f"<manycl.Prepared of {len(self._graph)} nodes on {', '.join(self.queue.devices)}>"
+
+    @property
+    def graph(self) -> Graph:
+        """All of it. Raises LaunchError while there is none."""
+        if self._graph is None:
+            raise LaunchError("the graph is not complete: its `with` block has not ended, or it has raised")
+        return self._graph
+
+    @property
+    def arrays(self) -> Mapping[BufferKey, Array]:
+        """Those that it uses, by the buffers that they had when it was enqueued."""
+        return self._arrays
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that is kept; None until there is one."""
+        return self._prepared.plan
+
+    @property
+    def _prepared(self) -> PreparedGraph:
+        """The graph on the buffers that the arrays have now: they may have exchanged them."""
+        from manycl.run.graph_cache.prepared import PreparedGraph
+
+        now = tuple(array.buffer.key for array in self._arrays.values())
+        if now not in self._arranged:
+            moved = {old: new for old, new in zip(self._arrays, now, strict=True) if old != new}
+            graph = self.graph
+            if moved:
+                inside = {old: new for old, new in moved.items() if old in graph.buffers}
+                if set(inside.values()) != set(inside):
+                    raise LaunchError("an array of a prepared graph has exchanged contents with one that is not in it")
+                graph = renamed(graph, inside)
+            queue = self.queue
+            self._arranged[now] = PreparedGraph(
+                queue.session, graph, self._policy, queues=queue.queues, options=queue.options
+            )
+        return self._arranged[now]
+
+    def run(self) -> Result:
+        """Run the graph on the arrays' present contents. What is enqueued on the queue, or on another one with these
+        arrays, runs first. Raises what a run raises, and LaunchError while one of the arrays is mapped, or where a
+        graph is being prepared."""
+        self.queue.finish()
+        for array in self._arrays.values():
+            if array.queue is not self.queue or array.buffer.key in self.queue.mapped:
+                array.use(self.queue)
+        enqueued = self._enqueued() if self._enqueued is not None else None
+        return self.queue.keep(lambda: self._prepared.run(), enqueued)
+
+    def repeat(
+        self,
+        times: int,
+        *,
+        swap: Sequence[tuple[Array, Array]] = (),
+        until: Callable[[], Any] | None = None,
+        every: int = 1,
+    ) -> Repetitions:
+        """Run the graph ``times`` times, or until a condition holds. Data stay where they are.
+
+        ``swap``: pairs of arrays that exchange their contents after each repetition (nothing is copied).
+        ``until()`` is called after every ``every`` repetitions, and ends them when it is true; whatever arrays it asks
+        for are brought to the host. Raises what :meth:`run` and :meth:`Array.exchange` raise.
+        """
+        if not 0 <= times <= MOST_TIMES or every < 1:
+            raise LaunchError(f"a graph cannot be repeated {times} times, with a condition every {every}")
+        seconds: list[float] = []
+        for turn in range(1, times + 1):
+            seconds.append(self.run().seconds)
+            for a, b in swap:
+                a.exchange(b)
+            if until is not None and turn % every == 0 and until():
+                return Repetitions(tuple(seconds), True)
+        return Repetitions(tuple(seconds), False)

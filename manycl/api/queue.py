@@ -1,0 +1,571 @@
+"""The queue: what is enqueued becomes a graph, which runs on all devices when a result is asked for."""
+
+from __future__ import annotations
+
+import gc
+import operator
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from manycl.api.arrays.arrays import Array, Extents, size_of
+from manycl.api.arrays.host_arrays import AnyArray, as_array, as_bytes, fits
+from manycl.api.arrays.interchange import from_others
+from manycl.api.events import Event, MoveEvent, ReadEvent
+from manycl.api.prepared import Prepared
+from manycl.api.recording import Recording
+from manycl.api.running import RunningQueue
+from manycl.api.submission import Enqueued
+from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
+from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
+from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, HostTask, Node
+from manycl.plan.merging import Merging
+from manycl.plan.plan import Plan
+from manycl.plan.policy import Policy
+from manycl.plan.problem import known_counts
+from manycl.run.graph_cache.learners import Learners
+from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows, How
+from manycl.utilities.checked import checked
+from manycl.utilities.interrupts import Uninterrupted
+
+if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+    from manycl.api.dispatch.copy_cache import MoveKey
+    from manycl.api.program import Kernel
+    from manycl.api.versions.check import CheckedVersion
+    from manycl.run.session.session import Session
+
+Value = TypeVar("Value")
+_SHAPES = 64  # that are known
+
+
+@checked("add", "collected", "empty", "give", "move", "uses")
+class Queue(RunningQueue):
+    """One in-order view of all devices: launches behave as if they ran one after another, in the order of the calls.
+
+    ``devices``: the syntax of ``--devices`` (default: MANYCL_DEVICES, else all); ``policy``: a name, a policy object or
+    a plan (default: MANYCL_POLICY, else ``auto``); ``queues``: command queues per device name or kind; ``options``: the
+    policy's. ``session`` shares the devices and arrays of another queue, which closes them. ``profile=False`` gives up
+    kernel times in traces for less overhead per kernel and transfer (GPUs); ``"learning"`` does so only for
+    repetitions that nobody learns from any more, as is done by default where there are GPUs: with ``True``, traces of
+    these have all kernels, too. ``serve``: the devices are those of ``manycl serve`` (default: if MANYCL_SERVE is 1).
+    ``merging``: when what parts of a divided launch write goes to the host, ``"each"`` as it has ended or ``"last"``,
+    when somebody needs it (default: MANYCL_MERGING, else by itself; docs/splitting.md).
+
+    Several threads may use one queue, as they may one of OpenCL's: each of their calls is one step, so a thread's own
+    launches stay in its order, and a thread that asks for a result waits for a run that another one has begun. What
+    lies between several calls (``component``, an array that another thread changes) is for the threads to agree upon.
+    """
+
+    __slots__ = ("_buffers", "_extents", "_made", "mapped")  # as of RunningQueue
+
+    def __init__(
+        self,
+        devices: str | Sequence[str] | None = None,
+        *,
+        policy: str | Policy | Plan | None = None,
+        queues: Mapping[str, int] | None = None,
+        options: Mapping[str, Any] | None = None,
+        session: Session | None = None,
+        profile: bool | Literal["learning"] | None = None,
+        serve: bool | None = None,
+        merging: Merging | None = None,
+    ) -> None:
+        learners, settings = Learners(), {k: str(v) for k, v in (options or {}).items()}
+        learners.find(policy, settings)  # what there is not is told here, before devices are opened
+        self._owns_session = session is None
+        if session is None:
+            with Uninterrupted(), _uncollected():  # it imports drivers
+                from manycl.run.session.session import Session
+            session = Session(devices, profile=profile, serve=serve, merging=merging)
+        elif merging is not None and merging != session.merging:
+            raise DeviceError(f"merging={merging!r}", hint=f"the session that is given has {session.merging!r}")
+        super().__init__(session, policy, learners, dict(known_counts(session.machine, queues or {})), settings)
+        with Uninterrupted():
+            from manycl.api.dispatch.copy_cache import again, remember
+            from manycl.api.dispatch.launch_cache import LaunchForm
+        self.mapped: set[int] = set()
+        self._made: dict[int, list[Array]] = {}  # by threads that want to know
+        self._extents: dict[int, Extents] = {}  # by the identities of shapes
+        self._buffers = session.buffers
+        self.form = LaunchForm
+        self.moved_again, self._remember_move = again, remember
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Give the devices back, unless they are another queue's (``session``); what was enqueued and not given to a
+        device yet does not run. Callbacks are waited for."""
+        with suppress(ManyclError):  # nobody asks any more
+            self._leave()
+        self.background.close()
+        if self._owns_session:
+            self.session.close()
+
+    def __repr__(self) -> str:
+        policy = self.policy or self._default
+        name = (
+            policy if isinstance(policy, str) else policy.policy if isinstance(policy, Plan) else type(policy).__name__
+        )
+        state = "closed" if self.session.closed else f"enqueued: {len(self)}"
+        left = f", left out: {', '.join(self.excluded)}" if self.excluded else ""
+        return f"<manycl.Queue on {', '.join(self.devices)} by {name}, {state}{left}>"
+
+    def _repr_html_(self) -> str:
+        from manycl.report.notebook import devices  # nobody else asks
+
+        return devices(repr(self), self.session.machine, self.excluded)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the devices."""
+        return tuple(d.name for d in self.session.machine.devices)
+
+    @property
+    def excluded(self) -> dict[str, str]:
+        """Devices that have failed for good and are left out, and what was wrong with each."""
+        return dict(self.session.excluded)
+
+    def admit(self, name: str) -> None:
+        """Use a device again that was left out. Raises DeviceError if it still does not work."""
+        self.session.admit(name)
+
+    @property
+    def device_events(self) -> DeviceEvents:
+        """The session's inbox: what is said of devices that leave and come, by any thread."""
+        return self.session.device_events
+
+    @property
+    def away(self) -> Mapping[str, DeviceLeaves]:
+        """The devices that have left, and how."""
+        return self.session.device_events.away
+
+    def leave(self, device: str, how: How = "drain", *, returns: bool = False) -> None:
+        """Nothing more is given to a device (its name, or that of what it is a part of) until it comes: others have
+        their turn. What it has been given ends there; what only its memory holds is brought to the host. Returns at
+        once, from any thread: ``device_events.wait_until_free(device)`` waits until it has nothing to do any more.
+        ``returns``: somebody will call ``come``, so that what has no other device waits for that; else it is refused
+        (DeviceError). Raises DeviceError for a device that there is not."""
+        self.session.device_events.put(DeviceLeaves(device, how, returns))
+
+    def come(self, device: str) -> None:
+        """A device that has left may be used again. Raises DeviceError for one that there is not."""
+        self.session.device_events.put(DeviceComes(device))
+
+    def slow(self, device: str, factor: float) -> None:
+        """A device (its name, or that of what it is a part of) takes ``factor`` times as long for kernels as was
+        measured, until something else is said (1: as long): launches are divided accordingly, and what is left of a run
+        that is under way is planned anew where that pays. Returns at once, from any thread. Raises DeviceError for a
+        device that there is not, or a factor that is not positive."""
+        self.session.device_events.put(DeviceSlows(device, factor))
+
+    @property
+    def _own(self) -> Queue:
+        return self
+
+    # arrays
+
+    def array(self, contents: npt.ArrayLike, *, copy: bool = True, name: str = "") -> Array:
+        """An array with the contents, shape and type of a NumPy array, or anything that becomes one or exports DLPack
+        from the host's memory.
+
+        With ``copy=False`` the memory of ``contents`` is read in place when a device needs it: do not change it until
+        the array has got other contents. It is never written to.
+        """
+        data = from_others(contents)
+        array = Array(self, data.shape, data.dtype, name, copy)
+        if copy:
+            from manycl.run.data.host_bytes import copy_bytes
+
+            copy_bytes(self.session.buffers.overwrite(array.buffer.key), as_bytes(data))
+        else:
+            self.session.buffers.borrow(array.buffer.key, as_bytes(data))
+        return array
+
+    def from_dlpack(self, producer: Any, *, copy: bool = True, name: str = "") -> Array:
+        """An array with the contents of whatever exports DLPack from the host's memory (an array of PyTorch's, JAX's,
+        …); ``copy`` as of ``array``. Raises ResultError for what is elsewhere, or of a type that NumPy lacks."""
+        try:
+            data = np.from_dlpack(producer)
+        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise ResultError(f"{type(producer).__name__} gives no contents by DLPack: {error}") from None
+        return self.array(data, copy=copy, name=name)
+
+    def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
+        """An array with undefined contents: for results; costs no transfer."""
+        extents = self._extents.get(id(shape))
+        if extents is None or extents[0] is not shape or extents[1] is not dtype or name.__class__ is not str:
+            extents = self._look_at(shape, dtype, name)
+        array = Array.new(self, extents, name)
+        if self._made and (made := self._made.get(threading.get_ident())) is not None:
+            made.append(array)
+        return array
+
+    @checked()
+    def _look_at(self, shape: int | Sequence[int], dtype: npt.DTypeLike, name: str) -> Extents:
+        """What shape and type are; of what stays as it is, it is known from now on."""
+        wanted, of = _shape(shape), np.dtype(dtype)
+        extents = shape, dtype, wanted, of, size_of(wanted, of)
+        is_fixed = type(shape) is int or (type(shape) is tuple and all(type(extent) is int for extent in shape))
+        if is_fixed and isinstance(dtype, (type, np.dtype, str)):
+            if len(self._extents) >= _SHAPES:
+                self._extents.clear()
+            self._extents[id(shape)] = extents
+        return extents
+
+    def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
+        """An array of zeros."""
+        from manycl.run.data.host_bytes import clear_bytes  # what runs is imported when a queue opens devices
+
+        array = Array(self, _shape(shape), np.dtype(dtype), name, True)
+        clear_bytes(self.session.buffers.overwrite(array.buffer.key))
+        return array
+
+    # enqueueing
+
+    def add(self, node: Node, wait_for: Sequence[Event] | None = None, arrays: Sequence[Array] = ()) -> Event:
+        """Append a node that uses some arrays (kernels and ``call`` do this). Raises DeviceError where the session is
+        closed."""
+        if self.session.closed:
+            raise DeviceError("the session is closed: nothing can be enqueued", hint="make a new Queue")
+        if wait_for:
+            for event in wait_for:
+                if event.queue is not self:
+                    event.wait()  # graphs of different queues know nothing of one another
+        while True:
+            with self.lock:
+                for array in arrays:
+                    if array.queue is not self:
+                        break
+                else:
+                    enqueued = self._mine() if self.preparing else self.enqueued
+                    if enqueued.flight is not None and enqueued.flight.is_spent:
+                        enqueued = self.renew()
+                    after = [e.node for e in wait_for if e.enqueued is enqueued] if wait_for else ()
+                    return Event(self, enqueued, enqueued.add(self, node, after, arrays))
+            for array in arrays:  # another thread has used it elsewhere
+                array.use(self)
+
+    def hasten(self) -> None:
+        """So many commands are given to a device one by one that Python should have less to do with it."""
+        from manycl.api.dispatch.native import soon  # most programs have too few
+
+        soon(self.session.backend.drivers)
+
+    @property
+    def last(self) -> Event | None:
+        """Of what was enqueued last: it has ended when all before it has. None where nothing is left to wait for."""
+        with self.lock:
+            for enqueued in (self.enqueued, *reversed(self._taken)):
+                if len(enqueued) and not enqueued.is_waited:
+                    moved = enqueued.moving
+                    node = len(enqueued) - 1
+                    return Event(self, enqueued, node) if moved is None else MoveEvent(self, enqueued, node, moved)
+        return None
+
+    def uses(self, array: Array) -> bool:
+        """Whether what is enqueued, and has not been found to have run, uses an array (graphs that are being prepared
+        ask for their arrays when they run)."""
+        with self.lock:
+            return any(enqueued.uses(array.buffer.key) for enqueued in (*self._taken, self.enqueued))
+
+    def give(self, array: Array, queue: Queue) -> bool:
+        """An array is another queue's from now on; not while what is enqueued here uses it."""
+        with self.lock:
+            free = not self.uses(array)
+            if free and array.queue is self:
+                array.queue = queue
+        return free
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        writes: Sequence[Array] | None = None,
+        overwrites: Sequence[Array] | None = None,
+        rank: float | None = None,
+        name: str = "",
+        wait_for: Sequence[Event] | None = None,
+    ) -> Event:
+        """Enqueue a host function: called as ``function(*args)`` when its turn comes, arrays as NumPy arrays in place.
+
+        Arrays named in ``writes`` may be changed; of those in ``overwrites`` all elements are written and none is
+        looked at, so that it does not matter what they have before; the others are read-only. Without either, every
+        array counts as read and written. The return value is ignored.
+        """
+        task_name = name or getattr(function, "__name__", "host function")
+        given = [a for a in args if isinstance(a, Array)]
+        arrays = {a.buffer.key: a.owner for a in given}
+        whole = {a.argument for a in overwrites or ()}
+        changed = given if writes is None and overwrites is None else (*(writes or ()), *(overwrites or ()))
+        written = {a.argument for a in changed}
+        if not written <= {a.argument for a in given}:
+            raise LaunchError(f"{task_name}: an array in writes or overwrites is not among the arguments")
+        for array in arrays.values():
+            self._use(array, task_name)
+        reads = tuple(dict.fromkeys(a.buffer.key for a in given if a.argument not in whole))
+        shapes = [(a.shape, a.dtype, a.argument) if isinstance(a, Array) else None for a in args]
+
+        def called(*values: Any) -> None:
+            function(*(_view(v, s, written) if s else v for v, s in zip(values, shapes, strict=True)))
+
+        task = HostTask(
+            task_name,
+            called,
+            tuple(a.argument if isinstance(a, Array) else a for a in args),
+            reads,
+            tuple(dict.fromkeys(a.key for a in written)),
+            rank,
+            tuple(key for key in arrays if key not in reads),
+        )
+        return self.add(task, wait_for, list(arrays.values()))
+
+    def check_versions(
+        self,
+        kernel: Kernel,
+        global_size: Sequence[int],
+        local_size: Sequence[int] | None,
+        *args: Any,
+        rtol: float = 0.0,
+        atol: float = 0.0,
+        global_offset: Sequence[int] | None = None,
+    ) -> list[CheckedVersion]:
+        """Whether all versions of a kernel leave what it leaves itself, when it is called like this: on each device
+        that can run them, as a whole and each half of the work-groups alone. What is enqueued runs first; the arrays
+        stay as they are, the versions work on copies. Elements that the kernel writes may differ by a tolerance (as for
+        ``numpy.isclose``; by default by no bit), all other bytes by none. Returns what was checked; raises VersionError
+        for the first version that does something else, and what a run raises."""
+        from manycl.api.versions.check import Tolerance, check_versions  # it is asked for in tests
+
+        self.finish()
+        with self.prepare() as prepared:
+            kernel(self, global_size, local_size, *args, global_offset=global_offset)
+        return check_versions(self, prepared.graph, prepared.arrays, Tolerance(rtol, atol))
+
+    def copy(
+        self,
+        target: Array,
+        source: Array,
+        *,
+        byte_count: int | None = None,
+        src_offset: int = 0,
+        dst_offset: int = 0,
+        name: str = "copy",
+        wait_for: Sequence[Event] | None = None,
+    ) -> Event:
+        """Enqueue a copy from an array to another one, by no kernel, on whatever device suits (PyOpenCL's
+        ``enqueue_copy`` of two buffers). Sizes and offsets are in bytes; without ``byte_count`` all that is behind the
+        offsets is copied, of which both must have equally much. Within one array source and target may not overlap.
+        Raises LaunchError for what does not fit."""
+        for array in (target, source):
+            self._use(array, name)
+        nbytes = None if byte_count is None else int(byte_count)
+        to, of = int(dst_offset), int(src_offset)
+        task = copy_task(target.place, source.place, nbytes, target_offset=to, source_offset=of, name=name)
+        return self.move(task, wait_for, (target.owner, source.owner))
+
+    def read(
+        self,
+        array: Array,
+        out: AnyArray | None = None,
+        *,
+        name: str = "read",
+        wait_for: Sequence[Event] | None = None,
+    ) -> ReadEvent:
+        """Enqueue a copy of an array's contents to the host (clEnqueueReadBuffer, not blocking): to ``out``, a
+        C-contiguous NumPy array of its shape and type (else ResultError), or to a new one, the event's ``out``. They
+        are there when the run that the event is part of is complete; each run of a prepared graph reads anew, into the
+        same memory. ``Array.get`` runs what is enqueued instead and reads then."""
+        self._use(array, name)
+        if out is None:
+            out = np.empty(array.shape, array.dtype)
+        array.check_out(out)
+        if not out.flags.writeable:
+            raise ResultError(f"{name}: out is read-only")
+        event = self.add(read_task(array.argument, as_bytes(out), name), wait_for, (array.owner,))
+        return ReadEvent(event.queue, event.enqueued, event.node, out)
+
+    def write(
+        self,
+        array: Array,
+        contents: npt.ArrayLike,
+        *,
+        copy: bool = True,
+        name: str = "write",
+        wait_for: Sequence[Event] | None = None,
+    ) -> Event:
+        """Enqueue new contents of an array (clEnqueueWriteBuffer, not blocking), of its shape, and of a type that fits
+        (as for ``Array.set``, else ResultError). They are what ``contents`` has now. With ``copy=False`` they are
+        what it has when the turn of the write comes, in each run of a prepared graph: its memory (same type,
+        C-contiguous) is not to be changed meanwhile. ``Array.set`` runs what is enqueued first and writes at once."""
+        self._use(array, name)
+        data = array.checked(contents, copy=copy)
+        if copy:
+            data = np.array(data, array.dtype, order="C")
+        return self.add(write_task(array.argument, as_bytes(data), name), wait_for, (array.owner,))
+
+    def fill(
+        self,
+        array: Array,
+        value: npt.ArrayLike,
+        *,
+        offset: int = 0,
+        size: int | None = None,
+        name: str = "fill",
+        wait_for: Sequence[Event] | None = None,
+    ) -> Event:
+        """Enqueue the filling of an array with a value of its type (as for ``Array.set``), by no kernel, on whatever
+        device suits (PyOpenCL's ``enqueue_fill_buffer``): of ``size`` bytes from byte ``offset`` on, both multiples of
+        the type's; without ``size`` all that is behind the offset. Raises LaunchError for what does not fit, and for
+        types of a size that OpenCL has no patterns of (1, 2, 4, … 128 bytes)."""
+        self._use(array, name)
+        pattern = as_array(value)
+        if pattern.shape or not fits(pattern, array.dtype):
+            raise LaunchError(f"{name}: {value!r} is no value of an array of {array.dtype}")
+        pattern = pattern.astype(array.dtype)
+        nbytes = None if size is None else int(size)
+        task = fill_task(array.place, pattern.tobytes(), nbytes, target_offset=int(offset), name=name)
+        return self.move(task, wait_for, (array.owner,))
+
+    def move(self, task: CopyTask | FillTask, wait_for: Sequence[Event] | None, arrays: tuple[Array, ...]) -> Event:
+        """Enqueue a copy or fill (:mod:`manycl.graph.copies` makes them) of some arrays of this queue; the host makes
+        what no device has room for, as a whole: it knows no ranges."""
+        key = _key(task)
+        found = self.moved_again(self, key, arrays) if not wait_for else None
+        if found is not None:
+            return found
+        sizes = [buffer.nbytes for buffer in {array.buffer.key: array.buffer for array in arrays}.values()]
+        able = any(device.holds(sizes) for device in self.session.machine.devices)
+        event = self.add(task if able else host_task(task), wait_for, arrays)
+        if able and not wait_for:
+            self._remember_move(self, key, task)
+        return event
+
+    def _use(self, array: Array, name: str) -> None:
+        """An array is about to be enqueued by something of a name."""
+        try:
+            array.use(self)
+        except LaunchError as error:
+            raise LaunchError(f"{name}: {error.message}") from None
+
+    @contextmanager
+    def component(self) -> Iterator[None]:
+        """What is enqueued inside belongs to one task component (PySchedCL): policies such as ``clustering`` keep it on
+        one device."""
+        with self.lock:
+            self._mine().open_component()
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._mine().close_component()
+
+    @contextmanager
+    def prepare(self) -> Iterator[Prepared]:
+        """What the calling thread enqueues inside does not run: it becomes a graph that can be run again and again,
+        without being planned anew::
+
+            with queue.prepare() as graph:
+                kernel(queue, ...)
+            graph.run()
+
+        What was enqueued before stays enqueued, and other threads enqueue as always. Results of this queue can be asked
+        for when the block has ended (else LaunchError), and blocks do not nest (LaunchError). If the block raises, what
+        was enqueued inside is dropped. The graph runs by the policy that the queue has at the end of the block.
+
+        Nodes of the block wait for events of the block. Other events of this queue are nothing to wait for there, as
+        the graph runs after what is enqueued by then; nor are the block's elsewhere.
+        """
+        thread, enqueued, prepared = threading.get_ident(), Enqueued(True), Prepared(self)
+        if thread in self.preparing:
+            raise LaunchError("a graph is being prepared: what is prepared does not nest")
+        try:
+            self.preparing[thread] = enqueued
+            yield prepared
+        finally:
+            self.preparing.pop(thread, None)
+        prepared.complete(enqueued)
+
+    @contextmanager
+    def report(self, path: str | Path) -> Iterator[Recording]:
+        """Write all runs of what is enqueued inside to one file, when the block ends, which runs what is left::
+
+            with queue.report("run.html"):
+                ...
+
+        Kinds of files: as of ``mc.trace_all``, which does that for the runs of all queues. What was enqueued before
+        runs first. If the block raises, the file has what has run."""
+        self.finish()
+        with Recording(path, self) as recording:
+            yield recording
+            self.finish()
+
+    def collected(self, enqueue: Callable[[], Any]) -> tuple[list[Node], Mapping[BufferKey, Array], list[Array]]:
+        """What a function enqueues, which does not run: the nodes, their arrays by their buffers, and those that it has
+        made, without contents."""
+        thread, enqueued = threading.get_ident(), Enqueued(True)
+        made: list[Array] = []
+        preparing, making = self.preparing.get(thread), self._made.get(thread)
+        self.preparing[thread], self._made[thread] = enqueued, made
+        try:
+            enqueue()
+        finally:
+            _restore(self.preparing, thread, preparing)
+            _restore(self._made, thread, making)
+        return list(enqueued.builder.nodes), enqueued.arrays, made
+
+    def _mine(self) -> Enqueued:
+        """What the calling thread adds to."""
+        return self.preparing.get(threading.get_ident(), self.enqueued)
+
+
+def _restore(of_thread: dict[int, Value], thread: int, before: Value | None) -> None:
+    """What a thread has is what it had before (None: nothing)."""
+    if before is None:
+        del of_thread[thread]
+    else:
+        of_thread[thread] = before
+
+
+def _key(task: CopyTask | FillTask) -> MoveKey:
+    """What stands for a copy or fill, and for others like it."""
+    of, begin = (task.args[1].key, task.source_offset) if isinstance(task, CopyTask) else (task.pattern, 0)
+    return task.args[0].key, of, task.nbytes, task.target_offset, begin, task.name
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Imports make tens of thousands of objects that stay: looking for garbage among them again and again takes long,
+    and the last time would often be in a program's first run."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+            gc.collect(1)
+
+
+def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(map(operator.index, shape))
+
+
+def _view(data: npt.NDArray[np.uint8], what: tuple[Any, Any, BufferArg], written: Collection[BufferArg]) -> AnyArray:
+    shape, dtype, argument = what
+    view: AnyArray = data.view(dtype).reshape(shape)
+    if argument not in written:
+        view.flags.writeable = False
+    return view

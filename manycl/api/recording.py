@@ -1,0 +1,112 @@
+"""A file of all runs of a queue, or of the program, from one moment to another."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from manycl.api.run_trace import RunTrace, showable
+from manycl.errors import ManyclError
+from manycl.utilities.unforeseen import told
+from manycl.utilities.user_file import check_writable
+
+if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+    from manycl.api.running import RunningQueue
+    from manycl.run.engine.merged_traces import PastRun
+    from manycl.run.engine.result import Result
+
+
+WRITERS: dict[str, Callable[[RunTrace, Path], object]] = {
+    **dict.fromkeys((".html", ".png", ".svg", ".pdf"), RunTrace.gantt),
+    ".json": RunTrace.perfetto,
+    ".jsonl": RunTrace.save,
+    ".txt": lambda trace, path: path.write_text(f"{trace.summary()}\n", encoding="utf-8"),
+}
+"""By the suffix of the file."""
+
+underway: list[Runs] = []
+
+
+class Runs:
+    """Those that end from now on until ``stop``: of a queue, or (None) all."""
+
+    def __init__(self, queue: RunningQueue | None = None) -> None:
+        self._queue = weakref.ref(queue) if queue is not None else None
+        self._runs: list[PastRun] = []
+        underway.append(self)
+
+    def stop(self) -> None:
+        """What ends later is none of them."""
+        if self in underway:
+            underway.remove(self)
+
+    @property
+    def trace(self) -> RunTrace:
+        """All that has run so far."""
+        from manycl.run.engine.merged_traces import joined
+
+        return showable(joined(tuple(self._runs), Path(sys.argv[0]).name if sys.argv else ""))
+
+    def is_of(self, queue: RunningQueue) -> bool:
+        return self._queue is None or self._queue() is queue
+
+    def add(self, run: PastRun, result: Result) -> None:
+        """A run has ended, well or not."""
+        self._runs.append(run)
+
+
+class Recording(Runs):
+    """A file of runs: until ``end``, or that of the ``with`` block, or of the process. Raises ManyclError for a file of
+    a kind that nobody can write (here: pictures need matplotlib), or where none can be written."""
+
+    def __init__(self, path: str | Path, queue: RunningQueue | None = None) -> None:
+        self._path = Path(path)
+        if self._path.suffix.lower() not in WRITERS:
+            raise ManyclError(f"{path}: not a known kind of file", hint=f"end the name in {', '.join(WRITERS)}")
+        if WRITERS[self._path.suffix.lower()] is RunTrace.gantt:
+            from manycl.report.charts.gantt import check_suffix
+
+            check_suffix(path)
+        check_writable(path)
+        super().__init__(queue)
+        atexit.register(self.end)
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Write the file; what runs later is not in it. Raises OSError where that cannot be done."""
+        if self in underway:
+            self.stop()
+            atexit.unregister(self.end)
+            WRITERS[self._path.suffix.lower()](self.trace, self._path)
+
+
+def record(queue: RunningQueue, result: Callable[[], Result]) -> None:
+    """A run of a queue has ended, well or not: all recordings that are under way note what it did."""
+    wanted = [recording for recording in tuple(underway) if recording.is_of(queue)]
+    if wanted:
+        from manycl.run.engine.merged_traces import past_run
+
+        try:
+            ended = result()
+            found = past_run(ended)
+        except Exception as error:  # the run itself is all right
+            told(error, "recording a run")
+            return
+        for recording in wanted:
+            recording.add(found, ended)
+
+
+def trace_all(path: str | Path) -> Recording:
+    """Write all runs of the program to one file, from now on until the process ends, or the block of
+    ``with mc.trace_all(path):``. The suffix tells what kind of file: a chart (.html, .png, .svg, .pdf), for Perfetto
+    (.json), the trace itself (.jsonl), the summary (.txt). What nobody has asked for a result of is not in it."""
+    return Recording(path)

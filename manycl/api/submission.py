@@ -1,0 +1,290 @@
+"""What is enqueued until a result is asked for: what the device has been given already, where there is nothing to
+decide; then nodes in the order of the calls, the arrays they use, their task components."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from manycl.api.arrays.arrays import Array
+from manycl.api.events import CommandStatus
+from manycl.errors import LaunchError, ManyclError, ResultError, anew
+from manycl.graph.dependences import Batch, GraphBuilder
+from manycl.graph.graph import BufferKey, HostTask, Launch, Node
+from manycl.graph.horizon import HORIZON, missing
+from manycl.graph.versions.sequence import is_sequence
+
+if TYPE_CHECKING:
+    from manycl.api.queue import Queue
+    from manycl.api.running import RunningQueue
+    from manycl.drivers.driver import Bytes
+    from manycl.graph.copies import Place
+    from manycl.run.data.buffers import Buffers
+    from manycl.run.engine.result import Result
+    from manycl.run.streams.eager_stream import Flight
+
+
+class Enqueued:
+    """``flight``: what the device has been given, unless all has to be planned (``planned``); all else, which comes
+    after that, is one graph to be. ``is_taken``: nothing more comes, and it is about to run; ``is_over``: it has run,
+    or ``error`` is what went wrong, there or before. ``is_stretch``: more of the same program comes behind it, before
+    anybody has asked for a result. (A prepared graph runs more than once.)"""
+
+    __slots__ = (
+        "__weakref__",
+        "_callbacks",
+        "_component",
+        "_components",
+        "_planned",
+        "_result",
+        "_spans",
+        "_thread",
+        "_until",
+        "arrays",
+        "began",
+        "builder",
+        "error",
+        "flight",
+        "is_over",
+        "is_stretch",
+        "is_taken",
+        "reads",
+    )
+
+    def __init__(self, planned: bool) -> None:
+        self.is_taken = self.is_over = self.is_stretch = False
+        self._until = HORIZON
+        self.error: ManyclError | None = None
+        self._result: Result | None = None  # of what had to be planned
+        self._callbacks: deque[Callable[[], Any]] = deque()
+        self.flight: Flight | None = None
+        self.began = 0.0  # by time.perf_counter, of what has to be planned
+        self._planned = planned
+        self.arrays: dict[BufferKey, Array] = {}  # by the buffer that they had when they were used; they live as long
+        self.builder = GraphBuilder()
+        self._components: list[list[int]] = []
+        self._component: list[int] | None = None  # the one that is open
+        self._thread = 0  # whose component it is
+        self.reads: list[tuple[Place, Bytes]] = []  # what the host gets behind all nodes
+        self._spans: dict[int, tuple[float, float]] = {}  # when they were read, by their indices
+
+    def __len__(self) -> int:
+        return self._given + len(self.builder.nodes) + len(self.reads)
+
+    @property
+    def _given(self) -> int:
+        return len(self.flight.given) if self.flight is not None else 0
+
+    @property
+    def is_waited(self) -> bool:
+        """Whether all of it has been waited for, and more may come."""
+        flight = self.flight
+        return flight is not None and not flight.has_leg and not self.builder.nodes
+
+    @property
+    def moving(self) -> Any:
+        """The driver's event of a copy behind all of it, where the flight has one that is still to be waited for."""
+        return self.flight.moving if self.flight is not None and not self.builder.nodes and not self.reads else None
+
+    def open_flight(self, queue: Queue) -> Flight | None:
+        """What commands may be given to at once, if nothing is in their way."""
+        if self.flight is None and not self._planned:
+            with queue.lock:
+                if self.flight is None and not self.builder.nodes and self._component is None:
+                    self.flight = queue.take_off()
+                    self._planned = self.flight is None
+        return self.flight
+
+    def add(self, queue: Queue, node: Node, after: Sequence[int], arrays: Sequence[Array]) -> int:
+        """Append a node that uses some arrays, and tell its index. Raises ManyclError for what the device refuses."""
+        if self._give(queue, node, after, arrays):
+            return self._given - 1
+        for array in arrays:
+            key = array.buffer.key
+            if key not in self.arrays:
+                self.builder.adopt(array.buffer)
+                self.arrays[key] = array
+        if not self.builder.nodes:
+            self.began = perf_counter()
+        before = self._given
+        index = self.builder.add(node, [n - before for n in after if n >= before])
+        if self._component is not None and self._thread == threading.get_ident():
+            self._component.append(index)
+        elif index + 1 >= self._until:
+            self._until += missing(self.builder.nodes)
+            if index + 1 >= self._until:
+                queue.reach_horizon(self)
+        return before + index
+
+    def _give(self, queue: Queue, node: Node, after: Sequence[int], arrays: Sequence[Array]) -> bool:
+        """Whether the device has it now; what comes behind what it has not waits, too."""
+        if isinstance(node, HostTask) or self._component is not None or _needs_plan(node):
+            self._planned = True
+        elif (flight := self.open_flight(queue)) is not None:
+            with flight.lock:
+                if flight.is_open and flight.give(node, arrays, after):
+                    return True
+        if self.flight is not None:
+            self.flight.close()
+        return False
+
+    def uses(self, key: BufferKey) -> bool:
+        """Whether some node uses a buffer that nobody has waited for."""
+        return key in self.arrays or (self.flight is not None and key in self.flight.arrays)
+
+    def open_component(self) -> None:
+        """What this thread adds belongs to one task component. Raises LaunchError inside another one."""
+        if self._component is not None:
+            raise LaunchError("task components do not nest")
+        self._thread = threading.get_ident()
+        self._component = []
+        self._components.append(self._component)
+
+    def close_component(self) -> None:
+        self._component = None
+
+    def take(self, planned: bool) -> Enqueued:
+        """Nothing more comes: what is enqueued from now on, which is nothing, but a component that is open goes on."""
+        self.is_taken = True
+        following = Enqueued(planned)
+        if self._component is not None:
+            following.open_component()
+            following._thread = self._thread
+        return following
+
+    def batch(self) -> Batch:
+        """All that the device has not been given."""
+        inside = {n for c in self._components for n in c}
+        rest = [(n,) for n in range(len(self.builder)) if n not in inside] if inside else ()
+        return self.builder.batch((*(tuple(c) for c in self._components if c), *rest))
+
+    # what became of it
+
+    def ended(self, queue: RunningQueue, result: Result | None = None, error: ManyclError | None = None) -> None:
+        """It has run, or what went wrong is the ``error``: who wants to know is told."""
+        self._result, self.error, self._planned = result, anew(error) if error is not None else None, True
+        self.is_over = True
+        if self.began:  # something was planned
+            self.arrays, self.builder, self._components, self.reads = {}, GraphBuilder(), [], []
+        if self._callbacks:
+            self._submit(queue)
+
+    def name(self, node: int) -> str:
+        """What a node is called; empty where that is not known any more."""
+        given = self._given
+        if self.flight is not None and node < given:
+            return self.flight.given[node][0].name
+        nodes = self.builder.nodes
+        return nodes[node - given].name if node - given < len(nodes) else ""
+
+    def status(self, node: int) -> CommandStatus | ManyclError:
+        """How far a node is, or what went wrong with it. What was planned fails as a whole."""
+        flight = self.flight
+        if flight is None or node >= len(flight.given):
+            if self.error is not None:
+                return self.error
+            if self.is_over:
+                return CommandStatus.COMPLETE
+            return CommandStatus.SUBMITTED if self.is_taken else CommandStatus.QUEUED
+        try:
+            if flight.is_complete(node):
+                return CommandStatus.COMPLETE
+            is_next = node == 0 or flight.is_complete(node - 1)
+        except ManyclError as error:
+            return error
+        return CommandStatus.RUNNING if is_next else CommandStatus.SUBMITTED
+
+    def is_complete(self, node: int) -> bool:
+        """Whether a node is known to have ended well."""
+        flight = self.flight
+        if flight is None or node >= len(flight.given):
+            return self.is_over and self.error is None
+        try:
+            return flight.is_complete(node)
+        except ManyclError:
+            return False
+
+    def times(self, node: int) -> tuple[float, float]:
+        """When a node began and ended, by ``time.perf_counter``. Raises ResultError where that is not known, and
+        what went wrong."""
+        if self.flight is not None and node < self._given:
+            return self.times_of(self.status(node), self.flight.given[node][2])
+        found = self._spans.get(node)
+        if found is None and self._result is not None:
+            found = self._result.times.get(node - self._given)
+        return _known(self.status(node), found)
+
+    def times_of(self, status: CommandStatus | ManyclError, event: Any) -> tuple[float, float]:
+        """The same of what the flight was given, by its status and its driver's event."""
+        assert self.flight is not None
+        return _known(status, self.flight.times_of(event) if status == CommandStatus.COMPLETE else None)
+
+    def call_back(self, queue: Queue, node: int, function: Callable[[], Any]) -> None:
+        """Call a function when a node has ended, by the queue's own thread."""
+        flight = self.flight
+        if flight is not None and node < len(flight.given):
+            flight.flush()
+
+            self.call_behind(queue, flight.given[node][2], function)
+            return
+        self._callbacks.append(function)
+        if self.is_over:
+            self._submit(queue)
+
+    def call_behind(self, queue: Queue, event: Any, function: Callable[[], Any]) -> None:
+        """Call a function when a command of the flight, or a copy, has ended, by its driver's event; likewise."""
+        flight = self.flight
+        assert flight is not None
+
+        def wait_and_call() -> None:
+            flight.wait_beside(event)
+            function()
+
+        queue.background.submit(wait_and_call)
+
+    def read_last(self, array: Array, wanted: Place, out: Bytes) -> int:
+        """Bytes of a buffer are copied to the host behind all nodes, of which no more come; its index among these."""
+        self.arrays.setdefault(array.buffer.key, array)
+        if not self.began:
+            self.began = perf_counter()
+        self.reads.append((wanted, out))
+        return len(self) - 1
+
+    def read(self, buffers: Buffers) -> None:
+        """Do so: all nodes have run. Raises what ``Buffers.part`` does."""
+        from manycl.run.data.host_bytes import copy_bytes  # what runs is imported when a queue opens devices
+
+        first = len(self) - len(self.reads)
+        for index, (wanted, out) in enumerate(self.reads, first):
+            start = perf_counter()
+            copy_bytes(out, buffers.part(wanted.buffer.key, wanted.low, wanted.nbytes))
+            self._spans[index] = start, perf_counter()
+
+    def _submit(self, queue: RunningQueue) -> None:
+        """Have the callbacks called, each once: two threads may have found that it is time."""
+        with suppress(IndexError):
+            while True:
+                queue.background.submit(self._callbacks.popleft())
+
+
+def _known(status: CommandStatus | ManyclError, times: tuple[float, float] | None) -> tuple[float, float]:
+    """Times of what has such a status. Raises ResultError where there are none, and what went wrong."""
+    if isinstance(status, ManyclError):
+        raise anew(status)
+    if status != CommandStatus.COMPLETE:
+        raise ResultError("the command has not ended: when it ran is not known yet", hint="event.wait()")
+    if times is None:
+        hint = "mc.Queue(profile=True) has all commands timed"
+        raise ResultError("the command was not timed: nobody knows when it ran", hint=hint)
+    return times
+
+
+def _needs_plan(node: Node) -> bool:
+    """Whether a launch prefers a device, or may be several: then more than one event tells of it."""
+    if not isinstance(node, Launch):
+        return False
+    return bool(node.device) or (bool(node.versions) and any(map(is_sequence, node.versions)))

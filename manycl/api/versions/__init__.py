@@ -1,0 +1,1 @@
+"""Versions of kernels declared from Python, and the judge of whether they leave what the kernel leaves."""

@@ -1,0 +1,133 @@
+"""What is declared as versions of a kernel from Python, and which versions a launch of it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from manycl.api.arrays.arrays import Array
+from manycl.errors import LaunchError
+from manycl.graph.bounds import check_launch
+from manycl.graph.graph import Argument, BufferArg, Launch, Version
+from manycl.graph.launch import check_ndrange
+from manycl.graph.versions.host_version import HOST_KIND, RUNS_ON, ArrayForm, HostProgram, function_name, host_program
+from manycl.graph.versions.sequence import SequenceProgram, sequence_program, structure
+from manycl.machine import DEVICE_KINDS
+
+if TYPE_CHECKING:
+    from manycl.api.program import Kernel
+    from manycl.api.queue import Queue
+
+_Sizes = tuple[int, ...]
+_NDRange = tuple[_Sizes, _Sizes | None]
+NDRangeFunction = Callable[[_Sizes, _Sizes | None], tuple[Sequence[int], Sequence[int] | None]]
+
+_KEPT = 256  # forms of a function's arguments
+
+
+@dataclass(frozen=True)
+class SourceVersion:
+    """Another kernel. ``kinds``: of devices, that it is for; ``ndrange``: turns a call's sizes into its own."""
+
+    kernel: Kernel
+    kinds: tuple[str, ...]
+    ndrange: NDRangeFunction | None
+
+    def of(self, queue: Queue, own: Kernel, sizes: _NDRange, args: Sequence[Any], bound: Sequence[Argument]) -> Version:
+        """That of a launch with arguments that are ``bound``."""
+        size, local = check_ndrange(self.kernel.facts, *(self.ndrange(*sizes) if self.ndrange else sizes))
+        return Version(self.kernel.program, self.kernel.facts, size, local, self.kinds, self.kernel.annotations)
+
+
+@dataclass(frozen=True)
+class FunctionVersion:
+    """A function of Python. ``dimension``: along which it can be told what to do."""
+
+    function: Callable[..., Any]
+    dimension: int | None
+    _programs: dict[tuple[ArrayForm | None, ...], HostProgram] = field(default_factory=dict)
+
+    def of(self, queue: Queue, own: Kernel, sizes: _NDRange, args: Sequence[Any], bound: Sequence[Argument]) -> Version:
+        """That of a launch: the same program as long as the arrays have the same shapes and types."""
+        if self.dimension is not None and self.dimension >= len(sizes[0]):
+            raise LaunchError(
+                f"kernel {own.name}: a version of it, {function_name(self.function)}, is divided along dimension"
+                f" {self.dimension}, which the NDRange {sizes[0]} does not have"
+            )
+        forms = tuple([ArrayForm(a.shape, a.dtype, a.offset) if isinstance(a, Array) else None for a in args])
+        program = self._programs.get(forms)
+        if program is None:
+            if len(self._programs) >= _KEPT:
+                self._programs.clear()
+            program = host_program(self.function, own.program, own.facts, forms, self.dimension)
+            self._programs[forms] = program
+        (kernel,) = program.kernels.values()
+        return Version(program, kernel, *sizes, RUNS_ON, own.annotations)
+
+
+@dataclass(frozen=True)
+class SequenceVersion:
+    """Several kernels, which ``function(queue, global_size, local_size, *arguments)`` enqueues, for devices of some
+    ``kinds``."""
+
+    function: Callable[..., Any]
+    kinds: tuple[str, ...]
+    _programs: dict[Hashable, SequenceProgram] = field(default_factory=dict)
+
+    def of(self, queue: Queue, own: Kernel, sizes: _NDRange, args: Sequence[Any], bound: Sequence[Argument]) -> Version:
+        """That of a launch. Raises LaunchError for what cannot be one, and what the function raises."""
+        name = function_name(self.function)
+        nodes, arrays, made = queue.collected(lambda: self.function(queue, *sizes, *args))
+        outer = {a.key for a in bound if isinstance(a, BufferArg)}
+        sizes_of = {key: array.buffer.nbytes for key, array in arrays.items() if key not in outer}
+        steps = [node for node in nodes if isinstance(node, Launch)]
+        what = ""
+        if len(steps) < len(nodes) or not nodes:
+            what = "enqueues something else than kernels" if nodes else "enqueues no kernel"
+        elif not sizes_of.keys() <= {array.buffer.key for array in made}:
+            what = "uses an array that is neither an argument nor made by it with queue.empty"
+        if what:
+            raise LaunchError(f"kernel {own.name}: its version {name} {what}")
+        for step in steps:
+            check_launch(step, {key: array.buffer for key, array in arrays.items()})
+        key = structure(bound, steps, sizes_of)
+        program = self._programs.get(key)
+        if program is None:
+            if len(self._programs) >= _KEPT:
+                self._programs.clear()
+            program = sequence_program(name, own.facts, bound, steps, sizes_of)
+            self._programs[key] = program
+        return Version(program, program.kernels[name], *sizes, self.kinds, own.annotations)
+
+
+AnyVersion = SourceVersion | FunctionVersion | SequenceVersion
+
+
+def function_version(
+    own: Kernel, function: Callable[..., Any], kinds: Sequence[str], dimension: int | None
+) -> FunctionVersion:
+    """A function of Python as a version of a kernel. Raises LaunchError for what cannot be one."""
+    if tuple(kinds) != (HOST_KIND,):
+        raise LaunchError(
+            f"kernel {own.name}: a function of Python is a version for {HOST_KIND!r},"
+            f" not for {', '.join(kinds) or 'any device'}",
+            hint=f'kernel.add_version(function, "{HOST_KIND}")',
+        )
+    if dimension is not None and not 0 <= dimension <= 2:
+        raise LaunchError(f"kernel {own.name}: divide={dimension!r} is no dimension of an NDRange (0, 1 or 2)")
+    return FunctionVersion(function, dimension)
+
+
+def check_kinds(own: Kernel, kinds: Sequence[str]) -> None:
+    """Raise LaunchError for what is no kind of device."""
+    for kind in kinds:
+        if kind == HOST_KIND:
+            raise LaunchError(
+                f"kernel {own.name}: versions for {HOST_KIND!r} are functions of Python, not kernels",
+                hint='a kernel for the processor is one for "cpu"',
+            )
+        if kind not in DEVICE_KINDS:
+            raise LaunchError(
+                f"kernel {own.name}: {kind!r} is no kind of device", hint=f"kinds: {', '.join(DEVICE_KINDS)}"
+            )

@@ -1,0 +1,138 @@
+"""Waits for what a queue has given a device, which goes on being given more."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from manycl.api.events import Event, MoveEvent
+from manycl.api.recording import underway
+from manycl.api.submission import Enqueued
+from manycl.drivers.driver import Bytes
+from manycl.errors import LaunchError
+from manycl.graph.copies import Place
+
+if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+    from manycl.api.arrays.arrays import Array
+    from manycl.api.queue import Queue
+    from manycl.run.graph_cache.graph_cache import Recurring
+    from manycl.run.session.session import Session
+    from manycl.run.streams.eager_stream import Flight
+
+LONGEST = 1 << 14
+"""Commands of a flight that is not ended when one of them is waited for: it keeps what tells of each of them."""
+
+
+class Waits:
+    """Of a queue (:class:`manycl.api.running.RunningQueue`, which ends what does not go on)."""
+
+    session: Session
+    enqueued: Enqueued
+    preparing: dict[int, Enqueued]
+    lock: threading.RLock
+    _recurring: Recurring
+    _taken: deque[Enqueued]
+    _failure: BaseException | None
+
+    @property
+    def _own(self) -> Queue:
+        """Itself, as what it is."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        raise NotImplementedError
+
+    def _complete(self, last: Enqueued | None) -> None:
+        raise NotImplementedError
+
+    def refuse_while_preparing(self) -> None:
+        """Raise LaunchError if the calling thread is preparing a graph of this queue."""
+        if self.preparing and threading.get_ident() in self.preparing:
+            raise LaunchError(
+                "a graph is being prepared: results can be asked for when its `with` block has ended",
+                hint="Queue.read and Queue.write enqueue copies that are part of the graph",
+            )
+
+    def wait_for(self, enqueued: Enqueued, node: int) -> bool:
+        """Until a node has ended: whether it is known to have succeeded, else whatever has become of it; raises what
+        went wrong with what had to be run for it."""
+        with self.lock:
+            if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
+                return False
+        flight = enqueued.flight
+        if flight is not None and node < flight.waited:
+            return False
+        if flight is not None and node < len(flight.given) and node <= LONGEST:
+            is_last = node == len(enqueued) - 1  # and a flight has to end some time
+            if not is_last or (flight.is_short and flight.is_young and not underway):
+                self.session.refuse_host_functions()
+                if flight.wait_for(node):
+                    return True
+        self._complete(enqueued)
+        return False
+
+    def catch_up(self) -> bool:
+        """As ``finish``, but where a device has been given little, and is given what comes next, too, this goes on
+        being one run: whether all that was given is waited for, and nothing has been noted of it. For who does not
+        look at runs."""
+        flight = self._light()
+        if flight is not None and flight.wait_for_all():
+            flight.is_joined = True
+            return True
+        self.finish()
+        return False
+
+    def read_ahead(self, wanted: Place, out: Bytes) -> bool:
+        """Copy bytes of a buffer to the host behind all that was enqueued, while this goes on being one run, as with
+        ``catch_up``. False: it was not done, as it has to be done otherwise. For devices with memory of their own."""
+        flight = self._light()
+        return flight is not None and flight.read(wanted, out)
+
+    def read_behind(self, array: Array, wanted: Place, out: Bytes) -> Event | None:
+        """Have bytes of an array copied to the host when all that was enqueued has run, while more is enqueued: what
+        tells of it. None: it was not done, as nothing is under way, or it has to be waited for. What has to be planned
+        runs in the background."""
+        with self.lock:
+            enqueued = self.enqueued
+            if self.preparing or self.session.closed or self._failure is not None:
+                return None
+            if self._taken or enqueued.builder.nodes:
+                node = enqueued.read_last(array, wanted, out)
+                self.flush()
+                return Event(self._own, enqueued, node)
+            flight = enqueued.flight
+            moved = flight.read_behind(array, wanted, out) if flight is not None else None
+            if flight is None or moved is None:
+                return None
+            return MoveEvent(self._own, enqueued, len(flight.given) - 1, moved)
+
+    def write_ahead(self, place: Place, data: Bytes) -> bool:
+        """The same of the host's bytes, as they are now, to a buffer."""
+        flight = self._light()
+        return flight is not None and flight.write(place, data)
+
+    def _light(self) -> Flight | None:
+        """What a device has been given that is given what comes next, too; if that is all, and little."""
+        enqueued = self.enqueued
+        flight = enqueued.flight
+        if flight is None or not flight.is_light or underway or not self._recurring.rests(flight.device):
+            return None
+        self.session.refuse_host_functions()
+        if self._taken or self.preparing or enqueued.builder.nodes or self._failure is not None:
+            return None
+        return flight
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether nothing is under way: all that was enqueued is one device's, and has been waited for, and this goes
+        on being one run."""
+        with self.lock:
+            enqueued = self.enqueued
+            flight = enqueued.flight
+            if flight is None or self._taken or enqueued.builder.nodes or self.preparing:
+                return False
+            return flight.is_open and flight.is_waited and self._recurring.rests(flight.device)

@@ -1,0 +1,1 @@
+"""Applications that JSON files describe: read, checked, planned, profiled, repeated and run."""

@@ -1,0 +1,1 @@
+"""The formats of application files: manycl's own specification and PySchedCL's published files."""

@@ -1,0 +1,99 @@
+"""Symbols and their values: parameters, repetitions, and expressions in fields, with errors that name the
+field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+from manycl.expressions import ExpressionError, Number, evaluate, evaluate_integer, expand, suggest
+from manycl.utilities.json_lines import Location
+
+MAX_REPEAT = 100_000
+"""Repetitions of one construct; kernels and buffers of one file."""
+
+Scope = dict[str, Number]
+
+
+def read_parameters(nodes: Mapping[str, Any], place: Location, given: Mapping[str, str]) -> Scope:
+    """The symbols: defaults, overridden by ``given``; defaults may be expressions of earlier symbols."""
+    for name in given:
+        if name not in nodes:
+            problem = f"-D {name}: there is no such parameter{suggest(name, nodes)}"
+            raise place.error(problem, hint=f"parameters: {', '.join(nodes) or 'none'}")
+    scope: Scope = {}
+    missing = [name for name, value in nodes.items() if value is None and name not in given]
+    if missing:
+        raise place.at(missing[0]).error(
+            f"no value for {', '.join(missing)}", hint=" ".join(f"-D {name}=..." for name in missing)
+        )
+    for name, default in nodes.items():
+        try:
+            scope[name] = evaluate(str(given[name]), {}) if name in given else evaluate(default, scope)
+        except ExpressionError as error:
+            prefix = f"-D {name}={given[name]}: " if name in given else ""
+            raise place.at(name).error(prefix + str(error)) from None
+    return scope
+
+
+def integer(value: str | Number, scope: Scope, place: Location, least: int) -> int:
+    try:
+        result = evaluate_integer(value, scope)
+    except ExpressionError as error:
+        raise place.error(str(error)) from None
+    if result < least:
+        came = f" (from {value!r:.60})" if isinstance(value, str) else ""
+        raise place.error(f"must be at least {least}, not {result}{came}")
+    return result
+
+
+def number(value: str | Number, scope: Scope, place: Location) -> Number:
+    try:
+        return evaluate(value, scope)
+    except ExpressionError as error:
+        raise place.error(str(error)) from None
+
+
+def text(value: str, scope: Scope, place: Location) -> str:
+    try:
+        return expand(value, scope)
+    except ExpressionError as error:
+        raise place.error(str(error)) from None
+
+
+def integers(value: Any, scope: Scope, place: Location, least: int = 1) -> tuple[int, ...]:
+    if isinstance(value, list):
+        return tuple([integer(v, scope, place.at(i), least) for i, v in enumerate(value)])
+    return (integer(value, scope, place, least),)
+
+
+def repetitions(node: dict[str, Any], scope: Scope, place: Location) -> Iterator[Scope]:
+    """The scopes of a ``repeat``; the scope itself where there is none."""
+    repeat = node.get("repeat")
+    if repeat is None:
+        yield scope
+        return
+    total = 1
+    axes: list[list[Number]] = []
+    for symbol, values in repeat.items():
+        here = place.at("repeat", symbol)
+        if symbol in scope:
+            raise here.error(f"the symbol {symbol!r} has a value already")
+        if isinstance(values, list):
+            axes.append([number(v, scope, here.at(i)) for i, v in enumerate(values)])
+            total *= len(values)
+        else:
+            count = integer(values, scope, here, 0)
+            total *= count
+            limit(total, here)
+            axes.append(list(range(count)))
+    limit(total, place.at("repeat"))
+    for combination in product(*axes):
+        yield {**scope, **dict(zip(repeat, combination, strict=True))}
+
+
+def limit(count: int, place: Location, most: int = MAX_REPEAT) -> None:
+    if count > most:
+        raise place.error(f"too many: {count} (at most {most})")

@@ -1,0 +1,158 @@
+"""Applications that are repeated: what a file says of it, and doing it with the data left where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from manycl.api.arrays.host_arrays import AnyArray
+from manycl.api.prepared import MOST_TIMES
+from manycl.applications.application import Application, Contents, Iterate, Output
+from manycl.applications.formats.symbols import Scope, integer, limit, text
+from manycl.applications.python_files import confined
+from manycl.errors import ResultError
+from manycl.expressions import suggest
+from manycl.graph.graph import BufferKey, Graph
+from manycl.graph.rename import renamed
+from manycl.plan.plan import Plan
+from manycl.plan.policy import Policy
+from manycl.run.engine.result import Result
+from manycl.run.graph_cache.learners import Learners
+from manycl.run.graph_cache.prepared import PreparedGraph
+from manycl.run.session.session import Session
+from manycl.utilities import user_file
+from manycl.utilities.json_lines import Location
+
+
+def read_iterate(
+    document: Mapping[str, Any],
+    place: Location,
+    scope: Scope,
+    keys: Mapping[str, BufferKey | None],
+    contents: Mapping[BufferKey, Contents],
+    outputs: Sequence[Output],
+    trust: bool = False,
+) -> Iterate | None:
+    """The field ``iterate`` of a document that keeps to the schema. ``keys``: buffers by name (None: not used);
+    ``trust``: its Python file may lie anywhere."""
+    node = document.get("iterate")
+    if node is None:
+        return None
+    here = place.at("iterate")
+
+    def key(name: str, where: Location) -> BufferKey:
+        buffer = text(name, scope, where)
+        found = keys.get(buffer)
+        if found is None:
+            what = "is used by no kernel" if buffer in keys else f"does not exist{suggest(buffer, keys)}"
+            raise where.error(f"the buffer {buffer!r} {what}")
+        return found
+
+    pairs: list[tuple[BufferKey, BufferKey]] = []
+    for index, (one, other) in enumerate(node.get("swap", ())):
+        where = here.at("swap", index)
+        a, b = key(one, where.at(0)), key(other, where.at(1))
+        if any(k in pair for k in (a, b) for pair in pairs) or a == b:
+            raise where.error("a buffer is exchanged with one other buffer at most, and not with itself")
+        if contents[a].nbytes != contents[b].nbytes:
+            sizes = f"{contents[a].nbytes} and {contents[b].nbytes}"
+            raise where.error(f"buffers that exchange their contents have the same size, not {sizes} bytes")
+        pairs.append((a, b))
+    times = integer(node["times"], scope, here.at("times"), 1)
+    limit(times, here.at("times"), MOST_TIMES)
+    until = node.get("until")
+    if until is None:
+        return Iterate(times, tuple(pairs))
+    where = here.at("until")
+    path = Path(place.path).parent / text(until["file"], scope, where.at("file"))
+    if not path.is_file():
+        raise where.at("file").error(f"there is no file {str(path)!r}")
+    confined(path, [Path(place.path).parent], "a Python file", where.at("file"), trust)
+    asked = until.get("buffers")
+    found = (
+        tuple(o.buffer for o in outputs)
+        if asked is None
+        else tuple(key(str(name), where.at("buffers", i)) for i, name in enumerate(asked))
+    )
+    every = integer(until.get("every", 1), scope, where.at("every"), 1)
+    return Iterate(times, tuple(pairs), (str(path), until.get("function", "converged")), found, every)
+
+
+class Iterations:
+    """The graph of an application that is repeated, and which buffer holds what its names mean."""
+
+    def __init__(self, application: Application, how: Iterate, session: Session) -> None:
+        self._application = application
+        self._how = how
+        self._session = session
+        self._swapped: dict[BufferKey, BufferKey] = dict((*how.swap, *((b, a) for a, b in how.swap)))
+        self._graphs: tuple[Graph, Graph] = application.graph, renamed(application.graph, self._swapped)
+        self._learners = Learners()
+        self._odd = False
+        self.times = 0  # of the last run
+
+    @property
+    def exchanged(self) -> frozenset[BufferKey]:
+        """Buffers that take part in an exchange."""
+        return frozenset(self._swapped)
+
+    def reset(self) -> None:
+        """Every buffer is again what its name says."""
+        self._odd = False
+
+    def holds(self, key: BufferKey) -> BufferKey:
+        """The buffer that holds the contents of another one now."""
+        return self._swapped.get(key, key) if self._odd else key
+
+    def run(
+        self,
+        policy: str | Policy | Plan | None,
+        queues: Mapping[str, int],
+        options: Mapping[str, str] | None,
+        progress: Callable[[int], None] | None,
+        times: int | None = None,
+    ) -> Result:
+        """All repetitions, or ``times`` of them without looking at the condition; the last one's result, whose details
+        have ``iterations`` and ``total_seconds``."""
+        chosen = self._learners.find(policy, options)
+        prepared = [PreparedGraph(self._session, g, chosen, queues=queues, options=options) for g in self._graphs]
+        until = self._condition() if times is None else None
+        total, turn = 0.0, 0
+        while turn < (self._how.times if times is None else times):
+            result = prepared[self._odd].run()
+            total += result.seconds
+            turn += 1
+            self._odd ^= bool(self._swapped)
+            if progress is not None:
+                progress(turn)
+            if until is not None and turn % self._how.every == 0 and self._true(until):
+                break
+        self.times = turn
+        return replace(result, details={**result.details, "iterations": turn, "total_seconds": total})
+
+    def _condition(self) -> Callable[..., Any] | None:
+        if self._how.until is None:
+            return None
+        path, name = self._how.until
+        function: Callable[..., Any] | None = getattr(
+            user_file.run(Path(path), "file of the condition", ResultError), name, None
+        )
+        if not callable(function):
+            raise ResultError(f"{path}: there is no function {name}")
+        return function
+
+    def _true(self, until: Callable[..., Any]) -> bool:
+        assert self._how.until is not None
+        buffers, contents = self._application.graph.buffers, self._application.contents
+        given: dict[str, AnyArray] = {}
+        for key in self._how.buffers:
+            view = self._session.buffers.host(self.holds(key)).view(contents[key].dtype).reshape(contents[key].shape)
+            view.flags.writeable = False
+            given[buffers[key].name] = view
+        try:
+            return bool(until(given))
+        except (Exception, SystemExit) as error:
+            path, name = self._how.until
+            raise ResultError(f"{path}: {name} failed: {type(error).__name__}: {error}") from error

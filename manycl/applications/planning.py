@@ -1,0 +1,70 @@
+"""What ``manycl plan`` and ``manycl simulate`` are asked: an application on a machine, and what is known of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from manycl import flags
+from manycl.applications.application import Application
+from manycl.graph import bounds
+from manycl.machine import HOST, Machine
+from manycl.model.estimate import ModelEstimates
+from manycl.model.history.history import History
+from manycl.model.history.measured import on_machine, sharing
+from manycl.model.history.store import Store
+from manycl.model.transfer import ALONE, Sharing
+from manycl.plan.problem import Problem, queue_counts
+from manycl.plan.splitting import Splits
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningTarget:
+    """A machine, what was measured of kernels on devices like its own, and how its transfers share. ``here``: it is
+    this machine, where estimates may be wrong; on others they are what happens."""
+
+    machine: Machine
+    history: History
+    sharing: Sharing = ALONE
+    here: bool = False
+
+
+def this_machine(devices: str | None) -> PlanningTarget:
+    """The chosen devices of this machine (None: MANYCL_DEVICES, else all), as measured as they are."""
+    from manycl.drivers.choice import open_devices
+
+    machine, _ = open_devices(devices if devices is not None else flags.devices())
+    if not flags.learning():
+        return PlanningTarget(machine, History(), here=True)
+    store = Store()
+    measurements = store.measurements()
+    return PlanningTarget(on_machine(machine, measurements), store.history(), sharing(machine, measurements), here=True)
+
+
+def described_machine(name: str) -> PlanningTarget:
+    """A machine that a file describes (or one that comes with manycl). Measurements of kernels count where a device is
+    of the model, driver and size of one that was measured here."""
+    from manycl.machine_file import load_machine
+
+    return PlanningTarget(load_machine(name), Store().history() if flags.learning() else History())
+
+
+def problem_of(
+    application: Application, place: PlanningTarget, queues: Mapping[str, int], options: Mapping[str, str]
+) -> tuple[Problem, ModelEstimates]:
+    """What a policy is asked, with the application's initial contents on the host; and the problem's estimates.
+    ``queues`` by device name or kind, before the application's own. Raises LaunchError for a launch that certainly
+    leaves its buffers."""
+    graph = application.graph
+    bounds.check(graph)
+    estimates = ModelEstimates(graph, place.machine, place.history, place.sharing, exact=not place.here)
+    problem = Problem(
+        graph=graph,
+        machine=place.machine,
+        estimates=estimates,
+        queues=queue_counts(place.machine, {**application.queues, **queues}),
+        valid={key: frozenset({HOST}) for key, c in application.contents.items() if c.kind != "undefined"},
+        options=options,
+        splits=Splits(graph, frozenset(device.kind for device in place.machine.devices)),
+    )
+    return problem, estimates

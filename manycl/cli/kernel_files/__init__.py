@@ -1,0 +1,1 @@
+"""Commands on kernel files: ``analyze``, ``doctor`` and ``spec``."""

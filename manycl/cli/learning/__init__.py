@@ -1,0 +1,1 @@
+"""Commands on models of time: ``models``, ``profile`` and ``train``."""

@@ -1,0 +1,1 @@
+"""Compiling OpenCL C to shared objects by clang: which clang, with which checks, and against which functions."""

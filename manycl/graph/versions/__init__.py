@@ -1,0 +1,1 @@
+"""Versions of kernels: other kernels, sequences of kernels, functions of Python."""

@@ -1,0 +1,338 @@
+"""What was measured: durations by kernel, device and launch, and how far off the predictions for them were.
+
+First runs and outliers must not poison anything. A launch's *first* measurement on a device (which may hold page
+faults and cold caches) counts only while it is alone; two give the smaller (what disturbs a measurement makes it
+longer); three and more give the median of all but the first. While it is alone it also fades: see :func:`lone`. Times
+are those of the device itself, without the slow-down that was asked of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from statistics import fmean, median_low
+from typing import NamedTuple
+
+from manycl.analysis.costs.cost import Work
+from manycl.graph.graph import Launch, Version
+from manycl.machine import Device
+from manycl.model.history.imbalance import Imbalances
+from manycl.model.interpolation import Interpolation, interpolate
+from manycl.model.regression import Regression, Sample, fit
+from manycl.model.work import Estimate, around, product
+
+KEEP = 31  # measurements per launch and device, and comparisons per model; older ones are forgotten
+SHAPES = 512  # launches per kernel and device, likewise
+_FITTED = 128  # launches that models are fitted to at most, evenly from small to large
+_STALE = 16  # models are fitted anew when one launch in so many has changed
+_VALIDATED = 3  # comparisons after which they, and not the fit's own error, say how good a model is
+_UNSURE = 0.25  # relative error assumed of a single measurement
+_FADE = 4.0  # runs elsewhere that halve (as a logarithm) what a single measurement has against its device
+_DISBELIEVED = 2.0  # a single measurement this many times above what all else says is suspicious
+
+
+class KernelKey(NamedTuple):
+    """A kernel: hash of its program's text and build options, its name, and the work-group size of its launches."""
+
+    text: str
+    kernel: str
+    local_size: tuple[int, ...] | None
+
+
+class Shape(NamedTuple):
+    """What else makes two launches alike: the NDRange, and f (:class:`manycl.model.work.Work`)."""
+
+    global_size: tuple[int, ...]
+    f: float
+
+
+@lru_cache(maxsize=4096)
+def text_hash(source: str, options: tuple[str, ...], included: bytes = b"") -> str:
+    """Identifies a program's text with its build options, and what it includes."""
+    text = "\0".join([source, *options]).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text + included).hexdigest()[:24]
+
+
+def kernel_key(chosen: Launch | Version) -> KernelKey:
+    program = chosen.program
+    # a program that includes files is known by its tree, which has them (and the place they lie in)
+    included = program.tree if "#include" in program.source else b""
+    return KernelKey(text_hash(program.source, program.options, included), chosen.kernel.name, chosen.local_size)
+
+
+def identity(device: Device) -> str:
+    """What devices have in common that run a kernel equally fast: model, driver and compute units; the name, for
+    devices that are only described."""
+    if not device.model and not device.platform:
+        return device.name
+    units = f"{device.compute_units} unit{'s' if device.compute_units != 1 else ''}"
+    return "; ".join([device.kind, device.model, units, device.platform, device.driver])
+
+
+def share_key(launch: Launch) -> tuple[KernelKey, tuple[int, ...]]:
+    """What launches have in common that are divided alike."""
+    return kernel_key(launch), launch.global_size
+
+
+class Series:
+    """Measurements in seconds of one launch on one device. ``unsaved`` of them are in no store yet."""
+
+    __slots__ = ("_estimate", "_typical", "first", "rest", "run", "unsaved")
+
+    def __init__(self, samples: Iterable[float] = (), run: int = 0) -> None:
+        self.first = 0.0  # 0: there is none
+        self.rest: deque[float] = deque(maxlen=KEEP)
+        self.unsaved: list[float] = []
+        self.run = run  # of the kernel, when it was measured last
+        self._typical: float | None = None
+        self._estimate: Estimate | None = None
+        for seconds in samples:
+            self.add(seconds)
+
+    def add(self, seconds: float) -> None:
+        if self.first:
+            self.rest.append(seconds)
+        else:
+            self.first = seconds
+        self._typical = self._estimate = None
+
+    @property
+    def count(self) -> int:
+        return (1 if self.first else 0) + len(self.rest)
+
+    @property
+    def samples(self) -> list[float]:
+        return [self.first, *self.rest] if self.first else []
+
+    @property
+    def typical(self) -> float:
+        """Seconds; one bad measurement of two or more does not reach it."""
+        if self._typical is None:
+            if not self.rest:
+                self._typical = self.first
+            elif len(self.rest) == 1:
+                self._typical = min(self.first, self.rest[0])
+            else:
+                self._typical = median_low(self.rest)
+        return self._typical
+
+    def estimate(self) -> Estimate:
+        """The typical time, with the mean relative deviation of the better nine tenths as its error."""
+        if self._estimate is None:
+            self._estimate = self._estimated()
+        return self._estimate
+
+    def _estimated(self) -> Estimate:
+        m = self.typical
+        if not self.rest:
+            return around(m, math.inf, 1.0, "measured once", 1, _UNSURE)
+        deviations = sorted(abs(s - m) / m for s in (self.rest if len(self.rest) > 1 else self.samples))
+        error = fmean(deviations[: max(2, math.ceil(0.9 * len(deviations)))])
+        return around(m, error, 1.0, "measured", self.count, _UNSURE)
+
+
+class Comparison(NamedTuple):
+    """One prediction and what was then measured (seconds)."""
+
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        return abs(self.predicted - self.measured) / self.measured
+
+
+@dataclass(slots=True)
+class OnDevice:
+    """All that is known of one kernel on one device."""
+
+    series: dict[Shape, Series] = field(default_factory=dict)
+    comparisons: dict[str, deque[Comparison]] = field(default_factory=dict)  # by model
+    unsaved: list[tuple[str, Comparison]] = field(default_factory=list)
+    _errors: dict[str, float] = field(default_factory=dict)
+    _changes: int = 0  # since the models were fitted
+    _fitted_to: int = 0  # launches
+    _models: tuple[Regression | None, Interpolation | None] = (None, None)
+
+    def add(self, shape: Shape) -> Series:
+        """A new series; where there are too many, the oldest is forgotten."""
+        if len(self.series) >= SHAPES:
+            del self.series[next(iter(self.series))]
+        self.series[shape] = series = Series()
+        return series
+
+    def changed(self, series: Series) -> None:
+        """A series has one more measurement, which may change the models."""
+        if series.count <= 4 or series.count % 8 == 0:
+            self._changes += 1
+
+    def restore(self, stored: Stored) -> None:
+        """A series as a store kept it."""
+        self.series[stored.shape] = Series(stored.samples, run=-stored.idle)
+        self._changes += 1
+        for model, comparison in stored.comparisons:
+            self.compared(model, comparison)
+
+    def models(self) -> tuple[Regression | None, Interpolation | None]:
+        """What is fitted to the launches; anew when enough of them have changed to make a difference."""
+        if self._changes > (self._fitted_to // _STALE):
+            samples = sorted(Sample(t := product(s.global_size), t * s.f, r.typical) for s, r in self.series.items())
+            chosen = samples[:: -(-len(samples) // _FITTED)] if samples else []
+            self._models = fit(chosen), interpolate((s.cost, s.seconds) for s in chosen)
+            self._fitted_to, self._changes = len(samples), 0
+        return self._models
+
+    def compared(self, model: str, comparison: Comparison) -> None:
+        self.comparisons.setdefault(model, deque(maxlen=KEEP)).append(comparison)
+        self._errors.pop(model, None)
+
+    def error(self, model: str) -> float | None:
+        """Mean relative error of a model's predictions of launches that were measured later, the worst tenth left out;
+        None before there are a few."""
+        known = self.comparisons.get(model, ())
+        if len(known) < _VALIDATED:
+            return None
+        found = self._errors.get(model)
+        if found is None:
+            errors = sorted(c.error for c in known)
+            found = self._errors[model] = fmean(errors[: max(_VALIDATED, math.ceil(0.9 * len(errors)))])
+        return found
+
+    def predictions(self, work: Work) -> list[Estimate]:
+        """What the fitted models say of a launch, whether or not it was measured; the surest first."""
+        regression, interpolation = self.models()
+        out: list[Estimate] = []
+        if regression is not None:
+            out.append(regression.estimate(work.work_items, work.cost, self.error("regression")))
+        if interpolation is not None:
+            out.append(interpolation.estimate(work.cost, self.error("interpolation")))
+        return sorted((e for e in out if e.seconds > 0), key=lambda e: e.spread)
+
+
+@dataclass(slots=True)
+class _Kernel:
+    devices: dict[str, OnDevice] = field(default_factory=dict)
+    runs: int = 0  # in which it was measured, on any device
+    last: int | None = None
+
+
+class Stored(NamedTuple):
+    """One series as a store keeps it; ``idle``: runs of the kernel elsewhere since it was measured last."""
+
+    device: str
+    shape: Shape
+    samples: tuple[float, ...]
+    idle: int
+    comparisons: tuple[tuple[str, Comparison], ...] = ()  # with the first series of a device only
+
+
+Load = Callable[[KernelKey], Iterable[Stored]]
+LoadRatios = Callable[[str], Mapping[KernelKey, float]]
+PRIOR = "prior"
+"""The model whose comparisons leave out the launch overhead, and are made once a kernel and device."""
+
+
+class History:
+    """Measurements in memory, filled from a store the first time a kernel (``load``) or how first guesses did on a
+    device (``load_ratios``) is asked for.
+
+    Devices are meant by their :func:`identity`.
+    """
+
+    def __init__(self, load: Load | None = None, load_ratios: LoadRatios | None = None) -> None:
+        self._load = load
+        self._load_ratios = load_ratios
+        self._kernels: dict[KernelKey, _Kernel] = {}
+        self._ratios: dict[str, dict[KernelKey, float]] = {}
+        self._run = 0
+        self.unable: set[tuple[KernelKey, str]] = set()
+        """Versions that another one ran instead of (it does not build, or its work-groups are too large), and the
+        device. Not stored: another session tries again."""
+        self.imbalances = Imbalances()
+        """How far shares of divided launches were from what was planned. Not stored: what slows a device down ends."""
+
+    def next_run(self) -> None:
+        """What is observed from now on belongs to another run."""
+        self._run += 1
+
+    def on(self, key: KernelKey, device: str) -> OnDevice | None:
+        return self._kernel(key).devices.get(device)
+
+    def series(self, key: KernelKey, shape: Shape, device: str) -> Series | None:
+        found = self.on(key, device)
+        return found.series.get(shape) if found is not None else None
+
+    def observe(self, key: KernelKey, shape: Shape, device: str, *taken: float) -> None:
+        """Take note of launches of one run, in seconds. What is no positive finite time (a driver without profiling) is
+        ignored."""
+        taken = tuple([seconds for seconds in taken if 0.0 < seconds < math.inf])
+        if not taken:
+            return
+        kernel = self._kernel(key)
+        if kernel.last != self._run:
+            kernel.last = self._run
+            kernel.runs += 1
+        here = kernel.devices.get(device)
+        if here is None:
+            here = kernel.devices[device] = OnDevice()
+        series = here.series.get(shape)
+        if series is None:
+            series = here.add(shape)
+        series.unsaved += taken
+        series.run = kernel.runs
+        for seconds in taken:
+            series.add(seconds)
+            here.changed(series)
+
+    def compare(self, key: KernelKey, device: str, model: str, predicted: float, measured: float) -> None:
+        """Take note of how good a prediction was."""
+        if 0.0 < measured < math.inf and 0.0 < predicted < math.inf:
+            here = self._kernel(key).devices.setdefault(device, OnDevice())
+            found = Comparison(predicted, measured)
+            here.compared(model, found)
+            here.unsaved.append((model, found))
+            if model == PRIOR:
+                self.ratios(device)[key] = measured / predicted
+
+    def idle(self, key: KernelKey, shape: Shape, device: str) -> int:
+        """Runs of the kernel elsewhere since this launch was measured last on the device."""
+        series = self.series(key, shape, device)
+        return self._kernel(key).runs - series.run if series is not None else 0
+
+    def ratios(self, device: str) -> dict[KernelKey, float]:
+        """Measured over first guess of the kernels that have run on a device."""
+        found = self._ratios.get(device)
+        if found is None:
+            found = self._ratios[device] = dict(self._load_ratios(device)) if self._load_ratios is not None else {}
+        return found
+
+    def items(self) -> Iterator[tuple[KernelKey, str, OnDevice]]:
+        for key, kernel in self._kernels.items():
+            for device, here in kernel.devices.items():
+                yield key, device, here
+
+    def _kernel(self, key: KernelKey) -> _Kernel:
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels[key] = _Kernel()
+            if self._load is not None:
+                for stored in self._load(key):
+                    kernel.devices.setdefault(stored.device, OnDevice()).restore(stored)
+        return kernel
+
+
+def lone(measured: Estimate, otherwise: Estimate, idle: int) -> Estimate:
+    """What to make of a single measurement, given what everything else says.
+
+    If it is far above, it may have been disturbed. It is believed, or the device could be tried again and again; but as
+    the kernel runs elsewhere (``idle`` runs) it is believed less and less, until the device gets its second chance.
+    """
+    if measured.seconds <= _DISBELIEVED * otherwise.seconds or otherwise.seconds <= 0:
+        return measured
+    weight = 0.5 ** (idle / _FADE)
+    seconds = otherwise.seconds * (measured.seconds / otherwise.seconds) ** weight
+    return Estimate(seconds, min(otherwise.low, seconds), measured.high, "measured once, doubted", None, 1)

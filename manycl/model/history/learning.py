@@ -1,0 +1,89 @@
+"""Learning from real runs: durations into the history, and how good the predictions for them were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from manycl.graph.graph import Graph, Launch, Version
+from manycl.graph.versions.versions import preferred
+from manycl.machine import Device, DeviceIndex, Machine
+from manycl.model.estimate import launch_kind
+from manycl.model.history.history import PRIOR, History, KernelKey, Shape, identity, kernel_key
+from manycl.model.predictor import Predictor
+from manycl.model.work import Estimate, implementation, work_of
+
+_COMPARED = 64  # new launches a run that models are compared with
+_NO_VERSIONS: Mapping[int, Version] = {}
+
+
+def learn(
+    history: History,
+    graph: Graph,
+    machine: Machine,
+    durations: Iterable[tuple[int, DeviceIndex, float]],
+    versions: Mapping[int, Version] = _NO_VERSIONS,
+) -> None:
+    """Feed (node, device, seconds) of one run to the history; seconds with the devices' slow-downs, as measured.
+
+    ``versions``: which version ran, of nodes that have several. Launches that the history does not know on their
+    device are first compared with what the models said of them.
+    """
+    devices = machine.devices
+    names = [identity(d) for d in devices]
+    seen: dict[object, tuple[KernelKey, Shape]] = {}
+    same, later = graph.same, dict[tuple[int, int, int], list[float]]()  # what launches took that were seen before
+    series: dict[tuple[KernelKey, Shape, DeviceIndex], list[float]] = {}
+    predictor: Predictor | None = None  # what was measured before is compared with nothing
+    comparisons = 0
+    history.next_run()
+    for node, device, seconds in durations:
+        place = devices[device]
+        alone = seconds / place.slowdown
+        ran = versions.get(node)
+        repeated = same[node], device, id(ran)
+        again = later.get(repeated)
+        if again is not None:
+            again.append(alone)
+            continue
+        launch = graph.nodes[node]
+        if not isinstance(launch, Launch):
+            continue  # copies take what bandwidth says
+        chosen = ran or implementation(launch, place.kind)
+        kind = (launch_kind(launch), id(chosen) if launch.versions else 0, device)
+        known = seen.get(kind)
+        if known is None:
+            known = seen[kind] = kernel_key(chosen), Shape(chosen.global_size, work_of(launch, chosen).f)
+            here = history.on(known[0], names[device])
+            if launch.versions:
+                _note_unable(history, launch, chosen, place)
+            if here is None or PRIOR not in here.comparisons:
+                predictor = predictor or Predictor(machine, history, graph.buffers)
+                _compare_guess(history, known[0], place, predictor.guess(launch, chosen, device), alone)
+            elif comparisons < _COMPARED and known[1] not in here.series:
+                comparisons += 1
+                predictor = predictor or Predictor(machine, history, graph.buffers)
+                for found in predictor.models(launch, chosen, device):
+                    model = found.source.partition(",")[0]
+                    history.compare(known[0], names[device], model, found.seconds, alone)
+        later[repeated] = series.setdefault((*known, device), [])
+        history.observe(*known, names[device], alone)
+    for (key, shape, device), taken in series.items():
+        history.observe(key, shape, names[device], *taken)
+
+
+def _note_unable(history: History, launch: Launch, ran: Launch | Version, device: Device) -> None:
+    """A version that the device prefers and that has never run there would have been tried first
+    (:meth:`manycl.model.predictor.Predictor.row`): where another one ran, it could not."""
+    name = identity(device)
+    for index in preferred(launch.versions, device.kind):
+        if launch.versions[index] is ran:
+            return
+        key = kernel_key(launch.versions[index])
+        if history.on(key, name) is None:
+            history.unable.add((key, name))
+
+
+def _compare_guess(history: History, key: KernelKey, device: Device, guess: Estimate, seconds: float) -> None:
+    """How the first guess, without the launch overhead, compares with the first measurement of a kernel."""
+    body = (guess.seconds - device.launch_overhead) / device.slowdown
+    history.compare(key, identity(device), PRIOR, body, max(seconds - device.launch_overhead, seconds * 0.5))

@@ -1,0 +1,99 @@
+"""What ``manycl devices --measure`` found out, put into a machine: its devices' rates, its links, and how they share.
+
+Measurements are kept by subject: a device's :func:`~manycl.model.history.history.identity`, or ``together:`` and the
+sorted identities of devices that transferred at the same time. Names of a device's: ``flops``, ``bandwidth``,
+``launch_overhead`` as in :class:`manycl.machine.Device`; ``up_bandwidth``, ``up_latency``, ``up_chunk``,
+``down_bandwidth``, ``down_latency``, ``down_chunk`` of its links with the host as in :class:`manycl.machine.Link`;
+``both_ways``: bytes per second in both directions together when both are busy. Of devices together: ``up`` and
+``down``, bytes per second of all. ``up_observed``, ``up_latency_observed``, ``up_chunk_observed`` and those of ``down``
+are what transfers of real runs had (:mod:`manycl.model.history.observed`); they count where nobody has measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from manycl.machine import HOST, Device, Machine
+from manycl.model.history.history import identity
+from manycl.model.prior import MEASURED
+from manycl.model.transfer import Sharing
+
+SOURCE = "measured by manycl devices --measure"
+OBSERVED = "observed in transfers of real runs"
+_HALF = 1.25  # both directions together must be this many times as fast as the faster one to be full duplex
+ONE_WAY = "NVIDIA"
+"""Platforms whose driver carries one direction at a time (measured with an H200: both take the sum of their times)."""
+_NO_LIMIT = 0.95  # of the links' sum; what is reached together below it is a limit of the host's memory
+
+Measurements = Mapping[str, Mapping[str, float]]
+
+
+def together(devices: Iterable[Device]) -> str:
+    return "together: " + " + ".join(sorted(identity(d) for d in devices))
+
+
+def on_machine(machine: Machine, measurements: Measurements) -> Machine:
+    """The machine with measured numbers where there are any, and notes that say so."""
+    if not measurements:
+        return machine
+    notes = dict(machine.notes)
+    devices, links = [], list(machine.links)
+    for device in machine.devices:
+        known = measurements.get(identity(device), {})
+        notes |= {f"{device.name}.{name}": SOURCE for name in MEASURED if name in known}
+        devices.append(
+            replace(
+                device,
+                flops=known.get("flops", device.flops),
+                bandwidth=known.get("bandwidth", device.bandwidth),
+                launch_overhead=known.get("launch_overhead", device.launch_overhead),
+            )
+        )
+        for i, link in enumerate(links):
+            if (link.source, link.target) == (HOST, device.memory):
+                way, ends = "up", f"host->{device.name}"
+            elif (link.source, link.target) == (device.memory, HOST):
+                way, ends = "down", f"{device.name}->host"
+            else:
+                continue
+            found = next((n for n in (f"{way}_chunk", f"{way}_chunk_observed") if known.get(n, 0.0) > 0), "")
+            if found:
+                link = links[i] = replace(link, chunk=int(known[found]))
+                notes[f"{ends}.chunk"] = OBSERVED if found.endswith("observed") else SOURCE
+            if known.get(f"{way}_bandwidth", 0.0) > 0:
+                links[i] = replace(
+                    link, bandwidth=known[f"{way}_bandwidth"], latency=known.get(f"{way}_latency", link.latency)
+                )
+                notes |= {f"{ends}.bandwidth": SOURCE, f"{ends}.latency": SOURCE}
+                continue
+            if (bandwidth := known.get(f"{way}_observed", 0.0)) > 0:
+                links[i] = replace(links[i], bandwidth=bandwidth)
+                notes[f"{ends}.bandwidth"] = OBSERVED
+            if (latency := known.get(f"{way}_latency_observed", 0.0)) > 0:
+                links[i] = replace(links[i], latency=latency)
+                notes[f"{ends}.latency"] = OBSERVED
+    return replace(machine, devices=tuple(devices), links=tuple(links), notes=notes)
+
+
+def sharing(machine: Machine, measurements: Measurements) -> Sharing:
+    """Which links carry one direction at a time, as measured or else as known of their drivers, and what the host's
+    memory gives and takes in all."""
+    half = set()
+    ups: list[float] = []
+    downs: list[float] = []
+    own = [d for d in machine.devices if d.memory != HOST]
+    for device in own:
+        known = measurements.get(identity(device), {})
+        up, down = known.get("up_bandwidth", 0.0), known.get("down_bandwidth", 0.0)
+        ups.append(up)
+        downs.append(down)
+        both = known.get("both_ways", 0.0)
+        if 0 < both < _HALF * max(up, down) or (not both and ONE_WAY in device.platform):
+            half.add(device.memory)
+    limits: dict[str, dict[int, float]] = {"up": {}, "down": {}}
+    all_of = measurements.get(together(own), {}) if len(own) > 1 else {}
+    for way, links in (("up", ups), ("down", downs)):
+        if 0 < all_of.get(way, 0.0) < _NO_LIMIT * sum(links):
+            limits[way][HOST] = all_of[way]
+    return Sharing(frozenset(half), limits["up"], limits["down"])

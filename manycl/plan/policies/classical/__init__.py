@@ -1,0 +1,1 @@
+"""Policies that place whole kernels: the field's list schedulers and searches."""

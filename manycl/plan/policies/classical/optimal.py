@@ -1,0 +1,61 @@
+"""``optimal``: the shortest schedule of whole kernels, or how far from it one can be, by constraint programming.
+
+One kernel at a time on a device, transfers of whole buffers (``plan/search/constraint_model.py``). OR-Tools' CP-SAT
+searches from the portfolio's plan on. What it finds is timed exactly; *proven* says that this is not longer than the
+bound by more than the model's rounding. In the model, transfers take turns on a device's links. Little ones that the
+engine has the kernels' own queues make (``run/commands/emit.py``) do not: where these decide, a run can be shorter than
+the bound.
+"""
+
+from __future__ import annotations
+
+from manycl.errors import PolicyError
+from manycl.plan.options import Option, Options, real, whole
+from manycl.plan.plan import Plan
+from manycl.plan.policies.classical import portfolio
+from manycl.plan.policy import register
+from manycl.plan.problem import Problem
+from manycl.plan.search.constraint_answer import schedule_of
+from manycl.plan.search.constraint_model import Model
+from manycl.plan.search.insertion import CONTENTION, setting
+from manycl.plan.timeline.timing import contended
+from manycl.utilities.interrupts import Uninterrupted
+
+_EFFORT = Option("effort", 10.0, real(zero=False), "a number above zero")
+_WORKERS = whole("workers", 1, most=999)
+
+
+@register("optimal")
+class Optimal:
+    """CP-SAT from the portfolio's plan on; options ``contention``, ``effort`` (as the solver counts its
+    work, whatever the clock says: what a core does in some seconds is one), ``workers`` (threads, as many as there are
+    cores if zero: of several, which finds something first decides, so plans are no longer the same every time)."""
+
+    options = Options("optimal", CONTENTION, _EFFORT, _WORKERS)
+
+    def plan(self, problem: Problem) -> Plan:
+        values = self.options.read(problem.options)
+        given = setting(problem, "optimal", values[CONTENTION])
+        warm = portfolio.schedule(given)[0]
+        bound = min(given.bound(), warm.makespan)
+        if warm.makespan <= bound * (1 + 1e-12):
+            sure = not (given.ranges and contended(problem))
+            return given.plan("optimal", warm, proven=sure, bound=bound, gap=0.0, status="bound reached")
+        try:
+            with Uninterrupted():
+                from ortools.sat.python import cp_model
+        except ImportError:
+            raise PolicyError(
+                "policy optimal needs OR-Tools", hint="pip install -e '.[optimal]' in the checkout"
+            ) from None
+        model = Model(given, warm, cp_model)
+        answer = model.solve(values[_EFFORT], values[_WORKERS])
+        best = warm
+        if answer.solver is not None:
+            found = schedule_of(model, answer.solver)
+            best = min(warm, found, key=lambda schedule: schedule.makespan)
+        bound = min(max(bound, answer.bound), best.makespan)
+        gap = (best.makespan - bound) / max(best.makespan - problem.not_before, 1e-300)
+        sure = not (given.ranges and contended(problem))  # else it takes longer than it says
+        proven = sure and best.makespan - bound <= model.size * model.tick
+        return given.plan("optimal", best, proven=proven, bound=bound, gap=gap, status=answer.status)

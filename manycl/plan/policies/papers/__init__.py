@@ -1,0 +1,1 @@
+"""Policies of the five papers that divide, group or migrate kernels."""

@@ -1,0 +1,218 @@
+"""``mkmd``: MKMD's two phases; after the coarse one, kernels are split into the time slots that it left.
+
+J. Lee, M. Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels on Multiple Devices", PACT 2015, Sections
+5.3 and 5.4, Algorithms 1 and 2. Line 14 of Algorithm 2 is read as the text has it: the candidate that ends earliest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import NamedTuple
+
+from manycl.machine import DeviceIndex
+from manycl.plan.options import Options
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, coarse, in_ranges, look_up, priorities, weights
+from manycl.plan.policy import register
+from manycl.plan.problem import Problem
+from manycl.plan.search.partition import Slot, place_ranges
+from manycl.plan.search.rank import priority_order
+from manycl.plan.timeline.timeline import Fit, Timeline
+from manycl.plan.tuning import PLANNING
+
+INFINITE = float("inf")
+
+
+class Turn(NamedTuple):
+    """A kernel as the coarse phase placed it: on which device, and from when to when (seconds)."""
+
+    node: int
+    home: DeviceIndex
+    start: float
+    end: float
+
+
+def partition(problem: Problem, table: Table, first: Timeline) -> Timeline:
+    """Algorithm 1 after the coarse timeline ``first``."""
+    timeline = Timeline(problem, table.rows)
+    for turn, rivals in turns(problem, first):
+        reschedule(timeline, table, turn, rivals)
+    return timeline
+
+
+def turns(problem: Problem, first: Timeline) -> Iterator[tuple[Turn, list[Turn]]]:
+    """Line 1: the kernels in the order in which a timeline starts them; and the *rivals* of each, whose turn comes
+    later, but which the timeline starts before that kernel ends. So none of them waits for it."""
+    fixed = {a.node for a in problem.fixed}
+    parts: dict[int, list[Assignment]] = {}
+    for what in first.what:
+        if isinstance(what, Assignment) and what.node not in fixed:
+            parts.setdefault(what.node, []).append(what)
+    found = [Turn(node, of[0].device, of[0].start, max(a.end for a in of)) for node, of in parts.items()]
+    # operations were placed in a topological order, in which sorting is stable
+    found.sort(key=lambda turn: turn.start)
+    for i, turn in enumerate(found):
+        later = islice(found, i + 1, i + 1 + PLANNING.most_rivals)
+        yield turn, [other for other in later if other.start < turn.end]
+
+
+def reschedule(timeline: Timeline, table: Table, turn: Turn, rivals: Sequence[Turn]) -> None:
+    """Lines 4 to 15: the kernel on its device as early as it can, then in ranges if that is earlier.
+
+    A slot is available where none of the rivals would run. These are where the adjusted schedule has them: on their
+    devices, as early as what has had its turn and this kernel allow. (Where the coarse timeline has them is out of
+    date as soon as anything before them has ended earlier.)
+    """
+    node, home = turn.node, turn.home
+    whole = _whole(timeline, table, turn)
+    if whole is None:
+        return
+    places = timeline.problem.partners(node, table.places[node])
+    if any(device == home for device, _ in places):
+        mark = timeline.mark()
+        with holding(timeline, table, whole, rivals):
+            slots = available(timeline, places, whole)
+            shares = climb(timeline.problem, node, slots)
+            sooner = sum(n > 0 for n in shares) > 1 and place_ranges(timeline, node, slots, shares, home) < whole.end
+        if sooner:
+            return
+        timeline.back(mark)
+    timeline.complete(node, [timeline.take(whole)])
+
+
+def _whole(timeline: Timeline, table: Table, turn: Turn) -> Fit | None:
+    """Where a kernel would run on its device; None: it fits there in ranges only, and these have been placed."""
+    most = dict(table.places[turn.node]).get(turn.home, 0)
+    if most:
+        in_ranges(timeline, turn.node, turn.home, most)
+        return None
+    return timeline.fit(turn.node, turn.home)
+
+
+@contextmanager
+def holding(timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Turn]) -> Iterator[list[Assignment]]:
+    """While the rivals hold the time in which they would run."""
+    held = _adjusted(timeline, table, whole, rivals)
+    for what in held:
+        timeline.kernels[what.device].take(what.start, what.end)
+    try:
+        yield held
+    finally:
+        for what in held:
+            timeline.kernels[what.device].free(what.start, what.end)
+
+
+def _adjusted(timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Turn]) -> list[Assignment]:
+    """When the rivals would run if the kernel ran whole."""
+    if not rivals:
+        return []
+    mark = timeline.mark()
+    timeline.complete(whole.node, [timeline.take(whole)])
+    count = len(timeline.what)
+    for rival in rivals:
+        fit = _whole(timeline, table, rival)
+        if fit is not None:
+            timeline.complete(rival.node, [timeline.take(fit)])
+    held = [a for a in timeline.what[count:] if isinstance(a, Assignment) and a.end > a.start]
+    timeline.back(mark)
+    return held
+
+
+def available(timeline: Timeline, places: Sequence[tuple[DeviceIndex, int]], whole: Fit) -> list[Slot]:
+    """Lines 5 to 9: the time slots between the end of the last predecessor and that of the kernel if it ran whole, in
+    these places (device, and most groups at once). Its own is last, and begins where its device is free: fewer groups
+    need wait for fewer bytes."""
+    slots: list[Slot] = []
+    node, home, start = whole.node, whole.device, whole.start
+    sliced = timeline.sliced(node)
+    own, low_own = timeline.reach(node, home, sliced), start
+    for device, most in places:
+        reach = own if device == home else timeline.reach(node, device, sliced, most)
+        for low, high in timeline.kernels[device].idle(reach.ready, whole.end):
+            if device != home or high <= start:
+                slots.append(Slot(low, high, reach))
+            else:
+                low_own = min(low_own, low)
+    slots.append(Slot(low_own, INFINITE, own))
+    return slots
+
+
+def climb(problem: Problem, node: int, slots: list[Slot]) -> list[int]:
+    """Algorithm 2: the numbers of groups by slot, from all in the last one on by hill climbing.
+
+    A slot with one step more ends later than it did, so the kernel then ends with that slot or with the last of the
+    others; the best candidate is the one whose own slot ends first.
+    """
+    groups = problem.splits[node].groups
+    step = max(1, groups // PLANNING.steps)
+    shares = [0] * len(slots)
+    shares[-1] = groups
+    ends = [0.0] * len(slots)
+    ends[-1] = now = _end(slots[-1], groups)
+    ahead = [_end(slot, n + step) for slot, n in zip(slots, shares, strict=True)]  # with one step more
+    merge = problem.merge_seconds(node, slots[-1].reach.device, 1)
+    while True:
+        source = ends.index(max(ends))
+        moved = min(step, shares[source])
+        left = shares[source] - moved
+        ends[source] = _end(slots[source], left)
+        last = max(ends)
+        if moved < step:
+            ahead = [_end(slot, n + moved) for slot, n in zip(slots, shares, strict=True)]
+        ahead[source] = INFINITE
+        if merge:
+            pick, length = _merged(slots, shares, source, left, ahead, last, merge)
+        else:
+            pick = ahead.index(min(ahead))
+            length = max(ahead[pick], last)
+        if length >= now:
+            return shares
+        now = length
+        shares[source] = left
+        shares[pick] += moved
+        ends[pick] = _end(slots[pick], shares[pick])
+        if moved < step:
+            ahead = [_end(slot, n + step) for slot, n in zip(slots, shares, strict=True)]
+        else:
+            ahead[source] = _end(slots[source], left + step)
+            ahead[pick] = _end(slots[pick], shares[pick] + step)
+
+
+def _end(slot: Slot, groups: int) -> float:
+    """When so many groups end in a slot; infinite where they do not fit into it or into the device's memory."""
+    if groups == 0:
+        return 0.0
+    if groups > slot.reach.most:
+        return INFINITE
+    end = slot.reach.end(groups, slot.low)
+    return end if end <= slot.high else INFINITE
+
+
+def _merged(
+    slots: list[Slot], shares: list[int], source: int, left: int, ahead: list[float], last: float, merge: float
+) -> tuple[int, float]:
+    """The best candidate and when the kernel ends with it, where every device but one costs a merge."""
+    used = {s.reach.device for i, s in enumerate(slots) if (left if i == source else shares[i])}
+    lengths = [max(end, last) + merge * (len(used | {s.reach.device}) - 1) for s, end in zip(slots, ahead, strict=True)]
+    pick = lengths.index(min(lengths))
+    return pick, lengths[pick]
+
+
+@register("mkmd")
+class Mkmd:
+    """MKMD's coarse-grain scheduling and fine-grain partitioning; the coarse plan where that is shorter: each kernel is
+    partitioned so that it ends earlier itself, and what others then wait for may end later."""
+
+    options = Options("mkmd")
+
+    def plan(self, problem: Problem) -> Plan:
+        table = look_up(problem)
+        order = priority_order(problem.graph, priorities(problem, weights(table)))
+        first = coarse(problem, table, order)
+        found = (
+            as_plan(problem, partition(problem, table, first), "mkmd", phase="fine"),
+            as_plan(problem, first, "mkmd", phase="coarse"),
+        )
+        return min(found, key=lambda plan: plan.makespan)

@@ -1,0 +1,134 @@
+"""``mkmd_coarse``: MKMD's first phase, whole kernels in the first gap where they end earliest.
+
+J. Lee, M. Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels on Multiple Devices", PACT 2015, Section
+5.2, Eq. 4-10. O(V^2 K) for V kernels on K devices: a gap is looked for among all that a device has been given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from manycl.machine import HOST, DeviceIndex
+from manycl.plan.options import Options
+from manycl.plan.plan import ON_HOST, Plan
+from manycl.plan.policy import register
+from manycl.plan.problem import Problem
+from manycl.plan.search.rank import edge_bytes, priority_order, upward
+from manycl.plan.timeline.timeline import Fit, Timeline
+
+
+class Table(NamedTuple):
+    """What is asked of a problem again and again. ``rows[n][d]``: seconds of node n on device d. ``places[n]``: pairs
+    of a device that may run it and the most groups that fit there at once (0: all)."""
+
+    rows: list[list[float]]
+    places: list[tuple[tuple[DeviceIndex, int], ...]]
+
+
+def look_up(problem: Problem) -> Table:
+    """The table of a problem. Raises PolicyError for a node that no device can run, and for a split that is wrong."""
+    devices = problem.machine.indices
+    launch = problem.estimates.launch
+    for node, split in problem.splits.items():
+        split.check(problem.graph.nodes[node].reads, problem.graph.nodes[node].writes)
+    fixed = {a.node: a.device for a in problem.fixed}  # they run where they do
+    places = [
+        problem.places(n) if n not in fixed else ((fixed[n], 0),) if fixed[n] != ON_HOST else ()
+        for n in range(len(problem.graph))
+    ]
+    rows = [[launch(n, d) for d in devices] if found else [0.0 for _ in devices] for n, found in enumerate(places)]
+    return Table(rows, places)
+
+
+def weights(table: Table) -> list[float]:
+    """W(V) of MKMD, Section 5.1: every node's seconds, averaged over its devices."""
+    return [
+        sum([row[d] for d, _ in found]) / len(found) if found else 0.0
+        for row, found in zip(table.rows, table.places, strict=True)
+    ]
+
+
+def priorities(problem: Problem, weight: Sequence[float]) -> list[float]:
+    """P(V), Eq. 4: the longest way to the sink, in seconds; an edge weighs what its transfer takes over one link."""
+    graph = problem.graph
+    memories = range(1, problem.machine.memories)
+    known: dict[int, float] = {0: 0.0}
+
+    def edge(before: int, node: int) -> float:
+        nbytes = edge_bytes(graph, before, node)
+        if nbytes not in known:
+            known[nbytes] = max((problem.estimates.transfer(nbytes, HOST, m) for m in memories), default=0.0)
+        return known[nbytes]
+
+    return upward(graph.predecessors, weight, edge)
+
+
+def earliest(timeline: Timeline, table: Table, node: int) -> Fit:
+    """Eq. 5-8: where the whole node ends first, the first of equals. ``places`` must have a device with room for it."""
+    found = table.places[node]
+    if not found:
+        return timeline.fit(node, ON_HOST)
+    return timeline.earliest(node, [d for d, most in found if most == 0])
+
+
+def place(timeline: Timeline, table: Table, node: int) -> float:
+    """Place a node where it ends first; when, in seconds.
+
+    On a device that has too little memory for all of it, it runs in ranges that fit, one after another.
+    """
+    found = table.places[node]
+    roomy = [d for d, most in found if most == 0]
+    best = earliest(timeline, table, node) if roomy or not found else None
+    ranged: DeviceIndex | None = None
+    limit = best.end if best is not None else float("inf")
+    for device, most in found:
+        if most:
+            mark = timeline.mark()
+            end = in_ranges(timeline, node, device, most)
+            timeline.back(mark)
+            if end < limit:
+                limit, ranged = end, device
+    if ranged is not None:
+        return in_ranges(timeline, node, ranged, dict(found)[ranged])
+    assert best is not None
+    return timeline.complete(node, [timeline.take(best)])
+
+
+def in_ranges(timeline: Timeline, node: int, device: DeviceIndex, most: int) -> float:
+    """Place a node on one device in as few ranges of nearly equal length as fit into its memory."""
+    groups = timeline.problem.splits[node].groups
+    count = -(-groups // most)
+    cuts = [groups * i // count for i in range(count + 1)]
+    ops = [timeline.take(timeline.fit(node, device, a, b - a)) for a, b in pairwise(cuts)]
+    return timeline.complete(node, ops)
+
+
+def coarse(
+    problem: Problem, table: Table, order: Sequence[int], put: Callable[[Timeline, Table, int], object] = place
+) -> Timeline:
+    """Place all nodes that are not fixed, in this order: whole, or as ``put`` does."""
+    timeline = Timeline(problem, table.rows)
+    fixed = {a.node for a in problem.fixed}
+    for node in order:
+        if node not in fixed:
+            put(timeline, table, node)
+    return timeline
+
+
+def as_plan(problem: Problem, timeline: Timeline, policy: str, **details: object) -> Plan:
+    """The plan of a complete timeline."""
+    return timeline.schedule().plan(problem, policy, **details)
+
+
+@register("mkmd_coarse")
+class MkmdCoarse:
+    """MKMD's coarse-grain scheduling."""
+
+    options = Options("mkmd_coarse")
+
+    def plan(self, problem: Problem) -> Plan:
+        table = look_up(problem)
+        order = priority_order(problem.graph, priorities(problem, weights(table)))
+        return as_plan(problem, coarse(problem, table, order), "mkmd_coarse")

@@ -1,0 +1,89 @@
+"""``tenths``: kernels divided between GPUs and CPUs as the application says, the others whole.
+
+PySchedCL's partition classes (A. Ghose et al., "PySchedCL: Leveraging Concurrency in Heterogeneous Data-Parallel
+Systems"): of a kernel with ``partition`` p, p tenths of the work-groups run on the GPUs and the rest on the CPUs. Of
+several devices of a kind, each has a part by its speed. Kernels without one, and those that cannot be divided so, are
+placed as ``mkmd_coarse`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from manycl.graph.graph import Launch
+from manycl.plan.options import Options
+from manycl.plan.plan import Plan
+from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, coarse, look_up, place, priorities, weights
+from manycl.plan.policy import register
+from manycl.plan.problem import Problem
+from manycl.plan.search.partition import Slot, place_ranges
+from manycl.plan.search.rank import priority_order
+from manycl.plan.timeline.timeline import Timeline
+
+TENTHS = 10
+
+
+def asked_for(problem: Problem) -> bool:
+    """Whether some kernel of the graph is to be divided in tenths, and can be, on a machine that has both kinds."""
+    kinds = {d.kind for d in problem.machine.devices}
+    nodes = enumerate(problem.graph.nodes)
+    return {"gpu", "cpu"} <= kinds and any(_tenths(task) is not None and n in problem.splits for n, task in nodes)
+
+
+def _tenths(task: object) -> int | None:
+    return task.partition if isinstance(task, Launch) else None
+
+
+def shares(groups: int, tenths: int, gpus: Sequence[float], cpus: Sequence[float]) -> list[int]:
+    """Work-groups of each GPU and then of each CPU; ``gpus`` and ``cpus`` are the seconds each takes for them all."""
+    on_gpus = (groups * tenths + TENTHS // 2) // TENTHS
+    return [*_by_speed(on_gpus, gpus), *_by_speed(groups - on_gpus, cpus)]
+
+
+def _by_speed(groups: int, seconds: Sequence[float]) -> list[int]:
+    """Whole numbers in proportion to speeds that add up to ``groups``: the ends of the ranges are rounded."""
+    speeds = [1.0 / max(s, 1e-12) for s in seconds]
+    total, done, found = sum(speeds), 0.0, []
+    at = 0
+    for speed in speeds:
+        done += speed
+        end = round(groups * done / total)
+        found.append(end - at)
+        at = end
+    return found
+
+
+def _put(timeline: Timeline, table: Table, node: int) -> None:
+    problem = timeline.problem
+    tenths, split = _tenths(problem.graph.nodes[node]), problem.splits.get(node)
+    roomy = dict(table.places[node])
+    of_kind = {kind: [d for d in roomy if problem.machine.devices[d].kind == kind] for kind in ("gpu", "cpu")}
+    if tenths is None or split is None or not all(of_kind.values()):
+        place(timeline, table, node)
+        return
+    devices = [*of_kind["gpu"], *of_kind["cpu"]]
+    seconds = [[table.rows[node][d] for d in of_kind[kind]] for kind in ("gpu", "cpu")]
+    counts = shares(split.groups, tenths, *seconds)
+    slots = []
+    sliced = timeline.sliced(node)
+    for device in devices:
+        reach = timeline.reach(node, device, sliced, roomy[device])
+        low, high = timeline.kernels[device].idle(reach.ready, float("inf"))[-1]
+        slots.append(Slot(low, high, reach))
+    if any(roomy[d] and n > roomy[d] for d, n in zip(devices, counts, strict=True)):
+        place(timeline, table, node)  # a part does not fit into its device's memory
+        return
+    home = max(zip(devices, counts, strict=True), key=lambda part: part[1])[0]
+    place_ranges(timeline, node, slots, counts, home)
+
+
+@register("tenths")
+class Tenths:
+    """The application's own division between GPUs and CPUs. No options."""
+
+    options = Options("tenths")
+
+    def plan(self, problem: Problem) -> Plan:
+        table = look_up(problem)
+        order = priority_order(problem.graph, priorities(problem, weights(table)))
+        return as_plan(problem, coarse(problem, table, order, _put), "tenths")

@@ -1,0 +1,1 @@
+"""Searches for schedules: list scheduling, local search, REPARA's tree, constraint programming."""

@@ -1,0 +1,165 @@
+"""List scheduling with insertion: one kernel at a time on every device, also into the gaps that are left there.
+
+What ``cpop``, ``peft`` and ``portfolio`` share. Two models of transfers (option ``contention``): the engine's, where
+data go by the host on one upload and one download queue a device (``plan/timeline/timeline.py``), and the literature's
+(``plan/timeline/delays.py``), where transfers never meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from manycl.errors import PolicyError
+from manycl.machine import DeviceIndex
+from manycl.plan import options
+from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.search import rank
+from manycl.plan.search.costs import Costs, costs
+from manycl.plan.timeline import timeline
+from manycl.plan.timeline.busy_intervals import Slots
+from manycl.plan.timeline.delays import Delays, delays, lower_bound
+from manycl.plan.timeline.timeline import Schedule, Timeline
+from manycl.plan.timeline.times_only import Sketch, SketchFit
+
+CONTENTION = options.one_of("contention", "yes", "no")
+"""The option that all policies with insertion have."""
+
+
+class BoardFit(NamedTuple):
+    """Where a node would run, and when: seconds."""
+
+    node: int
+    device: DeviceIndex
+    start: float
+    end: float
+
+
+class Board:
+    """A partial schedule by the literature's model that grows node by node, predecessors first."""
+
+    def __init__(self, problem: Problem, view: Delays) -> None:
+        self._problem = problem
+        self._view = view
+        self.gaps = [Slots() for _ in range(len(problem.machine.devices) + 1)]
+        self.where = [ON_HOST] * len(view.before)
+        self.end = [problem.not_before] * len(view.before)
+        self.start = list(self.end)
+        self._order: list[int] = []
+        busy = [-float("inf")] * len(self.gaps)
+        for a in sorted(problem.fixed, key=lambda a: (a.start, a.end, a.node)):
+            self.where[a.node], self.start[a.node], self.end[a.node] = a.device, a.start, a.end
+            self._order.append(a.node)
+            # in several queues they may overlap; what counts is when the device is free
+            if a.end > busy[a.device]:
+                self.gaps[a.device].take(max(a.start, busy[a.device]), a.end)
+                busy[a.device] = a.end
+
+    def fit(self, node: int, device: DeviceIndex) -> BoardFit:
+        """The earliest place for a node on a device (``ON_HOST``: the host)."""
+        view, end, where = self._view, self.end, self.where
+        ready = view.earliest[node][device]
+        for p, matrix in view.before[node]:
+            arrived = end[p] + matrix[where[p]][device]
+            if arrived > ready:
+                ready = arrived
+        seconds = view.seconds[node][device]
+        start = self.gaps[device].first(ready, seconds)
+        return BoardFit(node, device, start, start + seconds)
+
+    def earliest(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> BoardFit:
+        """As :meth:`Timeline.earliest`."""
+        return min([self.fit(node, d) for d in devices], key=lambda fit: fit.end + (more[fit.device] if more else 0.0))
+
+    def place(self, fit: BoardFit) -> None:
+        node, device, start, end = fit
+        self.gaps[device].take(start, end)
+        self.where[node], self.start[node], self.end[node] = device, start, end
+        self._order.append(node)
+
+    def by_node(self) -> tuple[list[DeviceIndex], list[float], list[float]]:
+        """Of every node: where it runs, when it starts and when it ends."""
+        return self.where, self.start, self.end
+
+    def schedule(self) -> Schedule:
+        """What has been placed, in the order of dispatch."""
+        fixed, version = {a.node: a for a in self._problem.fixed}, self._problem.version
+        members = [
+            fixed.get(n)
+            or Assignment(n, d, 0, self.start[n], self.end[n], version=0 if d == ON_HOST else version(n, d))
+            for n in self._order
+            for d in (self.where[n],)
+        ]
+        members.sort(key=lambda a: (a.start, a.end))  # stable: what takes no time keeps the order of placement
+        return Schedule(members, max(self.end, default=self._problem.not_before))
+
+
+AnyBoard = Board | Timeline
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A problem looked up once. ``contention``: transfers share queues, as the engine's do. ``fixed``: nodes that are
+    placed already."""
+
+    problem: Problem
+    table: Costs
+    view: Delays
+    contention: bool
+    fixed: frozenset[int]
+
+    def board(self) -> AnyBoard:
+        """One that has what is fixed."""
+        return Timeline(self.problem, self.table.seconds) if self.contention else Board(self.problem, self.view)
+
+    def sketch(self) -> AnyBoard | Sketch:
+        """The same, of which only the times of nodes are asked."""
+        if not self.contention or not Sketch.holds(self.problem):
+            return self.board()
+        return Sketch(self.problem, self.table.seconds)
+
+    def bound(self) -> float:
+        """Seconds that no schedule ends before."""
+        ends = {a.node: a.end for a in sorted(self.problem.fixed, key=lambda a: a.end)}  # the last of each node
+        devices = self.problem.machine.indices
+        return max(self.problem.not_before, lower_bound(self.view, devices, ends))
+
+    @property
+    def ranges(self) -> bool:
+        """Whether something is fixed in ranges of work-groups."""
+        return any(a.dimension is not WHOLE for a in self.problem.fixed)
+
+    def plan(self, policy: str, found: Schedule, **details: object) -> Plan:
+        return found.plan(self.problem, policy, contention=self.contention, **details)
+
+
+def setting(problem: Problem, policy: str, contention: str = "yes") -> Setting:
+    """The problem as the policies with insertion see it. ``contention``: the value of their option.
+
+    Raises PolicyError for a partial schedule that does not hold together."""
+    if contention == "no" and any(a.dimension is not WHOLE for a in problem.fixed):
+        raise PolicyError(
+            f"policy {policy} with contention=no knows no ranges, but one of the partial schedule is split"
+        )
+    problem.check_fixed()
+    table = costs(problem)
+    return Setting(
+        problem, table, delays(problem, table), contention == "yes", frozenset(a.node for a in problem.fixed)
+    )
+
+
+def put(board: AnyBoard | Sketch, fit: BoardFit | timeline.Fit | SketchFit) -> None:
+    """Place a node where it fits."""
+    board.place(fit)  # type: ignore[arg-type]
+
+
+def earliest_finish(board: AnyBoard, view: Delays, node: int) -> BoardFit | timeline.Fit:
+    """HEFT's choice: the device where the node ends first, the first of equals."""
+    return board.earliest(node, view.places[node])
+
+
+def ready_order(given: Setting, priority: Sequence[float]) -> list[int]:
+    """The nodes that are not fixed, by :func:`manycl.plan.search.rank.ready_order`."""
+    return [n for n in rank.ready_order(given.problem.graph, priority) if n not in given.fixed]

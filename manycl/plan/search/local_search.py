@@ -1,0 +1,168 @@
+"""Improving a schedule of whole kernels: take a few out, put them back where they end first, keep what is better.
+
+Iterated greedy search (R. Ruiz and T. Stuetzle, "A simple and effective iterated greedy algorithm for the permutation
+flowshop scheduling problem", EJOR 177(3), 2007) on the two things that make a schedule: the order in which nodes are
+placed, and the devices of those that stay where they are. The same seed always gives the same schedule.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import ON_HOST, Assignment
+from manycl.plan.search.insertion import AnyBoard, Board, Setting, put
+from manycl.plan.timeline.delays import after
+from manycl.plan.timeline.timeline import Schedule
+from manycl.plan.timeline.times_only import Sketch
+from manycl.plan.tuning import PLANNING
+
+Wish = DeviceIndex | None
+"""Where a node is to go (None: where it ends first)."""
+
+
+class SearchState:
+    """A schedule as it is searched: nodes in the order of placement, devices and times by node, seconds."""
+
+    __slots__ = ("end", "makespan", "order", "start", "where")
+
+    def __init__(self, order: list[int], where: list[DeviceIndex], start: list[float], end: list[float]) -> None:
+        self.order, self.where, self.start, self.end = order, where, start, end
+        self.makespan = max(end, default=0.0)
+
+
+def layout(found: Schedule) -> SearchState:
+    """A schedule in this form; its order of dispatch is the order of placement."""
+    first: dict[int, Assignment] = {}
+    last: dict[int, float] = {}
+    for a in found.assignments:  # several of a node that is fixed in ranges
+        first.setdefault(a.node, a)
+        last[a.node] = max(last.get(a.node, a.end), a.end)
+    members = sorted(first.values())
+    return SearchState(
+        list(first), [a.device for a in members], [a.start for a in members], [last[a.node] for a in members]
+    )
+
+
+class Search:
+    """Looks for a shorter schedule. ``effort``: the most nodes to place in all."""
+
+    def __init__(self, given: Setting, effort: int, seed: int) -> None:
+        self._given = given
+        self._effort = effort
+        self._random = random.Random(seed)
+        self._before = [[p for p, _ in edges] for edges in given.view.before]
+        self._after = [[s for s, _ in edges] for edges in after(given.view)]
+        self.placed = 0
+
+    def decode(self, order: list[int], where: Sequence[Wish]) -> SearchState:
+        """Place nodes in this order, where it is wished."""
+        self.placed += len(order)
+        if self._given.contention:
+            sketch = self._given.sketch()
+            self._fill(sketch, order, where)
+            return SearchState(order, *sketch.by_node())
+        return self._decode_free(order, where)
+
+    def board(self, order: Sequence[int], where: Sequence[Wish]) -> AnyBoard:
+        """The same with its transfers."""
+        board = self._given.board()
+        self._fill(board, order, where)
+        return board
+
+    def _fill(self, board: AnyBoard | Sketch, order: Sequence[int], where: Sequence[Wish]) -> None:
+        places, fixed = self._given.view.places, self._given.fixed
+        for node in order:
+            device = where[node]
+            if node not in fixed:
+                put(board, board.earliest(node, places[node]) if device is None else board.fit(node, device))
+
+    def _decode_free(self, order: list[int], where: Sequence[Wish]) -> SearchState:
+        """``decode`` where transfers never meet; the inner loop of everything here."""
+        view = self._given.view
+        before, seconds, earliest, places = view.before, view.seconds, view.earliest, view.places
+        fixed = self._given.fixed
+        board = Board(self._given.problem, view)
+        start, end, at, gaps = board.start, board.end, board.where, board.gaps
+        for node in order:
+            if node in fixed:
+                continue
+            edges, row, first = before[node], seconds[node], earliest[node]
+            best_start, best_end, best = 0.0, float("inf"), ON_HOST
+            wish = where[node]
+            for d in places[node] if wish is None else (wish,):
+                ready = first[d]
+                for p, matrix in edges:
+                    arrived = end[p] + matrix[at[p]][d]
+                    if arrived > ready:
+                        ready = arrived
+                if ready + row[d] < best_end:
+                    found = gaps[d].first(ready, row[d])
+                    if found + row[d] < best_end:
+                        best_start, best_end, best = found, found + row[d], d
+            start[node], end[node], at[node] = best_start, best_end, best
+            gaps[best].take(best_start, best_end)
+        return SearchState(order, at, start, end)
+
+    def improve(self, given: SearchState, bound: float) -> SearchState:
+        """The shortest found; never longer than what was given. Ends at ``bound``, below which nothing can be."""
+        best = current = given
+        idle = 0
+        while self.placed < self._effort and idle < PLANNING.without_gain and best.makespan > bound * (1 + 1e-12):
+            found = self.decode(*self._changed(current))
+            excess = (found.makespan - current.makespan) / max(current.makespan, 1e-300)
+            if excess <= 0 or self._random.random() < math.exp(-excess / PLANNING.temperature):
+                current = found
+            idle += 1
+            if found.makespan < best.makespan * (1 - 1e-12):
+                best, idle = found, 0
+        return best
+
+    def _changed(self, current: SearchState) -> tuple[list[int], list[Wish]]:
+        """An order and devices beside those of a schedule: by start, one node moved, some devices free."""
+        rng = self._random
+        order = sorted(range(len(current.start)), key=[*zip(current.start, current.end, strict=True)].__getitem__)
+        where: list[Wish] = list(current.where)
+        pool = self._critical(current) if rng.random() < PLANNING.critical else order
+        for _ in range(rng.randint(1, 3)):
+            node = rng.choice(pool)
+            where[node] = None if rng.random() < PLANNING.free else rng.choice(self._given.view.places[node])
+            self._move(order, rng.choice(pool))
+        if rng.random() < PLANNING.stretch:
+            # a whole stretch of time goes where it ends first
+            width = rng.randint(2, max(2, len(order) // 4))
+            first = rng.randrange(len(order))
+            for node in order[first : first + width]:
+                where[node] = None
+        return order, where
+
+    def _move(self, order: list[int], node: int) -> None:
+        """Another place in the order, between the last node it waits for and the first that waits for it."""
+        position = order.index(node)
+        before, following = set(self._before[node]), set(self._after[node])
+        low = high = position
+        while low > 0 and order[low - 1] not in before:
+            low -= 1
+        while high + 1 < len(order) and order[high + 1] not in following:
+            high += 1
+        order.insert(self._random.randint(low, high), order.pop(position))
+
+    def _critical(self, current: SearchState) -> list[int]:
+        """Nodes that end the schedule, and what each of them waited for."""
+        start, end, where = current.start, current.end, current.where
+        starts: dict[tuple[int, float], int] = {(where[n], end[n]): n for n in current.order}
+        matrices = self._given.view.before
+        node = max(range(len(end)), key=end.__getitem__)
+        path = [node]
+        while True:
+            found = starts.get((where[node], start[node]), node)
+            if found == node or found in path:
+                edges = matrices[node]
+                if not edges:
+                    return path
+                at = where[node]
+                found = max(edges, key=lambda e: end[e[0]] + e[1][where[e[0]]][at])[0]
+            path.append(found)
+            node = found

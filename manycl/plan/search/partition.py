@@ -1,0 +1,138 @@
+"""Dividing one kernel among time slots of several devices: the slots, the shares, and their timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heapreplace
+from typing import NamedTuple
+
+from manycl.plan.timeline.timeline import Reach, Timeline
+
+ITERATIONS = 40
+
+
+class Slot(NamedTuple):
+    """A device is free from ``low`` to ``high`` (seconds); ``reach`` says what it can do of the kernel then."""
+
+    low: float
+    high: float
+    reach: Reach
+
+
+def water_fill(slots: Sequence[Slot], groups: int) -> list[int]:
+    """The numbers of groups, by slot, with which all of them end as early as can be (none of all: they do not fit).
+
+    What can have ended by a time t grows with t in every slot, piecewise linearly; the least t at which it adds up to
+    all groups is found by Newton's method, kept between bounds. Then the fractions go, group by group, to where they
+    end first.
+    """
+    low, high, fits = float("inf"), 0.0, 0.0
+    for slot_low, slot_high, reach in slots:
+        fits += reach.groups(slot_high, slot_low)
+        low = min(low, max(slot_low, reach.ready))
+        high = max(high, min(slot_high, reach.end(min(groups, reach.most), slot_low)))
+    if fits < groups:
+        return [0] * len(slots)
+    at = high
+    for _ in range(ITERATIONS):
+        total = slope = 0.0
+        for slot_low, slot_high, reach in slots:
+            if at < slot_high:
+                n = reach.groups(at, slot_low)
+                if 0.0 < n < reach.most:
+                    slope += reach.slope(n)
+            else:
+                n = reach.groups(slot_high, slot_low)
+            total += n
+        if abs(total - groups) < 1e-3:
+            break
+        if total < groups:
+            low = at
+        else:
+            high = at
+        step = (groups - total) / slope if slope > 0.0 else 0.0
+        at = at + step if low < at + step < high else 0.5 * (low + high)
+    shares = [int(s.reach.groups(min(at, s.high), s.low)) for s in slots]
+    extra = sum(shares) - groups
+    while extra > 0:  # a fraction too much, where it ends last
+        most = max((i for i, n in enumerate(shares) if n), key=lambda i: slots[i].reach.end(shares[i], slots[i].low))
+        shares[most] -= 1
+        extra -= 1
+    return _all_of(slots, shares, groups)
+
+
+def _all_of(slots: Sequence[Slot], shares: list[int], groups: int) -> list[int]:
+    """Rounded shares made to add up."""
+
+    def after(i: int) -> tuple[float, int]:
+        """When a slot ends that takes one group more, and the slot."""
+        _, high, reach = slots[i]
+        end = reach.end(shares[i] + 1, slots[i].low)
+        return (end if shares[i] < reach.most and end <= high else float("inf")), i
+
+    ends = [after(i) for i in range(len(slots))]
+    heapify(ends)
+    for _ in range(groups - sum(shares)):
+        least, best = ends[0]
+        if least == float("inf"):
+            return [0] * len(slots)
+        shares[best] += 1
+        heapreplace(ends, after(best))
+    return shares
+
+
+def where_data_are(timeline: Timeline, node: int, slots: Sequence[Slot]) -> list[int]:
+    """The numbers of groups, by slot, with which every device takes the groups whose data it has, of the largest
+    buffer that lies in parts on devices (empty: there is none, or it lies in another order)."""
+    problem = timeline.problem
+    split, buffers = problem.splits[node], problem.graph.buffers
+    devices = {timeline.memory[s.reach.device]: s.reach.device for s in slots}
+    for key in sorted(split.slices, key=lambda k: -buffers[k].nbytes):
+        part = split.slices[key]
+        start = part.offset + (max(part.width, part.stride) - part.stride) // 2  # of the bytes that are a group's own
+        counts: dict[int, int] = {}
+        done = 0
+        for _, high, _, places in timeline.segments.of.get(key, ()):
+            here = [devices[m] for m in places if m in devices]
+            until = min(split.groups, max(done, -(-(high - start) // part.stride)))
+            if until > done:
+                if len(here) != 1 or (counts and here[0] < max(counts)):
+                    break
+                counts[here[0]] = counts.get(here[0], 0) + until - done
+                done = until
+        if done == split.groups and len(counts) > 1:
+            return _into(slots, counts)
+    return []
+
+
+def _into(slots: Sequence[Slot], counts: Mapping[int, int]) -> list[int]:
+    """Numbers of groups by device as numbers by slot: each in the slot of its device where it ends first."""
+    shares = [0] * len(slots)
+    for device, count in counts.items():
+        fits = [
+            (end, i)
+            for i, (low, high, reach) in enumerate(slots)
+            if reach.device == device and count <= reach.most and (end := reach.end(count, low)) <= high
+        ]
+        if not fits:
+            return []
+        shares[min(fits)[1]] = count
+    return shares
+
+
+def place_ranges(timeline: Timeline, node: int, slots: Sequence[Slot], shares: Sequence[int], home: int) -> float:
+    """Place a kernel in ranges, neighbours on one device side by side; when it ends, in seconds.
+
+    ``home``: the device where partial results are merged, if they have to be.
+    """
+    used = sorted(
+        ((s.reach.device, s.low, n) for s, n in zip(slots, shares, strict=True) if n), key=lambda u: (u[0], u[1])
+    )
+    first = 0
+    placed: list[tuple[int, int]] = []
+    for device, low, groups in used:
+        fit = timeline.fit(node, device, first, groups, low)
+        placed.append((device, timeline.take(fit)))
+        first += groups
+    placed.sort(key=lambda p: p[0] != home)
+    return timeline.complete(node, [op for _, op in placed])

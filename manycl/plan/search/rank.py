@@ -1,0 +1,112 @@
+"""Bottom-level ranks and the order they give.
+
+The bottom-level rank of a node is the longest way from its start to the end of the graph, in seconds
+(PySchedCL, Section 5; the upward rank of Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity
+task scheduling for heterogeneous computing", IEEE TPDS 13(3), 2002, Eq. 5): its own time, averaged over the
+devices that may run it, plus the longest of its successors' ranks with the transfer on the edge, averaged
+over all pairs of devices.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from manycl.graph.graph import Graph
+from manycl.plan.problem import Problem, contents_needed
+from manycl.plan.search.costs import Costs, costs
+
+
+def bottom_levels(problem: Problem, known: Costs | None = None) -> list[float]:
+    """The rank of every node in seconds. ``known``: the problem's costs, where they have been looked up
+    already."""
+    table = known if known is not None else costs(problem)
+    graph = problem.graph
+    means = _means(table, len(problem.machine.devices))
+    if not table.moves:
+        return upward(graph.predecessors, means)
+    mean = _MeanTransfer(problem)
+    return upward(graph.predecessors, means, lambda p, node: mean.seconds(edge_bytes(graph, p, node)))
+
+
+def upward(
+    before: Sequence[Iterable[int]], seconds: Sequence[float], edge: Callable[[int, int], float] | None = None
+) -> list[float]:
+    """The longest way from the start of every node to the end of the graph (Topcuoglu, Hariri and Wu 2002, Eq. 5).
+    ``before[n]``: what node n waits for; ``seconds[n]``: its own; ``edge(p, n)``: those between two (none)."""
+    level, below = list(seconds), [0.0] * len(seconds)
+    for node in range(len(level) - 1, -1, -1):
+        reached = level[node] = level[node] + below[node]
+        for p in before[node]:
+            way = reached if edge is None else reached + edge(p, node)
+            if way > below[p]:
+                below[p] = way
+    return level
+
+
+def _means(table: Costs, devices: int) -> list[float]:
+    out: list[float] = []
+    for places, row in zip(table.allowed, table.seconds, strict=True):
+        if len(places) == devices:
+            out.append(sum(row) / devices)
+        else:
+            out.append(sum([row[d] for d in places]) / len(places) if places else 0.0)
+    return out
+
+
+def edge_bytes(graph: Graph, before: int, after: int) -> int:
+    """Bytes that the later node needs of what the earlier one writes."""
+    needed = contents_needed(graph.nodes[after])
+    return sum(graph.buffers[key].nbytes for key in graph.nodes[before].writes if key in needed)
+
+
+class _MeanTransfer:
+    """The time of a transfer, averaged over all ordered pairs of devices (0 where both share a memory)."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._memories = [d.memory for d in problem.machine.devices]
+        self._transfer = problem.estimates.transfer
+        self._known: dict[int, float] = {0: 0.0}
+
+    def seconds(self, nbytes: int) -> float:
+        mean = self._known.get(nbytes)
+        if mean is None:
+            times = [self._transfer(nbytes, a, b) for a in self._memories for b in self._memories if a != b]
+            mean = self._known[nbytes] = sum(times) / len(self._memories) ** 2
+        return mean
+
+
+def priority_order(graph: Graph, levels: list[float]) -> list[int]:
+    """A topological order by rank, highest first; nodes with a rank of the user's own come before all others
+    that are ready, by that rank. Ties go by node index."""
+    if all(node.rank is None for node in graph.nodes):
+        # a rank is never below a successor's, and edges go from low to high: sorting is enough (the sort is
+        # stable)
+        return sorted(range(len(levels)), key=levels.__getitem__, reverse=True)
+    return ready_order(graph, levels)
+
+
+def ready_order(graph: Graph, priority: Sequence[float]) -> list[int]:
+    """A topological order: of the nodes that wait for nothing, the one with the highest priority first; a rank of the
+    user's own comes before all others. Ties go by node index."""
+    keys = [(1, -priority[i]) if node.rank is None else (0, -node.rank) for i, node in enumerate(graph.nodes)]
+    return least_first(graph.predecessors, graph.successors, keys)
+
+
+def least_first(
+    predecessors: Sequence[Collection[int]], successors: Sequence[Sequence[int]], keys: Sequence[tuple[float, float]]
+) -> list[int]:
+    """A topological order: of the nodes that wait for nothing, the one with the least key first. Ties go by node
+    index."""
+    missing = [len(before) for before in predecessors]
+    ready = [(keys[i], i) for i, count in enumerate(missing) if count == 0]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        node = heapq.heappop(ready)[1]
+        order.append(node)
+        for s in successors[node]:
+            missing[s] -= 1
+            if missing[s] == 0:
+                heapq.heappush(ready, (keys[s], s))
+    return order

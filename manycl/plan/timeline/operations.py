@@ -1,0 +1,308 @@
+"""What has been placed in a partial schedule, kernels and transfers: operations, numbered, each with what it waits for,
+in the queues of devices. They can be taken back, last ones first."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+
+from manycl.machine import HOST, DeviceIndex
+from manycl.model.estimates import Ends
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
+from manycl.plan.problem import Problem
+from manycl.plan.timeline.busy_intervals import Slots
+from manycl.plan.timeline.segments import INITIAL, Move
+from manycl.plan.timeline.timing import contended, timed
+
+
+class Available:
+    """What a partial schedule leaves of the host's memory bandwidth over time: AvailBW of MKMD (Section 5.2, Eq. 6).
+
+    Bytes per second, from each of a growing list of times on; the last reservations can be taken back. What was placed
+    first keeps what it draws; what is placed then gets what is left, and so may take longer, or wait. Once everything
+    is placed, all that goes on at the same time gets its fair share (``plan/timeline/timing.py``).
+    """
+
+    def __init__(self, bandwidth: float) -> None:
+        self._times = [-math.inf]
+        self._left = [bandwidth]
+        self._before: list[tuple[int, int, list[float], list[float]]] = []  # what reservations have replaced
+
+    def end(self, start: float, seconds: float, draws: float) -> float:
+        """When something ends that begins then, takes so long alone and draws so much then (bytes per second)."""
+        if not draws or seconds <= 0.0:
+            return start + seconds
+        times, left = self._times, self._left
+        i, at, work = bisect_right(times, start) - 1, start, seconds
+        while True:
+            until = times[i + 1] if i + 1 < len(times) else math.inf
+            pace = min(1.0, left[i] / draws)
+            if until == math.inf or (pace > 0.0 and at + work / pace <= until):
+                return at + work / pace
+            work, at, i = work - (until - at) * pace, until, i + 1
+
+    def first(self, slots: Slots, ready: float, seconds: float, draws: float) -> tuple[float, float]:
+        """The earliest interval from ``ready`` on, of a device or queue that is free then, with room for something that
+        takes so long alone: its start and end."""
+        start = slots.first(ready, seconds)
+        while True:
+            end = self.end(start, seconds, draws)
+            again = slots.first(start, end - start)
+            if again == start:
+                return start, end
+            start = again
+
+    def take(self, start: float, end: float, draws: float) -> None:
+        """Reserve what something gets of what it draws between two times."""
+        if end <= start:
+            draws = 0.0
+        low = bisect_right(self._times, start) - 1
+        high = bisect_left(self._times, end, low) if draws else low
+        times, left = self._times[low:high], self._left[low:high]
+        fresh: list[tuple[float, float]] = []
+        for i, (at, amount) in enumerate(zip(times, left, strict=True)):
+            until = times[i + 1] if i + 1 < len(times) else end
+            if at < start:
+                fresh.append((at, amount))
+            if until > start:
+                fresh.append((max(at, start), max(0.0, amount - draws)))
+        if times and (high == len(self._times) or self._times[high] > end):
+            fresh.append((end, left[-1]))
+        self._before.append((low, low + len(fresh), times, left))
+        self._times[low:high] = [t for t, _ in fresh]
+        self._left[low:high] = [amount for _, amount in fresh]
+
+    def back(self, count: int) -> None:
+        """Keep the first ``count`` reservations."""
+        while len(self._before) > count:
+            low, high, times, left = self._before.pop()
+            self._times[low:high] = times
+            self._left[low:high] = left
+
+
+class Operations:
+    """Operations in the order of placement. ``what[op]`` and its ``end``; ``kernels[d]``: when device d is busy (last:
+    the host). ``of[n]``: the operations after which node n is complete; the parts of a node that lie in one memory
+    are *together*: its last one stands for all."""
+
+    def __init__(self, problem: Problem, rows: Sequence[Sequence[float]]) -> None:
+        """``rows[n][d]``: seconds of node n as a whole on device d."""
+        self.problem = problem
+        self.rows = rows
+        self.floor = problem.not_before
+        self._handover = problem.handover
+        self._transfer = problem.estimates.transfer
+        count = len(problem.machine.devices)
+        self.kernels = [Slots() for _ in range(count + 1)]
+        self._up = [Slots() for _ in range(count)]
+        self._down = [Slots() for _ in range(count)]
+        self.what: list[Assignment | Move] = []
+        self.end: list[float] = []
+        self.heard: list[float] = []  # when others than its own device know that an operation has ended
+        self.device: list[DeviceIndex] = []
+        self._waits: list[Sequence[int]] = []
+        self.of: list[tuple[int, ...]] = [() for _ in problem.graph.nodes]
+        self._together: dict[int, tuple[int, ...]] = {}
+        self._merged: dict[int, int] = {}  # node -> from how many other memories
+        self._fixed = len(problem.fixed)
+        limited = problem.contention.limited
+        self._host = Available(problem.machine.host_bandwidth) if limited else None
+
+    # when
+
+    def makers(self, op: int) -> tuple[int, ...]:
+        """The operations that must have ended for what ``op`` has made to be there: those of all devices of its memory
+        that ran parts of a node."""
+        return () if op == INITIAL else self._together.get(op, (op,))
+
+    def known(self, op: int, device: DeviceIndex) -> float:
+        """When a device knows that what ``op`` has made is there."""
+        at = self.floor
+        if op == INITIAL:
+            return at
+        if op not in self._together:
+            known = self.end[op] if self.device[op] == device != ON_HOST else self.heard[op]
+            return known if known > at else at
+        for w in self.makers(op):
+            at = max(at, self.end[w] if self.device[w] == device != ON_HOST else self.heard[w])
+        return at
+
+    @property
+    def makespan(self) -> float:
+        """When the last operation placed ends; :meth:`finish` may end earlier, never later."""
+        return max(self.end, default=self.floor)
+
+    # placing
+
+    def _slots(self, what: Assignment | Move) -> Slots:
+        if isinstance(what, Assignment):
+            return self.kernels[what.device]
+        return self._down[what.device] if what.target == HOST else self._up[what.device]
+
+    def room(self, slots: Slots, ready: float, what: Assignment | Move, seconds: float) -> tuple[float, float]:
+        """The start and the end of the earliest room for something that takes so long alone."""
+        if self._host is None:
+            start = slots.first(ready, seconds)
+            return start, start + seconds
+        return self._host.first(slots, ready, seconds, self._draws(what, seconds))
+
+    def until(self, node: int, device: DeviceIndex, start: float, seconds: float) -> float:
+        """When a whole kernel ends that begins then and takes so long alone."""
+        if self._host is None:
+            return start + seconds
+        return self._host.end(start, seconds, self._draws(Assignment(node, device, 0, 0.0, 0.0), seconds))
+
+    def sent(self, slots: Slots, ready: float, nbytes: int, ends: Ends) -> tuple[float, float]:
+        """The same of a transfer between two memories."""
+        seconds = self._transfer(nbytes, *ends)
+        if self._host is None or HOST not in ends:
+            start = slots.first(ready, seconds)
+            return start, start + seconds
+        return self._host.first(slots, ready, seconds, self.problem.contention.draws(nbytes, seconds))
+
+    def _draws(self, what: Assignment | Move, seconds: float) -> float:
+        if isinstance(what, Move):
+            return self.problem.contention.use((what.source, what.target), what.nbytes, seconds).draws
+        return self.problem.draws(what, seconds)
+
+    @property
+    def busy(self) -> float:
+        """The part of what the host's memory carries that is drawn of it until the last operation ends."""
+        if self._host is None:
+            return 0.0
+        carries = self.problem.machine.host_bandwidth * (self.makespan - self.floor)
+        placed = ((what, self._seconds(what)) for what in self.what[self._fixed :])
+        drawn = sum(self._draws(what, seconds) * seconds for what, seconds in placed)
+        return drawn / carries if carries > 0.0 else 0.0
+
+    def _add(self, what: Assignment | Move, waits: Sequence[int], slots: Slots | None) -> int:
+        """``slots``: what it occupies, if other things may be placed before it later. A kernel waits for its node's
+        predecessors too."""
+        op, end = len(self.what), what.end
+        if slots is not None:
+            slots.take(what.start, end)
+        if self._host is not None and op >= self._fixed:
+            self._host.take(what.start, end, self._draws(what, self._seconds(what)))
+        self.what.append(what)
+        self.end.append(end)
+        # what was fixed and had ended when planning began is known to everybody
+        self.heard.append(end if op < self._fixed and end <= self.floor else end + self._handover)
+        self.device.append(what.device)
+        self._waits.append(waits)
+        return op
+
+    def _waited(self, op: int) -> list[int]:
+        """All operations that one waits for."""
+        what = self.what[op]
+        if isinstance(what, Move):
+            return [*self._waits[op]]
+        return [*self._waits[op], *[w for p in self.problem.graph.predecessors[what.node] for w in self.of[p]]]
+
+    def _occupy(self) -> None:
+        """Nothing new starts on a device before all that is fixed there has ended, in whatever queues."""
+        until: dict[int, float] = {}
+        for a in self.problem.fixed:
+            until[a.device] = max(a.end, until.get(a.device, self.floor))
+        for device, end in until.items():
+            if end > self.floor:
+                self.kernels[device].take(self.floor, end)
+
+    def _take_back(self, count: int) -> None:
+        """Keep the first ``count`` operations."""
+        if self._host is not None:
+            self._host.back(count - self._fixed)
+        if count == self._fixed:  # all of them
+            for slots in (*self.kernels, *self._up, *self._down):
+                slots.clear()
+            self._occupy()
+        for op in range(len(self.what) - 1, count - 1, -1):
+            what = self.what[op]
+            if count > self._fixed:
+                self._slots(what).free(what.start, what.end)
+            if type(what) is Assignment:
+                self.of[what.node] = ()
+        if self._together:
+            self._together = {op: ops for op, ops in self._together.items() if op < count}
+        del self.what[count:], self.end[count:], self.heard[count:], self.device[count:], self._waits[count:]
+
+    # the result
+
+    def assignments(self) -> list[Assignment]:
+        """All that has been placed, as it was."""
+        return [what for what in self.what if type(what) is Assignment]
+
+    def meet(self) -> bool:
+        """Whether some transfers go on at the same time, as they were placed."""
+        return _meet([(what.start, what.end) for what in self.what if type(what) is Move])
+
+    def finish(self, slowed: bool = False) -> list[Assignment]:
+        """The assignments in the order of dispatch, each as early as its order and what it waits for allow (gaps that
+        were left by what was taken back are closed); later than it was placed only where what goes on at the same time
+        slows each other down. ``slowed``: some of it does for certain."""
+        order = sorted(range(len(self.what)), key=lambda op: (self.what[op].start, self.end[op], op))
+        if slowed or self._host is not None:
+            return self._slowed(order)
+        ends = [0.0] * len(order)
+        free: dict[tuple[int, int], float] = {}
+        assignments: list[Assignment] = []
+        moved: list[tuple[float, float]] = []
+        for op in order:
+            what, device = self.what[op], self.device[op]
+            lane = (device, 0 if isinstance(what, Assignment) else 1 if what.target == HOST else 2)
+            if op < self._fixed:
+                start, end = what.start, max(what.end, free.get(lane, what.end))
+            else:
+                start = max(self.floor, free.get(lane, self.floor))
+                for w in self._waited(op):
+                    own = self.device[w] == device != ON_HOST
+                    past = w < self._fixed and ends[w] <= self.floor
+                    known = ends[w] if own or past else ends[w] + self._handover
+                    if known > start:
+                        start = known
+                end = start + self._seconds(what)
+            free[lane] = end
+            ends[op] = end = what.end if op < self._fixed else end
+            if isinstance(what, Assignment):
+                assignments.append(what.at(start, end))
+            else:
+                moved.append((start, end))
+        if contended(self.problem) and _meet(moved):
+            return self._slowed(order)
+        assignments.sort(key=times)
+        return assignments
+
+    def _slowed(self, order: Sequence[int]) -> list[Assignment]:
+        """The same, in the order given, at the times at which it happens where things slow each other down."""
+        kernels = [(op, what) for op in order if isinstance(what := self.what[op], Assignment)]
+        moves = [(op, what) for op in order if isinstance(what := self.what[op], Move)]
+        index = {op: i for i, (op, _) in enumerate((*kernels, *moves))}
+        return timed(
+            self.problem,
+            [a for _, a in kernels],
+            [m for _, m in moves],
+            [[index[w] for w in self._waited(op)] if op >= self._fixed else [] for op in index],
+            [self._seconds(a) if op >= self._fixed else a.end - a.start for op, a in kernels],
+        )
+
+    def _seconds(self, what: Assignment | Move) -> float:
+        if isinstance(what, Move):
+            return self._transfer(what.nbytes, what.source, what.target)
+        if what.device == ON_HOST:
+            return 0.0
+        if what.dimension is MERGE:
+            return self.problem.merge_seconds(what.node, what.device, self._merged[what.node])
+        if what.dimension is WHOLE:
+            return self.rows[what.node][what.device]
+        return self.problem.range_seconds(what.node, what.device, what.groups)
+
+
+def _meet(moved: Sequence[tuple[float, float]]) -> bool:
+    """Whether some transfers go on at the same time."""
+    return any(end > start for (_, end), (start, _) in pairwise(sorted(moved)))
+
+
+def times(placed: Assignment) -> tuple[float, float]:
+    """Start and end."""
+    return placed.start, placed.end

@@ -1,0 +1,443 @@
+"""A partial schedule of kernels, ranges of kernels and transfers, with every byte's whereabouts.
+
+What static policies build their plans on, of whole kernels and of ranges alike. One kernel at a time on a device, one
+transfer at a time on each device's upload and download queue, everything in the first gap that is long enough. Data
+travel by the machine's routes; what another device (or the host) has to end first is known ``handover`` seconds later.
+Several ranges can be tried and taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from manycl.graph.graph import BufferKey
+from manycl.machine import HOST, DeviceIndex, nearest
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.problem import BufferRange, Problem
+from manycl.plan.timeline.busy_intervals import Slots
+from manycl.plan.timeline.operations import Operations, times
+from manycl.plan.timeline.segments import INITIAL, Move, Segment, Segments
+from manycl.plan.timeline.sliced import Sliced, Stretch
+from manycl.plan.timeline.timing import contended
+
+
+class Reach(NamedTuple):
+    """When a range of work-groups can end on a device: data arrive at ``base`` and ``per`` seconds a group beyond
+    the ``here`` whose data are there; it runs from ``ready`` on, for ``once`` and ``each`` seconds a group; at most
+    ``most`` fit at a time. An estimate: which groups they are is not known yet."""
+
+    device: DeviceIndex
+    ready: float
+    base: float
+    per: float
+    here: float
+    once: float
+    each: float
+    most: int
+
+    def end(self, groups: int, low: float) -> float:
+        """When that many groups end in a slot from ``low`` on."""
+        start = max(low, self.ready)
+        if groups > self.here:
+            start = max(start, self.base + self.per * (groups - self.here))
+        return start + self.once + self.each * groups
+
+    def slope(self, groups: float) -> float:
+        """Groups a second that more time brings, about that many groups."""
+        seconds = self.each + (self.per if groups > self.here else 0.0)
+        return 1.0 / seconds if seconds > 0.0 else 0.0
+
+    def groups(self, end: float, low: float) -> float:
+        """How many groups can have ended by then in a slot from ``low`` on: the inverse of :meth:`end`."""
+        left = end - self.once
+        room = left - max(low, self.ready)
+        if room < 0.0:
+            return 0.0
+        count = room / self.each if self.each > 0.0 else float(self.most)
+        if count > self.here:
+            slope = self.per + self.each
+            if slope > 0.0:
+                moved = (left - self.base + self.per * self.here) / slope
+            else:
+                moved = self.most if left >= self.base else self.here
+            count = min(count, max(self.here, moved))
+        return min(count, float(self.most))
+
+
+class Schedule(NamedTuple):
+    """Assignments in dispatch order, and the time in seconds when the last one ends."""
+
+    assignments: list[Assignment]
+    makespan: float
+
+    def plan(self, problem: Problem, policy: str, **details: object) -> Plan:
+        devices = tuple(d.name for d in problem.machine.devices)
+        return Plan(tuple(self.assignments), policy, devices, self.makespan, details=dict(details))
+
+
+Hop = tuple[Move, int, int | None]
+"""A transfer that would have to be made, the operation it waits for, and the hop before it that brings what it sends
+(None: none does)."""
+
+_new = tuple.__new__
+"""Of a named tuple, whose own constructor takes three times as long."""
+
+
+class Fit(NamedTuple):
+    """Where and when a range would run, the transfers it needs first, and the operations its data come from."""
+
+    node: int
+    device: DeviceIndex
+    first: int
+    groups: int
+    start: float
+    end: float
+    hops: list[Hop]
+    after: list[int]
+
+
+class Timeline(Operations):
+    """A partial schedule that grows node by node, predecessors first."""
+
+    def __init__(self, problem: Problem, rows: Sequence[Sequence[float]]) -> None:
+        super().__init__(problem, rows)
+        machine, graph = problem.machine, problem.graph
+        self._predecessors, self._version = graph.predecessors, problem.estimates.version
+        self._whole_needs, self._whole_writes = problem.whole_needs, problem.whole_writes
+        self.memory = [*(d.memory for d in machine.devices), HOST]  # the last: the host's
+        self._owner = {d.memory: i for i, d in machine.numbered() if d.memory != HOST}
+        self.segments = Segments(problem)
+        self._several = machine.memories > 1
+        self._route, self._peers = problem.route, problem.peers
+        self._affine: dict[tuple[int, int], tuple[float, float]] = {}
+        self._fix()
+
+    # looking
+
+    def _part(self, node: int, first: int, groups: int) -> list[BufferRange]:
+        """As ``problem.needs`` of a range."""
+        if self.problem.splits[node].merge != "none":
+            return self.problem.needs(node, first, groups)
+        slices, sizes = self.problem.splits[node].slices, self.problem.graph.buffers
+        out: list[BufferRange] = []
+        for region in self.problem.whole_needs[node]:
+            part, size = slices.get(region[0]), sizes[region[0]].nbytes
+            out.append(region if part is None else (region[0], *part.bounds(first, groups, size)))
+        return out
+
+    def affine(self, node: int, device: DeviceIndex) -> tuple[float, float]:
+        """The seconds of a range: those of none of its groups, and of each of them, by its least and its most."""
+        known = self._affine.get((node, device))
+        if known is None:
+            groups = self.problem.splits[node].groups
+            least, each = self.problem.range_seconds(node, device, 1), 0.0
+            if groups > 1:
+                each = (self.problem.range_seconds(node, device, groups) - least) / (groups - 1)
+            known = self._affine[node, device] = (least - each, each)
+        return known
+
+    def ready(self, node: int, device: DeviceIndex) -> float:
+        """When all predecessors are known on a device to have ended."""
+        ready, ends, heard, devices = self.floor, self.end, self.heard, self.device
+        for p in self._predecessors[node]:
+            for op in self.of[p]:
+                known = ends[op] if devices[op] == device != ON_HOST else heard[op]
+                if known > ready:
+                    ready = known
+        return ready
+
+    def arrival(self, regions: Sequence[BufferRange], device: DeviceIndex, hops: list[Hop], after: list[int]) -> float:
+        """When bytes of buffers can be in a device's memory; what has to be moved goes to ``hops``, the operations
+        that bring what is there, or on its way there, to ``after``."""
+        arrive = self.floor
+        if not self._several:
+            return arrive
+        memory, of, ends, devices, peers = self.memory[device], self.segments.of, self.end, self.device, self._peers
+        missing: list[_Missing] = []
+        for key, low, high in regions:
+            segments = of.get(key)
+            if segments is None:
+                continue
+            for a, b, writer, places in segments if len(segments) == 1 else self.segments.touched(key, low, high):
+                if a >= high or b <= low or not places:
+                    continue
+                op = places.get(memory)
+                if op is None:
+                    source = HOST if HOST in places else nearest(places, memory, peers)
+                    op = places[source]
+                    known = self.floor if op == INITIAL else ends[op]
+                    found = (known, key, a if a > low else low, b if b < high else high, writer, source, op)
+                    if missing and _goes_on(missing[-1], found):
+                        missing[-1] = (*missing[-1][:3], *found[3:])
+                    else:
+                        missing.append(found)
+                elif op != INITIAL:
+                    after.append(op)
+                    known = ends[op] if devices[op] == device != ON_HOST else self.heard[op]
+                    if known > arrive:
+                        arrive = known
+        if missing:
+            if len(missing) > 1:
+                missing.sort(key=_by_time)
+            arrive = max(arrive, self._bring(missing, device, hops))
+        return arrive
+
+    def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, hops: list[Hop]) -> float:
+        """Transfers, each queue one after the other in the order in which the data are there."""
+        memory = self.memory[device]
+        arrive = self.floor
+        several = len(missing) > 1  # else no two of them go by the same queue
+        busy: dict[Slots, float] = {}
+        for _, key, low, high, writer, source, op in missing:
+            nbytes, here, lane = high - low, 0.0, ON_HOST
+            by: int | None = None
+            for ends in self._route(source, memory):
+                a, b = ends
+                before, lane = lane, self._owner[a] if b == HOST else device
+                slots = self._down[lane] if b == HOST else self._up[lane]
+                ready = self.known(op, lane) if by is None else here if lane == before else here + self._handover
+                if several and busy.get(slots, ready) > ready:
+                    ready = busy[slots]
+                start, here = self.sent(slots, ready, nbytes, ends)
+                if several:
+                    busy[slots] = here
+                hops.append((_new(Move, (key, low, high, writer, a, b, lane, start, here, None)), op, by))
+                by = len(hops) - 1
+            if lane != device:
+                here += self._handover
+            if here > arrive:
+                arrive = here
+        return arrive
+
+    def fit(self, node: int, device: DeviceIndex, first: int = 0, groups: int = 0, not_before: float = 0.0) -> Fit:
+        """The earliest place for a range of a node (``groups`` 0: all of it) on a device (``ON_HOST``: the host)."""
+        ready = max(self.ready(node, device), not_before)
+        hops: list[Hop] = []
+        after: list[int] = []
+        if groups:
+            regions = self._part(node, first, groups)
+            seconds = self.problem.range_seconds(node, device, groups)
+        else:
+            regions = self._whole_needs[node]
+            seconds = self.rows[node][device] if device != ON_HOST else 0.0
+        arrive = self.arrival(regions, device, hops, after)
+        if arrive > ready:
+            ready = arrive
+        if self._host is None:
+            start = self.kernels[device].first(ready, seconds)
+            return _new(Fit, (node, device, first, groups, start, start + seconds, hops, after))
+        dimension = self.problem.splits[node].dimension if groups else WHOLE
+        what = Assignment(node, device, 0, 0.0, 0.0, dimension, first, groups)
+        start, end = self.room(self.kernels[device], ready, what, seconds)
+        return Fit(node, device, first, groups, start, end, hops, after)
+
+    def earliest(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> Fit:
+        """The fit of a whole node on the device where it ends first, the first of equals; ``more``: seconds by device
+        that count beside that."""
+        best = self.fit(node, devices[0])
+        least = best.end + (more[devices[0]] if more else 0.0)
+        for device in devices[1:]:
+            seconds, beside = self.rows[node][device], more[device] if more else 0.0
+            if self._host is None:  # if its data were there it would not end earlier
+                start = self.kernels[device].first(self.ready(node, device), seconds)
+                if start + seconds + beside >= least:
+                    continue
+            found = self.fit(node, device)
+            if found.end + beside < least:
+                best, least = found, found.end + beside
+        return best
+
+    def sliced(self, node: int) -> Sliced:
+        """The pieces, as they lie now, of what ranges of a node need parts of."""
+        of, end = self.segments.of, self.heard
+        found = [(s.high - s.low, s.places) for key in self.problem.splits[node].slices for s in of.get(key, ())]
+        pieces = [Stretch(nbytes, places) for nbytes, places in found if places]
+        floor = self.floor
+        transfer = self.problem.estimates.transfer
+        return Sliced(pieces, transfer, lambda op: floor if op == INITIAL else end[op], self._peers)
+
+    def reach(self, node: int, device: DeviceIndex, sliced: Sliced, most: int = 0) -> Reach:
+        """How the end of a range of a node on a device depends on its number of groups. ``sliced``: see above;
+        ``most``: groups that fit."""
+        split = self.problem.splits[node]
+        hops: list[Hop] = []
+        after: list[int] = []
+        whole = [r for r in self.problem.whole_needs[node] if r[0] not in split.slices]
+        ready = max(self.ready(node, device), self.arrival(whole, device, hops, after))
+        memory = self.memory[device]
+        base = max([m.end for m, _, _ in hops if m.target == memory], default=self.floor)
+        ready = max([ready, *(self.end[op] for op in sliced.there(memory) if op != INITIAL)])
+        once, each = self.affine(node, device)
+        lack = sliced.lack(memory)
+        if lack is None:
+            return Reach(device, ready, base, 0.0, float(split.groups), once, each, most or split.groups)
+        here = split.groups * (1.0 - lack.nbytes / sliced.nbytes)
+        lane = self._down[self._owner[lack.source]] if memory == HOST else self._up[device]
+        base = lane.first(max(base, lack.known), lack.seconds / 2)
+        per = lack.seconds / (split.groups - here)
+        return Reach(device, ready, base, per, here, once, each, most or split.groups)
+
+    # placing
+
+    def mark(self) -> tuple[int, int]:
+        """Where to go back to."""
+        return len(self.what), self.segments.mark()
+
+    def back(self, mark: tuple[int, int]) -> None:
+        """Take back everything placed since ``mark``."""
+        count, changes = mark
+        self._take_back(count)
+        self.segments.back(changes)
+
+    def take(self, fit: Fit, queue: int | None = None) -> int:
+        """Place a range and its transfers; its operation. ``complete`` follows when the whole node is placed.
+        ``queue``: of several, where whoever places it knows what runs beside it; None: nothing does."""
+        node, device, first, groups, start, end, hops, after = fit
+        if hops:
+            after = [*after]
+            made: list[int] = []
+            memory = self.memory[device]
+            for move, origin, by in hops:
+                queues = self._down if move.target == HOST else self._up
+                op = self._add(move, self.makers(origin if by is None else made[by]), queues[move.device])
+                made.append(op)
+                self.segments.arrived(move, op)
+                if move.target == memory:
+                    after.append(op)
+        dimension = self.problem.splits[node].dimension if groups else WHOLE
+        version = self._version(node, device) if device != ON_HOST else 0
+        slots = self.kernels[device] if queue is None else None
+        what = _new(Assignment, (node, device, queue or 0, start, end, dimension, first, groups, version))
+        return self._add(what, after, slots)
+
+    def place(self, fit: Fit, queue: int | None = None) -> None:
+        """Place a whole node."""
+        self._complete_whole(fit.node, self.take(fit, queue), self.memory[fit.device])
+
+    def by_node(self) -> tuple[list[DeviceIndex], list[float], list[float]]:
+        """Of every node: where (the first part of) it runs, when it starts and when it ends."""
+        what, ends = self.what, self.end
+        where = [self.device[ops[0]] for ops in self.of]
+        start = [what[ops[0]].start if len(ops) == 1 else min(what[op].start for op in ops) for ops in self.of]
+        end = [ends[ops[0]] if len(ops) == 1 else max(ends[op] for op in ops) for ops in self.of]
+        return where, start, end
+
+    def schedule(self) -> Schedule:
+        """What has been placed, as early as possible: as it was, if nothing was taken back or is slowed down."""
+        plain = not (self.segments.marked or self.problem.fixed or contended(self.problem))
+        assignments = sorted(self.assignments(), key=times) if plain else self.finish()
+        return Schedule(assignments, max((a.end for a in assignments), default=self.floor))
+
+    def complete(self, node: int, ops: Sequence[int]) -> float:
+        """All of a node is placed, by these operations: what it writes is where it ran. When it ends, in seconds."""
+        what = self.what[ops[0]]
+        if len(ops) == 1 and isinstance(what, Assignment) and what.dimension is WHOLE:  # most are
+            return self._complete_whole(node, ops[0], self.memory[what.device])
+        split = self.problem.splits.get(node)
+        ranges = [a for op in ops if isinstance(a := self.what[op], Assignment)]
+        if split is not None and split.merge != "none" and len({self.memory[a.device] for a in ranges}) > 1:
+            return self._merge(node, ops, ranges)
+        self.of[node] = tuple(ops)
+        if not self._several:
+            return max([self.end[op] for op in ops])
+        buffers = self.problem.graph.buffers
+        for key in self.problem.graph.nodes[node].writes:
+            size = buffers[key].nbytes
+            part = split.slices.get(key) if split is not None else None
+            if part is None or ranges[0].dimension is WHOLE:
+                # ranges of a node that is merged, all in one memory: the last one leaves the contents complete
+                last = max(ops, key=self.end.__getitem__)
+                if len(ops) > 1:
+                    self._together[last] = tuple(ops)
+                for low, high in self.problem.written(node, key):
+                    self.segments.write(key, Segment(low, high, node, {self.memory[ranges[0].device]: last}))
+            else:
+                for op, a in zip(ops, ranges, strict=True):
+                    low, high = part.bounds(a.first, a.groups, size)
+                    self.segments.write(key, Segment(low, high, node, {self.memory[a.device]: op}))
+        return max(self.end[op] for op in ops)
+
+    def _complete_whole(self, node: int, op: int, memory: int) -> float:
+        self.of[node] = (op,)
+        if self._several:
+            parts = self.problem.graph.parts
+            for key, low, high in self._whole_writes[node]:
+                new = _new(Segment, (low, high, node, {memory: op}))
+                if key in parts:
+                    self.segments.write(key, new)
+                else:
+                    self.segments.set(key, [new])
+        return self.end[op]
+
+    def _merge(self, node: int, ops: Sequence[int], ranges: list[Assignment]) -> float:
+        """Bring all partial results to where the first range ran, and merge them there."""
+        home = ranges[0].device
+        others: dict[int, list[int]] = {}
+        for op, a in zip(ops, ranges, strict=True):
+            others.setdefault(self.memory[a.device], []).append(op)
+        waits = others.pop(self.memory[home])
+        ready = max((self.end[op] if self.device[op] == home else self.heard[op] for op in ops), default=self.floor)
+        for memory, members in sorted(others.items()):
+            device = min(self.device[op] for op in members)
+            for key in self.problem.graph.nodes[node].writes:
+                op = self._send(node, key, device, memory, home, members)
+                ready = max(ready, self.end[op] if self.device[op] == home else self.heard[op])
+                waits.append(op)
+        self._merged[node] = len(others)
+        seconds = self.problem.merge_seconds(node, home, len(others))
+        merge = Assignment(node, home, 0, 0.0, 0.0, MERGE)
+        start, end = self.room(self.kernels[home], ready, merge, seconds)
+        op = self._add(merge._replace(start=start, end=end), [*waits, *ops], self.kernels[home])
+        self.of[node] = (op,)
+        for key in self.problem.graph.nodes[node].writes:
+            for low, high in self.problem.written(node, key):
+                self.segments.write(key, Segment(low, high, node, {self.memory[home]: op}))
+        return end
+
+    def _send(
+        self, node: int, key: BufferKey, device: DeviceIndex, source: int, home: DeviceIndex, members: Sequence[int]
+    ) -> int:
+        """Move a partial result to a device's memory; the last operation of its way."""
+        nbytes = self.problem.graph.buffers[key].nbytes
+        waits, op = list(members), INITIAL
+        for a, b in self._route(source, self.memory[home]):
+            lane = self._owner[a] if b == HOST else home
+            ready = max(self.end[w] if self.device[w] == lane else self.heard[w] for w in waits)
+            slots = (self._down if b == HOST else self._up)[lane]
+            start, end = self.sent(slots, ready, nbytes, (a, b))
+            op = self._add(Move(key, 0, nbytes, node, a, b, lane, start, end, device), waits, slots)
+            waits = [op]
+        return op
+
+    def _fix(self) -> None:
+        """What the problem fixes is placed as it is; its data are where it put them."""
+        of: dict[int, list[int]] = {}
+        for a in self.problem.fixed:
+            of.setdefault(a.node, []).append(self._add(a, (), None))
+        self._occupy()
+        self.problem.check_fixed()
+        for node in sorted(of):
+            ops = of[node]
+            merges = [op for op in ops if self.what[op].dimension is MERGE]  # type: ignore[union-attr]
+            if not merges:
+                self.complete(node, ops)
+                continue
+            self.of[node] = (merges[0],)
+            for key in self.problem.graph.nodes[node].writes:
+                home = self.memory[self.device[merges[0]]]
+                for low, high in self.problem.written(node, key):
+                    self.segments.write(key, Segment(low, high, node, {home: merges[0]}))
+
+
+_Missing = tuple[float, int, int, int, int, int, int]
+"""What is not there: when it is where it is, buffer, from, to, writer, the memory it is in, and what put it there."""
+
+
+def _goes_on(before: _Missing, missing: _Missing) -> bool:
+    """Whether bytes lie behind others that one operation brought too, so that one transfer does for both."""
+    return before[3] == missing[2] and before[:2] == missing[:2] and before[4:] == missing[4:]
+
+
+def _by_time(item: _Missing) -> float:
+    return item[0]

@@ -1,0 +1,180 @@
+"""When everything in a schedule happens, given who runs it and in which order: exactly.
+
+The machine's rules, which the simulator has too (``run/simulation/simulator.py``): a queue performs one
+command at a time, in order; a command starts once all it waits for has ended, ``handover`` seconds later where another
+device or the host has ended it; kernels in different queues of a device slow each other down as soon as their shares of
+it add up to more than 1; what shares links, or the host's memory, slows each other down (``model/contention.py``).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+
+from manycl.graph.graph import Launch
+from manycl.machine import HOST
+from manycl.model.contention import NOTHING, Activities, Use
+from manycl.model.occupancy import share
+from manycl.plan.plan import ON_HOST, Assignment
+from manycl.plan.problem import Problem
+from manycl.plan.timeline.segments import Move
+
+
+class _Transfers(Enum):
+    """A device's queues of transfers, in place of the number of one for kernels."""
+
+    UP = "up"
+    DOWN = "down"
+
+
+_STARTS: Final = -1
+"""In place of a stamp: a command starts."""
+
+
+def timed(
+    problem: Problem,
+    assignments: Sequence[Assignment],
+    moves: Sequence[Move],
+    before: Sequence[Sequence[int]],
+    seconds: Sequence[float],
+) -> list[Assignment]:
+    """The same schedule at the times at which it happens. ``before``: what each assignment and then each move waits for
+    beside its queue: indices of assignments, and of moves counted on from their number. ``seconds``: of every
+    assignment, when alone.
+
+    Each queue performs its assignments, and its moves, in the order given; what is fixed keeps its times, and what
+    stands behind it on its device starts after it.
+    """
+    clockwork = _Clockwork(problem, seconds, assignments, moves, before)
+    times, fixed = clockwork.run(), clockwork.until
+    return [a if i in fixed else a.at(*times[i]) for i, a in enumerate(assignments)]
+
+
+def contended(problem: Problem) -> bool:
+    """Whether transfers can slow each other down, or kernels and transfers (``model/contention.py``)."""
+    return problem.contention.anything
+
+
+class _Clockwork:
+    """Runs the commands of a schedule event by event."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        seconds: Sequence[float],
+        assignments: Sequence[Assignment],
+        moves: Sequence[Move],
+        before: Sequence[Sequence[int]],
+    ) -> None:
+        self._floor, self._handover = problem.not_before, problem.handover
+        base = len(assignments)
+        count = base + len(moves)
+        self._device = [*(a.device for a in assignments), *(m.device for m in moves)]
+        fixed = set(problem.fixed)
+        self.until = {i: a.end for i, a in enumerate(assignments) if a in fixed} if fixed else {}
+        transfer = problem.estimates.transfer
+        self._seconds = [*seconds, *(transfer(m.nbytes, m.source, m.target) for m in moves)]
+        self._share = _shares(problem, assignments, self.until)
+        self._ready = [self._floor] * count
+        self._pending = [0] * count
+        self._after: list[list[int]] = [[] for _ in range(count)]
+        for token, waited in enumerate(before):
+            if token in self.until:
+                continue
+            beside = [i for i in self.until if i < token < base and self._device[i] == self._device[token]]
+            for w in dict.fromkeys([*waited, *beside]):
+                self._after[w].append(token)
+                self._pending[token] += 1
+        self._following: list[int | None] = [None] * count
+        last: dict[tuple[int, int | _Transfers], int] = {}
+        lanes: list[tuple[int, int | _Transfers]] = [(a.device, a.queue) for a in assignments]
+        lanes += [(m.device, _Transfers.DOWN if m.target == HOST else _Transfers.UP) for m in moves]
+        for token, lane in enumerate(lanes):
+            if lane in last:
+                self._following[last[lane]] = token
+                self._pending[token] += 1
+            last[lane] = token
+        self._times = [(self._floor, self._floor)] * count
+        self._ended = 0
+        self._base = base
+        contention = problem.contention
+        self._progress = Activities(contention)
+        self._use = [NOTHING] * count
+        if contention.anything:
+            alone = self._seconds
+            self._use = [Use(None, problem.draws(a, alone[i])) for i, a in enumerate(assignments)]
+            self._use += [contention.use((m.source, m.target), m.nbytes, alone[base + j]) for j, m in enumerate(moves)]
+        self._stamp = [0] * count
+        self._events: list[tuple[float, int, int]] = []  # time, token, stamp
+
+    def run(self) -> list[tuple[float, float]]:
+        """Start and end of every command."""
+        for token, pending in enumerate(self._pending):
+            if not pending:
+                heapq.heappush(self._events, (self._floor, token, _STARTS))
+        while self._events:
+            now, token, stamp = heapq.heappop(self._events)
+            if stamp == _STARTS:
+                self._begin(token, now)
+            elif stamp == self._stamp[token]:
+                self._finish(token, now)
+        assert self._ended == len(self._times), "a schedule waits for itself"
+        return self._times
+
+    def _begin(self, token: int, now: float) -> None:
+        self._times[token] = (now, now)
+        if token in self.until:
+            heapq.heappush(self._events, (max(now, self.until[token]), token, 0))
+            return
+        share = self._share[token] if token < self._base else 0.0
+        if share or self._use[token] != NOTHING:
+            device = self._device[token]
+            self._at(self._progress.begin(token, now, self._seconds[token], device, share, self._use[token]))
+        else:
+            heapq.heappush(self._events, (now + self._seconds[token], token, 0))
+
+    def _at(self, changed: Sequence[tuple[int, float]]) -> None:
+        """These end at other times than they did."""
+        for token, end in changed:
+            self._stamp[token] += 1
+            heapq.heappush(self._events, (end, token, self._stamp[token]))
+
+    def _finish(self, token: int, now: float) -> None:
+        self._times[token] = (self._times[token][0], now)
+        self._ended += 1
+        device = self._device[token]
+        if self._stamp[token]:
+            self._at(self._progress.finish(token, now))
+        past = token in self.until and self.until[token] <= self._floor
+        heard = now if past else now + self._handover
+        for other in self._after[token]:
+            self._release(other, now if self._device[other] == device != ON_HOST else heard)
+        following = self._following[token]
+        if following is not None:
+            self._release(following, now)
+
+    def _release(self, token: int, at: float) -> None:
+        self._ready[token] = max(self._ready[token], at)
+        self._pending[token] -= 1
+        if not self._pending[token]:
+            heapq.heappush(self._events, (self._ready[token], token, _STARTS))
+
+
+def _shares(problem: Problem, assignments: Sequence[Assignment], fixed: dict[int, float]) -> list[float]:
+    """The part of its device that each kernel takes (0: it runs beside nothing, or is no kernel)."""
+    several = {a.device for a in assignments if a.queue}
+    out = [0.0] * len(assignments)
+    if not several:
+        return out
+    known: dict[tuple[object, ...], float] = {}
+    for i, a in enumerate(assignments):
+        task = problem.graph.nodes[a.node]
+        if i in fixed or a.device not in several or not isinstance(task, Launch):
+            continue
+        key = a.device, task.global_size, task.local_size
+        if key not in known:
+            known[key] = share(task, problem.machine.devices[a.device])
+        out[i] = known[key]
+    return out

@@ -1,0 +1,1 @@
+"""The judge of plans, which shares no code with the planners."""

@@ -1,0 +1,1 @@
+"""Reports of the analysis: costs, accesses, regions and versions in words, JSON and pictures."""

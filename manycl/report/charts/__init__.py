@@ -1,0 +1,1 @@
+"""Charts: Gantt charts as pictures, pages and Perfetto files, and graphs drawn."""

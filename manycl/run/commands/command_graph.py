@@ -1,0 +1,129 @@
+"""What a plan is compiled to: a script, which the engine plays. Values only.
+
+A script has commands in an order in which they may be given to the devices, and for some of them what must have been
+given before, or must have been heard to be complete. Both follow from what the commands read and write, and where; what
+a run happens to know plays no part, so a script can be played whatever ends first, and as often as the buffers that it
+finds are where they were when it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from manycl.graph.graph import BufferKey, Graph
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import Plan
+from manycl.plan.problem import Problem
+from manycl.run.commands.backend import Command, Copy, Download, Evict, HostCall, Lane, Run, Upload, lane_of
+from manycl.run.data.coherence import Directory
+from manycl.run.lowering.steps import Lowered
+from manycl.utilities.changed import changed
+
+
+@dataclass(frozen=True, eq=False)
+class Script:
+    """``commands`` of the steps of ``lowered``; the first ``ahead`` of them are enqueued before anything else is looked
+    at.
+
+    ``waits[i]``: how many others must have been enqueued or heard of before command i is enqueued, where not all that
+    it comes after is enqueued at the start; ``frees[i]``: the commands that wait for command i to be enqueued;
+    ``hears``: by token that is reported, the commands that wait for that. ``needs``: by buffer whose contents it finds,
+    the mask of the memories where they must be valid; ``leaves``: the masks afterwards, of buffers that it writes or
+    copies. ``held``: by device whose memory is short, the stores that are there when it begins.
+    ``sent``: how many pieces, and their bytes, go to the host as soon as they are written, and nobody in the run needs
+    them there.
+    """
+
+    problem: Problem
+    plan: Plan
+    lowered: Lowered
+    queues: tuple[int, ...]
+    commands: tuple[Command, ...]
+    ahead: int
+    waits: Mapping[int, int]
+    frees: Mapping[int, Sequence[int]]
+    hears: Mapping[int, Sequence[int]]
+    needs: Mapping[BufferKey, int]
+    leaves: Mapping[BufferKey, int]
+    held: Mapping[DeviceIndex, frozenset[BufferKey]]
+    sent: tuple[int, int] = (0, 0)
+
+    def fits(self, directory: Directory) -> bool:
+        """Whether buffers are where it needs them (while the directory is open for the steps)."""
+        valid, parts = directory.valid, directory.parts
+        if parts and not parts.keys().isdisjoint(self.lowered.graph.buffers):
+            return False
+        return all(valid.get(key, 0) == mask for key, mask in self.needs.items())
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its steps are the graph's nodes, on whole buffers for which there is room."""
+        return self.lowered.graph is self.problem.graph and self.lowered.room is None and not self.held
+
+    def on(self, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> Script:
+        """A plain script, on a graph of the same shape with buffers ``keys[b]`` instead of b."""
+        assert self.is_plain, "pieces and windows are those of some buffers"
+        commands = self.commands
+        if any(type(c) is not Run for c in commands):
+            commands = tuple([_on(command, keys) for command in commands])
+        return changed(  # what is cached are places, which are the same
+            self,
+            problem=replace(self.problem, graph=graph),
+            lowered=changed(self.lowered, graph=graph),
+            commands=commands,
+            needs={keys[key]: mask for key, mask in self.needs.items()},
+            leaves={keys[key]: mask for key, mask in self.leaves.items()},
+        )
+
+    @cached_property
+    def index(self) -> Mapping[int, int]:
+        """The places of commands, by token; of those that run several nodes, by each of these."""
+        found = {c.token: i for i, c in enumerate(self.commands) if not isinstance(c, Evict)}
+        found.update((n, i) for i, c in enumerate(self.commands) if isinstance(c, Run) and c.cells for n in c.cells)
+        return found
+
+    @cached_property
+    def lines(self) -> Mapping[Lane, list[int]]:
+        """The places of each queue's nodes, in their order."""
+        found: dict[Lane, list[int]] = {}
+        for i, c in enumerate(self.commands):
+            if isinstance(c, (Run, HostCall)):
+                found.setdefault(lane_of(c), []).append(i)
+        return found
+
+    @cached_property
+    def begins(self) -> tuple[list[int], list[int]]:
+        """The commands that wait for nothing, in order: of the first ``ahead``, and of the others."""
+        free = [i for i in range(len(self.commands)) if i not in self.waits]
+        return [i for i in free if i < self.ahead], [i for i in free if i >= self.ahead]
+
+
+def _on(command: Command, keys: Mapping[BufferKey, BufferKey]) -> Command:
+    if isinstance(command, Upload | Download):
+        return command._replace(buffer=keys[command.buffer])
+    if isinstance(command, Copy):
+        source, target = keys[command.source], keys[command.target]
+        return command._replace(buffer=keys[command.buffer], source=source, target=target)
+    return command._replace(store=keys[command.store]) if isinstance(command, Evict) else command
+
+
+def linked(
+    enqueued: Mapping[int, set[int]], heard: Mapping[int, set[int]]
+) -> tuple[dict[int, int], dict[int, list[int]], dict[int, list[int]]]:
+    """``waits``, ``frees`` and ``hears`` of commands, by what each of them comes after: ``enqueued``, indices of
+    commands that were given before, and ``heard``, tokens that must have been heard of."""
+    waits: dict[int, int] = {}
+    frees: dict[int, list[int]] = {}
+    hears: dict[int, list[int]] = {}
+    for index in sorted(enqueued.keys() | heard.keys()):
+        behind = [before for before in enqueued.get(index, ()) if before in waits]  # others are given at the start
+        told = heard.get(index, ())
+        if behind or told:
+            waits[index] = len(behind) + len(told)
+        for before in behind:
+            frees.setdefault(before, []).append(index)
+        for token in told:
+            hears.setdefault(token, []).append(index)
+    return waits, frees, hears

@@ -1,0 +1,59 @@
+"""A plan is compiled before time starts, to the script that the engine plays. Pure."""
+
+from __future__ import annotations
+
+from manycl.errors import PolicyError
+from manycl.plan.plan import ON_HOST, Plan
+from manycl.plan.problem import Problem
+from manycl.run.commands.command_graph import Script
+from manycl.run.commands.emit import Emitter
+from manycl.run.commands.transfers import Subject
+from manycl.run.tiling.replacement import TightEmitter
+
+
+def compiled(subject: Subject, plan: Plan) -> Script:
+    """The script of a plan. Raises PolicyError for one that cannot be followed: for other devices, or whose order is
+    not the graph's."""
+    lowered = subject.lowered
+    assert lowered.plan is not None or not lowered.steps
+    steps = lowered.plan or plan
+    emitter = emitting(subject, _checked(subject, steps), steps)
+    if emitter.far:
+        emitter.give(steps.assignments)
+        emitter.begin()
+    for step in steps.assignments:
+        emitter.add(step)
+    emitter.finish()
+    return emitter.script(plan)
+
+
+def emitting(subject: Subject, queues: tuple[int, ...], plan: Plan | None) -> Emitter:
+    """Who emits the steps of a plan (None: of a policy that decides while the run goes on)."""
+    return Emitter(subject, queues) if subject.lowered.room is None else TightEmitter(subject, queues, plan)
+
+
+def check_devices(problem: Problem, plan: Plan) -> None:
+    """Raise PolicyError for a plan that is for other devices."""
+    names = tuple(d.name for d in problem.machine.devices)
+    if plan.devices != names:
+        raise PolicyError(f"the plan is for devices {', '.join(plan.devices)}, not for {', '.join(names)}")
+
+
+def _checked(subject: Subject, plan: Plan) -> tuple[int, ...]:
+    """How many queues a plan uses of each device."""
+    problem = subject.problem
+    devices = len(problem.machine.devices)
+    check_devices(problem, plan)
+    if problem.fixed:
+        raise PolicyError("the engine cannot continue a partial schedule yet (problem.fixed)")
+    used = [0] * devices
+    seen = bytearray(len(subject.lowered.graph.nodes))
+    for a in plan.assignments:
+        if not (0 <= a.node < len(seen) and ON_HOST <= a.device < devices and a.queue >= 0) or seen[a.node]:
+            raise PolicyError(f"the plan is not valid: {a}")
+        seen[a.node] = 1
+        if a.device != ON_HOST and a.queue >= used[a.device]:
+            used[a.device] = a.queue + 1
+    if not all(seen):
+        raise PolicyError(f"policy {plan.policy} planned {sum(seen)} of {len(seen)} nodes")
+    return tuple(used)

@@ -1,0 +1,430 @@
+"""How steps become commands: what each device does, which bytes come and go, and what all of that waits for. Pure.
+
+What a launch reads comes as early as it can: what the host has, when the run begins; what a device makes, when it has
+made it. Commands are in an order in which they could run one after another; the engine gives them to their queues in
+this order, each as soon as all that it must hear of has ended. So what comes first has the first lane in its queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+
+from manycl.errors import PolicyError
+from manycl.graph.graph import BufferKey, DeviceTask, HostTask
+from manycl.machine import HOST, DeviceIndex, nearest
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.run.commands.backend import Download, HostCall, Lane, Run, TransferQueue, Upload
+from manycl.run.commands.checkpoint_commands import Keeper
+from manycl.run.commands.command_graph import Script, linked
+from manycl.run.commands.flow_control import Marks, ahead_of
+from manycl.run.commands.transfers import Copies, EndedTransfers, Subject
+from manycl.run.data.coherence import HOST_BIT, places
+from manycl.run.stealing.device_estimates import MergedEarly
+
+LOOK_AHEAD = 16
+"""Nodes of a queue, from one that waits on, whose data on the host are brought before their turn."""
+SMALL = 1 << 16
+"""Bytes that a link brings while the next command is enqueued. Less than that goes in the kernels' own queues: there
+nothing has to wait for another queue, which takes a GPU's driver 40 us, and what leaves the device does not wait for
+large uploads, behind which NVIDIA's driver puts it in any other queue (measured with an H200). But where a device has
+several queues for kernels, what the host has had from the start waits for none of them: the others may read it too."""
+LARGE = 1 << 20
+"""Bytes of a buffer, or a piece of one, that is brought before anything else of a run is enqueued; what is due before
+it comes before it, as links carry first what was enqueued first."""
+
+
+class Emitter(Copies):
+    """Who emits the steps of a run, one after another, and all that they need."""
+
+    def __init__(self, subject: Subject, queues: tuple[int, ...]) -> None:
+        super().__init__(subject)
+        self._overwritten = subject.overwritten
+        self._queues = queues
+        self._owner = {d.memory: i for i, d in subject.problem.machine.numbered() if d.memory != HOST}
+        self._ahead = 0
+        self._newest: dict[Lane, int] = {}  # the last node of a kernel queue
+        self._going: dict[int, Lane] = {}
+        self._lines: dict[Lane, list[int]] = {}  # the nodes of each queue, in their order
+        self._turn: dict[Lane, int] = {}  # how many of them are emitted
+        self._pace: dict[Lane, Marks] = {}
+        self._keeper = Keeper(self, subject)
+        self._early, self._sent = MergedEarly(subject.problem, subject.lowered), (0, 0)
+
+    # what comes before all else
+
+    def give(self, steps: Sequence[Assignment]) -> None:
+        """Who runs what."""
+        for a in steps:
+            self._going[a.node] = a.device, a.queue
+            self._lines.setdefault((a.device, a.queue), []).append(a.node)
+
+    def begin(self) -> None:
+        """The large transfers, and those that are due before one of them, so that all links are at work while the rest
+        is enqueued."""
+        lines = [(lane, line, self._until_large(line)) for lane, line in self._lines.items() if lane[0] != ON_HOST]
+        for turn in range(LOOK_AHEAD):  # all links begin
+            for lane, line, until in lines:
+                if turn < until:
+                    self._look_ahead(line[turn], lane, SMALL)
+        self._ahead = len(self.commands)
+        self._keeper.begin(self._lines)
+
+    def _until_large(self, line: Iterable[int]) -> int:
+        """How many of the next nodes of a queue to look at for the last large buffer among what they touch."""
+        nodes, buffers, until = self._graph.nodes, self._graph.buffers, 0
+        for turn, node in enumerate(islice(line, LOOK_AHEAD)):
+            task = nodes[node]
+            if any(buffers[key].nbytes >= LARGE for key in (*task.reads, *task.writes)):
+                until = turn + 1
+        return until
+
+    def _look_ahead(self, node: int, lane: Lane, least: int = 0) -> None:
+        """Bring what a node needs and the host has had from the start, of buffers of ``least`` bytes, if no node before
+        it changes that."""
+        device, _ = lane
+        memory, task = self._memory[device], self._graph.nodes[node]
+        assert not isinstance(task, HostTask)
+        # what it changes has its final contents when all that comes before it is emitted
+        comes_next = all(self._lane[p] is not None for p in self._graph.predecessors[node])
+        keys = dict.fromkeys((*task.reads, *task.writes)) if comes_next else task.reads
+        for key in keys:
+            mask = self._mask(key)
+            if not mask & HOST_BIT or mask >> memory & 1 or self._graph.buffers[key].nbytes < least:
+                continue
+            if key in self._writers or HOST in self._made.get(key, {}) or not self._is_final(node, key):
+                continue
+            if key in task.reads or not (key in task.overwrites or self._overwritten(node, key)):
+                self._upload(key, lane, False, self._comes_by(key, lane, False))
+
+    def _is_final(self, node: int, key: BufferKey) -> bool:
+        """Whether all that writes a buffer before the node, which reads it, was emitted."""
+        nodes, lane = self._graph.nodes, self._lane
+        return all(lane[p] is not None or key not in nodes[p].writes for p in self._graph.predecessors[node])
+
+    # steps
+
+    def add(self, step: Assignment, watched: bool = False) -> None:
+        """Emit a step, what brings its data, and what takes its results to others. ``watched``: its end is reported
+        in any case. Raises PolicyError for a step that cannot be next."""
+        node, device = step.node, step.device
+        task = self._graph.nodes[node]
+        for p in self._graph.predecessors[node]:
+            if self._lane[p] is None:
+                raise PolicyError(f"the plan is not valid: node {node} ({task.name}) stands before node {p}")
+        if device == ON_HOST:
+            if not isinstance(task, HostTask):
+                raise PolicyError(f"node {node} ({task.name}) is a launch, but was assigned to the host")
+            self._call(node, task)
+        else:
+            if isinstance(task, HostTask):
+                raise PolicyError(f"node {node} ({task.name}) is a host function, but was assigned to a device")
+            self._run(step, task, watched)
+
+    def _run(self, step: Assignment, task: DeviceTask, watched: bool) -> None:
+        node, device, lane = step.node, step.device, (step.device, step.queue)
+        memory = self._memory[device]
+        after: list[int] = []
+        told: set[int | None] = set()
+        heard: set[int] = set()
+        if self.far:
+            is_due = self._is_due(node, lane)
+            if not is_due and not self._is_held(lane):  # from here on the queue waits
+                turn = self._turn.get(lane, 0)
+                for following in self._lines[lane][turn : turn + LOOK_AHEAD]:
+                    self._look_ahead(following, lane)
+            for key in self._missing(node, task, self._memory[lane[0]]):
+                self._bring(key, lane, is_due, after, told, heard)
+            self._comes_behind_unawaited(task.writes, device, after, heard)
+        else:  # in one memory nothing comes by a transfer
+            masks, valid, needs = self.masks, self._valid, self._needs
+            for key in task.reads:
+                if key not in masks:
+                    needs[key] = valid.get(key, 0)
+            for key in task.writes:
+                if key not in masks and key not in task.reads and key not in task.overwrites:
+                    needs[key] = valid.get(key, 0)
+        self._emit(step, after, told, heard, watched)
+        for key in task.writes:
+            self._write(key, memory, node)
+        if self.far:
+            self._turn[lane] = self._turn.get(lane, 0) + 1
+            self._hand_over(node, device, task.writes)
+            self._send_home(self._early.keys(node), device)
+            self._keeper.wrote((node,), lane)
+
+    def _missing(self, node: int, task: DeviceTask, memory: int) -> list[BufferKey]:
+        """What a node needs and is not in a memory, or is only brought there, or made."""
+        bit, found = 1 << memory, list[BufferKey]()
+        masks, valid, needs = self.masks, self._valid, self._needs
+        made = self._made if self.far else ()  # in one memory nothing comes by a transfer
+        for key in task.reads:
+            mask = masks.get(key)
+            if mask is None:
+                mask = needs[key] = valid.get(key, 0)
+            if mask and (not mask & bit or key in made):
+                found.append(key)
+        for key in task.writes:
+            if key in task.reads or key in task.overwrites:
+                continue
+            mask = masks.get(key)
+            if mask is None:
+                mask = valid.get(key, 0)
+                if mask and not mask & bit and self._overwritten(node, key):
+                    continue
+                needs[key] = mask
+            elif not mask & bit and self._overwritten(node, key):
+                continue
+            if mask and (not mask & bit or key in made):
+                found.append(key)
+        return found
+
+    def _emit(
+        self,
+        step: Assignment,
+        after: list[int],
+        told: set[int | None],
+        heard: set[int],
+        watched: bool,
+        behind: Iterable[int] = (),
+    ) -> None:
+        """Emit a launch that comes after some tokens of its device, must have heard of others, and finds its data.
+        ``told``: of which nodes that tells; ``behind``: commands that must have been given before."""
+        node, device, lane = step.node, step.device, (step.device, step.queue)
+        for p in self._graph.predecessors[node]:
+            at = self._lane[p]
+            assert at is not None
+            if at[0] != device:
+                if p not in told:
+                    heard.add(p)
+            elif at != lane:
+                after.append(p)
+        index, seconds = len(self.commands), step.end - step.start
+        notify = watched
+        if seconds > 0.0:
+            notify |= self._paced(lane, node, seconds, heard)
+        waits = self._in_queue(index, lane, after, heard, behind)
+        undo = self._keeper.undo((node,), device)
+        self.commands.append(Run(node, device, step.queue, waits, notify, undo=undo))
+        self._at[node] = index
+        self._lane[node] = lane
+        self._newest[lane] = node
+
+    def _write(self, key: BufferKey, at: int, node: int, maker: int | None = None) -> None:
+        """A buffer is valid in one place, where a node has written it; ``maker``: by a command of another token."""
+        by = node if maker is None else maker
+        if key in self._together:
+            writers = self._writers.setdefault(key, [])
+            if writers and writers[-1] in self._graph.predecessors[node]:  # else they write at the same time
+                writers.clear()
+            if not writers:
+                self._arrived = {of: t for of, t in self._arrived.items() if of[0] != key}
+            if by not in writers:
+                writers.append(by)
+            if (token := self._transfer_to(key, at)) is not None:
+                self._arrived[key, at] = token  # others, which write it too, still wait for it
+        else:
+            self._writers[key] = [by]
+        self._made[key] = {at: by}
+        self.masks[key] = 1 << at
+
+    def _call(self, node: int, task: HostTask) -> None:
+        lane = ON_HOST, 0
+        heard: set[int] = set()
+        for key in dict.fromkeys((*task.reads, *task.writes)):
+            if key in task.reads or key not in task.overwrites:
+                mask = self._mask(key)
+                if mask and not mask & HOST_BIT:
+                    self._download(key, TransferQueue.EARLY)
+            token = self._transfer_to(key, HOST)
+            if token is not None:  # what a node has made there comes before those whom the graph names
+                heard.add(token)
+        # all of them are heard of themselves: a function is not called on what a kernel that failed has left
+        heard.update(self._graph.predecessors[node])
+        self._comes_behind_unawaited(task.writes, ON_HOST, [], heard)
+        index = len(self.commands)
+        self._in_queue(index, lane, (), heard)  # what functions do beside arrays is done in their order
+        self.commands.append(HostCall(node))
+        self._at[node] = index
+        self._lane[node] = lane
+        for key in task.writes:
+            self._write(key, HOST, node)
+        self._called(node, task)
+
+    def _called(self, node: int, task: HostTask) -> None:
+        """What a host function has changed goes to those who read it."""
+        if self.far:
+            self._keeper.wrote_here(task.writes)
+            self._hand_over(node, ON_HOST, task.writes)
+
+    def _paced(self, lane: Lane, node: int, seconds: float, heard: set[int]) -> bool:
+        """What a queue is given cannot be taken back: a node that would be too far ahead of it waits until enough has
+        ended. Whether the node's own end must be reported."""
+        pace = self._pace.get(lane)
+        if pace is None:
+            pace = self._pace[lane] = Marks(ahead_of(self._problem))
+        return pace.give(node, seconds, heard)
+
+    # transfers
+
+    def _bring(
+        self, key: BufferKey, lane: Lane, is_due: bool, after: list[int], told: set[int | None], heard: set[int]
+    ) -> None:
+        """A buffer is to be valid in the memory of the device of the next node of a queue."""
+        device, _ = lane
+        memory = self._memory[device]
+        mask = self._mask(key)
+        if not mask >> memory & 1:
+            source = self._comes_from(key, memory)
+            if source == HOST and not mask & HOST_BIT:
+                self._download(key, TransferQueue.DOWNLOAD)
+            if memory != HOST:  # what it waits for is due when it has come
+                self._upload(key, lane, is_due or source in self._made.get(key, {}), source=source)
+        self._comes_after(key, memory, device, after, told, heard)
+
+    def _is_due(self, node: int, lane: Lane) -> bool:
+        """Whether a node can be enqueued at the start, as far as others are concerned."""
+        of = (self._lane[p] for p in self._graph.predecessors[node])
+        return not self._is_held(lane) and all(at is not None and at[0] == lane[0] for at in of)
+
+    def _is_held(self, lane: Lane) -> bool:
+        """Whether a queue waits for something."""
+        last = self._last.get(lane)
+        return last is not None and last in self.held
+
+    def _comes_from(self, key: BufferKey, target: int) -> int:
+        """The memory before another one on the way that a buffer takes to it."""
+        if not self._peers or self._mask(key) & HOST_BIT:
+            return HOST
+        source = nearest(places(self._mask(key)), target, self._peers)
+        return source if (source, target) in self._peers else HOST
+
+    def _upload(self, key: BufferKey, lane: Lane, is_due: bool, queue: int | None = None, source: int = HOST) -> None:
+        """What the host (or ``source``) has, or will have, comes to a device for the next node of a queue, or for a
+        later one."""
+        device, _ = lane
+        queue = self._comes_by(key, lane, is_due) if queue is None else queue
+        behind: set[int] = set()
+        turn = self._turn.get(lane, 0) - LOOK_AHEAD
+        if isinstance(queue, TransferQueue) and turn >= 0 and not is_due:
+            behind.add(self._at[self._lines[lane][turn]])
+        self._bring_up(key, self._memory[device], device, queue, behind, source=source)
+
+    def _download(self, key: BufferKey, queue: int) -> None:
+        """What a device has, or will have, comes to the host."""
+        mask = self._mask(key)
+        memory = (mask & -mask).bit_length() - 1
+        made = self._made.get(key, {}).get(memory)
+        device = self._owner[memory] if made is None else self._lane_of(made)[0]
+        writers = self._writers.get(key, [])
+        if made is not None and len(writers) == 1 and self._graph.buffers[key].nbytes < SMALL:
+            writer = self._lane_of(writers[0])
+            if writer[0] == device and self._newest.get(writer) == writers[0]:
+                queue = writer[1]
+        self._bring_down(key, memory, device, queue)
+
+    def _comes_by(self, key: BufferKey, lane: Lane, is_due: bool) -> int:
+        """The queue by which a buffer comes for a launch in a queue: what takes long, and is not due, in one of its
+        own, where it holds up nothing."""
+        device, queue = lane
+        is_small = self._graph.buffers[key].nbytes < SMALL
+        if is_small and (self._queues[device] == 1 or (is_due and key in self._writers)):
+            return queue
+        return TransferQueue.UPLOAD if is_due or is_small else TransferQueue.AHEAD
+
+    def _hand_over(self, node: int, device: DeviceIndex, written: Sequence[BufferKey]) -> None:
+        """What nodes of other memories read leaves as soon as this one has made it, and goes on to them, whatever else
+        they wait for."""
+        memory = HOST if device == ON_HOST else self._memory[device]
+        for s in self._graph.successors[node]:
+            if (to := self._going.get(s)) is None:
+                continue  # it is not decided who runs it
+            other, queue = to
+            target = HOST if other == ON_HOST else self._memory[other]
+            if target == memory:
+                continue
+            reads = self._graph.nodes[s].reads
+            for key in written:
+                if key not in reads or key in self._together or not self._is_final(s, key):
+                    continue
+                source = self._comes_from(key, target)
+                if source == HOST and not self.masks[key] & HOST_BIT:
+                    self._download(key, TransferQueue.EARLY)
+                if target != HOST and not self.masks[key] >> target & 1:
+                    lane = other, queue
+                    is_due = self._lines[lane][self._turn.get(lane, 0)] == s
+                    by = self._comes_by(key, lane, is_due)
+                    if isinstance(by, TransferQueue):  # else it takes its turn
+                        self._upload(key, lane, is_due, by, source)
+
+    def _send_home(self, keys: Iterable[BufferKey], device: DeviceIndex) -> None:
+        """What a part of a launch has written goes to the host as soon as it has ended, if it is to."""
+        if self._memory[device] == HOST:
+            return
+        for key in keys:
+            if not self.masks[key] & HOST_BIT:
+                self._download(key, TransferQueue.EARLY)
+                self._sent = self._sent[0] + 1, self._sent[1] + self._graph.buffers[key].nbytes
+
+    # the whole
+
+    @property
+    def begun(self) -> Mapping[DeviceIndex, frozenset[BufferKey]]:
+        """By device whose memory is short, what was there when the run began."""
+        return {}
+
+    def finish(self) -> None:
+        """All steps are emitted."""
+        self._keeper.finish()
+
+    def keep(self, key: BufferKey, memory: int, device: DeviceIndex, queue: int, ends: EndedTransfers) -> int:
+        """A buffer that a device has goes to the host as well, behind what writes it; the token."""
+        return self._bring_down(key, memory, device, queue, ends=ends)
+
+    def _saves(self, key: BufferKey) -> bool:
+        return self._keeper.saves(key, self._needs.get(key, 0))
+
+    def leaves(self) -> Mapping[BufferKey, int]:
+        """Where buffers are valid afterwards."""
+        return self.masks
+
+    def watch(self, token: int, since: int = 0) -> None:
+        """A command, if it is not one of those before ``since``, is reported when it has ended. (Of an earlier one, its
+        queue's last command tells.)"""
+        at = self._at[token]
+        command = self.commands[at]
+        if at >= since and isinstance(command, (Run, Upload)) and not command.notify:
+            self.commands[at] = command._replace(notify=True)
+
+    def script(self, plan: Plan) -> Script:
+        always = [c.token for c in self.commands if isinstance(c, (Download, HostCall))]
+        told = {self.told_by(token) for token in always}
+        hears: dict[int, list[int]] = {token: [] for token in always}
+        for index in self._last.values():  # of queues
+            command = self.commands[index]
+            if isinstance(command, Run) and command.token not in told:
+                hears[command.token] = []
+        waits, frees, heard = linked(self.enqueued, self.heard)
+        for token, waiting in heard.items():
+            hears.setdefault(token, []).extend(waiting)
+        commands = self.commands
+        for token in hears:
+            self.watch(token)
+        for command in commands:
+            if isinstance(command, (Run, Upload)) and command.notify:
+                hears.setdefault(command.token, [])
+        return Script(
+            problem=self._problem,
+            plan=plan,
+            lowered=self._lowered,
+            queues=self._queues,
+            commands=tuple(commands),
+            ahead=self._ahead,
+            waits=waits,
+            frees=frees,
+            hears=hears,
+            needs=self._needs,
+            leaves=self.leaves(),
+            held=self.begun,
+            sent=self._sent,
+        )

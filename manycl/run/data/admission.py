@@ -1,0 +1,74 @@
+"""Room for a run in the devices' memories: what it does not use makes way, largest buffers first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from manycl.errors import RunError
+from manycl.graph.graph import BufferArg, BufferKey, HostTask
+from manycl.machine import HOST, DeviceIndex
+from manycl.run.data.coherence import HOST_BIT
+from manycl.run.lowering.steps import Lowered
+
+if TYPE_CHECKING:
+    from manycl.run.engine.playback import Playback
+    from manycl.run.session.session import Session
+
+
+def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
+    """Evict buffers of earlier runs where a device with memory of its own would not hold all that a run needs there.
+
+    Of devices that cannot hold all of the run in any case, everything goes that the run does not find valid there: it
+    keeps track of the rest itself. The run is told which devices are ``full``. Raises RunError where the run's own
+    buffers do not fit.
+    """
+    for limited in state.limited:
+        for key in session.backend.memory.allocated(limited).keys() - state.held(limited):
+            if key in state.buffers:
+                session.backend.memory.evict(key, limited)
+            else:
+                session.buffers.evict(key, session.machine.devices[limited].memory)
+    limits = lowered.room.limits if lowered.room is not None else {}
+    sizes = {b.key: b.nbytes for b in (*lowered.graph.buffers.values(), *lowered.temporaries)}
+    total = sum(sizes.values())
+    for index, device in session.machine.numbered():
+        if device.memory == HOST or not state.queues[index] or index in limits:
+            continue
+        held = session.backend.memory.allocated(index)
+        if sum(held.values()) + total <= device.global_memory:
+            continue  # as nearly always
+        state.full |= {index}
+        wanted = _used(lowered, index)
+        needed = sum(session.backend.memory.nbytes(key) for key in wanted)
+        if needed > device.global_memory:
+            raise RunError(
+                f"the run needs {needed:,} bytes of buffers on {device.name}, which has {device.global_memory:,}",
+                hint="run it in parts, use more devices, or smaller arrays: a run's buffers stay where it uses them",
+            )
+        over = sum(n for key, n in held.items() if key not in wanted) + needed - device.global_memory
+        for key, nbytes in sorted(held.items(), key=lambda item: -item[1]):
+            if over > 0 and key not in wanted:
+                _evict_pieces(session, lowered, key, device.memory)
+                session.buffers.evict(key, device.memory)
+                over -= nbytes
+
+
+def _evict_pieces(session: Session, lowered: Lowered, key: BufferKey, memory: int) -> None:
+    """A buffer makes way whose pieces the directory keeps track of now: other devices use it in this run."""
+    valid = session.directory.valid
+    for piece, region in lowered.cut.get(key, {}).items():
+        mask = valid.get(piece, 0)
+        if mask == 1 << memory:
+            session.backend.fetch(key, memory, region.boxes)
+            mask |= HOST_BIT
+        if mask:
+            valid[piece] = mask & ~(1 << memory)
+
+
+def _used(lowered: Lowered, device: DeviceIndex) -> set[BufferKey]:
+    """The buffers that a run's launches use on a device; those of all launches where it decides while it runs."""
+    nodes = lowered.graph.nodes
+    plan = lowered.plan
+    mine = range(len(nodes)) if plan is None else [a.node for a in plan.assignments if a.device == device]
+    tasks = (nodes[n] for n in mine)
+    return {a.key for t in tasks if not isinstance(t, HostTask) for a in t.args if isinstance(a, BufferArg)}

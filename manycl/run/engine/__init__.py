@@ -1,0 +1,1 @@
+"""The one loop that plays command graphs, and what it makes of a run: results, traces, explanations."""

@@ -1,0 +1,204 @@
+"""Asking a policy what to do, so that no defect of a planner stops a run that one device could do.
+
+What a policy of manycl's own fails to plan runs in order on the best device, and what a dynamic one fails to choose
+goes where there is room; the reason is told. An error of a user's own policy is the user's, and is raised.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar, cast
+
+from manycl import flags
+from manycl.errors import ManyclError, PolicyError
+from manycl.graph.graph import Graph, HostTask
+from manycl.machine import DeviceIndex
+from manycl.plan.available_devices import on_present
+from manycl.plan.movable import with_moving_shares
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.policies.classical.in_order import InOrder
+from manycl.plan.policy import (
+    Choice,
+    Component,
+    DeviceState,
+    DynamicPolicy,
+    KernelByKernel,
+    StaticPolicy,
+    is_static,
+    learns,
+)
+from manycl.plan.preemptible import in_packets
+from manycl.plan.problem import Problem
+from manycl.plan.splitting import Splits
+from manycl.run.data.coherence import Directory
+from manycl.run.lowering.steps import Lowered
+from manycl.utilities.unforeseen import told
+
+Policy = StaticPolicy | DynamicPolicy | Plan
+Lowering = Callable[[Problem, Plan | None, Directory], Lowered]
+Value = TypeVar("Value")
+
+_OWN = "manycl.plan.policies."
+UNFORESEEN = "unforeseen"
+"""The entry of a plan's details, and of its run's trace, with what failed."""
+POSTPONED = "postponed"
+"""The entry that says that how kernels may be divided was not found out: the run is too short to pay for that."""
+UNPLANNED = "unplanned"
+"""The entry of what went to a device as it was enqueued: nobody was asked."""
+UNDIVIDED = "undivided"
+"""The entry with the kernels that could not be divided, and why (:meth:`manycl.plan.splitting.Splits.undivided`)."""
+
+
+def planned(problem: Problem, policy: Policy) -> Plan | None:
+    """The plan of a static policy (None: of a dynamic one). Raises PolicyError, also for whatever a policy raises that
+    is not manycl's own."""
+    if isinstance(policy, Plan):
+        return policy
+    if not is_static(policy):
+        return None
+    try:
+        plan = on_present(problem, policy.plan(problem))  # it may know nothing of devices that leave
+    except ManyclError:
+        raise  # the problem has no plan, and says why
+    except Exception as error:
+        if not _is_own(policy):
+            raise _users(policy, error) from error
+        plan = plain(problem, told(error, f"planning with {_name(policy)}"))
+    splits = problem.splits
+    found = splits.undivided() if len(problem.machine.devices) > 1 and isinstance(splits, Splits) else []
+    return replace(plan, details={**plan.details, UNDIVIDED: found}) if found else plan
+
+
+def decided(problem: Problem, policy: Policy, directory: Directory, lowering: Lowering) -> tuple[Plan | None, Lowered]:
+    """The plan, and its steps. Raises what ``planned`` and ``lowering`` raise."""
+    plan = planned(problem, policy)
+    if plan is not None and plan is not policy and _is_own(policy) and not learns(policy):
+        plan = in_packets(problem, _moving(problem, plan))
+    try:
+        return plan, lowering(problem, plan, directory)
+    except Exception as error:
+        if plan is None:
+            raise
+        try:
+            whole = otherwise(problem, policy, plan, error)
+            lowered = lowering(problem, whole, directory)
+        except ManyclError:
+            raise error from None  # the kernels have to be divided: there is nothing else to do
+        if not isinstance(error, ManyclError):
+            told(error, f"following a plan of {_name(policy)}")
+        return whole, lowered
+
+
+def _moving(problem: Problem, plan: Plan) -> Plan:
+    """The plan, its shares free to move while they run where that pays."""
+    try:
+        return with_moving_shares(problem, plan, flags.deterministic()) if plan.is_split else plan
+    except Exception as error:
+        if isinstance(error, ManyclError):
+            raise
+        told(error, "finding out which shares may move")
+        return plan
+
+
+def otherwise(problem: Problem, policy: Policy, plan: Plan, error: Exception) -> Plan:
+    """What runs instead of a plan that cannot be followed: of manycl's own policies, whole kernels where it divides
+    some. Raises the error where there is nothing else."""
+    if policy is plan or not (plan.is_split and _is_own(policy)):
+        raise error
+    return plain(problem, f"the plan of {_name(policy)} cannot be followed: {_first_line(error)}")
+
+
+def careful(policy: Policy) -> Policy:
+    """A dynamic policy that always answers, or says whose error it is that it does not."""
+    return policy if isinstance(policy, Plan) or is_static(policy) else _Careful(cast("DynamicPolicy", policy))
+
+
+def plain(problem: Problem, reason: str) -> Plan:
+    """Whole kernels in order on the best device. Raises PolicyError where a kernel can run nowhere as a whole."""
+    asked = replace(problem, options={}, foresee=None, rival=False)
+    try:
+        plan = InOrder().plan(asked)
+    except ManyclError:
+        raise
+    except Exception as error:
+        reason = f"{reason}; {told(error, 'planning with in_order')}"
+        plan = _plainest(asked)
+    return replace(plan, details={**plan.details, UNFORESEEN: [reason]})
+
+
+def _plainest(problem: Problem) -> Plan:
+    """Each kernel on the device that may run most of them, or on the first of its own."""
+    nodes = problem.graph.nodes
+    allowed = [(ON_HOST,) if isinstance(task, HostTask) else problem.allowed(n) for n, task in enumerate(nodes)]
+    devices = problem.machine.indices
+    best = max(devices, key=lambda d: sum(d in places for places in allowed))
+    places = [best if best in may else may[0] for may in allowed]
+    assignments = (
+        Assignment(n, d, 0, 0.0, 0.0, version=problem.version(n, d) if d != ON_HOST else 0)
+        for n, d in enumerate(places)
+    )
+    return Plan(tuple(assignments), "in_order", tuple(d.name for d in problem.machine.devices), 0.0)
+
+
+def asked(policy: object, what: str, ask: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
+    """What a policy answers; where one of manycl's own fails, what holds otherwise. Raises PolicyError for others."""
+    try:
+        return ask()
+    except ManyclError:
+        raise
+    except Exception as error:
+        if not _is_own(policy):
+            raise _users(policy, error) from error
+        told(error, f"{what} with {_name(policy)}")
+        return otherwise()
+
+
+class _Careful(KernelByKernel):
+    def __init__(self, policy: DynamicPolicy) -> None:
+        self._policy = policy
+
+    def _asked(self, ask: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
+        return asked(self._policy, "choosing", ask, otherwise)
+
+    def start(self, problem: Problem) -> None:
+        super().start(problem)
+        self._asked(lambda: self._policy.start(problem), lambda: None)
+
+    def components(self, graph: Graph) -> tuple[tuple[int, ...], ...]:
+        plain = super().components
+        return self._asked(lambda: self._policy.components(graph), lambda: plain(graph))
+
+    def queues(self, device: DeviceIndex) -> int:
+        return self._asked(lambda: self._policy.queues(device), lambda: 1)
+
+    def resident(self, device: DeviceIndex) -> int:
+        return self._asked(lambda: self._policy.resident(device), lambda: 1)
+
+    def select(self, frontier: Sequence[Component], devices: Sequence[DeviceState], now: float) -> Choice | None:
+        return self._asked(lambda: self._policy.select(frontier, devices, now), lambda: _free(frontier, devices))
+
+
+def _free(frontier: Sequence[Component], devices: Sequence[DeviceState]) -> Choice | None:
+    """The first component that finds room."""
+    return next((Choice(c.index, d) for c in frontier for d in c.devices if devices[d].free), None)
+
+
+def _is_own(policy: object) -> bool:
+    return type(policy).__module__.startswith(_OWN)
+
+
+def _name(policy: object) -> str:
+    return f"policy {type(policy).__module__.rpartition('.')[2] if _is_own(policy) else type(policy).__name__}"
+
+
+def _users(policy: object, error: Exception) -> PolicyError:
+    """The error of a policy that is not manycl's, with its place."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{place.filename}, line {place.lineno}"
+    return PolicyError(f"{_name(policy)} failed: {type(error).__name__}: {error} ({where})")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,272 @@
+"""A run whose policy decides while it goes on: what is decided is compiled at once, and played. Pure."""
+
+from __future__ import annotations
+
+from collections import ChainMap, deque
+from collections.abc import Sequence, Set
+from dataclasses import replace
+from heapq import heappush
+from itertools import chain
+
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import Assignment, Plan
+from manycl.plan.policy import DynamicPolicy
+from manycl.run.commands.backend import Command, Copy, Download, Evict, Failed, HostCall, Lane, Report, Run, lane_of
+from manycl.run.commands.command_graph import Script
+from manycl.run.commands.compiler import emitting
+from manycl.run.commands.emit import Emitter
+from manycl.run.commands.transfers import Subject
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.assign import Ask, Assigned, Assigner
+from manycl.run.engine.playback import Changed, Playback, leave
+
+
+class Dynamic(Playback):
+    """A script that grows."""
+
+    def __init__(
+        self, subject: Subject, assigner: Assigner, emitter: Emitter, directory: Directory, done: Set[int] = frozenset()
+    ) -> None:
+        self._assigner, self._emitter = assigner, emitter
+        self._names = tuple(d.name for d in subject.problem.machine.devices)
+        super().__init__(emitter.script(Plan((), "", self._names, 0.0)), directory)
+        self.decisions = self._assigner.decisions
+        self._commands = self._emitter.commands
+        self._frees: dict[int, list[int]] = {}
+        self._hears: dict[int, list[int]] = {}
+        self._nodes: dict[Lane, deque[int]] = {}  # of queues, that are not complete; of packets the token, …
+        self._cells: dict[int, tuple[int, ...]] = {}  # … by which these are their nodes, …
+        self._after_nothing: dict[int, deque[int]] = {}  # … and the queues of those that come after nothing
+        self._complete: set[int] = set(done)
+        self._is_heard: set[int] = set(done)
+        self._moving: set[int] = set()  # transfers that will be reported
+        self._at_once: list[Command] = []  # those that were freed as they were decided
+        self._done = done
+        self._undecided = len(self.graph.nodes) - len(done)  # nodes of which it is not decided yet who runs them
+        self._valid = ChainMap(self._emitter.masks, directory.valid)
+
+    @staticmethod
+    def of(subject: Subject, policy: DynamicPolicy, directory: Directory) -> Dynamic:
+        """Who plays what a dynamic policy decides."""
+        problem, lowered = subject.problem, subject.lowered
+
+        def fits(step: int, device: DeviceIndex) -> bool:
+            """Devices hold whole buffers, whatever pieces a step touches."""
+            return problem.fits(lowered.step(step).node, device)
+
+        assigner = Ask(replace(problem, graph=lowered.graph), policy, directory.valid, fits)
+        return Dynamic(subject, assigner, emitting(subject, assigner.queues, None), directory)
+
+    def written(self) -> Script:
+        return self._emitter.script(self.plan(""))
+
+    @property
+    def is_fixed(self) -> bool:
+        return False
+
+    @property
+    def finished(self) -> bool:
+        return len(self._complete) == len(self.graph.nodes) and not self._moving
+
+    @property
+    def complete(self) -> int:
+        return len(self._complete)
+
+    @property
+    def done(self) -> Set[int]:
+        return self._done
+
+    def is_free(self, device: DeviceIndex) -> bool:
+        moving = (self._emitter.command(token) for token in self._moving)
+        return not any(line for lane, line in self._nodes.items() if lane[0] == device) and all(
+            isinstance(c, (HostCall, Evict)) or c.device != device for c in moving
+        )
+
+    def start(self, now: float) -> list[Command]:
+        self._add(self._assigner.start(now))
+        return self._released()
+
+    def handle(self, *reports: Report) -> list[Command]:
+        complete = self._complete
+        for report in reports:
+            if isinstance(report, Failed):
+                self.failed = self.failed or report
+            if self.failed is not None:
+                return []
+            token = report.token
+            self._heard.append(token)
+            self._is_heard.add(token)
+            line = self._after_nothing.pop(token, None)
+            if line and line[0] == token:  # a packet, as nearly always of those
+                line.popleft()
+                complete.update(self._cells.pop(token))
+                ended = [token]
+            else:
+                self._moving.discard(token)
+                ended = self._end(self._emitter.told_by(token))
+                self._is_heard.update(ended)
+            if self._hears:  # who waits for a node may hear of it by a later one of its queue
+                for told in {token, *ended}:
+                    for i in self._hears.pop(told, ()):
+                        self._free(i)
+            self._add(self._assigner.completed(ended, report.time, self._valid))
+        if len(complete) == len(self.graph.nodes) and self.finished:
+            leave(self._emitter.leaves(), self.directory)
+        if self._ready:
+            return self._released()
+        out, self._at_once = self._at_once, []
+        return out
+
+    def _end(self, node: int | None) -> list[int]:
+        """The nodes that turn out to be complete when one is: with it what its queue was given before, and whatever
+        any of these came after; of packets, their tokens."""
+        complete, predecessors, packets = self._complete, self.graph.predecessors, self._cells
+        ended: list[int] = []
+        pending = [] if node is None else [node]
+        while pending:
+            last = pending.pop()
+            if last in complete:
+                continue
+            command = self._emitter.command(last)
+            assert not isinstance(command, Evict)
+            last, line = command.token, self._nodes[lane_of(command)]
+            following = -1
+            while following != last:
+                following = line.popleft()
+                ended.append(following)
+                if following in packets:
+                    cells = packets.pop(following)
+                    complete.update(cells)
+                    pending += chain.from_iterable([predecessors[cell] for cell in cells])
+                    continue
+                complete.add(following)
+                if before := predecessors[following]:
+                    pending += before
+        if len(ended) > 1:
+            ended.sort()
+        return ended
+
+    def _add(self, assigned: Sequence[Assigned]) -> None:
+        """Compile what was decided."""
+        if not assigned:
+            return
+        emitter = self._emitter
+        first = len(emitter.commands)
+        steps = [Assignment(a.node, a.device, a.queue, 0.0, a.seconds) for a in assigned]
+        if emitter.far:  # in one memory nothing comes before its turn
+            emitter.give(
+                [s._replace(node=n) for s, a in zip(steps, assigned, strict=True) for n in a.cells or (a.node,)]
+            )
+        last = {(a.device, a.queue): a.node for a in assigned}
+        for step, a in zip(steps, assigned, strict=True):
+            if a.cells:
+                self._emit(step, a, True)
+                self._undecided -= len(a.cells)
+            else:
+                self._emit(step, a, a.watched or last[a.device, a.queue] == a.node)
+                self._undecided -= 1
+                self._issued.append(step._replace(end=0.0) if step.end else step)
+        if not self._undecided:
+            emitter.finish()
+        self._play(first)
+
+    def _play(self, first: int) -> None:
+        """The commands from ``first`` on were emitted now."""
+        emitter, ready = self._emitter, self._ready
+        for index in range(first, len(emitter.commands)):
+            command = emitter.commands[index]
+            kind = type(command)
+            if kind is Run or kind is HostCall:
+                assert isinstance(command, (Run, HostCall))
+                self._line(lane_of(command)).append(command.token)
+                if isinstance(command, Run) and command.cells:
+                    self._cells[command.token] = command.cells
+            elif kind is Download or kind is Copy:
+                assert isinstance(command, (Download, Copy))
+                self._moving.add(command.token)
+            if index in emitter.held:
+                self._hold(index, first)
+            else:
+                heappush(ready, index)
+
+    def _line(self, lane: Lane) -> deque[int]:
+        """The nodes of a queue that are not complete."""
+        return self._nodes.setdefault(lane, deque())
+
+    def _hold(self, index: int, first: int) -> None:
+        """A command waits for others to be given, and to be heard of; it is one of those from ``first`` on that were
+        emitted now."""
+        emitter = self._emitter
+        behind = [b for b in emitter.enqueued.get(index, ()) if b in emitter.held]
+        told = [t for t in emitter.heard.get(index, ()) if t not in self._is_heard]
+        for b in behind:
+            self._frees.setdefault(b, []).append(index)
+        for token in told:
+            self._hears.setdefault(token, []).append(index)
+            emitter.watch(token, first)
+        self._waits[index] = len(behind) + len(told)
+        if not self._waits[index]:
+            heappush(self._ready, index)
+
+    def _emit(self, step: Assignment, assigned: Assigned, watched: bool) -> None:
+        self._emitter.add(step, watched)
+
+    def react(self, events: Sequence[Changed], now: float) -> list[Command]:
+        for device, comes, _, _ in events:
+            if comes:
+                self._assigner.come(device, now)
+            else:
+                self._assigner.leave(device)
+        self._is_disturbed = True
+        self._add(self._assigner.completed([], now, self._valid))
+        return self._released()
+
+    def _free(self, index: int) -> None:
+        self._waits[index] -= 1
+        if not self._waits[index]:
+            heappush(self._ready, index)
+
+    def _released(self) -> list[Command]:
+        out, self._at_once = self._at_once, []
+        if self._ready:
+            before = len(self._freed)
+            out += super()._released()
+            if self._emitter.held:
+                self._emitter.held.difference_update(self._freed[before:])
+        return out
+
+    def _was_given(self) -> set[int]:
+        return set(self._freed)
+
+    def fail(self, failure: Failed) -> None:
+        self.script = self.written()
+        super().fail(failure)
+        index = self.script.index
+        last = index[failure.token]
+        self._complete = {n for n in self._complete if n in self._done or index.get(n, last) < last}
+
+    def lose(self, reason: str) -> None:
+        self.script = self.written()
+        super().lose(reason)
+
+    def plan(self, name: str) -> Plan:
+        """What was decided, so that it can be done again without asking."""
+        return Plan(tuple(self._issued), name, self._names, 0.0)
+
+    def where(self, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
+        self.script = self.written()
+        return super().where(token, node)
+
+    def held_up(self) -> str:
+        commands = [self._emitter.commands[i] for i, n in self._waits.items() if n]
+        waiting = [n for n in range(len(self.graph)) if not self._emitter.is_decided(n)]
+        return (
+            f"{len(self._complete)} of {len(self.graph)} nodes are complete; nobody has decided who runs {waiting[:5]};"
+            f" {len(commands)} commands were not enqueued, first {commands[:1]}"
+        )
+
+    def validate(self) -> None:
+        super().validate()
+        waiting = {i for i, n in self._waits.items() if n}
+        assert waiting.isdisjoint(self._freed), "a command was given that waits"
+        assert len(self._freed) == len(set(self._freed)), "a command was given twice"

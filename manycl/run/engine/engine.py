@@ -1,0 +1,421 @@
+"""The one loop that acts: reports from the back end go to the player of a script, its commands go back out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import replace
+
+from manycl import flags
+from manycl.errors import ManyclError, RunError
+from manycl.graph.graph import Launch
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import ON_HOST, Plan
+from manycl.plan.policy import DynamicPolicy, StaticPolicy, is_static, learns
+from manycl.plan.problem import Problem
+from manycl.run.commands.backend import Backend, Command, Failed, Record, Report
+from manycl.run.commands.command_graph import Script
+from manycl.run.commands.transfers import Subject
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.asking_policies import careful
+from manycl.run.engine.liveness import Awaited
+from manycl.run.engine.merged_record import JoinedRecord, RecordedLeg
+from manycl.run.engine.observers import Observer
+from manycl.run.engine.playback import Changed, Playback
+from manycl.run.engine.result import Result
+from manycl.run.engine.setup import PLAIN, RestPlanner, Setup, begin
+from manycl.run.lowering.overwritten import Overwritten
+from manycl.run.recovery.event_monitor import Watch
+from manycl.run.recovery.idempotence import Repeatable
+from manycl.run.recovery.lineage import Unrecoverable
+from manycl.run.recovery.replanning import Epochs, Outlook, graph_of, is_whole, not_begun
+from manycl.run.recovery.resume import Stopped, going_on, left_of, named, note
+from manycl.run.recovery.stragglers import GAIN, Lag
+from manycl.trace import FailureEvent, Trace
+from manycl.utilities.interrupts import interruptible
+from manycl.utilities.logs import logger
+from manycl.utilities.unforeseen import told
+
+log = logger(__name__)
+
+
+CRASHED = "what ends a device's process is not run again on another one"
+
+
+class RunFailure(RunError):
+    """A run that failed; ``result`` and its ``trace`` have what was done before and the failure itself."""
+
+    def __init__(self, message: str, result: Result, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.result = result
+
+    @property
+    def trace(self) -> Trace:
+        return self.result.trace
+
+
+def execute(
+    problem: Problem,
+    policy: StaticPolicy | DynamicPolicy | Plan,
+    backend: Backend,
+    directory: Directory,
+    *,
+    name: str = "",
+    setup: Setup = PLAIN,
+    observers: Sequence[Observer] = (),
+    watch: Watch | None = None,
+) -> Result:
+    """Run a problem's graph to its end on a back end. ``name``: of the policy; ``watch``: who hears of devices that
+    leave and come. Raises :class:`RunFailure` when a node fails; whatever happens, nothing is left running."""
+    policy = careful(policy)
+    begun = begin(problem, policy, directory, setup)
+    rest = None
+    if setup.rest is not None and not isinstance(policy, Plan) and is_static(policy) and not learns(policy):
+        rest = RestPlanner(policy, directory, setup)
+    return _Play(*begun, backend, name, observers, watch, rest).closed(directory)
+
+
+def again(
+    script: Script,
+    backend: Backend,
+    directory: Directory,
+    *,
+    name: str = "",
+    setup: Setup = PLAIN,
+    observers: Sequence[Observer] = (),
+    watch: Watch | None = None,
+) -> Result | None:
+    """Play a script; None if buffers are not where it needs them. The rest: as ``execute``."""
+
+    def play(playback: Playback) -> Result | None:
+        setup.prepare(script.lowered, playback)
+        if not script.fits(directory):
+            return None
+        subject = Subject(script.problem, script.lowered, directory.valid)
+        return _Play(subject, playback, backend, name, observers, watch).result()
+
+    return fitting(script, directory, play)
+
+
+def fitting(script: Script, directory: Directory, play: Callable[[Playback], Result | None]) -> Result | None:
+    """What ``play`` makes of a script; None if buffers are not where it needs them."""
+    script.lowered.open(directory)
+    try:
+        return play(Playback(script, directory)) if script.fits(directory) else None
+    finally:
+        script.lowered.close(directory)
+
+
+def resumed(subject: Subject, playback: Playback, backend: Backend, name: str, watch: Watch | None) -> Result:
+    """A run that somebody else has played, and that has failed, goes on without the devices that are lost; it may be
+    the end of it. The rest: as ``execute``."""
+    return _Play(subject, playback, backend, name, (), watch).result(has_failed=True)
+
+
+class _Play:
+    """A run, which may be stopped and go on; ``rest``: who plans what is left of it then (None: nobody)."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        playback: Playback,
+        backend: Backend,
+        name: str,
+        observers: Sequence[Observer],
+        watch: Watch | None,
+        rest: RestPlanner | None = None,
+    ) -> None:
+        self._subject, self._playback, self._backend = subject, playback, backend
+        self._name, self._observers, self._watch = name, observers, watch
+        self._stretches: list[RecordedLeg] = []
+        self._why = ""  # it does not go on without a device that is lost
+        self._rest = rest
+        self._epochs = Epochs(subject.problem.graph)
+        self._postponed: tuple[int, ...] = ()  # nodes that are planned when what was begun has run
+        self._changed = ""  # what the run was stopped for
+        self._is_open = True  # the directory, for the present steps
+
+    def closed(self, directory: Directory) -> Result:
+        """The result, and whatever happens the directory knows buffers again, and no steps."""
+        try:
+            return self.result()
+        finally:
+            if self._is_open:
+                self._subject.lowered.close(directory)
+
+    def result(self, has_failed: bool = False) -> Result:
+        """``has_failed``: it has been played until there."""
+        for observer in self._observers:
+            observer.begun(self._playback, self._name, 0.0)
+        while True:
+            try:
+                if not has_failed:
+                    self._until_it_stops()
+                has_failed = False
+                found = self._ended()
+            except BaseException as error:
+                if self._is_open:
+                    self._playback.lose(f"the run was stopped by {type(error).__name__}")
+                self._backend.abort()
+                raise
+            if found is not None:
+                break
+        if self._playback.failed is not None:
+            raise failure(self._playback, self._playback.failed, found, self._why, self._epochs.first)
+        return found
+
+    def _until_it_stops(self) -> None:
+        """Until all is complete, something has failed, or the run cannot go on like this."""
+        playback, backend, observers, watch = self._playback, self._backend, self._observers, self._watch
+        run = backend.begin(playback.graph, playback.queues, bool(self._stretches))
+        awaited, lag = Awaited(), self._lag()
+        issue = self._issuing(awaited)
+        issue(playback.start(backend.now()))
+        if not playback.finished:
+            issue(playback.handle())
+        while not playback.finished:
+            if watch is not None and (news := watch.news()) and playback.script.lowered.room is None:
+                moves = [event for event in news if not event.factor]
+                commands = playback.react(moves, backend.now()) if moves else []
+                if commands is None or self._is_planned_anew(news):
+                    self._changed = watch.told(news)
+                    return
+                issue(commands)
+            if playback.is_paused and watch is not None and awaited.is_over:
+                watch.look(playback)
+                with interruptible:
+                    watch.wait()
+                continue
+            awaited.check(playback)
+            with interruptible:
+                reports = [report for report in backend.wait() if report.run == run]
+            awaited.heard(reports)
+            for observer in observers:
+                observer.heard(playback, reports, backend.now())
+            issue(playback.handle(*reports))
+            if playback.failed is not None:
+                return
+            for observer in observers:
+                observer.advanced(playback, backend.now())
+            if watch is not None:
+                watch.look(playback)
+            if lag is not None and self._lags(lag, reports):
+                return
+
+    def _issuing(self, awaited: Awaited) -> Callable[[list[Command]], None]:
+        """Who gives commands to devices, and has launches end early."""
+        playback, backend, observers = self._playback, self._backend, self._observers
+
+        def give(commands: list[Command]) -> None:
+            if commands:
+                for observer in observers:
+                    observer.issued(playback, commands, backend.now())
+                backend.perform(commands)
+                awaited.given(commands)
+
+        def issue(commands: list[Command]) -> None:
+            give(commands)
+            while shortening := playback.shortening():
+                for command in shortening:
+                    give(playback.shortened(command, backend.shorten(command), backend.now()))
+
+        return issue
+
+    def _is_planned_anew(self, news: Sequence[Changed]) -> bool:
+        """Whether a run that could go on as it is, is stopped for devices that have come, or become slower."""
+        playback, watch = self._playback, self._watch
+        if self._rest is None or watch is None or not playback.is_fixed:
+            return False
+        if not any(event.comes or event.factor for event in news):
+            return False
+        return bool(self._foreseen(lambda outlook: outlook.gain(playback), watch.slower))
+
+    def _lag(self) -> Lag | None:
+        """Who finds out whether devices have become slower, where the rest of the run could be planned anew for it."""
+        if self._rest is None or self._watch is None or not self._playback.is_fixed:
+            return None
+        lag = Lag(self._subject, self._playback, self._backend.took, self._watch.found, flags.deterministic())
+        return lag if lag.is_possible else None
+
+    def _lags(self, lag: Lag, reports: Sequence[Report]) -> bool:
+        """Whether the run is stopped, as a device has become slower, or faster again, and nobody has said so."""
+        playback, watch = self._playback, self._watch
+        if playback.finished or watch is None or not (found := lag.heard(reports)):
+            return False
+        gain = self._foreseen(lambda outlook: outlook.gain(playback), {**watch.slower, **found})
+        if gain < GAIN:
+            lag.refused()
+            return False
+        watch.find(found)
+        self._changed = lag.told(found, gain)
+        return True
+
+    def _foreseen(self, ask: Callable[[Outlook], float], slower: Mapping[DeviceIndex, float]) -> float:
+        """What planning anew is foreseen to gain; where nobody can tell, nothing."""
+        assert self._watch is not None
+        try:
+            return ask(Outlook(self._subject, self._watch.away, slower))
+        except Exception as error:
+            told(error, "finding out whether to plan anew what is left of a run")
+            return 0.0
+
+    def _ended(self) -> Result | None:
+        """What the run has given; None where it goes on."""
+        playback, backend = self._playback, self._backend
+        stopped = not playback.finished and playback.failed is None
+        seconds = backend.now()
+        record = backend.abort() if playback.failed else backend.finish()
+        failed = record.failure or record.failed_transfer
+        if failed is None and stopped:
+            self._go_on(record, None)
+            return None
+        if (playback.failed or failed) is not None and self._without(record):
+            return None
+        if self._postponed and (playback.failed or failed) is None:
+            self._plan_rest(record)
+            return None
+        if record.failed_transfer is not None:
+            playback.fail(record.failed_transfer)
+        if record.failure is not None and (playback.failed is None or record.failure.token < playback.failed.token):
+            playback.fail(record.failure)  # nobody waited for it, or what waited for it has failed, too
+        for observer in self._observers:
+            observer.ended(playback, seconds)
+        if self._stretches:
+            seconds += record.begin - self._stretches[0].record.begin
+            record = JoinedRecord(self._stretches, record, self._epochs.first)
+        epochs, machine = self._epochs, playback.script.problem.machine
+        lost = {machine.devices[d].name: why for d, why in self._watch.lost.items()} if self._watch else {}
+        return Result(
+            graph=epochs.graph,
+            machine=machine,
+            policy=self._name,
+            seconds=seconds,
+            record=record,
+            decisions=tuple(playback.decisions),
+            plan=epochs.plan or playback.plan(self._name),
+            lowered=epochs.steps(playback.ran),
+            playback=playback,
+            lost=lost,
+            details=epochs.details,
+        )
+
+    def _without(self, record: Record) -> bool:
+        """Something has failed: whether devices are lost, and the run goes on without them."""
+        playback, backend, watch = self._playback, self._backend, self._watch
+        if watch is None or playback.script.lowered.room is not None:
+            return False
+        found = [f for f in (playback.failed, record.failure, record.failed_transfer) if f is not None]
+        where = {playback.where(f.token, -1)[0] for f in found}
+        if ON_HOST in where:
+            return False
+        # (of a device that runs nothing, what its memory has may be needed)
+        devices = playback.script.problem.machine.indices
+        used = [d for d in devices if (playback.queues[d] or d in where) and d not in watch.lost]
+        with interruptible:
+            lost = {d: reason for d in used if (reason := backend.lost(d))}
+        left = set(devices) - lost.keys() - watch.away
+        if not where <= lost.keys() or not left:
+            return False
+        watch.lost |= lost
+        self._changed = ", ".join(f"{playback.script.problem.machine.devices[d].name} was lost" for d in lost)
+        if any(backend.has_crashed(d) for d in lost):
+            self._why = CRASHED
+            return False
+        try:
+            self._go_on(record, found)
+        except Unrecoverable as error:
+            self._why = f"it cannot go on without: {named(error.keys, self._subject)}: {error.reason}"
+            return False
+        names = ", ".join(playback.script.problem.machine.devices[d].name for d in lost)
+        log.warning("%s does not work any more; the run goes on without", names)
+        return True
+
+    def _go_on(self, record: Record, failed: Sequence[Failed] | None) -> None:
+        """What is left is decided anew. Raises Unrecoverable."""
+        subject, playback, watch, backend = self._subject, self._playback, self._watch, self._backend
+        assert watch is not None
+        lost, directory = watch.lost.keys(), playback.directory
+        begun: Set[int] = frozenset()
+        if failed is None:
+            stopped = Stopped(lost=lost)
+        else:
+            begun = backend.begun({f.token for f in failed})
+            ended, unsound = backend.completed(), playback.unsound(failed)
+            if all(backend.is_cut_off(d) for d in lost):
+                unsound -= ended  # nothing has gone on behind what was lost
+            stopped = Stopped(ended, begun, unsound, lost)
+        overwritten = Overwritten(subject.lowered, subject.problem.graph, repeated=True, questions=0)
+        repeatable = Repeatable(subject.problem, subject.lowered)
+        rest = left_of(subject, playback, stopped, repeatable, overwritten.find)
+        found = playback.found
+        note(rest, directory)
+        for key in rest.lost:
+            directory.lose(key, "they were only on a device that has failed")
+        watch.look()
+        postponed: tuple[int, ...] = ()
+        plans = self._rest is not None and not watch.is_deserted
+        if plans and (self._postponed or playback.is_fixed):
+            postponed = not_begun(subject.lowered, rest.done | {t for t in begun if t < len(playback.graph)})
+            is_known = not directory.lost(subject.lowered.graph.buffers)
+            is_possible = bool(postponed) and is_known and is_whole(rest, found, subject.lowered)
+            if not is_possible or not self._foreseen(lambda outlook: outlook.is_worth(postponed), watch.slower):
+                postponed = ()
+        later = frozenset(t for t in range(len(playback.graph)) if subject.lowered.step(t).node in {*postponed})
+        now = going_on(subject, playback, rest, directory, watch.away, lost, later, watch.slower)
+        now[1].awaits(watch.returning)
+        if rest.restored:
+            backend.restore(playback.graph, rest.restored)
+        nodes = range(len(playback.graph.nodes))
+        void = frozenset(n for n in nodes if n not in rest.done)
+        self._subject, self._playback, self._postponed = *now, postponed
+        if postponed and len(rest.done) + len(later) == len(nodes):
+            self._plan_rest(record, void)
+        else:
+            self._stretches.append(RecordedLeg(record, void, self._epochs.first))
+            if not postponed and failed is None:
+                self._epochs.tell(self._changed, 0, self._seconds(record))
+
+    def _seconds(self, record: Record) -> float:
+        """Since the run has begun, until now."""
+        return record.begin - self._stretches[0].record.begin + self._backend.now()
+
+    def _plan_rest(self, record: Record, void: Collection[int] = ()) -> None:
+        """All that was begun has run: the rest is planned for the devices that there are now. Raises what planning
+        raises; all that has run counts."""
+        playback, watch, rest = self._playback, self._watch, self._rest
+        assert watch is not None
+        assert rest is not None
+        self._stretches.append(RecordedLeg(record, void, self._epochs.first))
+        nodes, self._postponed = self._postponed, ()
+        self._subject.lowered.close(playback.directory)
+        self._is_open = False
+        watch.look()
+        watch.planned()
+        self._subject, self._playback = rest.begun(
+            graph_of(playback.script.problem.graph, nodes), watch.away, watch.lost.keys(), watch.found
+        )
+        self._is_open = True
+        self._epochs.add(playback.ran, nodes, playback.plan(self._name), self._changed, self._seconds(record))
+        log.info("%s: %d nodes that had not begun are planned anew", self._changed, len(nodes))
+
+
+def failure(playback: Playback, failed: Failed, result: Result, why: str = "", first: int = 0) -> ManyclError:
+    """Tell the story: which kernel, where, with which sizes, what was done before, and ``why`` no other device goes
+    on. ``first``: how many steps come before those of the playback."""
+    graph, machine = playback.graph, result.machine
+    assert result.lowered is not None
+    number = result.lowered.step(first + failed.token).node if failed.token < len(graph) else -1
+    device, node, what = playback.where(failed.token, number)
+    on = machine.devices[device].name if device != ON_HOST else "host"
+    sizes = ""
+    if node is not None and isinstance(task := graph.nodes[node], Launch):
+        sizes = f" with NDRange {task.global_size}, work-groups {task.local_size or 'chosen by the driver'}"
+    playback.lose(f"{what} failed on {on}")
+    event = FailureEvent(failed.time, number, what, on, failed.message)
+    result = replace(result, failures=(event,))
+    kernels = sum(1 for _ in result.trace.kernels())
+    message = (
+        f"{what} failed on {on}{sizes}: {failed.message}\n"
+        f"  done before: {playback.complete} of {len(graph.nodes)} nodes ({kernels} kernels ended on the devices)"
+        + (f"\n  {why}" if why else "")
+    )
+    return RunFailure(message, result, hint="arrays that unfinished kernels write have unknown contents now")

@@ -1,0 +1,168 @@
+"""Why an instruction of a run ran where and when it did: what the plan said, what it waited for, which of that came
+last, and who waited for it. Read from the script that was played and from what the devices recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from manycl.errors import ManyclError
+from manycl.graph.graph import Graph
+from manycl.machine import HOST
+from manycl.plan.plan import Assignment
+from manycl.run.commands.backend import Copy, Download, Evict, HostCall, Run, Upload
+from manycl.run.commands.command_graph import Script
+from manycl.run.engine.playback import Playback, State
+from manycl.run.lowering.steps import RANGE
+from manycl.run.recovery.replanning import REPLANNED
+from manycl.trace import HostEvent, KernelEvent, TransferEvent
+
+if TYPE_CHECKING:
+    from manycl.run.engine.result import Result
+
+MOST = 8  # commands that are named of those that something waited for
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Something that an instruction waited for: ``token`` and how it knew of its end (``queue``: commands of a queue
+    run in their order; ``device``: the device waited; ``report``: the host had to hear of it first)."""
+
+    token: int
+    how: str
+
+
+def causes(script: Script, token: int) -> list[Cause]:
+    """What a command waited for, each once, in the order of the script."""
+    index = script.index
+    at = index[token]
+    command = script.commands[at]
+    found: dict[int, str] = {}
+    for line in script.lines.values():
+        if at in line and (place := line.index(at)):
+            before = script.commands[line[place - 1]]
+            assert isinstance(before, Run | HostCall)
+            found[before.token] = "queue"
+    if not isinstance(command, HostCall | Evict):
+        found.update(dict.fromkeys(command.after, "device"))
+    found.update({heard: "report" for heard, waiting in script.hears.items() if at in waiting})
+    return [Cause(t, found[t]) for t in sorted(found, key=index.__getitem__)]
+
+
+def node_of(graph: Graph, node: int | str) -> int:
+    """The number of a node, by that or by the name that is its own. Raises ManyclError if there is none."""
+    if isinstance(node, str):
+        named = [i for i, task in enumerate(graph.nodes) if task.name == node]
+        if len(named) != 1:
+            how_many = f"{len(named)} nodes are" if named else "no node is"
+            raise ManyclError(f"{how_many} called {node!r}", hint="give a node's number")
+        return named[0]
+    if not 0 <= node < len(graph):
+        raise ManyclError(f"there is no node {node}; the graph has {len(graph)}")
+    return node
+
+
+class Stories:
+    """The instructions of a run."""
+
+    def __init__(self, result: Result) -> None:
+        if result.playback is None:
+            raise ManyclError("nothing is known of how this came about: it is the result of no run")
+        if REPLANNED in result.details:
+            raise ManyclError("the run was planned anew on its way", hint="its trace tells what ran where and when")
+        self._result = result
+        self._playback: Playback = result.playback
+        self._script = self._playback.written()
+        self._steps = self._playback.ran
+        self._devices = self._script.problem.machine.devices
+        self._when: dict[int, tuple[float, float]] = {}
+        self._moved: dict[tuple[int, str, str], list[tuple[float, float]]] = {}
+        for event in result.record.events():
+            if isinstance(event, KernelEvent | HostEvent):
+                self._when[event.node] = event.start, event.end
+            elif isinstance(event, TransferEvent):
+                self._moved.setdefault((event.buffer, event.source, event.target), []).append((event.start, event.end))
+        plan = self._steps.plan or self._script.plan
+        self._assigned: dict[int, Assignment] = {a.node: a for a in plan.assignments}
+
+    def of_node(self, node: int) -> str:
+        """Of a node of the graph: of each step that it ran in."""
+        script = self._script
+        own = {c.token for c in script.commands if isinstance(c, Run | HostCall)}  # what ran with others is told there
+        return "\n".join(self.of(t) for t in sorted(own) if self._steps.step(t).node == node)
+
+    def of(self, token: int) -> str:
+        """Of one instruction, in lines."""
+        return "\n".join(self._lines(token))
+
+    def _lines(self, token: int) -> Iterator[str]:
+        script = self._script
+        yield f"{self._what(token)}: {self._playback.state(token).value}{self._time(token)}"
+        a = self._assigned.get(token)
+        if a is not None and a.end > a.start:
+            by = f"by {script.plan.policy}" if script.plan.policy else "by its plan"
+            yield f"  planned {by} from {_ms(a.start)} to {_ms(a.end)}"
+        elif a is not None and self._result.decisions:
+            yield f"  placed by {self._result.policy} while the run went on"
+        yield from self._waited(token, "  ")
+
+    def _waited(self, token: int, indent: str) -> Iterator[str]:
+        """What it waited for; of transfers among that, what these waited for in turn."""
+        waited = causes(self._script, token)
+        known = [(end, c) for c in waited if (end := self._end(c.token)) is not None]
+        last = max(known, key=lambda found: found[0])[1] if known else None
+        for cause in waited[-MOST:]:
+            mark = " (the last to end)" if cause is last and len(waited) > 1 else ""
+            yield f"{indent}waited ({cause.how}) for {self._what(cause.token)}{self._time(cause.token)}{mark}"
+            if cause.token >= len(self._steps.graph):
+                yield from self._waited(cause.token, indent + "  ")
+        if len(waited) > MOST:
+            yield f"{indent}… and for {len(waited) - MOST} before these"
+        if not waited:
+            yield f"{indent}waited for nothing"
+
+    def _what(self, token: int) -> str:
+        script, graph = self._script, self._steps.graph
+        command = script.commands[script.index[token]]
+        if isinstance(command, HostCall):
+            return f"host function {graph.nodes[token].name} (node {self._steps.step(token).node})"
+        assert not isinstance(command, Evict)
+        where = self._devices[command.device].name
+        if isinstance(command, Run):
+            step = self._steps.step(token)
+            part = f", work-groups {step.first} to {step.first + step.groups - 1}" if step.role == RANGE else ""
+            role = f", {step.role}" if step.role and step.role != RANGE else ""
+            name = self._result.graph.nodes[step.node].name
+            return f"kernel {name} (node {step.node}{part}{role}) on {where}, queue {command.queue}"
+        buffer = graph.buffers[command.buffer]
+        name = f"{buffer.name or f'buffer {command.buffer}'} ({buffer.nbytes:,} bytes)"
+        if isinstance(command, Copy):
+            return f"copy of {name} within {where}"
+        return f"{'upload' if isinstance(command, Upload) else 'download'} of {name}, {where}"
+
+    def _span(self, token: int) -> tuple[float, float] | None:
+        if token in self._when:
+            return self._when[token]
+        command = self._script.commands[self._script.index[token]]
+        if not isinstance(command, Upload | Download):
+            return None
+        machine, device = self._script.problem.machine, self._devices[command.device]
+        own = "host" if device.memory == HOST else device.name
+        source, target = (own, "host") if isinstance(command, Download) else (machine.memory_name(command.source), own)
+        found = self._moved.get((command.buffer, source, target), [])
+        return found[0] if len(found) == 1 else None  # of several nobody can tell which
+
+    def _end(self, token: int) -> float | None:
+        span = self._span(token)
+        return span[1] if span is not None else None
+
+    def _time(self, token: int) -> str:
+        span = self._span(token)
+        if span is None:
+            return "" if self._playback.state(token) is State.DONE else f", {self._playback.state(token).value}"
+        return f", {_ms(span[0])} to {_ms(span[1])}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms"

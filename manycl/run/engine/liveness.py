@@ -1,0 +1,45 @@
+"""What of a run will be heard of: the engine waits only while something is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from manycl.errors import RunError
+from manycl.run.commands.backend import Command, Evict, HostCall, Report
+
+
+class Stalled(Protocol):
+    """Who can say what a run has not given to any device yet, and why."""
+
+    def held_up(self) -> str: ...
+
+
+class Awaited:
+    """The commands that were given to the back end, will be reported, and have not been."""
+
+    def __init__(self) -> None:
+        self._due: set[int] = set()
+
+    def given(self, commands: Iterable[Command]) -> None:
+        """The back end has got these."""
+        due = self._due
+        for command in commands:
+            if isinstance(command, HostCall) or (not isinstance(command, Evict) and command.notify):
+                due.add(command.token)
+
+    def heard(self, reports: Iterable[Report]) -> None:
+        self._due.difference_update([report.token for report in reports])
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of them have been reported."""
+        return not self._due
+
+    def check(self, state: Stalled) -> None:
+        """Raise RunError where a wait would never end: nothing that will be reported is under way."""
+        if not self._due:
+            raise RunError(
+                f"manycl itself is at fault: the run is not complete, but nothing is under way. {state.held_up()}",
+                hint="please report this, with what MANYCL_DEBUG=4 prints; another policy may run it",
+            )

@@ -1,0 +1,84 @@
+"""Several runs in one trace, on one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from manycl.run.engine.asking_policies import POSTPONED, UNDIVIDED, UNFORESEEN
+from manycl.run.engine.compile_time import moved, phases, without
+from manycl.run.engine.result import Result
+from manycl.trace import Event, Trace, later
+
+
+class PastRun(NamedTuple):
+    """What is kept of a run. ``begin``: by ``time.perf_counter``; ``events``, ``waited`` (``Record.waited``) and
+    ``seconds``, which it took: since then, compiling included. ``nodes`` of its graph. ``trace``: all else."""
+
+    begin: float
+    seconds: float
+    nodes: int
+    events: Sequence[Event]
+    waited: Sequence[tuple[float, float]]
+    trace: Trace
+
+
+def past_run(result: Result) -> PastRun:
+    """Of one run."""
+    record = result.record
+    return PastRun(
+        record.begin, result.seconds, len(result.graph), result.happened, tuple(record.waited()), result.trace
+    )
+
+
+def joined(past: Iterable[PastRun], application: str = "") -> Trace:
+    """Runs in the order in which they began, also such that went on at the same time; time begins with the first of
+    them. Left out is the time in which devices only compiled and nothing else ran. Nodes are numbered on from run to
+    run; of what was planned, only the runs know how long they should have taken."""
+    runs = sorted(past, key=lambda run: run.begin)
+    origin = runs[0].begin if runs else 0.0
+    events: list[Event] = []
+    waited: list[tuple[float, float]] = []
+    edges: list[tuple[int, int]] = []
+    planned: list[list[float]] = []
+    first, end = 0, 0.0
+    for run in runs:
+        shift = run.begin - origin
+        events.extend(later(event, shift, first) for event in run.events)
+        waited.extend((shift + start, shift + stop) for start, stop in run.waited)
+        edges.extend((a + first, b + first) for a, b in run.trace.edges)
+        planned.extend([n + first, taken] for n, taken in run.trace.details.get("planned", {}).get("seconds", ()))
+        first, end = first + run.nodes, max(end, shift + run.seconds)
+    compiled = phases(waited, events)
+    details = _details([run.trace.details for run in runs])
+    if planned:
+        details["planned"] = {"makespan": None, "seconds": planned}
+    if compiled:
+        details["compiled"] = sum(p.end - p.start for p in compiled)
+    return Trace(
+        events=tuple(moved(compiled, event) for event in events),
+        devices=tuple(dict.fromkeys(name for run in runs for name in run.trace.devices)),
+        policy=", ".join(dict.fromkeys(run.trace.policy for run in runs)),
+        makespan=without(compiled, end),
+        application=application,
+        edges=tuple(edges),
+        details=details,
+    )
+
+
+def _details(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What traces say of the devices, and of what could not be done."""
+    out: dict[str, Any] = {"models": {name: model for one in found for name, model in one["models"].items()}}
+    launches: dict[tuple[tuple[str, Any], ...], int] = {}
+    for kernel in (dict(kernel) for one in found for kernel in one.get(UNDIVIDED, ())):
+        count = kernel.pop("launches")
+        which = tuple(kernel.items())
+        launches[which] = launches.get(which, 0) + count
+    if launches:
+        out[UNDIVIDED] = [{**dict(which), "launches": count} for which, count in launches.items()]
+    reasons = dict.fromkeys(reason for one in found for reason in one.get(UNFORESEEN, ()))
+    if reasons:
+        out[UNFORESEEN] = list(reasons)
+    if any(one.get(POSTPONED) for one in found):
+        out[POSTPONED] = True
+    return out

@@ -1,0 +1,88 @@
+"""Who hears of a run while it goes on: progress, what MANYCL_DEBUG prints, whatever else wants to look on.
+
+The engine tells all of them what it gives to the devices and what it hears from them, in that order and from its own
+thread. They only listen: a run with and one without them do the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from manycl.run.commands.backend import Command, Report, Run
+from manycl.run.engine.playback import Playback
+
+
+class Observer:
+    """``playback``: the state of the run, to read; ``now``: seconds since the run began. An exception of an observer
+    stops the run."""
+
+    def begun(self, playback: Playback, name: str, now: float) -> None:
+        """A run begins; ``name``: of its policy."""
+
+    def issued(self, playback: Playback, commands: Sequence[Command], now: float) -> None:
+        """Commands are about to be given to the devices."""
+
+    def heard(self, playback: Playback, reports: Sequence[Report], now: float) -> None:
+        """Something has ended, or failed; ``playback`` does not know it yet."""
+
+    def advanced(self, playback: Playback, now: float) -> None:
+        """``playback`` knows what was heard, and what follows from it is issued."""
+
+    def ended(self, playback: Playback, now: float) -> None:
+        """Nothing of the run will follow. Not called when it is interrupted."""
+
+
+class Counting(Observer):
+    """``tell(n)`` whenever n nodes of the graph are complete."""
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self._tell = tell
+
+    def advanced(self, playback: Playback, now: float) -> None:
+        total, steps = len(playback.script.problem.graph), len(playback.graph)
+        self._tell(playback.complete * total // steps)
+
+
+class Debugging(Observer):
+    """MANYCL_DEBUG: 1: runs; 2: which node goes where; 3: every command; 4: every report, and all is validated."""
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+
+    def begun(self, playback: Playback, name: str, now: float) -> None:
+        _say(now, f"run of {len(playback.graph)} steps by {name or 'a plan'}, queues {playback.queues}")
+        if self._level >= 4 and playback.script.commands and playback.script.lowered.room is None:  # else it is to come
+            from manycl.run.commands.verify_commands import verify_script
+
+            verify_script(playback.script)
+
+    def issued(self, playback: Playback, commands: Sequence[Command], now: float) -> None:
+        devices, nodes = playback.script.problem.machine.devices, playback.graph.nodes
+        for command in commands:
+            if self._level >= 3:
+                _say(now, str(command))
+            elif self._level == 2 and isinstance(command, Run):
+                where = f"{devices[command.device].name} queue {command.queue}"
+                _say(now, f"{nodes[command.token].name} (node {command.token}) on {where}")
+
+    def heard(self, playback: Playback, reports: Sequence[Report], now: float) -> None:
+        if self._level >= 4:
+            for report in reports:
+                _say(now, str(report))
+
+    def advanced(self, playback: Playback, now: float) -> None:
+        if self._level >= 4:
+            playback.validate()
+
+    def ended(self, playback: Playback, now: float) -> None:
+        _say(now, f"{'failed' if playback.failed else 'complete'}: {playback.complete} steps")
+
+
+def debugging(level: int) -> tuple[Observer, ...]:
+    """What MANYCL_DEBUG asks for."""
+    return (Debugging(level),) if level else ()
+
+
+def _say(now: float, text: str) -> None:
+    print(f"manycl {now * 1e3:10.3f} ms: {text}", file=sys.stderr)

@@ -1,0 +1,325 @@
+"""Who plays a script: reports in, commands out. Pure.
+
+The directory is brought up to date when all is complete. Of a run that does not get there, what is known to be complete
+counts, and the contents of what else it has begun to write are unknown.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence, Set
+from enum import Enum
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Piece
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.run.commands.backend import Command, EndsEarly, Evict, Failed, HostCall, Report, Run, Shorten, lane_of
+from manycl.run.commands.command_graph import Script
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.outcome import done, left, unsound
+from manycl.run.lowering.steps import Lowered
+from manycl.trace import DecisionEvent
+
+
+class State(Enum):
+    """Of an instruction: not given to its device yet; given, so that it cannot be taken back; known to be complete;
+    or neither given nor ever to be, as the run has ended without it."""
+
+    HELD = "held"
+    ISSUED = "issued"
+    DONE = "done"
+    CANCELLED = "cancelled"
+
+
+class Changed(NamedTuple):
+    """A device comes, or leaves; or takes ``factor`` times as long as was measured (0: that has not changed).
+    ``returns``: one that leaves will come again."""
+
+    device: DeviceIndex
+    comes: bool
+    factor: float = 0.0
+    returns: bool = False
+
+
+class Playback:
+    """The state of a run that follows a script. ``full``: devices whose memory has no room for all of the run beside
+    what they hold."""
+
+    def __init__(self, script: Script, directory: Directory) -> None:
+        self.script = script
+        self.graph = script.lowered.graph
+        self.queues = script.queues
+        self.decisions: list[DecisionEvent] = []
+        self._issued: list[Assignment] = []
+        self.failed: Failed | None = None
+        self.full: Set[DeviceIndex] = frozenset()
+        self._is_over = False  # before its end
+        self._is_disturbed = False
+        self.directory = directory
+        self._commands: Sequence[Command] = script.commands
+        self._frees = script.frees
+        self._waits = dict(script.waits)
+        self._ready: list[int] = []  # a heap
+        self._reports = len(script.hears)  # that are to come
+        self._heard: list[int] = []  # tokens that are complete
+        self._begun = 0  # how many of the two lots that wait for nothing are given
+        self._freed: list[int] = []  # commands that waited, and are given
+
+    @property
+    def finished(self) -> bool:
+        return not self._reports
+
+    @property
+    def complete(self) -> int:
+        """How many nodes are known to be."""
+        if not self._reports:
+            return len(self.graph.nodes)
+        return sum(
+            bisect_right(self.script.lines[place], last) for place, last in done(self.script, self._heard).items()
+        )
+
+    @property
+    def done(self) -> Set[int]:
+        """The steps that had run before, where a run goes on that was stopped."""
+        return frozenset()
+
+    @property
+    def found(self) -> Mapping[BufferKey, int]:
+        """Where the run has found buffers, as masks; of those that it has overwritten, that may be unknown."""
+        valid = self.directory.valid
+        if not self.finished:
+            return valid
+        script = self.written()
+        return {**valid, **{key: script.needs.get(key, 0) for key in script.leaves}}
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing more is given to devices until one of them comes."""
+        return False
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether all is decided before it begins."""
+        return True
+
+    @property
+    def issued(self) -> Sequence[Assignment]:
+        """Who runs what, where that is decided while it goes on."""
+        return self._issued
+
+    @property
+    def to_come(self) -> list[Command]:
+        """The commands of what is decided that were not enqueued yet."""
+        given = self._was_given()
+        return [command for index, command in enumerate(self._commands) if index not in given]
+
+    def is_free(self, device: DeviceIndex) -> bool:
+        """Whether a device is known to have ended all that it was given."""
+        return all(
+            is_complete or isinstance(c, (HostCall, Evict)) or c.device != device for c, is_complete in self.given
+        )
+
+    @property
+    def ran(self) -> Lowered:
+        """The steps, as they have run."""
+        return self.script.lowered
+
+    @property
+    def stolen(self) -> Mapping[str, float]:
+        """By kernel, the part of its work-groups that have run elsewhere than planned, where shares could move."""
+        return {}
+
+    def settled(self, plan: Plan | None) -> Plan | None:
+        """A plan that was followed, as it may be followed again without deciding anything."""
+        return plan
+
+    @property
+    def limited(self) -> Collection[DeviceIndex]:
+        """The devices whose room is limited."""
+        return self.script.held.keys()
+
+    @property
+    def buffers(self) -> Set[int]:
+        """The run's buffers, as they are without being cut."""
+        return {b.whole if isinstance(b, Piece) else key for key, b in self.graph.buffers.items()}
+
+    def held(self, device: DeviceIndex) -> Set[int]:
+        """The stores that a device whose room is limited holds at the beginning."""
+        return self.script.held[device]
+
+    def shortening(self) -> Sequence[Shorten]:
+        """The launches that are to end early, of those that were given; each is asked for once."""
+        return ()
+
+    def shortened(self, command: Shorten, found: EndsEarly | None, now: float) -> list[Command]:
+        """What may be enqueued as a launch ends early, if it does."""
+        raise NotImplementedError
+
+    def start(self, now: float) -> list[Command]:
+        return self._given(0) or self._given(1)
+
+    def handle(self, *reports: Report) -> list[Command]:
+        waits, ready, hears = self._waits, self._ready, self.script.hears
+        for report in reports:
+            if isinstance(report, Failed):
+                self.failed = self.failed or report
+                continue
+            self._heard.append(report.token)
+            waiting = hears.get(report.token)
+            if waiting is None:
+                continue
+            self._reports -= 1
+            for i in waiting:
+                waits[i] -= 1
+                if not waits[i]:
+                    heappush(ready, i)
+        if self.failed is not None:
+            return []
+        if not self._reports:
+            leave(self.script.leaves, self.directory)
+        return (self._given(1) if self._begun < 2 else []) + self._released()
+
+    def end(self) -> None:
+        """All commands were given, and are complete, without anybody telling of each."""
+        self._begun, self._reports = 2, 0
+        leave(self.script.leaves, self.directory)
+
+    def _given(self, lot: int) -> list[Command]:
+        """The commands that wait for nothing, of the first or the second lot."""
+        self._begun = lot + 1
+        commands, script = self.script.commands, self.script
+        if not script.waits and not script.ahead:
+            found = list(commands) if lot else []
+        else:
+            found = [commands[i] for i in script.begins[lot]]
+        return found
+
+    def _released(self) -> list[Command]:
+        """The commands that wait for nothing any more."""
+        waits, ready, commands, frees = self._waits, self._ready, self._commands, self._frees
+        out: list[Command] = []
+        while ready:
+            index = heappop(ready)
+            command = commands[index]
+            out.append(command)
+            self._freed.append(index)
+            for i in frees.get(index, ()):
+                waits[i] -= 1
+                if not waits[i]:
+                    heappush(ready, i)
+        return out
+
+    def react(self, events: Sequence[Changed], now: float) -> list[Command] | None:
+        """Devices have left or come: the commands to enqueue. None: the run is to be stopped, and what is left of it is
+        decided anew; here, where a device has left that is still to be given something."""
+        gone = {event.device for event in events if not event.comes}
+        has_left = any(not isinstance(c, HostCall) and c.device in gone for c in self.to_come) if gone else False
+        return None if has_left else []
+
+    def unsound(self, failures: Sequence[Failed]) -> set[int]:
+        """The tokens of commands that have failed, or may have found what others that failed were to leave."""
+        return unsound(self.written(), self._was_given(), failures)
+
+    @property
+    def given(self) -> list[tuple[Command, bool]]:
+        """The commands that were enqueued, in their order, and whether they are known to be complete."""
+        script = self.written()
+        ended, told = done(script, self._heard), set(self._heard)
+        out: list[tuple[Command, bool]] = []
+        for index in sorted(self._was_given()):
+            command = script.commands[index]
+            if isinstance(command, (Run, HostCall)):
+                out.append((command, index <= ended.get(lane_of(command), -1)))
+            else:
+                out.append((command, isinstance(command, Evict) or command.token in told))
+        return out
+
+    def fail(self, failure: Failed) -> None:
+        """A launch or transfer turned out to have failed after all was over: nothing that was reported since can be
+        trusted."""
+        self.failed = failure
+        self._heard = [t for t in self._heard if self.script.index[t] < self.script.index[failure.token]]
+        self._reports = max(1, self._reports)
+
+    def plan(self, name: str) -> Plan:
+        """What was followed; ``name``: of the policy."""
+        return self.script.plan
+
+    def where(self, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
+        """As :func:`where`, of any command."""
+        command = self.script.commands[self.script.index[token]]
+        device = ON_HOST if isinstance(command, (HostCall, Evict)) else command.device
+        return where(self.graph, device, token, node)
+
+    def written(self) -> Script:
+        """The script, as far as it is known."""
+        return self.script
+
+    def state(self, token: int) -> State:
+        """Of the instruction with a token."""
+        script, node = self.written(), token < len(self.graph)
+        at = script.index[token]
+        if self.finished:
+            return State.DONE
+        if at not in self._was_given():
+            return State.HELD if self.failed is None and not self._is_over else State.CANCELLED
+        command = script.commands[at]
+        assert not isinstance(command, Evict)
+        known = at <= done(script, self._heard).get(lane_of(command), -1) if node else token in self._heard
+        return State.DONE if known else State.ISSUED
+
+    def held_up(self) -> str:
+        """For messages: what has not been given to any device yet."""
+        held = [self.script.commands[i] for i, n in self._waits.items() if n]
+        return f"{len(held)} commands of a script were not enqueued, first {held[:1]}"
+
+    def lose(self, reason: str) -> None:
+        """The run has not come to its end: where contents are that are known, and which are not."""
+        self._is_over = True
+        masks, lost = left(self.script, self._was_given(), self._heard, self.failed)
+        directory, needs = self.directory, self.script.needs
+        for key in self.script.leaves:
+            mask = masks.get(key, needs.get(key, directory.valid.get(key, 0)))
+            if key in lost:
+                directory.lose(key, reason)
+            elif mask:
+                directory.valid[key] = mask
+            else:
+                directory.valid.pop(key, None)
+
+    def _was_given(self) -> set[int]:
+        """The places of the commands that were enqueued."""
+        return {*self._freed, *(i for lot in self.script.begins[: self._begun] for i in lot)}
+
+    def validate(self) -> None:
+        """Assert the invariants; used by tests and at debug level 4."""
+        assert min(self._waits.values(), default=0) >= 0, "a command was freed twice"
+
+
+def leave(leaves: Mapping[BufferKey, int], directory: Directory) -> None:
+    """A run has come to its end: where buffers are now."""
+    valid = directory.valid
+    if all(leaves.values()):  # as nearly always
+        valid.update(leaves)
+        return
+    for key, mask in leaves.items():
+        if mask:
+            valid[key] = mask
+        else:
+            valid.pop(key, None)
+
+
+def where(graph: Graph, device: DeviceIndex, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
+    """For messages: the device of a command, its token if it is a step (of node ``node``), and what it is in words."""
+    if token >= len(graph.nodes):
+        return device, None, "a transfer"
+    task = graph.nodes[token]
+    if isinstance(task, HostTask):
+        return device, token, f"host function {task.name} (node {node})"
+    if not isinstance(task, Launch):
+        alias = "" if task.name == task.function else f" {task.name}"
+        return device, token, f"{task.function}{alias} (node {node})"
+    alias = "" if task.name == task.kernel.name else f"{task.name}, "
+    return device, token, f"kernel {task.kernel.name} ({alias}node {node})"

@@ -1,0 +1,237 @@
+"""What a run has given: how long its steps took, its trace, and its script."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from manycl.graph.graph import BufferKey, Graph, Launch, Piece
+from manycl.graph.versions.versions import run_as
+from manycl.machine import DeviceIndex, Machine
+from manycl.plan.merging import SENT
+from manycl.plan.movable import MOVING
+from manycl.plan.plan import ON_HOST, Plan
+from manycl.run.commands.backend import Record
+from manycl.run.commands.command_graph import Script
+from manycl.run.engine.asking_policies import POSTPONED, UNDIVIDED, UNFORESEEN
+from manycl.run.engine.compile_time import Phase, moved, phases, united, without
+from manycl.run.engine.merged_record import JoinedRecord
+from manycl.run.engine.playback import Playback
+from manycl.run.lowering.steps import RANGE, Lowered, Step
+from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
+
+TYPICAL = 4
+"""Ranges of a launch on a device that models learn from, where a memory does not hold all of it."""
+
+
+class Measured(NamedTuple):
+    """A step of a run took ``seconds`` on device ``device`` (index): the whole node, a range of its work-groups, or
+    what puts ranges together (``step.role``)."""
+
+    step: Step
+    device: DeviceIndex
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run. ``seconds`` from the first command to the last completion, compiling by drivers included.
+
+    ``record`` knows *steps*: of a plan with ranges, each range and each merge is one (``lowered.steps``, by the tokens
+    of the record). :meth:`measured` tells how long each of them took.
+    """
+
+    graph: Graph
+    machine: Machine
+    policy: str
+    seconds: float
+    record: Record
+    decisions: tuple[DecisionEvent, ...] = ()
+    failures: tuple[FailureEvent, ...] = ()  # the run stopped there
+    plan: Plan | None = None  # a dynamic policy's: what it decided, without times
+    lowered: Lowered | None = None  # what was really run
+    kind: str = "run"
+    details: dict[str, Any] = field(default_factory=dict)
+    playback: Playback | None = None  # who played it
+    lost: Mapping[str, str] = field(default_factory=dict)  # devices that the run went on without, and why
+
+    def __repr__(self) -> str:
+        what = self.kind + (f" of {self.graph.name}" if self.graph.name else "")
+        return f"<manycl.Result {what} by {self.policy}, nodes: {len(self.graph)}, {self.seconds * 1e3:.3f} ms>"
+
+    @property
+    def script(self) -> Script | None:
+        """What it has played, to be played again; None where a policy decided while the run went on, or it was stopped
+        on its way."""
+        if self.playback is None or self.playback.issued or isinstance(self.record, JoinedRecord):
+            return None
+        return self.playback.script
+
+    def story(self, node: int | str) -> str:
+        """Why a node of the graph (its number, or the name that is its own) ran where and when it did, in lines."""
+        from manycl.run.engine.explain import Stories, node_of  # nobody needs it before something puzzles them
+
+        return Stories(self).of_node(node_of(self.graph, node))
+
+    def measured(self) -> Iterator[Measured]:
+        """The seconds of every launch that completed, as measured on the device (none without profiling)."""
+        step = self.lowered.step if self.lowered is not None else Step
+        return (Measured(step(token), device, seconds) for token, device, seconds in self.record.durations())
+
+    def ranges(self, node: int) -> list[Measured]:
+        """The ranges of work-groups in which a node ran, by their first groups."""
+        found = (m for m in self.measured() if m.step.node == node and m.step.role == RANGE)
+        return sorted(found, key=lambda m: m.step.first)
+
+    def samples(self) -> tuple[Graph, Iterable[tuple[int, DeviceIndex, float]]]:
+        """What models learn from: (node, device, seconds) of launches of a graph. A range is a launch of the kernel as
+        well, a smaller one; what puts ranges together is none."""
+        lowered, durations = self.lowered, self.record.durations()
+        if lowered is None or not lowered.steps:
+            return self.graph, durations
+        nodes = list(lowered.graph.nodes)
+        ran = [d for d in durations if lowered.steps[d[0]].role in ("", RANGE)]
+        if lowered.room is not None:
+            ran = _typical(lowered, ran)
+        for token, _, _ in ran:
+            step = lowered.steps[token]
+            launch, own = self.graph.nodes[step.node], nodes[token]
+            if step.role == RANGE and isinstance(launch, Launch) and isinstance(own, Launch):
+                ran_as = run_as(launch, step.version)
+                nodes[token] = replace(own, program=ran_as.program, kernel=ran_as.kernel, args=launch.args)
+        return replace(lowered.graph, nodes=tuple(nodes), buffers={**self.graph.buffers, **lowered.graph.buffers}), ran
+
+    @cached_property
+    def times(self) -> dict[int, tuple[float, float]]:
+        """When nodes of the graph began and ended, all parts of each, by ``time.perf_counter``; of those that were
+        timed."""
+        found: dict[int, tuple[float, float]] = {}
+        for event in self.happened:
+            if isinstance(event, KernelEvent | HostEvent):
+                first, last = found.get(event.node, (event.start, event.end))
+                found[event.node] = min(first, event.start), max(last, event.end)
+        begin = self.record.begin
+        return {node: (begin + start, begin + end) for node, (start, end) in found.items()}
+
+    def _planned(self) -> dict[str, Any]:
+        """What was predicted of the plan, where there was one with times."""
+        if self.plan is None or self.plan.makespan <= 0.0:
+            return {}
+        ran = [a for a in self.plan.assignments if a.device != ON_HOST]
+        seconds = [[a.node, a.end - a.start] for a in ran]
+        computing = sum(end - start for start, end in united(sorted((a.start, a.end) for a in ran)))
+        return {"planned": {"makespan": self.plan.makespan, "seconds": seconds, "computing": computing}}
+
+    def _limited(self) -> dict[str, Any]:
+        """What was predicted to move because devices did not hold all of the run."""
+        room = self.lowered.room if self.lowered is not None else None
+        if room is None or not room.spills:
+            return {}
+        names = [d.name for d in self.machine.devices]
+        said = ("limit", "needed", "again", "leave", "seconds")
+        return {"memory": [{"name": names[s.device], **dict(zip(said, s[1:], strict=True))} for s in room.spills]}
+
+    def _told(self) -> dict[str, Any]:
+        """What the plan says of itself: what failed, and what could not be divided."""
+        known = self.plan.details if self.plan is not None else {}
+        told = {name: known[name] for name in (UNFORESEEN, UNDIVIDED, POSTPONED, MOVING) if name in known}
+        stolen = self.playback.stolen if self.playback is not None else {}
+        return told | ({"stolen": stolen} if stolen else {}) | self._merged()
+
+    def _merged(self) -> dict[str, Any]:
+        """When what parts of launches wrote has gone to the host's memory."""
+        if self.playback is None or not self.lowered or not any(s.role == RANGE for s in self.lowered.steps):
+            return {}
+        script = self.playback.written()
+        asked, (parts, nbytes) = script.problem.merging, script.sent
+        return {SENT: {"asked": asked, "parts": parts, "nbytes": nbytes}} if parts or asked != "automatic" else {}
+
+    @property
+    def settled(self) -> Plan | None:
+        """The plan to keep for runs like this one: shares that could move are as large as they have become. None
+        where it was stopped on its way."""
+        if isinstance(self.record, JoinedRecord):
+            return None
+        return self.playback.settled(self.plan) if self.playback is not None else self.plan
+
+    @cached_property
+    def compiled(self) -> tuple[Phase, ...]:
+        """When devices only compiled kernels: part of ``seconds``, but not of the trace."""
+        waited = list(self.record.waited())
+        return phases(waited, self.record.events()) if waited else ()
+
+    @cached_property
+    def happened(self) -> tuple[Event, ...]:
+        """All events, in seconds since the run began, compiling included."""
+        return (*_events(self), *self.decisions, *self.failures)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """Built when first asked for; without the time in which devices only compiled kernels, which is said."""
+        return Trace(
+            events=tuple(moved(self.compiled, event) for event in self.happened),
+            devices=tuple(d.name for d in self.machine.devices),
+            policy=self.policy,
+            makespan=without(self.compiled, self.seconds),
+            kind=self.kind,
+            application=self.graph.name,
+            edges=self.graph.edges,
+            details={
+                "models": {d.name: d.model for d in self.machine.devices},
+                **self._planned(),
+                **self._limited(),
+                **self._told(),
+                **({"compiled": sum(p.end - p.start for p in self.compiled)} if self.compiled else {}),
+                **self.details,
+            },
+        )
+
+
+def _typical(lowered: Lowered, ran: Sequence[tuple[int, DeviceIndex, float]]) -> list[tuple[int, DeviceIndex, float]]:
+    """Of launches that ran in many ranges on a device, one after another, a few ranges of the size that most of them
+    have: these tell what can be learned, and learning takes time."""
+    sizes: dict[tuple[int, int], Counter[int]] = {}
+    for token, device, _ in ran:
+        step = lowered.steps[token]
+        sizes.setdefault((step.node, device), Counter())[step.groups] += 1
+    most = {place: counts.most_common(1)[0][0] for place, counts in sizes.items()}
+    left = dict.fromkeys(most, TYPICAL)
+    found = []
+    for token, device, seconds in ran:
+        step = lowered.steps[token]
+        place = step.node, device
+        if step.groups == most[place] and left[place]:
+            left[place] -= 1
+            found.append((token, device, seconds))
+    return found
+
+
+def _events(result: Result) -> Iterator[Event]:
+    """What happened, in terms of the graph's nodes and buffers."""
+    lowered = result.lowered
+    if lowered is None or not (lowered.steps or lowered.cut):
+        yield from result.record.events()
+        return
+    for event in result.record.events():
+        if isinstance(event, KernelEvent):
+            step = lowered.step(event.node)
+            yield replace(
+                event,
+                node=step.node,
+                role=step.role,
+                dimension=step.dimension,
+                first=step.first,
+                groups=step.groups,
+                method=step.method,
+            )
+        elif isinstance(event, HostEvent):
+            yield replace(event, node=lowered.step(event.node).node)
+        elif isinstance(event, TransferEvent):
+            # (what was given without a plan moved whole buffers, which the steps may have cut)
+            buffer = lowered.graph.buffers.get(BufferKey(event.buffer))
+            yield replace(event, buffer=buffer.whole) if isinstance(buffer, Piece) else event
+        else:
+            yield event

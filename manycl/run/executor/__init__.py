@@ -1,0 +1,1 @@
+"""The back end of real devices: commands become calls of drivers."""

@@ -1,0 +1,85 @@
+"""Programs and kernels of a run: all that it will use exists before time starts."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from manycl.analysis.facts import ProgramFacts
+from manycl.errors import SourceError
+from manycl.graph.graph import Graph, Launch, Version
+from manycl.machine import DeviceIndex
+from manycl.run.executor.programs import Programs
+from manycl.run.lowering.steps import RANGE, Lowered
+
+_newest: weakref.ref[Builder] | None = None
+
+
+def build_now(program: ProgramFacts) -> None:
+    """Build a program for the devices of the session that was opened last, if one is open. What does not build there is
+    told when it is to run there."""
+    builder = _newest() if _newest is not None else None
+    if builder is not None:
+        builder.build_everywhere(program)
+
+
+class Builder:
+    """Remembers what it was asked for last: nearly always it is the same again."""
+
+    def __init__(self, programs: Programs) -> None:
+        global _newest
+        self._programs = programs
+        self._built: tuple[Graph, tuple[DeviceIndex, ...]] | None = None
+        _newest = weakref.ref(self)
+
+    def close(self) -> None:
+        """Nothing is built any more."""
+        global _newest
+        if _newest is not None and _newest() is self:
+            _newest = None
+
+    def build_everywhere(self, program: ProgramFacts) -> None:
+        """A program, for all devices."""
+        self._programs.build_everywhere(program)
+
+    def unable(self, graph: Graph, lowered: Lowered) -> Iterator[tuple[Version, DeviceIndex, str]]:
+        """The versions that ranges of a plan's launches run, where their devices cannot, and why. Else their kernels
+        are built now. (Whole launches take another version.)"""
+        if not lowered.steps or lowered.plan is None:
+            return
+        if not any(isinstance(task, Launch) and task.versions for task in graph.nodes):
+            return
+        found: set[tuple[int, DeviceIndex]] = set()
+        for a in lowered.plan.assignments:
+            step, own = lowered.step(a.node), lowered.graph.nodes[a.node]
+            launch = graph.nodes[step.node]
+            if (
+                step.role != RANGE
+                or not isinstance(launch, Launch)
+                or not isinstance(own, Launch)
+                or not launch.versions
+            ):
+                continue
+            if (id(own.program), a.device) not in found:
+                found.add((id(own.program), a.device))
+                fault = self._programs.fault(own, a.device)
+                if fault:
+                    yield launch.versions[step.version], a.device, fault
+
+    def build(self, lowered: Lowered, queues: Sequence[int]) -> None:
+        """Of a plan with steps, each step's kernel where it runs; else all kernels on all devices that are used."""
+        graph, devices = lowered.graph, tuple(DeviceIndex(d) for d, n in enumerate(queues) if n)
+        if self._built is not None and self._built[0] is graph and self._built[1] == devices:
+            return
+        if lowered.steps and lowered.plan is not None:
+            found = [(graph.nodes[a.node], a.device) for a in lowered.plan.assignments]
+        else:
+            found = [(task, d) for d in devices for task in graph.nodes]
+        launches = [(task, d) for task, d in found if isinstance(task, Launch)]
+        self._programs.prepare((launch, d) for launch, d in launches if not launch.versions)
+        for launch, device in launches:
+            if launch.versions:
+                with suppress(SourceError):  # where no version can run matters only when the launch is sent there
+                    self._programs.version(launch, device)
+        self._built = (graph, devices)

@@ -1,0 +1,517 @@
+"""The back end of real devices: an executor over drivers of any kinds, with several in-order queues a device.
+
+The engine's thread enqueues everything, and looks after what devices with cores of their own were given (``inbox``).
+Each queue of a CPU has a thread that blocks in the driver's ``wait`` for the commands that somebody must hear of; all
+other order is kept by the queues and by the events that commands wait for. The kernels of a device with a slow-down
+factor that its driver does not know of are enqueued by a thread of its own instead, one after another.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence, Set
+from typing import Any
+
+from manycl import flags
+from manycl.drivers import last_words
+from manycl.drivers.choice import OpenDevice
+from manycl.drivers.driver import Driver, DriverError, End, Event
+from manycl.errors import ManyclError, RunError
+from manycl.graph.graph import BufferArg, BufferKey, CopyTask, DeviceTask, FillTask, Graph, HostTask, Launch, Version
+from manycl.graph.versions.sequence import is_sequence
+from manycl.machine import NATIVE, DeviceIndex, Machine
+from manycl.region import Box
+from manycl.run.commands.backend import (
+    Command,
+    Copy,
+    Download,
+    EndsEarly,
+    Evict,
+    HostCall,
+    Report,
+    Run,
+    Shorten,
+    TransferQueue,
+    Upload,
+    continues,
+)
+from manycl.run.data.memory import Memory
+from manycl.run.executor.adaptive_wait import Word, responsive
+from manycl.run.executor.host_calls import HostCalls
+from manycl.run.executor.lanes import Lanes
+from manycl.run.executor.programs import KernelObject, Programs, same
+from manycl.run.executor.record import RunRecord
+from manycl.run.executor.run_state import Underway
+from manycl.run.executor.sequences import Sequences
+from manycl.run.executor.sub_buffers import placed
+from manycl.run.executor.transfers import Moved, Moves, within
+from manycl.run.recovery.undo_log import KeptCopies, Undo
+from manycl.utilities.interrupts import interruptible
+from manycl.utilities.prompt import be_prompt
+
+KEPT_GRAPHS = 8  # whose transfers are known from the last time
+
+
+class Executor:
+    """Runs commands on real devices. One run at a time; the session's memory and programs outlive it.
+
+    A run that is interrupted is waited for, and left only when Ctrl-C is pressed again: then the next one (or
+    ``settle``) waits for it before it touches anything.
+    """
+
+    def __init__(self, machine: Machine, opened: Sequence[OpenDevice], profile: bool = True) -> None:
+        self.machine = machine
+        self.profile = profile
+        self.lanes = [Lanes(o.open(), profile) for o in opened]
+        self.memory = Memory(machine, self.drivers, flags.debug() >= 5 or flags.checks_bounds())
+        for device in machine.devices if flags.checks_bounds() else ():
+            if device.platform != NATIVE:
+                print(f"manycl: {device.name} looks only at red zones: it compiles nothing natively", file=sys.stderr)
+        self.programs = Programs(machine, self.drivers)
+        self.sequences = Sequences(self.memory, self.programs)
+        self.undo = Undo(self.memory)
+        self.kept = KeptCopies(self.memory)
+        self._runs = 0
+        self._run: Underway | None = None  # the last
+        self._is_over = True  # and nothing of it is left
+        self._moves: Moves | None = None
+        self.host_calls = HostCalls(self.memory)
+        # what was found of transfers, by graph: of several that run in turns
+        self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[BufferKey | None, ...], Moved]]] = deque(
+            maxlen=KEPT_GRAPHS
+        )
+
+    @property
+    def drivers(self) -> list[Driver]:
+        return [lanes.driver for lanes in self.lanes]
+
+    def use(self, profile: bool) -> None:
+        """From the next run on: whether commands are timed by the devices' clocks."""
+        if profile != self.profile:
+            self.settle()
+            self.profile = profile
+            for lanes in self.lanes:
+                lanes.use(profile)
+
+    def rearrange(self, machine: Machine, kept: Sequence[Lanes]) -> None:
+        """Other devices are there now, some of them those that there were. Between runs."""
+        before = [next((i for i, old in enumerate(self.lanes) if old is lanes), None) for lanes in kept]
+        for lanes in self.lanes:
+            if lanes not in kept:
+                lanes.release()
+        self.machine, self.lanes = machine, list(kept)
+        for lanes in self.lanes:
+            lanes.use(self.profile)
+        self.memory.rearrange(machine, self.drivers, before)
+        self.programs.rearrange(machine, self.drivers, before)
+
+    # the seam
+
+    def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
+        timed = []
+        self.settle()
+        for i, (lanes, count) in enumerate(zip(self.lanes, queues, strict=True)):
+            lanes.need_queues(count)
+            if count or (lanes.own and not lanes.is_lost):
+                timed.append(DeviceIndex(i))
+        run = self.start(graph, timed)
+        responsive.enter(self)
+        joined = next((found for known, found in self._joined if known() is graph), None)
+        if joined is None:
+            joined = {}
+            self._joined.append((weakref.ref(graph), joined))
+        self._moves = Moves(run, graph, self.memory, self.kept, self.lanes, run.record, run.events, joined)
+        return run.number
+
+    def start(self, graph: Graph, timed: Collection[DeviceIndex]) -> Underway:
+        """A run begins on some devices; the one before is over."""
+        run = self.underway(graph, timed)
+        self.adopt(run)
+        last_words.begin()
+        return run
+
+    def underway(self, graph: Graph, timed: Collection[DeviceIndex]) -> Underway:
+        """A run that somebody else takes care of, until it is ``adopted``."""
+        be_prompt()
+        self._runs += 1
+        run = Underway(self._runs, graph, self.machine, self.lanes, self.profile)
+        run.record.timed = timed
+        return run
+
+    def adopt(self, run: Underway) -> None:
+        """A run is the one that is waited for, and ended."""
+        self._run, self._is_over = run, False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no run is under way, and nothing is left of one."""
+        return self._is_over
+
+    def now(self) -> float:
+        return self.run.now()
+
+    @property
+    def run(self) -> Underway:
+        """The last run."""
+        assert self._run is not None, "nothing has begun"
+        return self._run
+
+    def perform(self, commands: Sequence[Command]) -> None:
+        run = self.run
+        touched: dict[tuple[int, int], int] = {}
+        uploads: dict[tuple[int, int], int] = {}
+        joining: list[Any] = []  # they wait for the last of those that become one transfer
+        for index, command in enumerate(commands):
+            if run.stopping:
+                break  # what later commands rely on may never have been enqueued; the failure is on its way
+            if isinstance(command, Evict):
+                self.memory.set_aside(command.store, command.device)
+                continue
+            if isinstance(command, HostCall) or command.notify:
+                run.awaited += 1
+            try:
+                if type(command) is Run:
+                    self._enter(run, command)
+                    touched[command.device, command.queue] = command.token
+                elif type(command) is Upload or type(command) is Download or type(command) is Copy:
+                    joining.append(command)
+                    if index + 1 < len(commands) and continues(run.graph, command, commands[index + 1]):
+                        continue
+                    together, joining = joining, []
+                    assert self._moves is not None, "the run has begun"
+                    self._moves.transfer(together)
+                    if not isinstance(command.queue, TransferQueue):
+                        touched[command.device, command.queue] = command.token
+                    elif type(command) is Upload:
+                        uploads[command.device, command.queue] = command.token
+                else:
+                    assert isinstance(command, HostCall)
+                    self.host_calls.call(run, command.token, alone=index + 1 == len(commands) and run.awaited == 1)
+            except ManyclError as error:
+                run.fail(command.token, error)
+        self._flush(run, uploads, touched)
+
+    def _flush(
+        self, run: Underway, uploads: Mapping[tuple[int, int], int], touched: Mapping[tuple[int, int], int]
+    ) -> None:
+        """Send queues' commands to their devices; a token of each."""
+        token = -1
+        try:
+            for (device, queue), token in uploads.items():  # before the queues that wait for them  # noqa: B007
+                self.lanes[device].flush(self.lanes[device].of_uploads(queue))
+            for (device, queue), token in touched.items():  # noqa: B007
+                self.lanes[device].flush(self.lanes[device].queues[queue])
+        except DriverError as error:
+            run.fail(token, error)
+
+    def shorten(self, command: Shorten) -> EndsEarly | None:
+        run, driver = self.run, self.lanes[command.device].shortening
+        event = run.events.get(command.token)
+        found = None if event is None or driver is None else driver.shorten(event)
+        if found is None:
+            return None
+        run.record.together[command.token] = command.launch(found[0])
+        return EndsEarly(*found)
+
+    def wait(self) -> list[Report]:
+        run = self.run
+        reports = run.inbox.wait()
+        run.awaited -= len(reports)
+        if last_words.keeping():
+            for report in reports:
+                last_words.complete(report.token)
+        return reports
+
+    def took(self, token: int, device: DeviceIndex) -> float | None:
+        return self.run.took(token, device) if self.profile else None
+
+    def wake(self) -> None:
+        run = self._run
+        if run is not None:
+            run.inbox.wake()
+
+    def completed(self) -> Set[int]:
+        return self.run.completed()
+
+    def begun(self, failed: Set[int]) -> Set[int]:
+        begun = self.run.begun(failed)
+        return begun - {token for token, copy in self.run.undone(begun) if self.undo.put_back(copy)}
+
+    def restore(self, graph: Graph, copies: Mapping[BufferKey, int]) -> None:
+        self.kept.restore(graph, copies)
+
+    def lost(self, device: DeviceIndex) -> str:
+        reason = self.lanes[device].probe()
+        self.lanes[device].is_lost = bool(reason)
+        return reason
+
+    def has_crashed(self, device: DeviceIndex) -> bool:
+        return self.lanes[device].driver.has_crashed
+
+    def is_cut_off(self, device: DeviceIndex) -> bool:
+        return self.run.is_cut_off(device)
+
+    def finish(self) -> RunRecord:
+        run = self.run
+        with interruptible:
+            self._settle_threads()
+            if not all(lanes.is_settled() for lanes in self.lanes):
+                self._settle_devices()
+        return self.ended(run)
+
+    def abort(self) -> RunRecord:
+        run = self.run
+        run.stopping = True
+        if run.is_left:
+            return run.record
+        with Word(lambda: f"stopping; waiting for {_listed(run)}; Ctrl-C leaves it running"):
+            self._wait_for(run)
+        return self.ended(run)
+
+    def settle(self) -> None:
+        """Wait for what an interrupted run has left; Ctrl-C ends the waiting."""
+        if self._is_over:
+            return
+        run = self.run
+        run.stopping = True
+        words = "still waiting for {}, which an interrupted run has left; press Ctrl-C to stop waiting"
+        with Word(lambda: words.format(_listed(run))):
+            self._wait_for(run)
+        self.ended(run)
+
+    def _wait_for(self, run: Underway) -> None:
+        """Until nothing that a run was given is under way."""
+        try:
+            with interruptible:
+                self._settle_threads()
+                self._settle_devices()
+        except BaseException:
+            run.is_left = True
+            responsive.leave(self)
+            raise
+
+    def ended(self, run: Underway) -> RunRecord:
+        """Nothing of a run is left."""
+        responsive.leave(self)
+        self._moves = None  # it refers to the run
+        self._is_over = True
+        run.record.find_failure(run.now())
+        return run.record
+
+    def fetch(self, key: BufferKey, memory: int, rows: tuple[Box, ...] = (), result: End | None = None) -> None:
+        """Outside a run: copy a buffer, or rows of it, from a device's memory to the host's copy of it, or to memory of
+        a ``result``, and wait for it. Raises RunError."""
+        device = next(i for i, d in self.machine.numbered() if d.memory == memory)
+        try:
+            self._fetch(key, device, rows, result)
+        except DriverError as error:
+            name = self.machine.devices[device].name
+            raise RunError(f"{self.memory.name(key)} cannot be brought from {name}: {error}") from None
+
+    def _fetch(self, key: BufferKey, device: DeviceIndex, rows: tuple[Box, ...], result: End | None) -> None:
+        self.settle()
+        lanes = self.lanes[device]
+        nbytes = sum(box.nbytes for box in rows) or None
+        target = self.memory.download_target(key, device, nbytes) if result is None else result
+        source = End(self.memory.on_device(key, device))
+        events = lanes.driver.copy(lanes.downloads, target, source, rows or (Box(0, len(target.memory)),), ())
+        lanes.flush(lanes.downloads)
+        for event in events:
+            lanes.driver.wait(event)
+
+    def close(self) -> bool:
+        """Stop the threads and wait for the devices, but not for what an interrupted run has left: whether memory may
+        be freed. The back end cannot be used afterwards."""
+        if self._is_over:
+            self.host_calls.close()
+            for lanes in self.lanes:
+                lanes.close()
+            return True
+        _left.append(self)
+        self.release()
+        return False
+
+    def release(self) -> None:
+        """Let the threads end when they have nothing to do any more, without waiting for them."""
+        self.host_calls.release()
+        for lanes in self.lanes:
+            lanes.release()
+
+    # commands
+
+    def _enter(self, run: Underway, command: Run) -> None:
+        lanes = self.lanes[command.device]
+        if lanes.throttled:
+            lanes.submit(0, lambda: self._run_slowly(run, lanes, command))
+            return
+        if command.undo:
+            run.undo(command.token, self.undo.copied(run.graph, command, lanes, _events(run, command.after)))
+        event = self._enqueue(run, command)
+        if command.notify:
+            run.watch(command.device, command.queue, [command.token], event)
+
+    def _enqueue(self, run: Underway, command: Run) -> Event:
+        task = command.task
+        if task is None:
+            node = run.graph.nodes[command.token]
+            assert not isinstance(node, HostTask)
+            return self.give(run, node, command)
+        run.record.together[command.token] = task
+        return self.give(run, task, command)
+
+    def give(self, run: Underway, task: DeviceTask, command: Run, uploads: Sequence[Event] = ()) -> Event:
+        """Enqueue a task that is command's node, behind some uploads. Raises DriverError, and RunError where there is
+        no room."""
+        if not isinstance(task, Launch):
+            return self._give_within(run, task, command, uploads)
+        launch, lanes = task, self.lanes[command.device]
+        node, device, queue, after, *_ = command
+        chosen: Launch | Version = launch
+        if launch.versions:
+            chosen = run.record.versions[node] = self.programs.version(launch, device)
+            if is_sequence(chosen):
+                if self.sequences.have_room(chosen, lanes, queue):
+                    return self._give_sequence(run, launch, chosen, command, uploads)
+                chosen = run.record.versions[node] = launch.versions[0]
+        asked = run.now()  # before its program is built, unless it is built already
+        kernel = self._with_arguments(launch, chosen, device)
+        if last_words.keeping():
+            lane = f"{lanes.device.name} queue {queue}"
+            last_words.given(node, lane, f"kernel {launch.name}, NDRange {chosen.global_size}")
+        kind = chosen.local_size or chosen.global_size, launch.global_offset is None
+        if kind not in kernel.launched:
+            kernel.launched.add(kind)
+            run.record.first[node] = asked
+        how = lanes.queues[queue], kernel.kernel, chosen.global_size, chosen.local_size, launch.global_offset
+        waits = [*_events(run, after), *uploads] or None
+        if command.parts is not None and lanes.shortening is not None and chosen is launch:
+            event = lanes.shortening.launch_in_parts(*how, waits, command.parts, command.beside)
+        else:
+            event = lanes.launch(*how, waits)
+        lanes.latest[queue] = event
+        run.events[node] = event
+        run.record.kernels.append((node, device, queue, event))
+        if self.memory.guarded:
+            self._look_around(launch, device, event)
+        return event
+
+    def _give_sequence(
+        self, run: Underway, launch: Launch, chosen: Version, command: Run, uploads: Sequence[Event]
+    ) -> Event:
+        lanes = self.lanes[command.device]
+        if last_words.keeping():
+            lane = f"{lanes.device.name} queue {command.queue}"
+            last_words.given(command.token, lane, f"kernels {chosen.kernel.name}")
+        waits = [*_events(run, command.after), *uploads] or None
+        event = self.sequences.give(run, launch, chosen, command, waits, lanes)
+        if self.memory.guarded:
+            self._look_around(launch, command.device, event)
+        return event
+
+    def _with_arguments(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> KernelObject:
+        """The kernel of a launch, or of a version of it, with its arguments."""
+        kernel = self.programs.kernel(chosen.program, chosen.kernel.name, device)
+        buffers = self.memory.buffers(device)
+        held = kernel.held
+        for index, arg in enumerate(launch.args):
+            if type(arg) is BufferArg:
+                if arg.nbytes is not None:
+                    return self._with_views(launch, chosen, device)
+                buffer = buffers.get(arg.key)
+                if buffer is None:
+                    buffer = self.memory.on_device(arg.key, device)
+                if held[index] is not buffer:
+                    kernel.put(index, buffer)
+            elif held[index] != arg:
+                kernel.put(index, arg)
+        return kernel
+
+    def _with_views(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> KernelObject:
+        """The same, where some arguments are views."""
+        name = chosen.kernel.name
+        program, args = placed(chosen.program, name, launch.args, self.machine.devices[device])
+        kernel = self.programs.kernel(program, name, device)
+        for index, arg in enumerate(args):
+            value = self.memory.argument(arg, device)
+            if not same(kernel.held[index], value):
+                kernel.put(index, value)
+        return kernel
+
+    def _give_within(self, run: Underway, task: CopyTask | FillTask, command: Run, uploads: Sequence[Event]) -> Event:
+        """A copy or fill; one event, as it is of one row."""
+        node, device, queue, after = command[:4]
+        lanes = self.lanes[device]
+        if last_words.keeping():
+            last_words.given(node, f"{lanes.device.name} queue {queue}", f"{task.function} {task.name}")
+        event = within(lanes.driver, self.memory, task, device)(lanes.queues[queue], [*_events(run, after), *uploads])
+        run.events[node] = lanes.latest[queue] = event
+        run.record.kernels.append((node, device, queue, event))
+        return event
+
+    def _look_around(self, launch: Launch, device: DeviceIndex, event: Event) -> None:
+        """Raise RunError for a kernel that has written outside of a buffer; it runs alone, and is waited for."""
+        lanes = self.lanes[device]
+        for queue in lanes.queues:
+            lanes.flush(queue)
+        lanes.driver.wait(event)
+        given = {a.key: i for i, a in enumerate(launch.args) if isinstance(a, BufferArg)}
+        found = sorted(self.memory.trespassed(device), key=lambda f: given.get(f[0], len(launch.args)))
+        if not found:
+            return
+        key, (first, count) = found[0]
+        index = given.get(key)
+        name = launch.kernel.arguments[index].name if index is not None else ""
+        which = f"argument {index} ({name}), " if index is not None else "a buffer that it was not given, "
+        raise RunError(
+            f"it wrote outside of {which}{self.memory.name(key)} of {self.memory.nbytes(key)} bytes: {count} bytes, the"
+            f" first at byte {first}"
+        )
+
+    def _run_slowly(self, run: Underway, lanes: Lanes, command: Run) -> None:
+        """On a slowed device's own thread: run, then sleep for the rest of the time a slow device would take."""
+        if run.stopping:
+            return
+        try:
+            event = self._enqueue(run, command)
+            lanes.flush(lanes.queues[command.queue])
+            lanes.driver.wait(event)
+            if command.task is not None or isinstance(run.graph.nodes[command.token], Launch):
+                start, end = lanes.driver.times(event)
+                time.sleep((end - start) * (lanes.device.slowdown - 1.0))
+        except Exception as error:
+            run.fail(command.token, error)
+            return
+        if command.notify:
+            run.complete(command.token)
+
+    def _settle_threads(self) -> None:
+        """Wait until no thread of ours works."""
+        for lanes in self.lanes:
+            if lanes.throttled and 0 in lanes.workers:  # its own thread gives the others work
+                lanes.workers[0].settle()
+        workers = [worker for lanes in self.lanes for worker in lanes.workers.values()]
+        # one after another they would cost a change of threads each
+        for mark in [worker.mark() for worker in (*workers, *self.host_calls.workers)]:
+            mark.wait()
+
+    def _settle_devices(self) -> None:
+        """Wait until no queue holds anything: by threads, since nothing interrupts a driver's own wait."""
+        for mark in [lanes.finish() for lanes in self.lanes]:
+            mark.wait()
+
+
+_left: list[Executor] = []
+"""Closed while devices were busy: what these use is not freed."""
+
+
+def _events(run: Underway, after: Sequence[int]) -> list[Event]:
+    """The events of some commands; what became one transfer has one."""
+    return list({id(e): e for e in [run.events[t] for t in after]}.values()) if after else []
+
+
+def _listed(run: Underway) -> str:
+    found = run.unfinished() or ["the devices"]
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"

@@ -1,0 +1,72 @@
+"""Host functions, called one after another: by a thread of their own, or by the engine's while nothing else is to be
+heard."""
+
+from __future__ import annotations
+
+import threading
+
+from manycl.graph.graph import BufferArg, HostTask
+from manycl.run.commands.backend import Done
+from manycl.run.data.memory import Memory
+from manycl.run.executor.lanes import Worker
+from manycl.run.executor.run_state import Underway
+from manycl.utilities.interrupts import interruptible
+
+
+class HostCalls:
+    """``workers``: the thread, once there is one."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.workers: list[Worker] = []
+        self.is_used = False
+        self._caller: int | None = None  # the thread that runs a host function instead of waiting
+
+    def call(self, run: Underway, token: int, alone: bool) -> None:
+        """``alone``: nothing else will be heard of before the function has returned, so nobody need stay to listen."""
+        self.is_used = True
+        if alone:
+            self._caller = threading.get_ident()
+            try:
+                with interruptible:
+                    self._call(run, token)
+            finally:
+                self._caller = None
+            return
+        if not self.workers:
+            self.workers.append(Worker("manycl-host"))
+        self.workers[0].submit(lambda: self._call(run, token))
+
+    def are_current(self) -> bool:
+        """Whether the caller is a host function of the run that is under way."""
+        return self._caller == threading.get_ident() or any(worker.is_current() for worker in self.workers)
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+
+    def release(self) -> None:
+        """Let the thread end when it has nothing to do any more."""
+        for worker in self.workers:
+            worker.release()
+
+    def _call(self, run: Underway, node: int) -> None:
+        if run.stopping:
+            return
+        task = run.graph.nodes[node]
+        assert isinstance(task, HostTask)
+        start = run.now()
+        run.host = node
+        try:
+            # views, of which there being one tells that the memory is still looked at
+            task.function(*(self._memory.on_host(a)[:] if isinstance(a, BufferArg) else a for a in task.args))
+        except BaseException as error:  # also SystemExit: a thread that ends without a word would be waited for forever
+            if self._caller is not None and isinstance(error, KeyboardInterrupt):
+                raise  # the user stops the run, not the function
+            run.fail(node, f"{type(error).__name__}: {error}")
+            return
+        finally:
+            run.host = None
+        end = run.now()
+        run.record.hosts.append((node, start, end))
+        run.inbox.put(Done(node, end, run.number))

@@ -1,0 +1,201 @@
+"""The lanes of one device: its driver's queues, and the threads that wait for them if any do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+import numpy as np
+
+from manycl.drivers.driver import Driver, DriverError, End, Event, Queue, Shortening
+from manycl.machine import HOST
+from manycl.region import Box
+from manycl.run.commands.backend import TransferQueue
+from manycl.run.executor.adaptive_wait import Patience
+from manycl.utilities.interrupts import interruptible
+from manycl.utilities.prompt import be_prompt
+
+_FINISHING = -100
+"""The number of the thread that waits for the end of all of a device's queues."""
+
+
+class Worker:
+    """A thread that does one job after another."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], None]) -> None:
+        self._jobs.put(job)
+
+    def settle(self) -> None:
+        """Wait until all that was submitted is done."""
+        self.mark().wait()
+
+    def mark(self) -> threading.Event:
+        """Is set when all that was submitted before is done."""
+        reached = threading.Event()
+        self._jobs.put(reached.set)
+        return reached
+
+    def is_current(self) -> bool:
+        """Whether the caller is one of the jobs."""
+        return threading.current_thread() is self._thread
+
+    def close(self) -> None:
+        self.release()
+        self._thread.join(timeout=10)
+
+    def release(self) -> None:
+        """Let the thread end behind what was submitted."""
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        be_prompt()
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # and with it the run that it was for
+
+
+@dataclass(frozen=True)
+class _Queues:
+    """Of a device: those of kernels, and of its transfers (the first of kernels, where it computes in the host's
+    memory)."""
+
+    kernels: list[Queue]
+    uploads: Queue
+    ahead: Queue
+    downloads: Queue
+    results: Queue
+
+
+class Lanes:
+    """Of one driver. It has queues that are timed and, when they are first asked for, others that are not (``use``)."""
+
+    def __init__(self, driver: Driver, profile: bool = True) -> None:
+        self.driver = driver
+        self.device = driver.device
+        self.launch, self.flush = driver.launch, driver.flush
+        self.throttled = self.device.slowdown > 1.0 and not driver.slows_down
+        self.shortening = driver if isinstance(driver, Shortening) and not self.throttled else None
+        # commands are looked after by the engine's thread; not where commands are enqueued by another thread
+        self.watched = driver.is_polled and not self.throttled
+        # whoever wants to know of a command's end may wait for it by the driver, however long that takes
+        self.is_interruptible = driver.is_interruptible and not self.throttled
+        self.own = self.device.memory != HOST
+        self.is_lost = False  # it was found not to work any more
+        self._by_profile: dict[bool, _Queues] = {}
+        self.use(profile)
+        # a queue's commands end in order, those of several do not: each queue has somebody who waits
+        self.workers: dict[int, Worker] = {}
+        self.patience = Patience()
+        self.latest: dict[int, Event] = {}
+        """The last command of each queue that was used since all were empty."""
+        self._lock = threading.Lock()
+
+    def use(self, profile: bool) -> None:
+        """From now on use the queues of kernels whose commands are timed, or the others; between runs, when all are
+        empty. A slowed device needs the times. Transfers have the same queues in any case: making one takes NVIDIA's
+        driver 10 ms or more."""
+        profile = profile or self.throttled
+        if profile not in self._by_profile:
+            kernels = [self.driver.queue(profile)]
+            made = next(iter(self._by_profile.values()), None)
+            if not self.own:
+                others = [kernels[0]] * 4
+            elif made is not None:
+                others = [made.uploads, made.ahead, made.downloads, made.results]
+            else:
+                others = [self.driver.queue(profile) for _ in range(4)]
+            self._by_profile[profile] = _Queues(kernels, *others)
+        self.profile, chosen = profile, self._by_profile[profile]
+        self.queues, self.uploads, self.ahead = chosen.kernels, chosen.uploads, chosen.ahead
+        self.downloads, self.results = chosen.downloads, chosen.results
+
+    def need_queues(self, count: int) -> None:
+        while len(self.queues) < count:
+            self.queues.append(self.driver.queue(self.profile))
+
+    def probe(self) -> str:
+        """Whether the device still works: what is wrong with it, or nothing. Ctrl-C ends the waiting."""
+        found: list[str] = []
+        self.submit(_FINISHING, lambda: found.append(self._probe()))
+        with interruptible:
+            self.workers[_FINISHING].settle()
+        return found[0]
+
+    def _probe(self) -> str:
+        sent, came, driver = np.arange(64, dtype=np.uint8), np.zeros(64, np.uint8), self.driver
+        try:
+            queue, memory = driver.queue(timed=False), driver.allocate(len(sent))
+            driver.copy(queue, End(memory), End(sent), (Box(0, len(sent)),), ())
+            (*_, event) = driver.copy(queue, End(came), End(memory), (Box(0, len(sent)),), ())
+            driver.flush(queue)
+            driver.wait(event)
+        except DriverError as error:
+            return error.message
+        return "" if (sent == came).all() else "it does not keep what is written to it"
+
+    def is_settled(self) -> bool:
+        """Whether the latest command of every queue is complete. GPUs' drivers take longer to finish an idle queue than
+        to say that."""
+        while self.latest:
+            _, event = self.latest.popitem()
+            try:
+                if not self.driver.done(event):
+                    return False
+            except DriverError:
+                return False
+        return True
+
+    def finish(self) -> threading.Event:
+        """Is set when no queue holds anything, whatever was enqueued before something failed."""
+        self.submit(_FINISHING, self._finish)
+        return self.workers[_FINISHING].mark()
+
+    def _finish(self) -> None:
+        self.latest.clear()
+        self.driver.finish()
+
+    def of_uploads(self, queue: int) -> Queue:
+        """The queue of uploads of a number (UPLOAD, AHEAD, or a kernel queue's)."""
+        if not isinstance(queue, TransferQueue):
+            return self.queues[queue]
+        return self.ahead if queue is TransferQueue.AHEAD else self.uploads
+
+    def of_downloads(self, queue: int) -> Queue:
+        """The queue of downloads of a number (DOWNLOAD, EARLY, or a kernel queue's)."""
+        if not isinstance(queue, TransferQueue):
+            return self.queues[queue]
+        return self.results if queue is TransferQueue.EARLY else self.downloads
+
+    def submit(self, lane: int, job: Callable[[], None]) -> None:
+        """Run a job on the thread that waits for one of the device's queues, after those submitted before."""
+        worker = self.workers.get(lane)
+        if worker is None:
+            with self._lock:  # a slowed device's own thread submits as well
+                worker = self.workers.get(lane)
+                if worker is None:
+                    worker = self.workers[lane] = Worker(f"manycl-{self.device.name}")
+        worker.submit(job)
+
+    def warm(self) -> None:
+        """Have the thread that waits for the first queue begin now: while the device computes, that takes longer."""
+        if not (self.watched or self.is_interruptible):
+            self.submit(0, lambda: None)
+
+    def close(self) -> None:
+        for worker in self.workers.values():
+            worker.close()
+        self._finish()
+        self.driver.release()
+
+    def release(self) -> None:
+        """Let the threads end when they have nothing to do any more."""
+        for worker in self.workers.values():
+            worker.release()
+        self.driver.release()

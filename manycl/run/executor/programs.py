@@ -1,0 +1,263 @@
+"""Programs built for devices, and their kernel objects."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from manycl.analysis.facts import ProgramFacts
+from manycl.analysis.reading.included import included
+from manycl.drivers.driver import BuildError, DeviceKernel, Driver, DriverError, Program, Source
+from manycl.errors import Diagnostic, SourceError, anew
+from manycl.graph.graph import Launch, LocalArg, Version
+from manycl.graph.versions.host_version import HostProgram
+from manycl.graph.versions.sequence import SequenceProgram
+from manycl.graph.versions.versions import preferred
+from manycl.machine import DeviceIndex, Machine
+from manycl.run.executor.sub_buffers import placed
+from manycl.utilities.kept import Kept
+from manycl.utilities.logs import logger
+
+log = logger(__name__)
+
+PROGRAMS_KEPT, KERNELS_KEPT = 1024, 4096
+"""Of each device; a graph with more is built again whenever it runs."""
+_COMPILERS = 8
+"""At the same time: of native devices, each is a process."""
+
+
+def _source(program: ProgramFacts) -> Source:
+    """What decides the binary."""
+    return Source(program.source, tuple(program.options), program.path)
+
+
+def _key(program: ProgramFacts) -> tuple[Source, object]:
+    """Programs with the same key have the same binary: files that a text includes may have changed since another
+    program read them."""
+    source = _source(program)
+    read = included(source.text, source.options, [source.folder])
+    return source, id(program) if read is None else read
+
+
+class KernelObject:
+    """A kernel of one device, and what its arguments are set to.
+
+    One object serves all launches: only one thread sets arguments, and a launch takes them as they are when it is
+    enqueued. ``held[i]`` is the value of argument i, or None: what is set already is not set again. ``setter``: who has
+    set all of them, if nobody else has set any since. ``launched``: the kinds of launches so far, as drivers compile
+    for them.
+    """
+
+    __slots__ = ("held", "kernel", "launched", "set", "setter")
+
+    def __init__(self, kernel: DeviceKernel, arguments: int) -> None:
+        self.kernel = kernel
+        self.set = kernel.set
+        self.held: list[Any] = [None] * arguments
+        self.launched: set[tuple[Any, ...]] = set()
+        self.setter: object = None
+
+    def put(self, index: int, value: Any) -> None:
+        """Set an argument, and remember it; also where Ctrl-C may come between."""
+        held = self.held
+        self.setter = held[index] = None
+        self.set(index, value)
+        held[index] = value
+
+
+def same(value: Any, held: Any) -> bool:
+    """Whether an argument need not be set again."""
+    return value == held if isinstance(value, (bytes, LocalArg)) else value is held
+
+
+def _at_once(jobs: Sequence[Callable[[], object]]) -> None:
+    """Do all of them, several at the same time. Raises what the first of those that fail does."""
+    if len(jobs) < 2:
+        for job in jobs:
+            job()
+        return
+    with ThreadPoolExecutor(min(_COMPILERS, len(jobs))) as pool:
+        list(pool.map(lambda job: job(), jobs))
+
+
+class _KeptKernel(NamedTuple):
+    program: ProgramFacts
+    kernel: KernelObject
+
+
+class _Built(NamedTuple):
+    program: ProgramFacts
+    """Here, so that no other one gets its id."""
+    built: Program
+
+
+class _Chosen(NamedTuple):
+    """Which of a launch's versions (index) a device runs, or why none."""
+
+    programs: tuple[ProgramFacts, ...]
+    version: int | SourceError
+
+
+class Programs:
+    """Built once per text, options and device, as long as not too many others have come since."""
+
+    def __init__(self, machine: Machine, drivers: Sequence[Driver]) -> None:
+        self._machine = machine
+        self._drivers = drivers
+        self._built: list[Kept[tuple[Source, object], _Built]] = [Kept(PROGRAMS_KEPT) for _ in drivers]
+        # with the programs whose identities are their keys, which nothing else has while these are kept
+        self._kernels: list[Kept[tuple[int, str], _KeptKernel]] = [Kept(KERNELS_KEPT) for _ in drivers]
+        self._chosen: list[Kept[tuple[Any, ...], _Chosen]] = [Kept(KERNELS_KEPT) for _ in drivers]
+        self.prefer: Callable[[Launch, DeviceIndex], int | None] = lambda launch, device: None
+        """Which version (index) of a launch a device shall run if it can (-1: what it prefers itself)."""
+
+    def rearrange(self, machine: Machine, drivers: Sequence[Driver], before: Sequence[int | None]) -> None:
+        """Other devices are there now; ``before``: the index that each had. Only when no run is under way."""
+        self._machine, self._drivers = machine, drivers
+        self._built = [Kept(PROGRAMS_KEPT) if i is None else self._built[i] for i in before]
+        self._kernels = [Kept(KERNELS_KEPT) if i is None else self._kernels[i] for i in before]
+        self._chosen = [Kept(KERNELS_KEPT) for _ in drivers]
+
+    @property
+    def devices(self) -> Sequence[DeviceIndex]:
+        return self._machine.indices
+
+    def prepare(self, wanted: Iterable[tuple[Launch, DeviceIndex]]) -> None:
+        """The kernels of launches exist on devices: what is not built yet is, several at once (building releases the
+        GIL). Raises SourceError."""
+        kernels: dict[tuple[int, str, DeviceIndex], ProgramFacts] = {}
+        for launch, d in wanted:
+            name = launch.kernel.name
+            program, _ = placed(launch.program, name, launch.args, self._machine.devices[d])
+            if self._kernels[d].get((id(program), name)) is None:
+                kernels[id(program), name, d] = program
+        built = ((d, program) for (_, _, d), program in kernels.items() if not isinstance(program, HostProgram))
+        sources = {(_key(program), d): (program, d) for d, program in built}
+        todo = [job for (key, d), job in sources.items() if self._built[d].get(key) is None]
+        _at_once([partial(self.build, *job) for job in todo])
+        places: dict[tuple[int, str], tuple[ProgramFacts, list[DeviceIndex]]] = {}
+        for (number, name, d), program in kernels.items():
+            places.setdefault((number, name), (program, []))[1].append(d)
+        _at_once([partial(self._on_each, program, name, ds) for (_, name), (program, ds) in places.items()])
+
+    def build_everywhere(self, program: ProgramFacts) -> None:
+        """All kernels of a program, for all devices, several at once; what cannot be built is left out."""
+        able = []
+        for device in self.devices:
+            with suppress(SourceError):
+                self.build(program, device)
+                able.append(device)
+
+        def build(name: str) -> None:
+            with suppress(SourceError):
+                self._on_each(program, name, able)
+
+        _at_once([partial(build, name) for name in program.kernels])
+
+    def _on_each(self, program: ProgramFacts, name: str, devices: Iterable[DeviceIndex]) -> None:
+        """A kernel on devices, one after the other: what it is compiled to for one may be what the next one needs."""
+        for device in devices:
+            self.kernel(program, name, device)
+
+    def kernel(self, program: ProgramFacts, name: str, device: DeviceIndex) -> KernelObject:
+        """The kernel object (building its program first where that was not done)."""
+        key = (id(program), name)
+        found = self._kernels[device].get(key)
+        if found is None:
+            try:
+                kernel = self._kernel(program, name, device)
+            except DriverError as error:
+                words = f"{program.path}: kernel {name} cannot be used on {self._machine.devices[device].name}"
+                raise SourceError(f"{words}: {error.message}", hint=error.hint) from None
+            made = _KeptKernel(program, KernelObject(kernel, len(program.kernels[name].arguments)))
+            found = self._kernels[device].keep(key, made)
+        return found.kernel
+
+    def _kernel(self, program: ProgramFacts, name: str, device: DeviceIndex) -> DeviceKernel:
+        driver = self._drivers[device]
+        if isinstance(program, HostProgram):
+            return driver.function(program.call, len(program.forms))
+        return driver.kernel(self.build(program, device), name)
+
+    def version(self, launch: Launch, device: DeviceIndex) -> Version:
+        """Which of a launch's versions a device runs: the one that ``prefer`` names, else, of those that it can, the
+        first in order of preference.
+
+        The ones before it, which do not build there or whose work-groups are too large, are warned about, once. Raises
+        SourceError where none is left.
+        """
+        versions, first = launch.versions, self.prefer(launch, device)
+        key = (first, *((id(v.program), v.kernel.name, v.kinds, v.local_size) for v in versions))
+        found = self._chosen[device].get(key)
+        if found is None:
+            chosen: int | SourceError
+            try:
+                chosen = self._choose(launch, device, first)
+            except SourceError as error:
+                chosen = anew(error)
+            found = self._chosen[device].keep(key, _Chosen(tuple(v.program for v in versions), chosen))
+        if isinstance(found.version, SourceError):
+            raise anew(found.version)
+        return versions[found.version]
+
+    def _choose(self, launch: Launch, device: DeviceIndex, first: int | None) -> int:
+        name, kind = self._machine.devices[device].name, self._machine.devices[device].kind
+        faults: list[str] = []
+        diagnostics: list[Diagnostic] = []
+        order = preferred(launch.versions, kind)
+        for index in sorted(order, key=lambda i: i != first):
+            version = launch.versions[index]
+            words = f"kernel {version.kernel.name} ({version.program.path}:{version.kernel.line})"
+            fault = self.fault(version, device, diagnostics)
+            if not fault:
+                for fault in faults:
+                    log.warning("%s", fault)
+                    warnings.warn(fault, RuntimeWarning, stacklevel=2)
+                return index
+            faults.append(f"a version of {launch.name} is left out on {name}: {words}: {fault}")
+        raise SourceError("\n".join([f"no version of {launch.name} can run on {name}", *faults]), tuple(diagnostics))
+
+    def fault(self, version: Version | Launch, device: DeviceIndex, diagnostics: list[Diagnostic] | None = None) -> str:
+        """Build what is to run on a device; why it cannot, or nothing. The compiler's words are added to others."""
+        try:
+            return self._too_large(version, device)
+        except SourceError as error:
+            if diagnostics is not None:
+                diagnostics += error.diagnostics
+            return error.message.partition("\n")[0]
+
+    def _too_large(self, version: Version | Launch, device: DeviceIndex) -> str:
+        """Build a version; what is wrong with its work-groups on the device, or nothing."""
+        if isinstance(version.program, SequenceProgram):
+            found = (self._too_large(step, device) for step in version.program.steps)
+            return next((fault for fault in found if fault), "")
+        most = self.kernel(version.program, version.kernel.name, device).kernel.most_items
+        if version.local_size is None or math.prod(version.local_size) <= most:
+            return ""
+        return f"its work-groups {version.local_size} have more than {most} work-items"
+
+    def build(self, program: ProgramFacts, device: DeviceIndex) -> Program:
+        """The program, built for a device."""
+        key = _key(program)
+        found = self._built[device].get(key)
+        if found is not None:
+            return found.built
+        began = perf_counter()
+        try:
+            made = _Built(program, self._drivers[device].build(key[0]))
+        except BuildError as error:
+            others = [d.name for i, d in self._machine.numbered() if i != device]
+            raise SourceError(
+                f"{program.path} does not build on {self._machine.devices[device].name}",
+                (Diagnostic(program.path, 0, 0, "build log", error.message),),
+                hint=f"leave the device out: --devices {','.join(others)}" if others else "",
+            ) from None
+        where = self._machine.devices[device].name
+        log.debug("built %s for %s in %.1f ms", program.path, where, (perf_counter() - began) * 1e3)
+        return self._built[device].keep(key, made).built

@@ -1,0 +1,208 @@
+"""What a run on real devices did, read from the drivers' clocks when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from manycl.drivers.driver import Driver, DriverError, Event
+from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Version, ndrange
+from manycl.machine import DeviceIndex, Machine
+from manycl.run.commands.backend import Failed
+from manycl.trace import Event as TraceEvent
+from manycl.trace import HostEvent, KernelEvent, TransferEvent
+
+_NDRange = tuple[tuple[int, ...], tuple[int, ...] | None, str]
+
+
+class Transferred(NamedTuple):
+    """What was enqueued to move some buffers (or neighbouring pieces of one), whole, or ``nbytes`` of one.
+    ``is_upload``: whether to the device (None: within it). ``events``: in order. ``token``: the first of the commands
+    that it does."""
+
+    keys: tuple[BufferKey, ...]
+    device: DeviceIndex
+    is_upload: bool | None
+    events: Sequence[Event]
+    token: int
+    nbytes: int | None = None
+
+
+_Times = tuple[Transferred, float, float]
+"""Start and end, in seconds since the run began."""
+
+
+class RunRecord:
+    """``profiled`` False: the devices' clocks are off, and kernels leave no events."""
+
+    def __init__(
+        self, graph: Graph, machine: Machine, drivers: Sequence[Driver], begin: float, *, profiled: bool = True
+    ) -> None:
+        self.graph = graph
+        self.profiled = profiled
+        self.machine = machine
+        self._drivers = drivers
+        self.begin = begin
+        self.kernels: list[tuple[int, DeviceIndex, int, Event]] = []  # node, device, queue, event
+        self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
+        self.together: dict[int, Launch] = {}  # what ran instead of a node, which is the first of several
+        self.transfers: list[Transferred] = []
+        self.hosts: list[tuple[int, float, float]] = []
+        self.parts: dict[int, list[_NDRange]] = {}
+        """Of nodes that ran several kernels, one after another: NDRange and name of each."""
+        self.first: dict[int, float] = {}
+        """Launches that are the first of their kind on their device, which may have to be compiled: when they were
+        enqueued, in seconds since the run began."""
+        self.timed: Collection[DeviceIndex] = ()
+        """Devices whose clocks are asked when somebody wants to know times: comparing them with the host's takes a
+        while, which no run should wait for."""
+        self.failure: Failed | None = None
+        self.failed_transfer: Failed | None = None
+        self._times: list[tuple[int, DeviceIndex, int, float, float]] | None = None
+        self._moves: list[_Times] | None = None
+
+    @cached_property
+    def offsets(self) -> list[float | None]:
+        """Of the devices' clocks, where they are known."""
+        return [driver.clock() if i in self.timed else None for i, driver in enumerate(self._drivers)]
+
+    def leg(self, begin: float, nodes: tuple[int, int], moved: tuple[int, int]) -> RunRecord:
+        """Of some of the commands, the first and how many, and some of the transfers, from one to before another, as a
+        run that began then."""
+        first, count = nodes
+        other = RunRecord(self.graph, self.machine, self._drivers, begin, profiled=self.profiled)
+        other.timed = self.timed
+        other.transfers = [m._replace(token=max(m.token - first, 0)) for m in self.transfers[slice(*moved)]]
+        later = begin - self.begin
+        other.first = {n - first: seconds - later for n, seconds in self.first.items() if 0 <= n - first < count}
+        return other
+
+    def find_failure(self, now: float) -> None:
+        """Look at every launch's final status: also at those that nobody waited for. Of several failures, the node that
+        comes first in the graph counts: all that may depend on one of them comes after it."""
+        if self._succeeded():
+            return
+        done = [driver.done for driver in self._drivers]
+        if self.failure is None:
+            failed: list[tuple[int, str]] = []
+            for node, device, _, event in self.kernels:
+                try:
+                    done[device](event)
+                except DriverError as error:
+                    failed.append((node, error.message))
+            if failed:
+                node, words = min(failed)
+                self.failure = Failed(node, now, words)
+        if self.failed_transfer is None:
+            for moved in self.transfers:
+                try:
+                    for event in moved.events:
+                        done[moved.device](event)
+                except DriverError as error:
+                    if self.failed_transfer is None or moved.token < self.failed_transfer.token:
+                        self.failed_transfer = Failed(moved.token, now, error.message)
+
+    def _succeeded(self) -> bool:
+        """Whether all is complete and nothing has failed, as nearly always."""
+        found: dict[DeviceIndex, list[Event]] = {}
+        for _, device, _, event in self.kernels:
+            found.setdefault(device, []).append(event)
+        for moved in self.transfers:
+            found.setdefault(moved.device, []).extend(moved.events)
+        return all(self._drivers[device].succeeded(events) for device, events in found.items())
+
+    def times(self) -> list[tuple[int, DeviceIndex, int, float, float]]:
+        """(node, device, queue, start, end) of every launch that completed; seconds since the run began."""
+        if self._times is None:
+            shift = [None if o is None else o - self.begin for o in self.offsets]
+            pairs = zip(self.machine.devices, self._drivers, strict=True)
+            slow = [1.0 if driver.slows_down else device.slowdown for device, driver in pairs]
+            times = []
+            for node, device, queue, event in self.kernels if self.profiled else ():
+                try:
+                    start, end = self._drivers[device].times(event)
+                except DriverError:
+                    continue  # it never completed
+                offset = shift[device]
+                if offset is not None:
+                    factor = slow[device]
+                    if factor > 1.0 and not isinstance(self.graph.nodes[node], Launch):
+                        factor = 1.0  # copies and fills take what bandwidth says
+                    begin = max(0.0, start + offset)
+                    times.append((node, device, queue, begin, begin + (end - start) * factor))
+            self._times = times
+            self.kernels = []
+        return self._times
+
+    def waited(self) -> Iterable[tuple[float, float]]:
+        """From when to when the first launches of their kind waited to start."""
+        return [(self.first[n], start) for n, _, _, start, _ in self.times() if n in self.first]
+
+    def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
+        if not self.parts:
+            return [(n, d, end - start) for n, d, _, start, end in self.times()]
+        found: dict[int, tuple[DeviceIndex, float, float]] = {}
+        for n, d, _, start, end in self.times():
+            _, first, last = found.get(n, (d, start, end))
+            found[n] = d, min(first, start), max(last, end)
+        return [(n, d, end - start) for n, (d, start, end) in found.items()]
+
+    def events(self) -> Sequence[TraceEvent]:
+        graph, devices = self.graph, self.machine.devices
+        parts = {node: iter(sizes) for node, sizes in self.parts.items()}
+        component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
+        out: list[KernelEvent | TransferEvent | HostEvent] = []
+        for node, device, queue, start, end in self.times():
+            task = self.together.get(node, graph.nodes[node])
+            assert not isinstance(task, HostTask)
+            left = parts.get(node)
+            sizes = next(left) if left is not None else ndrange(self.versions.get(node, task))
+            what = node, task.name, devices[device].name, queue
+            out.append(KernelEvent(*what, start, end, *sizes[:2], component.get(node), sizes[2]))
+        out.extend(self._transfer_events())
+        out.extend(HostEvent(n, graph.nodes[n].name, start, end) for n, start, end in self.hosts)
+        return sorted(out, key=lambda e: e.start)
+
+    def moved(self) -> Iterable[tuple[int, bool, int, float]]:
+        """(device, whether to it, bytes, seconds) of every transfer between it and the host that completed."""
+        for moved, start, end in self._transfer_times():
+            if moved.is_upload is not None:
+                yield moved.device, moved.is_upload, self._nbytes(moved), end - start
+
+    def _nbytes(self, moved: Transferred) -> int:
+        return sum(self.graph.buffers[key].nbytes for key in moved.keys) if moved.nbytes is None else moved.nbytes
+
+    def handovers(self) -> Iterable[float]:
+        """Seconds from when something had come from one device until it began to go to another."""
+        came: dict[int, float] = {}
+        for moved, start, end in sorted(self._transfer_times(), key=lambda t: t[1]):
+            if moved.is_upload and all(key in came for key in moved.keys):
+                yield max(0.0, start - max(came[key] for key in moved.keys))
+            elif moved.is_upload is False:
+                came.update(dict.fromkeys(moved.keys, end))
+
+    def _transfer_times(self) -> Sequence[_Times]:
+        if self._moves is None:
+            self._moves = list(self._read_transfers())
+        return self._moves
+
+    def _read_transfers(self) -> Iterable[_Times]:
+        for moved in self.transfers:
+            times, offset, events = self._drivers[moved.device].times, self.offsets[moved.device], moved.events
+            if offset is None:
+                continue
+            try:
+                start = max(0.0, times(events[0])[0] + offset - self.begin)
+                end = max(start, times(events[-1])[1] + offset - self.begin)
+            except DriverError:
+                continue
+            yield moved, start, end
+
+    def _transfer_events(self) -> Iterable[TransferEvent]:
+        for moved, start, end in self._transfer_times():
+            key = moved.keys[0]
+            name = self.graph.buffers[key].name or f"buffer {key}"
+            own = self.machine.devices[moved.device].name
+            source, target = {True: ("host", own), False: (own, "host"), None: (own, own)}[moved.is_upload]
+            yield TransferEvent(key, name, source, target, self._nbytes(moved), start, end)

@@ -1,0 +1,180 @@
+"""What belongs to one run alone. Threads that work for it hold this and not the back end: what they say or do when the
+run was left (Ctrl-C, twice) and another one has begun, concerns nobody else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
+
+from manycl.drivers.driver import DeviceLost, DriverError, Event
+from manycl.graph.graph import Graph
+from manycl.machine import DeviceIndex, Machine
+from manycl.run.commands.backend import Done, Failed
+from manycl.run.executor.completions import Inbox
+from manycl.run.executor.lanes import Lanes
+from manycl.run.executor.record import RunRecord
+from manycl.run.recovery.undo_log import UndoCopy
+
+
+class Underway:
+    """The run ``number`` of a back end. ``stopping``: something has failed, or the run is given up: nothing more is
+    enqueued."""
+
+    def __init__(self, number: int, graph: Graph, machine: Machine, lanes: Sequence[Lanes], profiled: bool) -> None:
+        self.number = number
+        self.graph = graph
+        self.stopping = False
+        self.events: dict[int, Event] = {}
+        self._refused: set[int] = set()  # commands that were not given, as their device was lost
+        self._undo: dict[int, UndoCopy] = {}  # of what commands may change
+        self.awaited = 0  # reports that are to come
+        self.is_left = False  # the user did not wait for its end
+        self.host: int | None = None  # the host function that runs
+        self._machine = machine
+        self._lanes = lanes
+        self.began = began = time.perf_counter()
+        # not by a method of this: whatever refers to its own referrer waits for the garbage collection, with all events
+        self.now: Callable[[], float] = lambda: time.perf_counter() - began
+        """Seconds since the run began."""
+        self.inbox = Inbox(self.now, number)
+        self.launched: Callable[[], list[tuple[str, DeviceIndex, int, Event]]] | None = None
+        """Names, devices, queues and events of its launches, where the record has not got them yet."""
+        self.record = RunRecord(graph, machine, [x.driver for x in lanes], self.began, profiled=profiled)
+
+    def complete(self, token: int) -> None:
+        """A thread says that a command is."""
+        self.inbox.put(Done(token, self.now(), self.number))
+
+    def fail(self, token: int, error: object) -> None:
+        """A command failed: nothing more is enqueued, and no later command may report that all before it is
+        complete."""
+        self.stopping = True
+        if isinstance(error, DeviceLost):
+            self._refused.add(token)
+        self.inbox.put(Failed(token, self.now(), str(error), self.number))
+
+    def watch(self, device: DeviceIndex, queue: int, tokens: Sequence[int], event: Event) -> None:
+        """Report when an event is complete that stands for commands."""
+        lanes = self._lanes[device]
+        if lanes.watched:
+            self.inbox.watch((device, queue), tokens, lanes.driver, event)
+        else:
+            lanes.submit(queue, lambda: self._await(lanes, tokens, event))
+
+    def _await(self, lanes: Lanes, tokens: Sequence[int], event: Event) -> None:
+        """On a device's thread: block until what an event stands for is complete, then say so."""
+        try:
+            lanes.driver.wait(event)
+        except DriverError as error:
+            self.inbox.put(Failed(tokens[0], self.now(), error.message, self.number))
+            return
+        now = self.now()
+        for token in tokens:
+            self.inbox.put(Done(token, now, self.number))
+
+    def took(self, token: int, device: DeviceIndex) -> float | None:
+        """As Backend.took, of commands that are timed."""
+        event, lanes = self.events.get(token), self._lanes[device]
+        if event is None:
+            return None
+        try:
+            start, end = lanes.driver.times(event)
+        except DriverError:
+            return None
+        return (end - start) * (lanes.device.slowdown if lanes.throttled else 1.0)
+
+    def completed(self) -> set[int]:
+        """The tokens of the commands that have ended well."""
+        devices = {id(event): device for _, device, _, event in self.record.kernels}
+        devices |= {id(event): moved.device for moved in self.record.transfers for event in moved.events}
+        found = {token for token, _, _ in self.record.hosts}
+        for token, event in self.events.items():
+            device = devices.get(id(event))
+            if device is not None and self._is_believed(device) and self._has_succeeded(device, event):
+                found.add(token)
+        return found
+
+    def _is_believed(self, device: DeviceIndex) -> bool:
+        """Whether what its driver says of commands is so: also of a device that is lost, where only its process is."""
+        return not self._lanes[device].is_lost or self._lanes[device].driver.has_own_process
+
+    def begun(self, failed: Set[int]) -> set[int]:
+        """As Backend.begun."""
+        devices = {id(event): device for _, device, _, event in self.record.kernels}
+        devices |= {id(event): moved.device for moved in self.record.transfers for event in moved.events}
+        not_begun = set(self._refused)
+        for token, event in self.events.items():
+            device = devices.get(id(event))
+            if device is not None and self._lanes[device].is_lost and not self._has_begun(device, event):
+                not_begun.add(token)
+        return {*self.events, *(token for token, _, _ in self.record.hosts), *failed} - not_begun
+
+    def is_cut_off(self, device: DeviceIndex) -> bool:
+        """As Backend.is_cut_off: it is lost with its process, and nothing had failed before."""
+        driver = self._lanes[device].driver
+        mine = [event for _, d, _, event in self.record.kernels if d == device]
+        mine += [event for moved in self.record.transfers if moved.device == device for event in moved.events]
+        try:
+            for event in mine:
+                with suppress(DeviceLost):
+                    driver.done(event)
+        except DriverError:
+            return False
+        return driver.has_own_process
+
+    def undo(self, token: int, copy: UndoCopy | None) -> None:
+        """What a command may change is copied before it."""
+        if copy is not None:
+            self._undo[token] = copy
+
+    def undone(self, begun: Set[int]) -> Iterator[tuple[int, UndoCopy]]:
+        """Of the commands that may have ``begun`` and did not end, those that can be undone: of devices that are lost
+        with their processes, and in whose queues no other one may have begun and did not end."""
+        pending: dict[tuple[int, int], list[int]] = {}
+        for token, device, queue, event in self.record.kernels if self._undo else ():
+            lanes = self._lanes[device]
+            is_known = lanes.is_lost and lanes.driver.has_own_process
+            if token in begun and is_known and not self._has_succeeded(device, event):
+                pending.setdefault((device, queue), []).append(token)
+        for tokens in pending.values():
+            if len(tokens) == 1 and tokens[0] in self._undo:
+                yield tokens[0], self._undo[tokens[0]]
+
+    def _has_begun(self, device: DeviceIndex, event: Event) -> bool:
+        try:
+            self._lanes[device].driver.done(event)
+        except DeviceLost as lost:
+            return lost.has_begun
+        except DriverError:
+            return True
+        return True
+
+    def _has_succeeded(self, device: DeviceIndex, event: Event) -> bool:
+        try:
+            return self._lanes[device].driver.done(event)
+        except DriverError:
+            return False
+
+    def unfinished(self) -> list[str]:
+        """In words, what the devices have been given and have not completed: the first of each queue."""
+        names = [d.name for d in self._machine.devices]
+        found: dict[tuple[DeviceIndex, int | None] | None, str] = {}
+        nodes = self.graph.nodes
+        recorded = [(nodes[node].name, *rest) for node, *rest in self.record.kernels] if self.launched is None else []
+        for name, device, queue, event in recorded if self.launched is None else self.launched():
+            if (device, queue) not in found and self._is_pending(device, event):
+                found[device, queue] = f"kernel {name} on {names[device]}"
+        for moved in list(self.record.transfers):
+            device = moved.device
+            if (device, None) not in found and self._is_pending(device, moved.events[-1]):
+                found[device, None] = f"a transfer of {names[device]}"
+        if self.host is not None:
+            found[None] = f"host function {self.graph.nodes[self.host].name}"
+        return sorted(set(found.values()), key=list(found.values()).index)
+
+    def _is_pending(self, device: DeviceIndex, event: Event) -> bool:
+        try:
+            return not self._lanes[device].driver.done(event)
+        except DriverError:
+            return False

@@ -1,0 +1,178 @@
+"""The transfers of a run: between the host and devices, and between the stores of a device; copies and fills, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from manycl.drivers.driver import Driver, End, Event, Queue
+from manycl.graph.graph import BufferKey, CopyTask, FillTask, Graph, Piece
+from manycl.machine import HOST, DeviceIndex
+from manycl.region import Box, union
+from manycl.run.commands.backend import FIRST, Copy, Download, TransferQueue, Upload
+from manycl.run.data.memory import Memory
+from manycl.run.executor.lanes import Lanes
+from manycl.run.executor.record import RunRecord, Transferred
+from manycl.run.recovery.undo_log import KeptCopies
+
+Transfer = Upload | Download | Copy
+
+
+class Running(Protocol):
+    """The run that transfers belong to."""
+
+    stopping: bool
+    """Something has failed: nothing more is enqueued."""
+
+    def watch(self, device: DeviceIndex, queue: int, tokens: Sequence[int], event: Event) -> None:
+        """Report when an event is complete that stands for commands."""
+
+    def fail(self, token: int, error: object) -> None:
+        """A command failed: stop the run."""
+
+
+class Moved(NamedTuple):
+    """Rows of a buffer, and from which byte ``low`` of it on a device holds it (``store``)."""
+
+    key: BufferKey
+    store: BufferKey
+    low: int
+    rows: tuple[Box, ...]
+
+
+class Moves:
+    """``events``: of the run's commands, by token. ``joined``: what was found to be moved by stores and pieces
+    of the graph (the same for all its runs)."""
+
+    def __init__(
+        self,
+        run: Running,
+        graph: Graph,
+        memory: Memory,
+        kept: KeptCopies,
+        lanes: Sequence[Lanes],
+        record: RunRecord,
+        events: dict[int, Event],
+        joined: dict[tuple[BufferKey | None, ...], Moved],
+    ) -> None:
+        self._run = run
+        self._graph = graph
+        self._windows = graph.windows
+        self._memory = memory
+        self._kept = kept
+        self._lanes = lanes
+        self._record = record
+        self._events = events
+        self._joined = joined
+
+    def transfer(self, commands: Sequence[Transfer]) -> None:
+        """Transfer what several commands need that continue one another."""
+        first = commands[0]
+        assert not isinstance(first, Upload) or first.source == HOST, "no driver copies from another device's memory"
+        lanes = self._lanes[first.device]
+        # what it waits for, or comes behind, is enqueued by a slowed device's own thread, perhaps not yet
+        follows = (
+            not isinstance(first.queue, TransferQueue)
+            if isinstance(first, Upload)
+            else first.after or isinstance(first, Copy)
+        )
+        if lanes.throttled and follows:
+            lanes.submit(0, lambda: self._slowly(lanes, commands))
+        else:
+            self._enqueue(lanes, commands)
+
+    def _slowly(self, lanes: Lanes, commands: Sequence[Transfer]) -> None:
+        """On a slowed device's own thread, behind the kernels."""
+        if self._run.stopping:
+            return
+        try:
+            self._enqueue(lanes, commands)
+        except Exception as error:
+            self._run.fail(commands[0].token, error)
+
+    def _enqueue(self, lanes: Lanes, commands: Sequence[Transfer]) -> None:
+        first = commands[0]
+        after = list({id(event): event for c in commands for t in c.after for event in [self._events[t]]}.values())
+        if isinstance(first, Download) and first.saves:
+            self._kept.save(
+                self._of(first.buffer)[0], FIRST, self._rows(tuple([c.buffer for c in commands])), lanes.driver
+            )
+        queue, target, source, rows = self._ways(lanes, commands)
+        events = lanes.driver.copy(queue, target, source, rows, after)
+        # else it is flushed when all that comes with it is enqueued
+        if isinstance(first, Download) and (isinstance(first.queue, TransferQueue) or lanes.throttled):
+            lanes.flush(queue)
+        event = lanes.latest[first.queue] = events[-1]  # in order: all are complete when this is
+        is_upload = None if isinstance(first, Copy) else isinstance(first, Upload)
+        buffers = tuple([c.buffer for c in commands])
+        self._record.transfers.append(Transferred(buffers, first.device, is_upload, events, first.token))
+        for command in commands:
+            self._events[command.token] = event
+        if first.notify:
+            self._run.watch(first.device, first.queue, [c.token for c in commands], event)
+
+    def _ways(self, lanes: Lanes, commands: Sequence[Transfer]) -> tuple[Queue, End, End, tuple[Box, ...]]:
+        """By which queue, to where and from where which rows go."""
+        first, memory = commands[0], self._memory
+        if isinstance(first, Copy):
+            rows = self._rows(tuple([command.buffer for command in commands]))
+            return lanes.queues[first.queue], self._store(first.target, first), self._store(first.source, first), rows
+        key, store, low, rows = self._what(first.store, tuple([command.buffer for command in commands]))
+        there = End(memory.on_device(store, first.device), low)
+        nbytes = None if rows == self._whole(key) else sum(box.nbytes for box in rows)
+        if isinstance(first, Upload):
+            return lanes.of_uploads(first.queue), there, memory.upload_source(key, first.device, nbytes), rows
+        if first.aside is not None:
+            return lanes.of_downloads(first.queue), self._kept.target(key, first.aside, lanes.driver), there, rows
+        return lanes.of_downloads(first.queue), memory.download_target(key, first.device, nbytes), there, rows
+
+    def _store(self, store: BufferKey, copy: Copy) -> End:
+        window = self._windows.get(store)
+        return End(self._memory.on_device(store, copy.device), 0 if window is None else window.low)
+
+    def _rows(self, keys: tuple[BufferKey, ...]) -> tuple[Box, ...]:
+        """The rows of some pieces of a buffer, or all of it."""
+        name = None, None, *keys  # (what moves to or from the host begins with a store)
+        if name not in self._joined:
+            key, rows = self._of(keys[0])
+            if len(keys) > 1:
+                members = (self._graph.buffers[k] for k in keys)
+                rows = union(piece.region for piece in members if isinstance(piece, Piece)).boxes
+            self._joined[name] = Moved(key, key, 0, rows)
+        return self._joined[name].rows
+
+    def _what(self, store: BufferKey | None, keys: tuple[BufferKey, ...]) -> Moved:
+        """What moves of a buffer, of some pieces of it."""
+        name = store, *keys
+        known = self._joined.get(name)
+        if known is not None:
+            return known
+        (key, _), rows = self._of(keys[0]), self._rows(keys)
+        window = self._windows.get(store) if store is not None else None
+        found = Moved(key, key, 0, rows) if window is None else Moved(key, window.key, window.low, rows)
+        self._joined[name] = found
+        return found
+
+    def _of(self, key: BufferKey) -> tuple[BufferKey, tuple[Box, ...]]:
+        """The buffer that a key of the graph is one of, or a piece of, and the rows."""
+        buffer = self._graph.buffers.get(key)
+        if isinstance(buffer, Piece):
+            return buffer.whole, buffer.region.boxes
+        return key, self._whole(key)
+
+    def _whole(self, key: BufferKey) -> tuple[Box, ...]:
+        return (Box(0, self._memory.nbytes(key)),)
+
+
+def within(
+    driver: Driver, memory: Memory, task: CopyTask | FillTask, device: DeviceIndex
+) -> Callable[[Queue, Sequence[Event]], Event]:
+    """What enqueues a node that copies or fills on a device, behind some events."""
+    target = memory.on_device(task.args[0].key, device)
+    if isinstance(task, FillTask):
+        pattern, offset, nbytes = task.pattern, task.target_offset, task.nbytes
+        return lambda queue, after: driver.fill(queue, target, pattern, offset, nbytes, after)
+    source = End(memory.on_device(task.args[1].key, device))
+    # the box is counted from the source's first byte, and so must be the target
+    there, boxes = End(target, task.source_offset - task.target_offset), (Box(task.source_offset, task.nbytes),)
+    return lambda queue, after: driver.copy(queue, there, source, boxes, after)[-1]

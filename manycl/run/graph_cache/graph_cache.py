@@ -1,0 +1,278 @@
+"""Graphs that come again, enqueued anew: recognised by their signature, and played as prepared ones are.
+
+A loop that makes its arrays where it needs them enqueues the same graph each time, on other buffers. Its first runs are
+planned, each knowing better how long kernels take; then the plan that ran fastest is kept, and what it was compiled to
+is played on the new buffers. Where arrays are when it begins is part of what is recognised.
+
+What came after a graph the last time is expected to come after it again. Once it has a plan that is kept, it is given
+to the device that does most of it command by command, before anybody knows that it is this graph
+(:mod:`manycl.run.streams.eager_stream`): of both ways, the one that has taken less time is kept. Where something else
+comes, that is right as well, only not planned. With one device nothing is planned; where there are GPUs, what nobody
+knows is given to one at first, and planned when it has come again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from math import inf
+
+from manycl.graph import bounds
+from manycl.graph.dependences import Batch
+from manycl.graph.graph import Graph
+from manycl.graph.horizon import HORIZON
+from manycl.graph.signature import Signature, deciding_scalars, signature
+from manycl.machine import DeviceIndex
+from manycl.plan import policies
+from manycl.plan.policy import find, is_static, learns
+from manycl.plan.problem import queue_counts
+from manycl.run.engine.result import Result
+from manycl.run.graph_cache.cached_graph import LONG, THOUGHTS, WORTH, KnownGraph, Varied
+from manycl.run.session.session import Session
+from manycl.run.streams.eager_result import UnplannedRun
+
+KEPT, NODES = 64, 1 << 16
+"""Graphs that are kept, and nodes of all of them."""
+NEW = 4
+"""Graphs in a row that were new and took less than WORTH: then the next that is new is not planned either."""
+ONLY = DeviceIndex(0)
+"""The device, where there is one."""
+
+
+class Recurring:
+    """The graphs of a queue that have run, by what they are and where their buffers were."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: OrderedDict[Hashable, KnownGraph] = OrderedDict()
+        self._varied: OrderedDict[Hashable, Varied] = OrderedDict()
+        self._nodes = 0
+        self._changes = session.changes
+        self._static: dict[str, bool] = {}
+        self._last: KnownGraph | None = None
+        self._expected: KnownGraph | None = None
+        self._quick = 0  # graphs in a row that were new and took little
+        self._foreseen: tuple[DeviceIndex | None] | None = None  # what was expected ahead of time
+        self._ran: float | None = None  # seconds of the last run, planning apart, if it was planned anew
+
+    def run(
+        self, batch: Batch, policy: str, queues: Mapping[str, int] | None, options: Mapping[str, str] | None
+    ) -> Result:
+        """Run what was enqueued by the policy of that name; raises what ``Session.run`` raises."""
+        session = self._session
+        self._forget_others()
+        self._expected = None
+        found = signature(batch) if len(batch.nodes) <= NODES and self._is_static(policy) else None
+        if found is None:
+            return session.run(batch.graph(), policy, queues=queues, options=options)
+        directory, keys = session.directory, found.keys
+        places = tuple([directory.parts.get(key) or directory.valid.get(key, 0) for key in keys])
+        known = self._expected = self._find(batch, found, places, policy, queues, options)
+        if isinstance(known, Varied):
+            graph = batch.graph()
+        elif known.graph is None:
+            graph = batch.graph()
+            bounds.check(graph)  # what others are compared with has not been refused
+            known.graph, known.signature = graph, found  # of the buffers that the graph names
+        else:
+            graph = batch.as_in(known.graph, dict(zip(known.signature.keys, keys, strict=True)))
+            if found.scalars != known.signature.scalars:
+                bounds.check(graph)
+            result = known.again(session, graph, found)
+            if result is not None:
+                self._ran = None
+                return result
+        repeated, rival = known.asking()
+        result = session.run(graph, policy, queues=queues, options=options, repeated=repeated, rival=rival)
+        known.answered(result, keys)
+        is_postponed = result.plan is not None and result.plan.details.get("postponed")  # it is planned again
+        self._ran = inf if is_postponed else result.seconds
+        self._note(known, result.seconds)
+        return result
+
+    def took(self, seconds: float) -> None:
+        """What ``run`` has done took so long, from the first call that enqueued it on."""
+        known = self._expected
+        if known is not None:
+            known.took(seconds, self._ran)
+            self._look(known, seconds, lambda: known.graph)
+        self._follow(known)
+
+    def expect(self) -> DeviceIndex | None:
+        """The device that is given what comes next as it is enqueued; None where that is planned when a result is asked
+        for."""
+        away = self._session.away
+        if self.is_alone:
+            return None if ONLY in away or self._is_demanded else ONLY
+        found = self._expect()
+        return None if found in away else found
+
+    def _expect(self) -> DeviceIndex | None:
+        self._forget_others()
+        if self._foreseen is not None:
+            (found,), self._foreseen = self._foreseen, None
+            return found
+        self._expected = self._last.then() if self._last is not None and self._last.then is not None else None
+        if self._expected is None:
+            return self._guess
+        if self._expected.nodes >= HORIZON or (self._expected.is_long and self._session.mortal):
+            return None  # parts are compared as such; and of what takes long, plans keep what a loss would take
+        return self._expected.way(self._guess)
+
+    def goes_on(self, device: DeviceIndex) -> bool:
+        """Whether a device that was given what came last is given what comes next as well."""
+        if device in self._session.away:
+            return False
+        if self.is_alone:
+            return not self._is_demanded
+        found = self.expect()
+        if found == device:
+            return True
+        self._foreseen = (found,)
+        return False
+
+    def rests(self, device: DeviceIndex) -> bool:
+        """Whether a device may be given what comes next without anybody looking at each run: there is nothing to
+        choose, or what came last comes again and again, and a plan gains nothing."""
+        if self.is_alone and not self._session.demanded:
+            return True
+        return self._last is not None and self._last.rests(device)
+
+    @property
+    def _guess(self) -> DeviceIndex | None:
+        """The device that is given what nobody knows: the first GPU. Where there is none, devices are parts of one
+        processor, and a plan costs little beside what each of them does, unless that is little each time."""
+        machine, lanes = self._session.machine, self._session.backend.lanes
+        found = next((d for d in machine.indices if lanes[d].watched), None)
+        if found is None and self._quick >= NEW and machine.devices:
+            return max(machine.indices, key=lambda d: machine.devices[d].flops)
+        return found
+
+    @property
+    def _is_demanded(self) -> bool:
+        """Whether others ask for the device, the only one, and what is expected next takes so long that they would
+        wait, and is known to be divisible or not."""
+        session = self._session
+        if not session.demanded:
+            return False
+        self._forget_others()
+        expected = self._last.then() if self._last is not None and self._last.then is not None else None
+        self._expected = expected
+        return expected is not None and expected.is_looked_at and expected.is_awaited(session.machine)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is one device."""
+        return len(self._session.machine.devices) == 1
+
+    def flew(
+        self,
+        run: UnplannedRun,
+        seconds: float,
+        policy: str,
+        queues: Mapping[str, int] | None,
+        options: Mapping[str, str] | None,
+    ) -> None:
+        """A device was given all that was enqueued, which took so long from the first command on."""
+        if self.is_alone and not self._session.demanded:
+            return  # no plan is better
+        known = self._expected
+        is_other = known is None or not known.is_like(run.given)
+        if is_other or (isinstance(known, Varied) and seconds >= WORTH):
+            found = signature(run.batch) if len(run.given) <= NODES else None
+            if found is not None:
+                places = tuple([run.found[key] for key in found.keys])
+                known = self._find(run.batch, found, places, policy, queues, options)
+        if known is not None:
+            self._note(known, seconds)
+            known.flew(run, seconds)
+            self._look(known, seconds, lambda: run.batch)
+        self._follow(known)
+
+    def _note(self, known: KnownGraph, seconds: float) -> None:
+        """A graph that may be new has taken so long. A plan of one command says no more than which device has it."""
+        if known.is_new:
+            self._quick = self._quick + 1 if seconds < (LONG if known.nodes == 1 else WORTH) else 0
+
+    def _look(self, known: KnownGraph, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:
+        """Take note of what a graph takes, and of what has been found out beside it."""
+        session = self._session
+        is_asked = bool(session.demanded) and known.is_awaited(session.machine)
+        if known.nodes > NODES or not (known.thinks or is_asked):
+            return
+        if is_asked:  # others would wait for it, whatever it costs to find out
+            known.interest.price = 0.0
+        session.looking.ran(known.interest, seconds, len(session.machine.devices), graph)
+        if known.interest.is_done and not known.is_looked_at:
+            known.look_again()
+
+    def stayed(self) -> None:
+        """Some of what was enqueued could not be given to the device that was expected to get all."""
+        if self._expected is not None:
+            self._expected.stays = True
+        self._follow(None)
+
+    def _follow(self, known: KnownGraph | None) -> None:
+        if self._last is not None:
+            self._last.then = weakref.ref(known) if known is not None else None
+        self._last = known
+
+    def _forget_others(self) -> None:
+        """What is known of other devices than there are now is forgotten."""
+        if self._changes != self._session.changes:
+            self._known.clear()
+            self._varied.clear()
+            self._last = self._expected = self._foreseen = None
+            self._nodes, self._changes = 0, self._session.changes
+
+    def _find(
+        self,
+        batch: Batch,
+        found: Signature,
+        places: tuple[object, ...],
+        policy: str,
+        queues: Mapping[str, int] | None,
+        options: Mapping[str, str] | None,
+    ) -> KnownGraph:
+        machine = self._session.machine
+        settings = tuple((queues or {}).items()), tuple((options or {}).items())
+        alone = queue_counts(machine, queues or {}) == (1,)
+        # with one device that computes in the host's memory, nothing is decided by the scalars
+        scalars = () if alone and machine.memories == 1 else deciding_scalars(batch)
+        kind = (policy, *settings, places, found.structure, self._session.away, self._session.demanded)
+        known = self._known.get((kind, scalars))
+        if known is None:
+            varied = self._of_kind(kind, len(batch.nodes), found) if scalars else None
+            if varied is not None and varied.is_first(scalars):
+                return varied
+            return self._keep((kind, scalars), KnownGraph(len(batch.nodes), found, () if alone else THOUGHTS))
+        self._known.move_to_end((kind, scalars))
+        return known
+
+    def _of_kind(self, kind: Hashable, nodes: int, found: Signature) -> Varied:
+        """What is known of graphs that differ by their scalars."""
+        varied = self._varied.get(kind)
+        if varied is None:
+            varied = self._varied[kind] = Varied(nodes, found, ())
+            if len(self._varied) > KEPT:
+                self._varied.popitem(last=False)
+        self._varied.move_to_end(kind)
+        return varied
+
+    def _is_static(self, policy: str) -> bool:
+        """Whether a policy plans before the run; a user's own may have reasons to be asked each time."""
+        found = self._static.get(policy)
+        if found is None:
+            made = find(policy)
+            is_own = type(made).__module__.startswith(f"{policies.__name__}.")
+            found = self._static[policy] = is_own and is_static(made) and not learns(made)
+        return found
+
+    def _keep(self, key: Hashable, known: KnownGraph) -> KnownGraph:
+        self._known[key] = known
+        self._nodes += known.nodes
+        while len(self._known) > KEPT or self._nodes > NODES:
+            _, oldest = self._known.popitem(last=False)
+            self._nodes -= oldest.nodes
+        return known

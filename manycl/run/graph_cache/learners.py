@@ -1,0 +1,65 @@
+"""Policies that learn: the same one is used again, and told what every run took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from manycl import flags
+from manycl.plan.options import check_options
+from manycl.plan.plan import Plan
+from manycl.plan.policy import LearningPolicy, Policy, Timed, find, learns, maker
+from manycl.run.graph_cache.stalls import waiting
+from manycl.run.lowering.steps import RANGE
+from manycl.utilities.kept import Kept
+
+if TYPE_CHECKING:
+    from manycl.run.engine.result import Result
+
+_plain: Kept[str, Policy] = Kept(256)
+"""By FILE.py:NAME, policies that do not learn: their files are not run again to find that out."""
+
+
+class Learners:
+    """The learning policies that were asked for by name, each made once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, LearningPolicy] = {}
+        self._others: dict[str, Callable[[], Policy] | None] = {}  # who makes those that do not learn
+
+    def find(
+        self, policy: str | Policy | Plan | None, options: Mapping[str, str] | None = None
+    ) -> str | Policy | Plan | None:
+        """One that learns as an object, any other as it was given (None: MANYCL_POLICY). Raises PolicyError, also for
+        options that it does not take."""
+        found: Policy | Plan
+        if policy is not None and not isinstance(policy, str):
+            found = policy
+        else:
+            name = policy or flags.policy()
+            if not options and (made := self._others.get(name)) is not None and made is maker(name):
+                return policy
+            found = self._known.get(name) or _plain.get(name) or find(name)
+            if learns(found):
+                self._known[name] = found
+            elif ".py:" in name:
+                found = _plain.keep(name, found)
+            else:
+                self._others[name] = maker(name)
+        check_options(found, options or {})
+        return found if learns(found) else policy
+
+
+def told(policy: LearningPolicy, result: Result) -> Result:
+    """Tell a policy what a run of a plan of its took; the run, under the plan's name."""
+    from manycl.run.engine.asking_policies import asked  # it imports what plans
+
+    waits = _waits(result) if result.machine.memories > 1 else None
+    measured = ((m.step.node, m.device, m.seconds) for m in result.measured() if m.step.role in ("", RANGE))
+    asked(policy, "learning", lambda: policy.observe(result.graph, measured, waits), lambda: None)
+    return result if result.plan is None else replace(result, policy=result.plan.policy)
+
+
+def _waits(result: Result) -> Iterator[Timed]:
+    yield from waiting(result.trace, result.machine)  # the trace is made if it is wanted

@@ -1,0 +1,68 @@
+"""The steps of plans that have run, for when they run again: cutting is not free."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from manycl.graph.graph import Graph, same_graph
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import Plan, same_plan
+from manycl.plan.problem import Problem
+from manycl.run.data.coherence import Directory
+from manycl.run.lowering.lower import lower
+from manycl.run.lowering.steps import Lowered, state_of
+from manycl.run.tiling.limits import limited
+
+if TYPE_CHECKING:
+    from manycl.run.data.memory import Memory
+
+KEPT = 8  # plans
+
+
+class KeptSteps:
+    """Of plans with ranges, or in little memory. What steps allocate beside the graph's buffers lives as long as they
+    are kept; ``discard`` takes the keys of it then."""
+
+    def __init__(self, memory: Memory, discard: Callable[..., None]) -> None:
+        self._memory = memory
+        self._discard = discard
+        self._kept: deque[tuple[Graph, Plan | None, dict[DeviceIndex, int], Lowered]] = deque()
+
+    def lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
+        """Steps that are known from the last time, or new ones."""
+        limits = limited(problem, plan)
+        if not limits and not directory.parts and not problem.graph.parts and (plan is None or not plan.is_split):
+            return lower(problem, plan, directory)
+        state = state_of(problem.graph, directory)
+        for graph, known, kept, lowered in self._kept:
+            if kept != limits or lowered.state != state:
+                continue
+            if (known is plan or (limits and same_plan(known, plan))) and same_graph(graph, problem.graph):
+                return lowered
+        if len(self._kept) >= KEPT:
+            self._forget()
+        lowered = lower(problem, plan, directory, limits)
+        for buffer in lowered.temporaries:
+            self._memory.create(buffer.key, buffer.nbytes, buffer.name)
+        for window in lowered.room.windows.values() if lowered.room is not None else ():
+            self._memory.create_window(window.key, window.nbytes, self._memory.name(window.whole))
+        if lowered.steps:
+            self._kept.append((problem.graph, plan, limits, lowered))
+        return lowered
+
+    def exists(self, lowered: Lowered) -> bool:
+        """Whether all that steps have allocated is still there."""
+        own = lowered.temporaries or lowered.room is not None
+        return not own or any(kept is lowered for _, _, _, kept in self._kept)
+
+    def clear(self) -> None:
+        """There are other devices now."""
+        while self._kept:
+            self._forget()
+
+    def _forget(self) -> None:
+        """The oldest."""
+        _, _, _, old = self._kept.popleft()
+        self._discard(*(b.key for b in old.temporaries), *(old.room.windows if old.room is not None else ()))

@@ -1,0 +1,149 @@
+"""A graph that runs again and again: planned a few times, then played; or planned anew whenever its policy has
+learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from manycl.errors import ManyclError
+from manycl.graph.graph import Graph
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import Plan
+from manycl.plan.policy import LearningPolicy, Policy, learns
+from manycl.run.commands.command_graph import Script
+from manycl.run.commands.flow_control import at_once
+from manycl.run.engine.asking_policies import asked
+from manycl.run.engine.engine import RunFailure
+from manycl.run.engine.result import Result
+from manycl.run.graph_cache.autotuner import SECOND_THOUGHTS, Trials
+from manycl.run.graph_cache.background_analysis import Interest
+from manycl.run.graph_cache.learners import Learners, told
+from manycl.run.session.session import Session
+
+SCRIPTS = 8
+"""Of plans: from where buffers were at the start of each."""
+
+
+class PreparedGraph:
+    """``plan`` is what is kept after a few runs, each planned anew (a plan that was given, at once); where memories are
+    several and so more is learned, the policy is asked again later (``run/graph_cache/autotuner.py``). A policy that
+    learns (``adaptive``) is told what every run took, and asked again when it would plan otherwise.
+
+    What the kept plan was compiled to is kept, and played again without deciding anything.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        graph: Graph,
+        policy: str | Policy | Plan | None = None,
+        *,
+        queues: Mapping[str, int] | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.session = session
+        self.graph = graph
+        given = policy if isinstance(policy, Plan) else None
+        self._given = given
+        self._interest, self._is_looked_at = Interest(), False
+        self._begin()
+        policy = Learners().find(policy, options)
+        self._learner = policy if learns(policy) else None
+        self._run: Callable[[Any], Result] = lambda chosen: session.run(
+            graph,
+            chosen if chosen is not None else policy,
+            queues=queues,
+            options=options,
+            repeated=self._trials.planned + 1,
+            rival=self._trials.rival,
+            learning=not isinstance(chosen, Plan) or self._learner is not None,
+        )
+
+    def _begin(self) -> None:
+        """Nothing is known of how the graph runs on the devices that there are."""
+        self._devices, self._changes = self._there, self.session.changes
+        self._trials = Trials(self._given, thoughts=SECOND_THOUGHTS if self.session.machine.memories > 1 else ())
+        self._learned = self._given  # what the learner has planned
+        self._scripts: list[Script] = []
+
+    @property
+    def _there(self) -> tuple[tuple[str, ...], frozenset[DeviceIndex]]:
+        return self.session.present, self.session.demanded
+
+    @property
+    def plan(self) -> Plan | None:
+        """What is kept (None: nothing yet)."""
+        return self._learned if self._learner is not None else self._trials.kept
+
+    def run(self) -> Result:
+        """Run on the buffers' present contents; raises what a run raises."""
+        while True:
+            if self._devices != self._there or not self._is_for_present():
+                self._begin()  # one was left out or has left, or is there again; or somebody has asked for one
+            elif self.session.demanded:
+                self._look()
+            changes = self.session.changes
+            try:
+                return self._once()
+            except RunFailure:
+                raise
+            except ManyclError:
+                if self._given is not None or self.session.changes == changes or not self.session.machine.devices:
+                    raise  # else a device was found to be lost before anything had begun
+
+    def _is_for_present(self) -> bool:
+        """Whether the plan that runs next is for the devices that there are: one that was made as a run began may be
+        for fewer, as a device was lost then, and is there again."""
+        if self._changes == self.session.changes:
+            return True
+        self._changes = self.session.changes
+        plan = self._learned if self._learner is not None else self._trials.plan
+        names = tuple(d.name for d in self.session.machine.devices)
+        return plan is None or plan is self._given or plan.devices == names
+
+    def _once(self) -> Result:
+        if self._learner is not None:
+            return self._learning(self._learner)
+        plan = self._trials.plan
+        if plan is None:
+            result = self._run(None)
+            self._trials.answered(result.seconds, result.settled)
+        else:
+            result = self._follow(plan)
+            self._trials.repeated(result.seconds)
+        return result
+
+    def _look(self) -> None:
+        """Others ask for devices: how launches may be divided is found out beside the runs, and then they are."""
+        session, interest = self.session, self._interest
+        if not interest.is_done:
+            interest.price = 0.0
+            session.looking.ran(interest, 0.0, len(session.machine.devices), lambda: self.graph)
+        elif not self._is_looked_at:
+            self._is_looked_at = True
+            self._begin()
+
+    def _learning(self, policy: LearningPolicy) -> Result:
+        if not asked(policy, "learning", lambda: policy.settled(self.graph), lambda: True):
+            self._learned = None
+        if self._learned is None:
+            result = self._run(None)
+            self._learned = result.plan
+        else:  # where this plan needs its data they are now
+            result = self._follow(self._learned)
+        return told(policy, result)
+
+    def _follow(self, plan: Plan) -> Result:
+        """A run of a plan: without deciding anything, if one is known that began as this one does."""
+        for script in self._scripts:
+            if script.plan is plan:
+                result = self.session.again(script, learning=self._learner is not None)
+                if result is not None:
+                    return result
+        result = self._run(plan)
+        # what is done again is enqueued at once: of long runs that would be more than Ctrl-C may have to wait for
+        found = result.script
+        if found is not None and result.seconds <= at_once(found.problem):
+            self._scripts = [found, *self._scripts[: SCRIPTS - 1]]
+        return result

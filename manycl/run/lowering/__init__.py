@@ -1,0 +1,1 @@
+"""Lowering: from a plan to range tasks on pieces of buffers."""

@@ -1,0 +1,335 @@
+"""From a plan to steps: what the engine really runs.
+
+A plan may divide launches into ranges of work-groups, and buffers may be valid in parts. The engine knows neither: it
+is given a graph whose nodes are *steps* (whole launches, ranges, and what puts ranges together, each a launch like any
+other) and whose buffers are the *pieces* that all regions cut the buffers into. So moving only what is missing, halo
+exchange, and running beside each other whatever touches different bytes are nothing special: dependences, validity and
+transfers of pieces are those of buffers. Where nothing is divided and every buffer is valid as a whole, the steps are
+the nodes and the pieces the buffers.
+
+:mod:`manycl.run.lowering.range_tasks` says what the steps are; here the buffers are cut, and the steps put in order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from manycl.errors import PolicyError, RunError
+from manycl.graph.graph import Beside, Buffer, BufferKey, Graph, HostTask, Node
+from manycl.machine import HOST, DeviceIndex, Machine
+from manycl.model.transfer import CHUNK, chunk_of
+from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.data.coherence import Directory
+from manycl.run.lowering.chunks import cells_of, in_cells
+from manycl.run.lowering.partition import Cut, Order, Touches
+from manycl.run.lowering.pipelining import in_turns, overlapped
+from manycl.run.lowering.range_tasks import StepDraft, draft_steps
+from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Cells, Lowered, Room, Step, state_of
+from manycl.run.tiling.limits import stores, too_large
+from manycl.run.tiling.reuse_order import ordered
+from manycl.run.tiling.tiling import fitted
+from manycl.run.tiling.time_skewing import Pass, contracted
+
+if TYPE_CHECKING:
+    pass
+
+
+def lower(
+    problem: Problem, plan: Plan | None, directory: Directory, limits: Mapping[DeviceIndex, int] | None = None
+) -> Lowered:
+    """The steps of a plan, or of a graph that is run without one, in the directory's present state. ``limits``: the
+    bytes of buffers that devices may hold at a time which do not hold all of the run (:func:`windows.limited`; None:
+    memory is not looked at).
+
+    Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be; RunError
+    for a launch that does not fit into such a device's memory, not even in ranges.
+    """
+    split = plan is not None and _is_split(problem, plan)
+    given = plan
+    passes: Sequence[Pass] = ()
+    if limits and plan is not None:
+        plan, passes = fitted(problem, plan, limits)
+        split = split or plan.is_split
+    in_parts = problem.graph.parts or (directory.parts and not directory.parts.keys().isdisjoint(problem.graph.buffers))
+    if not split and not in_parts:
+        lowered = Lowered(problem.graph, plan)
+    elif split and plan is not None and plan.movable and not limits:
+        lowered = _Assembly(problem, in_cells(plan, problem), directory, {}).result()
+    elif split and plan is not None and not limits:
+        parts = overlapped(problem, plan)
+        lowered = in_turns(_Assembly(problem, parts.plan, directory, {}).result(), parts.turns)
+    else:
+        lowered = _Assembly(problem, plan, directory, limits or {}, passes).result()
+    if limits is None:
+        return lowered
+    try:
+        return with_room(problem, lowered, limits)
+    except RunError:
+        if lowered.room is None or not lowered.room.windows:
+            raise
+    # as small as they can be, windows may fit
+    plan = fitted(problem, given, limits, together=False).plan if given is not None else None
+    return with_room(problem, _Assembly(problem, plan, directory, limits, shared=False).result(), limits)
+
+
+def _is_split(problem: Problem, plan: Plan) -> bool:
+    """Whether a plan divides launches; raises where it wants a version of one that the device would not take."""
+    split = False
+    for a in plan.assignments:
+        if a.dimension is not WHOLE:
+            split = True
+        elif a.version and a.version != problem.version(a.node, a.device):
+            name = problem.graph.nodes[a.node].name
+            raise PolicyError(
+                f"the engine cannot run node {a.node} ({name}) as the plan of {plan.policy} asks: it chooses one of its"
+                " versions, but devices take the first that they can run"
+            )
+    return split
+
+
+class _Assembly:
+    """A plan's drafts put together: their bytes cut into pieces, their order."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan | None,
+        directory: Directory,
+        limits: Mapping[DeviceIndex, int],
+        passes: Sequence[Pass] = (),
+        shared: bool = True,
+    ) -> None:
+        self.limits = limits
+        self.passes = passes
+        self.problem = problem
+        self.graph = problem.graph
+        self.plan = plan
+        self.directory = directory
+        self.of = _by_node(self.graph, plan)
+        drafted = draft_steps(problem, self.of, directory, limits, passes, shared)
+        self.drafts, self.temporaries = drafted.of_node, drafted.temporaries
+        self.sizes, self.windows = drafted.sizes, drafted.windows
+
+    def result(self) -> Lowered:
+        own = {d.memory for d in self.problem.machine.devices} - {HOST}
+        using: list[dict[BufferKey, BufferKey]] = []
+        # a part of what goes from device to device is on its way up while the next comes down
+        chunk = chunk_of(self.problem.machine) or CHUNK
+        cut = Cut(self.sizes, self.directory, chunk if len(own) > 1 else 0)
+        different = {id(drafts): drafts for drafts in self.drafts}
+        every = {id(d.access): d.access for drafts in different.values() for d in drafts}
+        for touched in every.values():  # ranges of many launches have them in common
+            cut.add(touched)
+        temporary = {b.key for b in self.temporaries}
+        cut.make({**self.graph.buffers, **{b.key: b for b in self.temporaries}}, temporary)
+        windows: dict[int, dict[BufferKey, BufferKey]] = {}
+        touches = {name: cut.of(touched) for name, touched in every.items()}
+        alike = {name: _on_pieces(drafts, touches, windows) for name, drafts in different.items()}
+        nodes: list[Node] = []
+        steps: list[Step] = []
+        of_node: list[list[int]] = [[] for _ in self.drafts]
+        beside: dict[int, Beside] = {}
+        order = Order()
+        for node, same_round in self._rounds(alike):
+            before = _explicit(self.graph, node, of_node)
+            order.begin()
+            for made in same_round:
+                order.add(len(nodes), made.task.reads, made.task.writes, before)
+                if made.beside:
+                    beside[len(nodes)] = Beside(node, made.beside)
+                of_node[node].append(len(nodes))
+                nodes.append(made.task)
+                steps.append(made.step._replace(node=node))
+                using.append(made.using)
+            order.end()
+        graph = Graph(
+            nodes=tuple(nodes),
+            buffers=cut.buffers,
+            predecessors=tuple(order.predecessors),
+            components=tuple(tuple(s for n in c for s in of_node[n]) for c in self.graph.components),
+            name=self.graph.name,
+            warnings=self.graph.warnings,
+            beside=beside,
+            windows=self.windows,
+        )
+        return Lowered(
+            graph=graph,
+            plan=self._planned(of_node),
+            steps=tuple(steps),
+            cut={k: c for k, c in cut.cut.items() if k not in temporary},
+            opens=cut.opens,
+            temporaries=tuple(self.temporaries),
+            own=tuple(p for k in temporary for p in (k, *cut.cut.get(k, ()))),
+            state=state_of(self.graph, self.directory),
+            room=self._room(using),
+            cells=self._cells(of_node),
+        )
+
+    def _cells(self, of_node: Sequence[Sequence[int]]) -> dict[int, Cells]:
+        """Of the launches whose shares may move."""
+        if self.plan is None or self.limits:
+            return {}
+        found: dict[int, Cells] = {}
+        sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
+        for node in self.plan.movable:
+            cells = cells_of(self.problem, node, self.drafts[node], of_node[node], sizes)
+            if cells is not None:
+                found[node] = cells
+        return found
+
+    def _rounds(self, alike: Mapping[int, Sequence[_OnPieces]]) -> Iterator[tuple[int, Sequence[_OnPieces]]]:
+        """All steps in an order in which they might run, with their node, those together that run beside each other:
+        node by node, and those of a pass column by column."""
+        if self.passes:
+            units = contracted(self.graph, self.passes)
+            assert units is not None, "it was checked that passes do not wait for one another"
+        else:
+            units = list(range(len(self.drafts)))
+        for unit in units:
+            if isinstance(unit, int):
+                for _, same_round in groupby(alike[id(self.drafts[unit])], lambda made: made.round):
+                    yield unit, list(same_round)
+                continue
+            made = {node: iter(alike[id(self.drafts[node])]) for node in unit.nodes}
+            for column in unit.columns:
+                for node, _ in column.ranges:
+                    yield node, [next(made[node])]
+
+    def _room(self, using: list[dict[BufferKey, BufferKey]]) -> Room | None:
+        if not self.limits:
+            return None
+        sizes = {**self.sizes, **{key: window.nbytes for key, window in self.windows.items()}}
+        return Room(self.limits, self.windows, tuple(using), sizes)
+
+    def _planned(self, of_node: Sequence[Sequence[int]]) -> Plan | None:
+        """The steps in the order in which the plan has their nodes."""
+        if self.plan is None:
+            return None
+        assignments: list[Assignment] = []
+        ranges: dict[int, dict[int, int]] = {}  # which draft is a range, by its first group
+        for drafts in self.drafts:
+            if id(drafts) not in ranges:
+                ranges[id(drafts)] = {d.step.first: i for i, d in enumerate(drafts) if d.step.role == RANGE}
+        left = [sum(1 for a in of if a.dimension is not MERGE) for of in self.of]  # ranges to come
+        begun: set[int] = set()
+        for a in self.plan.assignments:
+            drafts, tokens = self.drafts[a.node], of_node[a.node]
+            if drafts[0].step.role == "":
+                assignments.append(a._replace(node=tokens[0], version=0))
+                continue
+            wanted: list[int] = []
+            if a.node not in begun:
+                begun.add(a.node)
+                wanted += (i for i, d in enumerate(drafts) if d.step.role in (COPY, CLEAR))
+            if a.dimension is not MERGE:
+                wanted.append(ranges[id(drafts)][a.first])
+                left[a.node] -= 1
+                if not left[a.node]:
+                    wanted += (i for i, d in enumerate(drafts) if d.step.role == COMBINE)
+            assignments += [Assignment(tokens[i], drafts[i].device, drafts[i].queue, a.start, a.end) for i in wanted]
+        return replace(self.plan, assignments=tuple(assignments), events=())
+
+
+def _by_node(graph: Graph, plan: Plan | None) -> list[list[Assignment]]:
+    """A plan's assignments of each node."""
+    of: list[list[Assignment]] = [[] for _ in graph.nodes]
+    for a in plan.assignments if plan is not None else ():
+        if not 0 <= a.node < len(of):
+            raise PolicyError(f"the plan is not valid: {a}")
+        of[a.node].append(a)
+    return of
+
+
+class _OnPieces(NamedTuple):
+    """A draft whose buffers are cut: ``task`` reads and writes pieces. ``beside``: those that other ranges of its
+    launch write at the same time. ``using``: windows by buffer."""
+
+    round: int
+    step: Step
+    task: Node
+    beside: frozenset[BufferKey]
+    using: dict[BufferKey, BufferKey]
+
+
+def _on_pieces(
+    drafts: Sequence[StepDraft], touches: Mapping[int, Touches], windows: dict[int, dict[BufferKey, BufferKey]]
+) -> list[_OnPieces]:
+    """``touches``, by the identity of drafts' accesses; ``windows`` by buffer, by that of drafts' windows: what steps
+    have in common is looked at once."""
+    count = Counter((piece, d.round) for d in drafts if d.step.role == RANGE for piece in touches[id(d.access)].writes)
+    out = []
+    for draft in drafts:
+        mine = touches[id(draft.access)]
+        shared = (p for p in mine.writes if count[p, draft.round] > 1) if draft.step.role == RANGE else ()
+        using = windows.setdefault(id(draft.windows), {key: window.key for key, window in draft.windows.items()})
+        task = draft.task
+        if mine != (task.reads, task.writes, task.overwrites):
+            task = replace(task, reads=mine.reads, writes=mine.writes, overwrites=mine.overwrites)
+        out.append(_OnPieces(draft.round, draft.step, task, frozenset(shared), using))
+    return out
+
+
+def _explicit(graph: Graph, node: int, of_node: Sequence[Sequence[int]]) -> set[int]:
+    """The steps of predecessors that come first although no buffer says so."""
+    task = graph.nodes[node]
+    before: set[int] = set()
+    for p in graph.predecessors[node]:
+        other = graph.nodes[p]
+        if not {*other.writes} & {*task.reads, *task.writes} and not {*other.reads} & {*task.writes}:
+            before.update(of_node[p])
+    return before
+
+
+# What a lowered plan has to do with where devices do not hold all of it.
+
+
+def with_room(problem: Problem, lowered: Lowered, limits: Mapping[DeviceIndex, int]) -> Lowered:
+    """The steps of a plan with the limits that they have to keep: those given, and those of devices that do not hold
+    all buffers that the plan's merging needs. Raises RunError for a step that does not fit alone."""
+    if lowered.temporaries:
+        limits = {**limits, **_too_many(problem, lowered)}
+    if not limits:
+        return lowered
+    room = lowered.room or Room({}, {}, (), {b.key: b.nbytes for b in _buffers(problem, lowered)})
+    room = replace(room, limits=limits)
+    if lowered.plan is None:
+        return replace(lowered, room=room)
+    _check(lowered, room, problem.machine)
+    plan, room = ordered(problem, lowered, room)
+    return replace(lowered, plan=plan, room=room)
+
+
+def _buffers(problem: Problem, lowered: Lowered) -> Iterator[Buffer]:
+    yield from problem.graph.buffers.values()
+    yield from lowered.temporaries
+
+
+def _too_many(problem: Problem, lowered: Lowered) -> dict[DeviceIndex, int]:
+    """The devices that do not hold all buffers of the run's own beside the others."""
+    assert lowered.plan is not None, "only plans have buffers of their own"
+    sizes = {b.key: b.nbytes for b in _buffers(problem, lowered)}
+    nodes = lowered.graph.nodes
+    found: dict[DeviceIndex, int] = {}
+    for index, device in problem.machine.numbered():
+        tasks = (nodes[a.node] for a in lowered.plan.assignments if a.device == index)
+        used = {key for t in tasks if not isinstance(t, HostTask) for key in stores(t) if key in sizes}
+        if device.memory != HOST and sum(sizes[key] for key in used) > device.global_memory:
+            found[index] = device.global_memory
+    return found
+
+
+def _check(lowered: Lowered, room: Room, machine: Machine) -> None:
+    """Every step fits alone: then all of them do, one after another."""
+    assert lowered.plan is not None
+    for a in lowered.plan.assignments:
+        task = lowered.graph.nodes[a.node]
+        if a.device in room.limits and not isinstance(task, HostTask):
+            sizes = [room.sizes[key] for key in stores(task)]
+            device = machine.devices[a.device]
+            if sum(sizes) > room.limits[a.device] or max(sizes, default=0) > device.max_allocation:
+                raise too_large(task, lowered.step(a.node).node, sum(sizes), device)

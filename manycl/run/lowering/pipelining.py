@@ -1,0 +1,283 @@
+"""Ranges in parts, so that devices compute while links are at work.
+
+A range of work-groups starts when all that it reads has arrived, and what it writes leaves when it has ended. Where a
+device with a memory of its own would wait for the data of its first ranges, or a host function for what its last ones
+write, these are cut: a first part starts when its own bytes are there, while those of the others arrive; and of the
+last ranges first parts run one after another, then second parts, so that most of the results are on the host when the
+last of them ends. Parts are ranges like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from manycl.graph.graph import BufferKey, HostTask, Launch
+from manycl.machine import HOST, DeviceIndex
+from manycl.model.occupancy import share_of, work_groups
+from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.search.rank import least_first
+from manycl.plan.split import Slice, Split
+from manycl.run.lowering.steps import RANGE, Lowered
+
+PARTS = 4
+"""At most."""
+SMALLEST = 1 / 8
+"""Of a range: its smallest part is no smaller."""
+WORTH = 2.0
+"""Handovers that must be gained by cutting a device's ranges."""
+
+
+class Overlapped(NamedTuple):
+    """``plan``: with ranges in parts. ``turns``: by node and first group of a part that is to run in the order of
+    turns, whatever the order of nodes, its turn (1, 2, …)."""
+
+    plan: Plan
+    turns: Mapping[tuple[int, int], int]
+
+
+def overlapped(problem: Problem, plan: Plan) -> Overlapped:
+    """The plan with ranges cut where that is predicted to pay."""
+    devices = problem.machine.devices
+    memories = [d.memory for d in devices]
+    cutter = _Cutter(problem, plan)
+    for index, device in problem.machine.numbered():
+        if device.memory != HOST and memories.count(device.memory) == 1:
+            cutter.look(index)
+    return cutter.result()
+
+
+def in_turns(lowered: Lowered, turns: Mapping[tuple[int, int], int]) -> Lowered:
+    """The steps of each queue by the turns of ranges, and within a turn in the plan's order, as far as steps that
+    depend on one another allow."""
+    plan, graph = lowered.plan, lowered.graph
+    if plan is None or not turns:
+        return lowered
+    keys = [(0, 0)] * len(graph)
+    for position, a in enumerate(plan.assignments):
+        step = lowered.step(a.node)
+        keys[a.node] = (turns.get((step.node, step.first), 0) if step.role == RANGE else 0, position)
+    of = {a.node: a for a in plan.assignments}
+    order = least_first(graph.predecessors, graph.successors, keys)
+    return replace(lowered, plan=replace(plan, assignments=tuple(of[n] for n in order)))
+
+
+class _Cutter:
+    def __init__(self, problem: Problem, plan: Plan) -> None:
+        self._problem = problem
+        self._plan = plan
+        self._cuts: dict[int, set[int]] = {}  # by assignment (index): groups before which it is cut
+        self._turns: dict[int, list[int]] = {}  # the same, of those that run in turns: groups before which one begins
+        self._waits: dict[int, float] = {}  # seconds that an assignment waits for its own part of what it reads
+        self._known: dict[tuple[int, int, int], float] = {}  # seconds of so many groups of a node on a device
+        self._first_writer: dict[int, int] = {}
+        for node, task in enumerate(problem.graph.nodes):
+            for key in task.writes:
+                self._first_writer.setdefault(key, node)
+
+    def look(self, device: DeviceIndex) -> None:
+        """Cut the first and the last ranges of a device."""
+        assignments = self._plan.assignments
+        line = [i for i, a in enumerate(assignments) if a.device == device]
+        if len({assignments[i].queue for i in line}) == 1:
+            self._begin(device, line)
+            self._end(device, line)
+
+    def result(self) -> Overlapped:
+        if not self._cuts:
+            return Overlapped(self._plan, {})
+        out: list[Assignment] = []
+        turns: dict[tuple[int, int], int] = {}
+        for i, a in enumerate(self._plan.assignments):
+            if i not in self._cuts:
+                out.append(a)
+                continue
+            bounds = sorted({0, a.groups, *self._cuts[i]})
+            each = (a.end - a.start) / a.groups
+            for low, high in pairwise(bounds):
+                start, end = a.start + each * low, a.start + each * high
+                out.append(a._replace(first=a.first + low, groups=high - low, start=start, end=end))
+                if turn := sum(low >= at for at in self._turns.get(i, ())):
+                    turns[a.node, a.first + low] = turn
+        return Overlapped(replace(self._plan, assignments=tuple(out), events=()), turns)
+
+    def _split(self, index: int) -> Split | None:
+        """How an assignment's node is split, if it is a range that can be cut, and nothing of its node is merged."""
+        a = self._plan.assignments[index]
+        if not a.is_range or a.device == ON_HOST:
+            return None
+        split = self._problem.splits.get(a.node)
+        return split if split is not None and split.merge == "none" and split.dimension == a.dimension else None
+
+    def _seconds(self, index: int) -> float:
+        a = self._plan.assignments[index]
+        asked = a.node, a.device, 0 if a.dimension is WHOLE else a.groups
+        if asked not in self._known:
+            self._known[asked] = self._problem.range_seconds(*asked)
+        return self._known[asked]
+
+    def _transfer(self, nbytes: int, source: int, target: int) -> float:
+        return self._problem.estimates.transfer(nbytes, source, target) if nbytes else 0.0
+
+    # what comes
+
+    def _begin(self, device: DeviceIndex, line: Sequence[int]) -> None:
+        """Follow what the host has and the device needs, range by range, until one needs what others have made."""
+        problem = self._problem
+        memory = problem.machine.devices[device].memory
+        link = free = 0.0
+        here: dict[BufferKey, tuple[int, int]] = {}  # bytes of each buffer that have come, or were made there
+        for i in line:
+            a = self._plan.assignments[i]
+            split = self._split(i)
+            if split is None and a.dimension is not WHOLE:
+                return
+            count = 0 if a.dimension is WHOLE else a.groups
+            whole = parts = 0
+            touched = problem.regions(a.node, a.first, count)
+            needed = {key for key, _, _ in problem.whole_needs[a.node]}
+            for key, low, high in touched:
+                if key not in needed:
+                    continue
+                known = here.get(key, (0, 0))
+                if self._first_writer.get(key, a.node) < a.node:
+                    if low < known[0] or high > known[1]:
+                        return
+                    continue
+                nbytes = self._missing(key, low, high, memory, known)
+                if split is not None and key in split.slices:
+                    parts += nbytes
+                else:
+                    whole += nbytes
+                here[key] = (min(low, known[0]), max(high, known[1])) if known[1] else (low, high)
+            arrived = link + self._transfer(whole, HOST, memory)
+            link = arrived + self._transfer(parts, HOST, memory)
+            seconds = self._seconds(i)
+            start = max(free, link)
+            if split is not None:
+                wait = self._waits[i] = start - max(free, arrived)
+                if self._pays(min(wait, seconds)):  # else no part of it does
+                    sizes = self._sizes(i, seconds, link - arrived)
+                    gain = min(wait, seconds) * (1.0 - sizes[0])
+                    if self._pays(gain):
+                        self._cuts.setdefault(i, set()).update(_ends(sizes, a.groups))
+                        start -= gain
+            free = start + seconds
+            for key, low, high in touched:
+                if key in problem.graph.nodes[a.node].writes:
+                    here[key] = low, high
+
+    def _missing(self, key: BufferKey, low: int, high: int, memory: int, known: tuple[int, int]) -> int:
+        """Bytes that only the host has, of those that have not come."""
+        nbytes = 0
+        for part_low, part_high, places in self._problem.initial(key):
+            if HOST in places and memory not in places:
+                a, b = max(low, part_low), min(high, part_high)
+                nbytes += max(0, b - a) - max(0, min(b, known[1]) - max(a, known[0]))
+        return nbytes
+
+    # what leaves
+
+    def _end(self, device: DeviceIndex, line: Sequence[int]) -> None:
+        """Cut the last range, whose results a host function needs, and those before it from which it gets what it
+        reads."""
+        last = line[-1]
+        split = self._split(last)
+        if split is None:
+            return
+        a = self._plan.assignments[last]
+        graph = self._problem.graph
+        readers = [task for n in graph.successors[a.node] if isinstance(task := graph.nodes[n], HostTask)]
+        wanted = {k for k in graph.nodes[a.node].writes if any(k in task.reads for task in readers)}
+        nbytes = 0
+        for key in wanted:
+            low, high = split.slices[key].bounds(a.first, a.groups, graph.buffers[key].nbytes)
+            nbytes += high - low
+        if not nbytes:
+            return
+        leaves = self._transfer(nbytes, self._problem.machine.devices[device].memory, HOST)
+        chain = self._chain(line, _ends((1.0 - SMALLEST, SMALLEST), a.groups), leaves)
+        computes = sum(self._seconds(i) for i in chain)
+        arrives = sum(self._waits.get(i, 0.0) for i in chain)  # it does so turn by turn as well
+        stages = sorted((arrives, computes, leaves))
+        sizes = self._sizes(last, max(arrives, computes), leaves)[::-1]
+        if self._pays((stages[0] + stages[1]) * (1.0 - sizes[-1])):
+            for i, ends in self._chain(line, _ends(sizes, a.groups), leaves).items():
+                self._cuts.setdefault(i, set()).update(ends)
+                self._turns[i] = ends
+
+    def _chain(self, line: Sequence[int], ends: list[int], leaves: float) -> dict[int, list[int]]:
+        """Where the last ranges are cut, by assignment: the last one as given, those before it so that what a turn
+        reads is made in it or before; as many as it takes to compute in the last turn while all before it leaves."""
+        found = {line[-1]: ends}
+        seconds = self._seconds(line[-1])
+        for i in line[-2::-1]:
+            split = self._split(i)
+            if split is None or seconds * SMALLEST >= leaves * (1.0 - SMALLEST):
+                break
+            ends = self._covering(i, split, found)
+            if not ends:
+                break
+            found[i] = ends
+            seconds += self._seconds(i)
+        return found
+
+    def _covering(self, index: int, split: Split, found: Mapping[int, Sequence[int]]) -> list[int]:
+        """Before which groups a range is cut so that each turn has what those of later ranges read (empty: they read
+        nothing of it)."""
+        a, graph = self._plan.assignments[index], self._problem.graph
+        made = graph.nodes[a.node].writes
+        ends = [0] * len(next(iter(found.values())))
+        for later, cuts in found.items():
+            b = self._plan.assignments[later]
+            if not {*made} & {*graph.nodes[b.node].reads}:
+                continue
+            for turn, count in enumerate((*cuts, b.groups)):
+                for key, low, high in self._problem.needs(b.node, b.first, count):
+                    if key not in made:
+                        continue
+                    mine = split.slices[key].bounds(a.first, a.groups, graph.buffers[key].nbytes)
+                    if low < mine[0] or high > mine[1]:
+                        return []  # another device makes it at the same time: nobody is to wait for its turns
+                    if turn < len(ends):
+                        needed = _groups_until(split.slices[key], high) - a.first
+                        ends[turn] = max(ends[turn], needed)
+        return ends if all(x < y for x, y in pairwise((0, *ends, a.groups))) else []
+
+    # how much
+
+    def _sizes(self, index: int, seconds: float, link: float) -> list[float]:
+        """The sizes of the parts of a range, the smallest first: each is computed while the next is on the link. No
+        part leaves compute units without work."""
+        a = self._plan.assignments[index]
+        task = self._problem.graph.nodes[a.node]
+        assert isinstance(task, Launch)
+        split = self._problem.splits[a.node]
+        device = self._problem.machine.devices[a.device]
+        ratio = max(1.0, seconds / link) if link > 0.0 else math.inf
+        groups = work_groups(task)
+        for number in range(PARTS, 1, -1):
+            sizes = [ratio**i for i in range(number)] if ratio < 1.0 / SMALLEST else [1.0, 1.0 / SMALLEST - 1.0]
+            sizes = [size / sum(sizes) for size in sizes]
+            least = sizes[0] * a.groups / split.groups
+            fills = share_of(task.work_items * least, groups * least, device) >= 1.0
+            if (sizes[0] >= SMALLEST * 0.99 or number == 2) and fills and sizes[0] * a.groups >= 1.0:
+                return sizes
+        return [1.0]
+
+    def _pays(self, gain: float) -> bool:
+        return gain > WORTH * self._problem.handover
+
+
+def _ends(sizes: Sequence[float], groups: int) -> list[int]:
+    """After how many groups all parts but the last end."""
+    return [max(1, round(groups * end)) for end in list(accumulate(sizes))[:-1]]
+
+
+def _groups_until(part: Slice, high: int) -> int:
+    """How many groups, from the first of the launch, touch all bytes below ``high``."""
+    return -(-(high - part.offset - (part.width or part.stride)) // part.stride) + 1

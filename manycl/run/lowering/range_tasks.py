@@ -1,0 +1,452 @@
+"""The drafts of a plan's steps: what each step runs, and which bytes of whole buffers it touches.
+
+How a divided launch becomes steps, and how what its ranges write is put together, as
+:class:`~manycl.graph.reduction.Reduction` says (:mod:`manycl.run.lowering.ranges` has the launches).
+:mod:`manycl.run.lowering.lower` cuts the buffers along the drafts' bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from manycl.errors import PolicyError
+from manycl.graph.access import Access, access_of, clash, forget_unread, interfere
+from manycl.graph.copies import copy_task, fill_task
+from manycl.graph.division import Division, apart, divide, identity
+from manycl.graph.graph import Buffer, BufferKey, Graph, HostTask, Launch, Node, Window
+from manycl.graph.reduction import Reduction
+from manycl.graph.versions.versions import preferred, run_as
+from manycl.group_range import GroupRange
+from manycl.machine import HOST, DeviceIndex
+from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
+from manycl.plan.problem import Problem
+from manycl.region import NOTHING, Region, union
+from manycl.run.data.coherence import Directory
+from manycl.run.lowering.declared_access import Declared
+from manycl.run.lowering.ranges import launches_of
+from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Step
+from manycl.run.tiling.limits import stores
+from manycl.run.tiling.time_skewing import Column, Pass
+from manycl.run.tiling.windows import Windows, intervals
+
+_MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one
+
+
+@dataclass(slots=True)
+class StepDraft:
+    """A step before its buffers are cut. ``access``: what it does to them, by buffer; the same object for steps that do
+    the same. ``round``: steps of the same round of a node run beside each other."""
+
+    step: Step
+    task: Node
+    device: DeviceIndex
+    queue: int
+    access: Mapping[BufferKey, Access]
+    round: int = 0
+    windows: dict[BufferKey, Window] = field(default_factory=dict)  # by buffer
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """``of_node``: the drafts of each node, in the order of their rounds; the same object for nodes that run alike (its
+    steps name the first of them). ``temporaries``: buffers that only this run needs. ``sizes``: bytes of all buffers by
+    key, of temporaries too."""
+
+    of_node: Sequence[Sequence[StepDraft]]
+    temporaries: Sequence[Buffer]
+    sizes: Mapping[BufferKey, int]
+
+    @property
+    def windows(self) -> dict[BufferKey, Window]:
+        """The windows that steps work on, by key."""
+        different = {id(drafts): drafts for drafts in self.of_node}.values()
+        return {w.key: w for drafts in different for d in drafts for w in d.windows.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A divided node: its launch divided as each of its ranges is (``divisions``: they differ where these run different
+    versions; ``division``: of the first), what each touches by buffer (``found``), the memory that it runs in
+    (``memories``), and where partial results are put together: by ``home``, in the memory ``at``."""
+
+    node: int
+    division: Division
+    divisions: Sequence[Division]
+    ranges: Sequence[Assignment]
+    found: Sequence[Mapping[BufferKey, Access]]
+    memories: Sequence[int]
+    home: Assignment
+    at: int
+
+    @property
+    def elsewhere(self) -> dict[int, Assignment]:
+        """The memories that need partial results of their own, each with the first range that runs there."""
+        return {m: self.ranges[self.memories.index(m)] for m in self.memories if m != self.at}
+
+
+def draft_steps(
+    problem: Problem,
+    of: Sequence[Sequence[Assignment]],
+    directory: Directory,
+    limits: Container[DeviceIndex],
+    passes: Sequence[Pass] = (),
+    shared: bool = True,
+) -> Drafted:
+    """The drafts of all nodes. ``of``: a plan's assignments by node (none: its policy decides while the run goes on).
+    ``limits``: the devices on which ranges work on windows; ``passes``: of these ranges, those that run in columns, one
+    after another; ``shared``: as for :class:`windows.Windows`.
+
+    Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be.
+    """
+    return _Drafting(problem, of, directory, limits, passes, shared).result()
+
+
+class _Drafting:
+    def __init__(
+        self,
+        problem: Problem,
+        of: Sequence[Sequence[Assignment]],
+        directory: Directory,
+        limits: Container[DeviceIndex],
+        passes: Sequence[Pass],
+        shared: bool,
+    ) -> None:
+        self.problem = problem
+        self.graph = problem.graph
+        self.of = of
+        self.directory = directory
+        self.limits = limits
+        self.sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
+        self.temporaries: list[Buffer] = []
+        self.defined = {key: self._defined(key) for key in self.sizes}
+        self.complete = {key for key in self.sizes if key in directory.valid}
+        self.columns = Columns(self.graph, passes)
+        self._may: dict[tuple[Division, GroupRange], dict[BufferKey, tuple[int, int]]] = {}  # be windows, of ranges
+        self.windows = Windows(self._intervals(), directory.new_key, shared)
+        self._alike: dict[object, list[StepDraft]] = {}  # of nodes that have been seen before
+
+    def _defined(self, key: BufferKey) -> Region:
+        """The bytes of a buffer that have contents."""
+        parts = self.directory.parts.get(key)
+        if parts is not None:
+            return union(p.region for p in parts if p.mask)
+        return Region.span(0, self.sizes[key] if key in self.directory.valid else 0)
+
+    def _intervals(self) -> Iterator[tuple[DeviceIndex, BufferKey, int, int]]:
+        """(device, buffer, low, high) of what may be windows."""
+        for node, task in enumerate(self.graph.nodes):
+            ranges = [a for a in self.of[node] if a.device in self.limits and a.is_range]
+            if node in self.columns:
+                yield from ((ranges[0].device, *interval) for interval in self.columns.intervals(node))
+            elif ranges and isinstance(task, Launch):
+                for a in ranges:
+                    division = self._divide(node, run_as(task, a.version), a.range.dimension)
+                    for key, found in self._may_be_windows(division, a.range).items():
+                        yield a.device, key, *found
+
+    def _may_be_windows(self, division: Division, groups: GroupRange) -> dict[BufferKey, tuple[int, int]]:
+        known = division, groups
+        if known not in self._may:
+            self._may[known] = intervals(*known)
+        return self._may[known]
+
+    def result(self) -> Drafted:
+        of_node: list[list[StepDraft]] = []
+        defining: set[int] = set()  # drafts that have been looked at for what they define
+        for node, task in enumerate(self.graph.nodes):
+            assignments = self.of[node]
+            if node in self.columns:
+                drafts = self._in_columns(node, task, assignments)
+            elif any(a.dimension is not WHOLE for a in assignments):
+                drafts = self._divided(node, task, assignments)
+            else:
+                a = assignments[0] if assignments else Assignment(node, ON_HOST, 0, 0.0, 0.0)
+                drafts = [StepDraft(Step(node), task, a.device, a.queue, access_of(task, self.sizes))]
+            written: dict[BufferKey, list[Region]] = {}
+            for draft in drafts if id(drafts) not in defining else ():
+                for key, access in draft.access.items():
+                    if key not in self.complete:
+                        written.setdefault(key, []).append(access.writes)
+            for key, regions in written.items():
+                self.defined[key] = union((self.defined.get(key, NOTHING), *regions))
+            of_node.append(drafts)
+            defining.add(id(drafts))
+        return Drafted(of_node, self.temporaries, self.sizes)
+
+    def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
+        """The ranges of a launch in a pass. Each of them is taken to touch all that its column does of its buffers, so
+        little has to be told apart: what a column needs comes when it begins, and leaves when it has ended."""
+        division = self._check(node, task, list(assignments))[0]
+        drafts = []
+        for turn, a in enumerate(sorted(assignments, key=lambda a: a.first)):
+            access, windows = self.columns.touched(a, tuple(sorted(division.sizes)), self.windows)
+            launch = launches_of(division).range(a.range, {}, windows)
+            step = Step(node, RANGE, *a.range, Reduction.NONE.words())
+            drafts.append(StepDraft(step, launch, a.device, a.queue, access, turn, windows))
+        return drafts
+
+    def _divided(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
+        """The drafts of a divided launch. Of launches that are the same, are divided in the same way, and need no
+        buffers beside, they are the same."""
+        known = None
+        if isinstance(task, Launch):
+            known = identity(task, self.sizes), tuple((a.device, a.queue, *a[5:]) for a in assignments)
+            if known in self._alike:
+                return self._alike[known]
+        before = len(self.temporaries)
+        drafts = sorted(self._drafted(node, task, assignments), key=lambda d: d.round)
+        if known is not None and len(self.temporaries) == before:
+            self._alike[known] = drafts
+        return drafts
+
+    def _drafted(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
+        ranges = [a for a in assignments if a.dimension is not MERGE]
+        divisions = self._check(node, task, ranges)
+        division = divisions[0]
+        # where partial results are put together
+        home = next((a for a in assignments if a.dimension is MERGE), ranges[0])
+        memories = [self._memory(a) for a in ranges]
+        found = [of.access(a.range) for of, a in zip(divisions, ranges, strict=True)]
+        cut = _Cut(node, division, divisions, ranges, found, memories, home, self._memory(home))
+        if any(of is not division for of in divisions):
+            different = list({id(of): of for of in divisions}.values())
+            if reason := apart(different, [a.range for a in ranges]):
+                raise PolicyError(f"{task.name} cannot be divided between versions of its kernel: {reason}")
+            return self._ranges(cut, Reduction.NONE.words(), {})
+        forget_unread(found, division.operations)
+        shared = {key for key in task.writes if clash(key, found, memories)}
+        reduction = division.reduction(shared) if len(set(memories)) > 1 else Reduction.NONE
+        if reduction is Reduction.NONE:
+            return self._ranges(cut, reduction.words(), {})
+        if reduction is Reduction.SCATTER:
+            return self._by_kernel(cut)
+        return self._by_difference(cut, shared | set(division.operations))
+
+    def _check(self, node: int, task: Node, ranges: list[Assignment]) -> list[Division]:
+        """The launch divided as the plan says, each of its groups once: as each range is, in its version."""
+        if not isinstance(task, Launch):
+            what = "a host function" if isinstance(task, HostTask) else f"a {task.function}"
+            raise PolicyError(f"the plan divides node {node} ({task.name}), {what}")
+        dimensions = {a.dimension for a in ranges}
+        devices = self.problem.machine.indices
+        if len(dimensions) != 1 or WHOLE in dimensions or not all(a.device in devices for a in ranges):
+            words = ", ".join(sorted(map(str, dimensions)))
+            raise PolicyError(f"the plan divides node {node} ({task.name}) along dimensions {words}")
+        self._check_versions(node, task, ranges)
+        versions = {a.version: run_as(task, a.version) for a in ranges}
+        of_version = {v: self._divide(node, own, ranges[0].range.dimension) for v, own in versions.items()}
+        divisions = [of_version[a.version] for a in ranges]
+        if len({of.groups for of in divisions}) > 1:
+            raise PolicyError(
+                f"the plan divides node {node} ({task.name}) between versions with different numbers of work-groups"
+            )
+        division = divisions[0]
+        following = 0
+        for a in sorted(ranges, key=lambda a: a.first):
+            if a.groups < 1 or a.first != following:
+                raise PolicyError(f"the plan does not run every work-group of node {node} ({task.name}) once: {a}")
+            following += a.groups
+        if following != division.groups:
+            raise PolicyError(
+                f"the plan runs {following} of {division.groups} work-groups of node {node} ({task.name})"
+            )
+        return divisions
+
+    def _check_versions(self, node: int, task: Launch, ranges: Sequence[Assignment]) -> None:
+        """Each range runs a version that there is, and that is for its device."""
+        for a in ranges if task.program.source else ():
+            kind = self.problem.machine.devices[a.device].kind
+            if a.version not in (preferred(task.versions, kind) if task.versions else (0,)):
+                raise PolicyError(
+                    f"the plan divides node {node} ({task.name}) with version {a.version}, which is not one for"
+                    f" {self.problem.machine.devices[a.device].name}"
+                )
+
+    def _divide(self, node: int, task: Launch, dimension: int) -> Division:
+        if not task.program.source and (split := self.problem.splits.get(node)) is not None:
+            return Declared(task, split, self.sizes)  # nothing else is known
+        return divide(task, dimension, self.sizes)
+
+    def _memory(self, a: Assignment) -> int:
+        return HOST if a.device == ON_HOST else self.problem.machine.devices[a.device].memory
+
+    def _ranges(self, cut: _Cut, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]) -> list[StepDraft]:
+        """The ranges, each with the buffers that it works on instead in its memory."""
+        drafts = []
+        merged = {k for other in partial.values() for k in other}  # must be whole to be put together
+        for division, a, access, memory in zip(cut.divisions, cut.ranges, cut.found, cut.memories, strict=True):
+            other, groups = partial.get(memory, {}), a.range
+            windows: dict[BufferKey, Window] = {}
+            if a.device in self.limits:
+                may = self._may_be_windows(division, groups)
+                windows = {k: self.windows.of(a.device, k, *x) for k, x in may.items() if k not in merged}
+            launch = launches_of(division).range(groups, other, windows)
+            mine = {other.get(k, k): x for k, x in access.items()} if other else access
+            step = Step(cut.node, RANGE, *groups, method, a.version)
+            drafts.append(StepDraft(step, launch, a.device, a.queue, mine, windows=windows))
+        turns = self._turns(cut.ranges, drafts)
+        for draft, turn in zip(drafts, turns, strict=True):
+            draft.round = turn
+        return drafts
+
+    def _turns(self, ranges: Sequence[Assignment], drafts: Sequence[StepDraft]) -> list[int]:
+        """The rounds of ranges: those of a device that work on windows, and of which one may write what another one
+        touches, run one after another, as they would in a queue."""
+        of_device: dict[DeviceIndex, list[int]] = {}
+        turns = [0] * len(ranges)
+        for index, a in enumerate(ranges):
+            if a.device in self.limits:
+                of_device.setdefault(a.device, []).append(index)
+        for mine in of_device.values():
+            drawn = [drafts[i] for i in mine]
+            keys = {key for d in drawn for key in d.windows}
+            if any(interfere([(d.access[key].reads, d.access[key].writes) for d in drawn]) for key in keys):
+                for turn, index in enumerate(mine):
+                    turns[index] = turn
+        return turns
+
+    def _by_kernel(self, cut: _Cut) -> list[StepDraft]:
+        division, method = cut.division, Reduction.SCATTER.words()
+        partial = {m: {k: self._temporary(k) for k in division.merge_written} for m in cut.elsewhere}
+        before: list[StepDraft] = []
+        for m, a in cut.elsewhere.items():
+            kept = ((k, t) for k, t in partial[m].items() if k in division.launch.reads)
+            before += [self._copied(cut, a, k, t, (0, self.sizes[k]), method) for k, t in kept]
+        drafts = self._ranges(cut, method, partial)
+        after = []
+        for a, access, m in zip(cut.ranges, cut.found, cut.memories, strict=True):
+            if m == cut.at:
+                continue
+            touched = {k: Access(access[k].reads, NOTHING, False) for k in division.merge_reads}
+            touched |= {t: Access(access[k].writes, NOTHING, False) for k, t in partial[m].items()}
+            touched |= {k: replace(access[k], reads=NOTHING) for k in partial[m]}
+            step = Step(cut.node, COMBINE, *a.range, method)
+            merge = launches_of(division).merge(a.range, partial[m])
+            after.append(StepDraft(step, merge, cut.home.device, cut.home.queue, touched))
+        return _rounds(before, drafts, after)
+
+    def _by_difference(self, cut: _Cut, keys: set[BufferKey]) -> list[StepDraft]:
+        division, home = cut.division, cut.home
+        ordered = [k for k in division.launch.writes if k in keys]
+        before: list[StepDraft] = []
+        old: dict[BufferKey, BufferKey] = {}
+        partial: dict[int, dict[BufferKey, BufferKey]] = {m: {} for m in cut.elsewhere}
+        operations = {k: made.operation for k, made in division.operations.items()}
+        methods = {k: Reduction.DIFFERENCE.words(operations.get(k, "")) for k in ordered}
+        for k in ordered:
+            extent = division.extent(k)
+            before += self._cleared(cut, k, extent, methods[k])
+            old[k] = self._temporary(k)
+            before.append(self._copied(cut, home, k, old[k], extent, methods[k]))
+            for m, a in cut.elsewhere.items():
+                partial[m][k] = self._temporary(k)
+                before.append(self._copied(cut, a, k, partial[m][k], extent, methods[k]))
+        method = ", ".join(dict.fromkeys(methods[k] for k in ordered))
+        drafts = self._ranges(cut, method, partial)
+        after = []
+        for k in ordered:
+            for mine in partial.values():
+                everything = Region.span(*division.extent(k))
+                read, written = Access(everything, NOTHING, False), Access(NOTHING, everything, False)
+                touched = {mine[k]: read, old[k]: read, k: written}
+                step = Step(cut.node, COMBINE, method=methods[k])
+                merge = launches_of(division).difference(k, mine[k], old[k])
+                after.append(StepDraft(step, merge, home.device, home.queue, touched))
+        return _rounds(before, drafts, after)
+
+    def _temporary(self, key: BufferKey) -> BufferKey:
+        """A buffer for this run, like another one."""
+        new = self.directory.new_key()
+        self.sizes[new] = self.sizes[key]
+        self.temporaries.append(Buffer(new, self.sizes[key], self.graph.buffers[key].name))
+        return new
+
+    def _copied(
+        self, cut: _Cut, a: Assignment, source: BufferKey, target: BufferKey, extent: tuple[int, int], method: str
+    ) -> StepDraft:
+        """The bytes from one up to another, to where they are in a buffer of the same size."""
+        step = Step(cut.node, COPY, method=method)
+        low, high = extent
+        taken, given = (Buffer(key, self.sizes[key]) for key in (target, source))
+        name = f"copy for {cut.division.launch.name}"
+        copy = copy_task(taken, given, high - low, target_offset=low, source_offset=low, name=name)
+        return StepDraft(step, copy, a.device, a.queue, access_of(copy, self.sizes))
+
+    def _cleared(self, cut: _Cut, key: BufferKey, extent: tuple[int, int], method: str) -> list[StepDraft]:
+        """Two copies of undefined contents differ: what is compared gets contents."""
+        gaps = (Region.span(*extent) - self.defined[key]).intervals
+        if len(gaps) > _MOST_GAPS:
+            raise PolicyError(
+                f"{cut.division.launch.name} cannot be split: {len(gaps)} parts of what it writes are undefined"
+            )
+        drafts = []
+        for start, end in gaps:
+            step = Step(cut.node, CLEAR, method=method)
+            buffer, name = Buffer(key, self.sizes[key]), f"clear for {cut.division.launch.name}"
+            clear = fill_task(buffer, b"\0", end - start, target_offset=start, name=name)
+            drafts.append(StepDraft(step, clear, cut.home.device, cut.home.queue, access_of(clear, self.sizes)))
+        return drafts
+
+
+def _rounds(before: list[StepDraft], ranges: list[StepDraft], after: list[StepDraft]) -> list[StepDraft]:
+    """Preparations one after another, then all ranges beside each other, then what puts them together, in turn."""
+    for number, draft in enumerate(before):
+        draft.round = number
+    for draft in ranges:
+        draft.round += len(before)
+    behind = 1 + max(draft.round for draft in ranges)
+    for number, draft in enumerate(after):
+        draft.round = behind + number
+    return [*before, *ranges, *after]
+
+
+# What the ranges of a pass's columns are taken to touch (:mod:`manycl.run.tiling.time_skewing`).
+#
+# Of its buffers, every range of a column is taken to touch all that the column does: so buffers are cut at the edges of
+# columns alone, into few pieces, and what a column needs of a buffer comes together, for the first range that has it.
+
+
+class Touched(NamedTuple):
+    """What is done to buffers, and windows of them, by buffer. The same object for all that touch the same."""
+
+    access: dict[BufferKey, Access]
+    windows: dict[BufferKey, Window]
+
+
+class Columns:
+    """The columns of some passes, by the ranges in them."""
+
+    def __init__(self, graph: Graph, passes: Sequence[Pass]) -> None:
+        self._columns: dict[int, dict[int, Column]] = {}  # by node and first group
+        self._first: dict[int, dict[BufferKey, int]] = {}  # by column: the launch that touches a buffer first
+        self._touched: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Touched] = {}
+        for column in (c for found in passes for c in found.columns):
+            begins: dict[BufferKey, int] = self._first.setdefault(id(column), {})
+            for node, groups in column.ranges:
+                self._columns.setdefault(node, {})[groups.first] = column
+                task = graph.nodes[node]
+                for key in () if isinstance(task, HostTask) else stores(task):
+                    begins.setdefault(key, node)
+
+    def __contains__(self, node: int) -> bool:
+        return node in self._columns
+
+    def intervals(self, node: int) -> Iterator[tuple[BufferKey, int, int]]:
+        """(buffer, low, high) of the windows of a launch's columns."""
+        return ((key, *span) for c in self._columns[node].values() for key, span in c.windows.items())
+
+    def touched(self, a: Assignment, keys: tuple[BufferKey, ...], windows: Windows) -> Touched:
+        """What a range of a launch with these buffers is taken to touch."""
+        column = self._columns[a.node][a.first]
+        first = tuple(k for k in keys if self._first[id(column)][k] == a.node)
+        known = self._touched.get((id(column), keys, first))
+        if known is None:
+            access = {k: column.access[k] for k in keys}
+            for k in access.keys() - set(first):  # what those before it have left there, too
+                access[k] = Access(access[k].reads | access[k].writes, access[k].writes, False)
+            found = {k: windows.of(a.device, k, *column.windows[k]) for k in keys if k in column.windows}
+            known = Touched(access, found)
+            self._touched[id(column), keys, first] = known
+        return known

@@ -1,0 +1,301 @@
+"""The launches of a divided launch's ranges, and of what puts together what they wrote.
+
+How that is done, :class:`~manycl.graph.reduction.Reduction` says; what ranges touch, the
+:class:`~manycl.graph.division.Division`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from manycl.analysis import service
+from manycl.analysis.facts import KernelFacts, ProgramFacts
+from manycl.graph.division import RANGES_KEPT, Division, HostDivision
+from manycl.graph.graph import Argument, BufferArg, BufferKey, Launch, Window
+from manycl.graph.reduction import Atomic
+from manycl.group_range import GroupRange
+from manycl.utilities.kept import Kept
+
+if TYPE_CHECKING:
+    from manycl.analysis.texts.rewrite import SubKernel
+
+_GROUP = 64
+
+_known: Kept[Division, RangeLaunches] = Kept(256)
+
+
+def launches_of(division: Division) -> RangeLaunches:
+    """The launches of a divided launch's ranges; the same for all who ask."""
+    made = RangeLaunches if division.launch.program.source else SourcelessLaunches
+    if isinstance(division, HostDivision):
+        made = HostRangeLaunches
+    return _known.get(division) or _known.keep(division, made(division))
+
+
+class _Common(NamedTuple):
+    """What ranges of a launch have in common: their kernel and work-groups; of the dimension that is divided, the
+    work-items of a group (``each``) and of all; all sizes, and where they begin."""
+
+    program: ProgramFacts
+    kernel: KernelFacts
+    local: tuple[int, ...] | None
+    each: int
+    whole: int
+    size: tuple[int, ...]
+    begin: tuple[int, ...]
+
+
+class RangeLaunches:
+    """See :func:`launches_of`. Several threads may share one."""
+
+    def __init__(self, division: Division) -> None:
+        self.division = division
+        self._ranges: Kept[Hashable, Launch] = Kept(RANGES_KEPT)
+
+    def range(
+        self,
+        groups: GroupRange,
+        instead: Mapping[BufferKey, BufferKey],
+        windows: Mapping[BufferKey, Window] | None = None,
+    ) -> Launch:
+        """Some groups as a launch of their own, with other buffers for some (``instead``), and windows for some."""
+        begins = tuple((key, window.key, window.low) for key, window in windows.items()) if windows else ()
+        key = groups[1:], tuple(sorted(instead.items())), begins
+        found = self._ranges.get(key)
+        if found is None:
+            found = self._ranges.keep(key, self._range(groups, instead, begins))
+        return found
+
+    def packets(self, before: Sequence[int]) -> Callable[[int, int], Launch]:
+        """Who makes launches of the groups from ``before[first]`` to before ``before[last]``, on the launch's own
+        buffers, for somebody who does not ask for the same again: of a run they are many, and it waits for each."""
+        launch, dimension = self.division.launch, self.division.dimension
+        called, args, reads, writes = launch.name, launch.args, launch.reads, launch.writes
+        device, rank, notes, versions = launch.device, launch.rank, launch.annotations, launch.versions
+        overwrites, partition = launch.overwrites, launch.partition
+
+        def packet(first: int, last: int) -> Launch:
+            low, high = before[first], before[last]
+            place = self._place
+            if place is None:
+                return self._range(GroupRange(dimension, low, high - low), {}, ())
+            program, kernel, local, each, whole, size, begin = place
+            name = f"{called} [{low}:{high}]"
+            at, end = low * each, high * each
+            items = (end if end < whole else whole) - at
+            if len(size) > 1:
+                size = (*size[:dimension], items, *size[dimension + 1 :])
+                offset = _begin((*begin[:dimension], begin[dimension] + at, *begin[dimension + 1 :]))
+            else:
+                size, at = (items,), begin[0] + at
+                offset = (at,) if at else None
+            # (as by _part(), without the call)
+            return Launch(
+                name, program, kernel, size, local, args, reads, writes, offset, device, rank, notes, versions,
+                overwrites, partition,
+            )  # fmt: skip
+
+        return packet
+
+    @cached_property
+    def _place(self) -> _Common | None:
+        """Of a launch whose ranges are told by the NDRange alone which they are."""
+        division, launch, local = self.division, self.division.launch, self.division.launch.local_size
+        if local is None or division.sub_kernel.hidden:
+            return None
+        kernel = self._program.kernels[launch.kernel.name]
+        return _place(division, self._program, kernel, local if division.own_groups else None, local)
+
+    def _range(
+        self,
+        groups: GroupRange,
+        instead: Mapping[BufferKey, BufferKey],
+        begins: tuple[tuple[BufferKey, BufferKey, int], ...],
+    ) -> Launch:
+        division = self.division
+        sub = division.windowed if begins else division.sub_kernel
+        behind: tuple[bytes, ...] = ()
+        args = division.launch.args
+        if instead or begins:
+            args = _renamed(args, {**instead, **{key: window for key, window, _ in begins}})
+        if begins:  # of a view in a window, the pointer is moved on to where the view begins
+            lows = {key: low for key, _, low in begins}
+            behind = tuple(_ulong(lows.get(division.key(i), 0) - division.argument(i).offset) for i in sub.windows)
+            args = tuple(
+                BufferArg(a.key) if i in sub.windows and isinstance(a, BufferArg) else a for i, a in enumerate(args)
+            )
+        program = self._windowed if begins else self._program
+        name = _name(division.launch, groups)
+        return self._launch(name, program.kernels[division.launch.kernel.name], program, groups, sub, args, behind)
+
+    def merge(self, groups: GroupRange, partial: Mapping[BufferKey, BufferKey]) -> Launch:
+        """Copies what a range wrote to the buffers ``partial`` (by the buffers of the launch) to where it belongs."""
+        made, division = self.division.merge_kernel, self.division
+        program = service.parse_program(made.source, path=division.launch.program.path, options=made.options)
+        hidden: list[Argument] = []
+        for h in made.hidden:
+            key = division.key(h.argument)
+            hidden.append(BufferArg(partial[key]) if h.kind == "copy" else _ulong(division.sizes[key]))
+        name = f"merge {division.launch.name} {groups}"
+        args = (*division.launch.args, *hidden)
+        return self._launch(name, program.kernels[made.kernel], program, groups, made.ranges, args)
+
+    def _launch(
+        self,
+        name: str,
+        kernel: KernelFacts,
+        program: ProgramFacts,
+        groups: GroupRange,
+        sub: SubKernel,
+        args: tuple[Argument, ...],
+        behind: tuple[bytes, ...] = (),
+    ) -> Launch:
+        division, launch = self.division, self.division.launch
+        assert launch.local_size is not None
+        firsts, counts = [0] * len(launch.global_size), [*self._counts]
+        firsts[division.dimension], counts[division.dimension] = groups.first, groups.count
+        begin = launch.global_offset or (0,) * len(counts)
+        size, offset, hidden = sub.arguments(launch.global_size, launch.local_size, begin, firsts, counts)
+        local = launch.local_size if division.own_groups else None
+        return _part(launch, name, program, kernel, size, local, (*args, *hidden, *behind), _begin(offset))
+
+    @cached_property
+    def _counts(self) -> tuple[int, ...]:
+        """The work-groups along each dimension."""
+        facts = self.division.facts.launch
+        return tuple(facts.groups(d) for d in range(len(self.division.launch.global_size)))
+
+    @cached_property
+    def _program(self) -> ProgramFacts:
+        sub, program = self.division.sub_kernel, self.division.launch.program
+        return self._parsed(sub) if sub.edited else program
+
+    @cached_property
+    def _windowed(self) -> ProgramFacts:
+        return self._parsed(self.division.windowed)
+
+    def _parsed(self, sub: SubKernel) -> ProgramFacts:
+        return service.parse_program(sub.source, path=self.division.launch.program.path, options=sub.options)
+
+    def difference(self, key: BufferKey, partial: BufferKey, old: BufferKey) -> Launch:
+        """Does to a buffer, as far as the launch may touch it, what was done to its copy ``partial``, ``old`` being
+        what both were before."""
+        from manycl.analysis.texts.difference import difference_merge  # few programs need it
+
+        division = self.division
+        operation, element = division.operations.get(key, Atomic("copy", "uchar"))
+        merge = difference_merge(operation, element)
+        low, high = division.extent(key)
+        nbytes = high - low
+        args = (BufferArg(key), BufferArg(partial), BufferArg(old), _ulong(low), _ulong(nbytes))
+        name = f"merge {division.launch.name} ({operation})"
+        return _helper(name, _parsed(merge.source), merge.kernel, merge.work_items(nbytes), args)
+
+
+class HostRangeLaunches(RangeLaunches):
+    """Of what is told its work-items by the NDRange: functions of Python."""
+
+    @cached_property
+    def _place(self) -> _Common | None:
+        launch = self.division.launch
+        local = launch.local_size or (1,) * len(launch.global_size)
+        return _place(self.division, launch.program, launch.kernel, launch.local_size, local)
+
+    def _range(
+        self,
+        groups: GroupRange,
+        instead: Mapping[BufferKey, BufferKey],
+        begins: tuple[tuple[BufferKey, BufferKey, int], ...],
+    ) -> Launch:
+        launch, along = self.division.launch, self.division.dimension
+        assert not begins, "it has whole buffers"
+        local = 1 if launch.local_size is None else launch.local_size[along]
+        offset = list(launch.global_offset or (0,) * len(launch.global_size))
+        offset[along] += groups.first * local
+        size = (*launch.global_size[:along], groups.count * local, *launch.global_size[along + 1 :])
+        args, name = _renamed(launch.args, instead), _name(launch, groups)
+        return _part(launch, name, launch.program, launch.kernel, size, launch.local_size, args, _begin(offset))
+
+
+class SourcelessLaunches(HostRangeLaunches):
+    """Of launches of which no source is known (:mod:`manycl.run.lowering.declared_access`): to be simulated."""
+
+    def merge(self, groups: GroupRange, partial: Mapping[BufferKey, BufferKey]) -> Launch:
+        return self._named(f"merge {self.division.launch.name} {groups}")
+
+    def difference(self, key: BufferKey, partial: BufferKey, old: BufferKey) -> Launch:
+        return self._named(f"merge {self.division.launch.name} (copy)")
+
+    def _named(self, name: str) -> Launch:
+        return replace(self.division.launch, name=name, global_size=(1,), local_size=(1,), args=())
+
+
+def _place(
+    division: Division, program: ProgramFacts, kernel: KernelFacts, told: tuple[int, ...] | None, local: tuple[int, ...]
+) -> _Common:
+    """``told``: the work-groups that a range is launched with."""
+    launch, along = division.launch, division.dimension
+    begin = launch.global_offset or (0,) * len(launch.global_size)
+    return _Common(program, kernel, told, local[along], launch.global_size[along], launch.global_size, begin)
+
+
+def _begin(offset: Sequence[int]) -> tuple[int, ...] | None:
+    """As launches have it: None is the beginning."""
+    return tuple(offset) if any(offset) else None
+
+
+def _name(launch: Launch, groups: GroupRange) -> str:
+    _, first, count = groups
+    return f"{launch.name} [{first}:{first + count}]"
+
+
+def _part(
+    launch: Launch,
+    name: str,
+    program: ProgramFacts,
+    kernel: KernelFacts,
+    size: tuple[int, ...],
+    local: tuple[int, ...] | None,
+    args: tuple[Argument, ...],
+    offset: tuple[int, ...] | None,
+) -> Launch:
+    """The launch with all of that instead: as ``dataclasses.replace``, in a fifth of its time."""
+    return Launch(
+        name,
+        program,
+        kernel,
+        size,
+        local,
+        args,
+        launch.reads,
+        launch.writes,
+        offset,
+        launch.device,
+        launch.rank,
+        launch.annotations,
+        launch.versions,
+        launch.overwrites,
+        launch.partition,
+    )
+
+
+def _renamed(args: tuple[Argument, ...], instead: Mapping[BufferKey, BufferKey]) -> tuple[Argument, ...]:
+    if not instead:
+        return args
+    return tuple(a.of(instead.get(a.key, a.key)) if isinstance(a, BufferArg) else a for a in args)
+
+
+def _ulong(value: int) -> bytes:
+    return (value % (1 << 64)).to_bytes(8, "little")
+
+
+@cache
+def _parsed(source: str) -> ProgramFacts:
+    return service.parse_program(source, path="<manycl>")
+
+
+def _helper(name: str, program: ProgramFacts, kernel: str, items: int, args: tuple[Argument, ...]) -> Launch:
+    return Launch(name, program, program.kernels[kernel], (-(-items // _GROUP) * _GROUP,), (_GROUP,), args, (), ())

@@ -1,0 +1,1 @@
+"""Devices that leave, come, lag, fail or are reserved by others, and runs that go on without them."""

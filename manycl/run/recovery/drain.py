@@ -1,0 +1,94 @@
+"""Between runs: devices that leave end what they were given as it was enqueued, and what only they have is brought to
+the host; who has no device waits for one to come."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from manycl.errors import DeviceError, ManyclError
+from manycl.machine import HOST
+from manycl.run.recovery.reservation_listener import left
+from manycl.utilities.interrupts import Uninterrupted, interruptible
+from manycl.utilities.logs import logger
+
+if TYPE_CHECKING:
+    from manycl.run.session.session import Session
+
+log = logger(__name__)
+
+
+def leaving(session: Session) -> Callable[[], None]:
+    """Who listens to a session's events."""
+    of = weakref.ref(session)
+
+    def listener() -> None:
+        here = of()
+        if here is None or here.closed:
+            return
+        away = here.away
+        flight = here.flight
+        own = any(here.machine.devices[d].memory != HOST for d in away)
+        if own or (flight is not None and flight.device in away):
+            # by a thread of its own: whoever says that a device leaves does not wait for what it does
+            threading.Thread(target=_leave, args=(of,), name="manycl-leaving", daemon=True).start()
+
+    return listener
+
+
+def _leave(of: weakref.ref[Session]) -> None:
+    session = of()
+    if session is None:
+        return
+    flight = session.flight
+    if flight is not None and flight.device in session.away:
+        flight.close()  # nothing more is given, …
+    with session.lock, Uninterrupted():
+        if session.closed:
+            return
+        with suppress(ManyclError):  # whoever asks for results is told
+            if session.flight is not None and session.flight.device in session.away:
+                session.land()
+    left()  # who waits for the device need not wait for its memory
+    with session.lock, Uninterrupted():
+        if not session.closed:
+            vacate(session)
+
+
+def vacate(session: Session) -> None:
+    """Outside a run: the memories of devices that have left are free for others. Contents that are nowhere else go to
+    the host."""
+    away, devices = session.away, session.machine.devices
+    for device in away:
+        memory = devices[device].memory
+        if memory == HOST or any(d.memory == memory and i not in away for i, d in session.machine.numbered()):
+            continue
+        held = session.backend.memory.allocated(device)
+        if held and session.backend.is_idle:
+            log.info("%s has left: %d buffers leave its memory", devices[device].name, len(held))
+            for key in tuple(held):
+                session.buffers.evict(key, memory)
+
+
+def await_devices(session: Session) -> None:
+    """There is a device to run something on; if need be, one that has left is waited for, where somebody will say that
+    it comes again. Raises DeviceError where there is none; Ctrl-C ends the waiting."""
+    if not session.machine.devices:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in session.excluded.items())
+        raise DeviceError(f"no device is left that works ({reasons})", hint="Queue.admit tries one again")
+    events = session.device_events
+    while True:
+        count, away = events.count, events.away
+        there = [d.name for d in session.machine.devices]
+        if any(name not in away for name in there):
+            return
+        if not any(away[name].returns for name in there):
+            raise DeviceError(
+                f"all devices have left: {', '.join(there)}", hint="Queue.come says that one may be used again"
+            )
+        log.info("all devices have left; waiting for one of them to come")
+        with interruptible:
+            events.wait_for_news(count)

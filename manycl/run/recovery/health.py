@@ -1,0 +1,64 @@
+"""Devices that fail for good are left out: later runs, and all policies, have the others."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from manycl.errors import DeviceError
+from manycl.run.executor.lanes import Lanes
+from manycl.utilities.logs import logger
+
+if TYPE_CHECKING:
+    from manycl.run.session.session import Session
+
+log = logger(__name__)
+
+
+def examine(session: Session) -> None:
+    """After a failure: every device is asked to keep a few bytes, and one that does not is left out."""
+    found = {lanes.device.name: reason for lanes in session.backend.lanes if (reason := lanes.probe())}
+    if not found:
+        return
+    session.excluded.update(found)
+    lost = arrange(session)
+    for name, reason in found.items():
+        left = ", ".join(d.name for d in session.machine.devices) or "none"
+        words = f"; lost with it: {', '.join(lost)}" if lost else ""
+        said = f"{name} does not work any more ({reason}) and is left out; devices that are left: {left}{words}"
+        log.warning("%s", said)
+        warnings.warn(said, RuntimeWarning, stacklevel=2)
+
+
+def admit(session: Session, name: str) -> None:
+    """Use a device again that was left out, from a new context on. Raises DeviceError if it still does not work."""
+    if name not in session.excluded:
+        raise DeviceError(f"{name} was not left out", hint=f"left out are: {', '.join(session.excluded) or 'none'}")
+    opened = next(o for o in session.opened if o.device.name == name)
+    lanes = Lanes(opened.open(), session.backend.profile)
+    if reason := lanes.probe():
+        lanes.release()
+        raise DeviceError(f"{name} still does not work: {reason}")
+    del session.excluded[name]
+    arrange(session, lanes)
+    log.info("%s is used again", name)
+
+
+def arrange(session: Session, new: Lanes | None = None) -> list[str]:
+    """The session has its devices less those that are left out. The names of buffers whose contents were nowhere
+    else."""
+    with suppress(Exception):  # what cannot be learned of a run that failed is not worth another error
+        session.learn()
+    before, names = session.machine, [o.device.name for o in session.opened if o.device.name not in session.excluded]
+    lanes = {x.device.name: x for x in session.backend.lanes}
+    if new is not None:
+        lanes[new.device.name] = new
+    after = session.restrict(names)
+    numbers = {0: 0} | {d.memory: a.memory for d in before.devices for a in after.devices if a.name == d.name}
+    lost = sorted(session.directory.renumber(numbers))
+    session.backend.rearrange(after, [lanes[name] for name in names])
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in session.excluded.items())
+    for key in lost:
+        session.directory.lose(key, f"they were only on a device that has failed for good ({reasons})")
+    return [session.backend.memory.name(key) for key in lost]

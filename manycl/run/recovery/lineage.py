@@ -1,0 +1,294 @@
+"""What is left to do of a run that was stopped: which steps need not run (again), and where contents are. Pure.
+
+A piece of a buffer has a *version* after each step that writes it, and memories hold versions: a kernel that changes
+what was copied to its device leaves the version before where it came from. So what a device that is lost had begun is
+run again from what it began with, if that is still anywhere; what only its memory held is made again by the steps that
+made it, and by those that made what these need (lineage). A step that changes contents in place, and may have been
+interrupted, runs again from what it has left only where running it twice is running it once (Device-Hopping,
+Section 2.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from manycl.graph.graph import BufferKey, Graph, HostTask
+from manycl.machine import HOST
+from manycl.run.commands.backend import FIRST, Command, Copy, Evict, HostCall, Run, Upload, nodes_of
+from manycl.run.data.coherence import HOST_BIT, places
+from manycl.run.lowering.steps import Lowered
+
+Overwrites = Callable[[int, BufferKey], bool]
+
+
+def nothing_known(step: int, key: BufferKey) -> bool:
+    """Of no step it is known that it writes all of a piece."""
+    return False
+
+
+class Unrecoverable(Exception):
+    """A run cannot go on: ``keys`` are of contents that are gone and cannot be made again; ``reason`` in words."""
+
+    def __init__(self, keys: Collection[BufferKey], reason: str) -> None:
+        super().__init__(reason)
+        self.keys, self.reason = tuple(keys), reason
+
+
+class PieceVersion(NamedTuple):
+    """Contents after the first ``number`` of the writers of a piece have run (0: before the run), and of those that
+    write it at the same time as the next one, the steps ``also``; the steps ``begun`` may have left anything of theirs
+    there."""
+
+    number: int
+    also: frozenset[int] = frozenset()
+    begun: frozenset[int] = frozenset()
+
+
+_NOTHING: frozenset[int] = frozenset()
+_GONE = PieceVersion(-1)
+
+
+@dataclass(frozen=True)
+class Rest:
+    """``done``: steps that need not run again. ``valid``: where pieces are that the run touches, as masks (0: nowhere,
+    and nobody needs it). ``again``: steps that had run, and run once more. ``lost``: pieces that nobody needs, whose
+    contents are gone. ``restored``: of pieces that are to be in the host's memory, the copies kept beside in which they
+    are."""
+
+    done: frozenset[int]
+    valid: Mapping[BufferKey, int]
+    again: frozenset[int]
+    lost: frozenset[BufferKey]
+    restored: Mapping[BufferKey, int]
+
+
+def _beside(copy: int) -> int:
+    """The place that stands for a copy which the host keeps beside."""
+    return -1 - copy
+
+
+class HeldVersions:
+    """Which versions memories hold while commands are carried out. ``valid``: where pieces are at the beginning, when
+    the steps ``done`` have run."""
+
+    def __init__(
+        self, lowered: Lowered, memory: Callable[[int], int], valid: Mapping[BufferKey, int], done: Collection[int]
+    ) -> None:
+        self.graph, self._memory = lowered.graph, memory
+        self.writers = _writers(lowered)
+        self._place = {
+            (key, step): n for key, groups in self.writers.items() for n, group in enumerate(groups) for step in group
+        }
+        self.done = set(done)
+        self.is_defined = {key for key in self.graph.buffers if valid.get(key, 0)}  # before the run, or by now
+        self.held = {key: dict.fromkeys(places(valid.get(key, 0)), self._present(key)) for key in self.graph.buffers}
+
+    def _present(self, key: BufferKey) -> PieceVersion:
+        """The version that the steps that are done have left."""
+        number, also = 0, _NOTHING
+        for group in self.writers.get(key, ()):
+            if not group <= self.done:
+                also = frozenset(group & self.done)
+                break
+            number += 1
+        return PieceVersion(number, also)
+
+    def carry_out(self, command: Command, is_complete: bool) -> None:
+        """A command, the next in an order in which they could run one after another; of one that is not complete,
+        anything may have happened, or nothing."""
+        if isinstance(command, Evict):
+            raise AssertionError("where memory is short, a run that was stopped does not go on")
+        if isinstance(command, (Run, HostCall)):
+            at = self._memory(command.device) if isinstance(command, Run) else HOST
+            for step in nodes_of(command):
+                for key in self.graph.nodes[step].writes:
+                    self._write(key, at, step, is_complete)
+                if is_complete:
+                    self.done.add(step)
+            return
+        held = self.held[command.buffer]
+        own = self._memory(command.device)
+        if isinstance(command, Copy):
+            source, target = own, own
+        elif isinstance(command, Upload):
+            source, target = command.source, own
+        else:
+            source, target = own, HOST if command.aside is None else _beside(command.aside)
+            if command.saves:
+                held[_beside(FIRST)] = held.get(HOST, _GONE)
+        found = held.get(source, _GONE)
+        if is_complete:
+            held[target] = found
+        elif held.get(target) != found:
+            held[target] = _GONE
+
+    def _write(self, key: BufferKey, at: int, step: int, is_complete: bool) -> None:
+        number, held = self._place[key, step], self.held[key]
+        before = held.get(at, _GONE)
+        group = self.writers[key][number]
+        if not is_complete:
+            held[at] = before._replace(begun=before.begun | {step}) if before.number == number else _GONE
+        else:
+            if before.number != number:  # it was written without its contents: all of it, or they were undefined
+                before = PieceVersion(number)
+            also = before.also | {step}
+            held[at] = PieceVersion(number + 1) if also == group else before._replace(also=also)
+
+    def lose(self, memory: int) -> None:
+        """A memory is gone."""
+        for held in self.held.values():
+            held.pop(memory, None)
+
+    def rest(self, repeatable: Callable[[int], bool], overwrites: Overwrites = nothing_known) -> Rest:
+        """What is left to do. ``repeatable(step)``: whether it may run on what it has left when it was interrupted;
+        ``overwrites(step, key)``: whether it is known to write all of a piece that it does not read. Raises
+        Unrecoverable."""
+        return _Closure(self, repeatable, overwrites).result()
+
+
+def needed(graph: Graph, step: int) -> Set[BufferKey]:
+    """The pieces whose contents a step must find."""
+    task = graph.nodes[step]
+    return {*task.reads, *(key for key in task.writes if key not in task.overwrites)}
+
+
+def _writers(lowered: Lowered) -> dict[BufferKey, list[frozenset[int]]]:
+    """By piece, the steps that write it, in their order; those together that write it at the same time."""
+    graph = lowered.graph
+    found: dict[BufferKey, list[set[int]]] = {}
+    launches: dict[BufferKey, int | None] = {}  # of which the last writers are that write it at the same time
+    for step, task in enumerate(graph.nodes):
+        beside = graph.beside.get(step)
+        for key in task.writes:
+            launch = beside.launch if beside is not None and key in beside.pieces else None
+            groups = found.setdefault(key, [])
+            if launch is not None and groups and launches.get(key) == launch:
+                groups[-1].add(step)
+            else:
+                groups.append({step})
+            launches[key] = launch
+    return {key: [frozenset(group) for group in groups] for key, groups in found.items()}
+
+
+class _Closure:
+    """Steps that run (again), until all that they need is somewhere."""
+
+    def __init__(self, history: HeldVersions, repeatable: Callable[[int], bool], overwrites: Overwrites) -> None:
+        self._history, self._repeatable, self._overwrites = history, repeatable, overwrites
+        self._graph, self._done = history.graph, history.done
+        self._needs = [needed(self._graph, step) for step in range(len(self._graph.nodes))]
+        self._touching: dict[BufferKey, list[int]] = {key: [] for key in self._graph.buffers}
+        for step, task in enumerate(self._graph.nodes):
+            for key in self._needs[step] | {*task.writes}:
+                self._touching[key].append(step)
+        self._run = set(range(len(self._graph.nodes))) - self._done
+        self._masks: dict[BufferKey, int] = {}
+        self._lost: set[BufferKey] = set()
+        self._restored: dict[BufferKey, int] = {}
+
+    def result(self) -> Rest:
+        pending = set(self._graph.buffers)
+        while pending:
+            new = self._settle(pending.pop())
+            for step in new:
+                self._check(step)
+            self._run |= new
+            pending.update(key for step in new for key in (*self._needs[step], *self._graph.nodes[step].writes))
+        again = frozenset(self._run & self._done)
+        done = frozenset(range(len(self._graph.nodes))) - self._run
+        return Rest(done, self._masks, again, frozenset(self._lost), self._restored)
+
+    def _check(self, step: int) -> None:
+        task = self._graph.nodes[step]
+        if isinstance(task, HostTask) and step in self._done:
+            raise Unrecoverable(task.writes, f"host function {task.name} would have to be called again")
+
+    def _settle(self, key: BufferKey) -> set[int]:
+        """Note where a piece is, for the first step that runs and touches it; or the steps that have to run besides."""
+        groups = self._history.writers.get(key, [])
+        first = next((step for step in self._touching[key] if step in self._run), None)
+        self._lost.discard(key)
+        if first is None:
+            return self._final(key, groups)
+        number = next((n for n, group in enumerate(groups) if max(group) >= first), len(groups))
+        if number < len(groups) and first not in groups[number] and min(groups[number]) < first:
+            # (a step that reads what others write at the same time comes before or behind all of them)
+            raise Unrecoverable((key,), "the order of steps that were interrupted is not known")
+        begun = number < len(groups) and first in groups[number]
+        later = {step for group in groups[number + begun :] for step in group} - self._run
+        if later:  # they would be undone
+            return later
+        there = groups[number] - self._run if begun else _NOTHING
+        if begun and not there and all(self._needs_not(s, key) for s in groups[number]):
+            self._masks[key] = self._where(key, PieceVersion(number), _NOTHING)  # it is overwritten, wherever it is
+            return set()
+        return self._somewhere(key, groups, PieceVersion(number, there), groups[number] if begun else _NOTHING)
+
+    def _needs_not(self, step: int, key: BufferKey) -> bool:
+        """Whether a step that writes a piece does not find its contents."""
+        if key not in self._needs[step]:
+            return True
+        return key not in self._graph.nodes[step].reads and self._overwrites(step, key)
+
+    def _final(self, key: BufferKey, groups: list[frozenset[int]]) -> set[int]:
+        """Nobody touches a piece any more."""
+        mask = self._where(key, PieceVersion(len(groups)), _NOTHING)
+        self._masks[key] = mask
+        if not mask and groups:
+            return set(groups[-1])
+        if not mask and key in self._history.is_defined:
+            self._lost.add(key)
+        return set()
+
+    def _somewhere(
+        self, key: BufferKey, groups: list[frozenset[int]], wanted: PieceVersion, writing: frozenset[int]
+    ) -> set[int]:
+        """Note where a version is, for steps that write it next or, if there are none, for one that reads it; or the
+        steps that make it."""
+        self._masks[key] = mask = self._where(key, wanted, writing)
+        if mask:
+            return set()
+        if wanted.also:
+            return set(wanted.also)  # all who write it at the same time begin anew
+        if wanted.number == 0:
+            if key not in self._history.is_defined:
+                return set()
+            raise Unrecoverable((key,), "its contents are gone, and nothing in this run makes them again")
+        return set(groups[wanted.number - 1])
+
+    def _where(self, key: BufferKey, wanted: PieceVersion, writing: frozenset[int]) -> int:
+        """The memories that hold a version; if only a copy beside does, the host's, where that is put back."""
+        mask = 0
+        self._restored.pop(key, None)
+        for place, version in self._history.held[key].items():
+            if (
+                version[:2] != wanted[:2]
+                or not version.begun <= writing
+                or not all(map(self._repeatable, version.begun))
+            ):
+                continue
+            if place >= HOST:
+                mask |= 1 << place
+            else:
+                self._restored[key] = _beside(place)
+        if mask:
+            self._restored.pop(key, None)
+        return mask or (HOST_BIT if key in self._restored else 0)
+
+
+def rest_of(
+    history: HeldVersions,
+    commands: Iterable[tuple[Command, bool]],
+    gone: Collection[int],
+    repeatable: Callable[[int], bool],
+    overwrites: Overwrites = nothing_known,
+) -> Rest:
+    """What is left of a run that was given some commands, each complete or not, when some memories are gone. Raises
+    Unrecoverable."""
+    for command, is_complete in commands:
+        history.carry_out(command, is_complete)
+    for memory in gone:
+        history.lose(memory)
+    return history.rest(repeatable, overwrites)

@@ -1,0 +1,262 @@
+"""Devices that other processes reserve are left, and used again when these are over.
+
+A process that uses devices listens, from its first session on, in a thread that sleeps: where somebody reserves, it
+reads which devices are not its own now, and tells its sessions. A session that has others leaves the device
+(:mod:`manycl.run.recovery.device_events`). Where all that a session has is reserved there is nothing to do elsewhere:
+native devices are held, wherever they are in what runs, and what is enqueued for any device waits.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import select
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from manycl import flags
+from manycl.drivers.driver import Holdable
+from manycl.errors import ManyclError
+from manycl.reservations.ear import Ear, sweep
+from manycl.reservations.identity import process, under
+from manycl.reservations.records import Reservation, Resources, held_by_others, in_force, unexpired
+from manycl.reservations.register import reservations
+from manycl.run.recovery.device_events import DeviceComes, DeviceLeaves
+from manycl.utilities.logs import logger
+from manycl.utilities.prompt import ShortTurns, be_prompt, be_punctual
+from manycl.utilities.runtime_folder import runtime_folder
+from manycl.utilities.unforeseen import told
+
+if TYPE_CHECKING:
+    from manycl.run.session.session import Session
+
+log = logger(__name__)
+LOOK_AGAIN = 0.05
+"""Seconds until a listener looks by itself while something is reserved: processes that are killed tell nobody."""
+SOONEST, LATEST = 5e-5, 5e-4
+"""Seconds between two looks whether a device that is to be left has ended what it had, at first and at last: …"""
+OF_WAIT = 1 / 4
+"""… this part of the time since somebody has asked. A device that is held is still soon."""
+
+
+@dataclass
+class _Watched:
+    """A session. ``resources``: of its devices, by name; ``away``: those that others have, of which some are ``held``,
+    and some it was told to leave (``left``)."""
+
+    session: weakref.ref[Session]
+    resources: dict[str, Resources]
+    away: set[str] = field(default_factory=set)
+    held: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
+
+    @property
+    def is_over(self) -> bool:
+        session = self.session()
+        return session is None or session.closed
+
+    def look(self, taken: Resources, there: Sequence[Reservation]) -> None:
+        """These resources are others' now; ``there`` are all reservations."""
+        session = self.session()
+        if session is None or session.closed:
+            return
+        wanted = {name for name, own in self.resources.items() if own & taken}
+        gone, new, self.away = self.away - wanted, wanted - self.away, wanted
+        drivers = {lanes.device.name: lanes.driver for lanes in session.backend.lanes}
+        events = session.device_events
+        present = {name for name in drivers if name in self.left or name not in events.away}
+        is_all = bool(present) and present <= wanted
+        for name in self.held & gone:
+            self._hold(name, drivers.get(name), False)
+        for name in self.left & gone:
+            self.left.discard(name)
+            left = events.away.get(name)
+            if left is not None and left.how != "lost":
+                events.put(DeviceComes(name))
+        for name in new if is_all else ():
+            self._hold(name, drivers.get(name), True)
+        for name in wanted - self.left:
+            if not (is_all and name in self.held) and events.put(DeviceLeaves(name, returns=True)):
+                self.left.add(name)
+        if new:
+            self._tell(new, is_all, there)
+        if gone:
+            log.info("not reserved by other processes any more: %s", ", ".join(sorted(gone)))
+
+    def _hold(self, name: str, driver: object, is_held: bool) -> None:
+        if isinstance(driver, Holdable):
+            driver.hold(is_held)
+            (self.held.add if is_held else self.held.discard)(name)
+
+    def _tell(self, new: Collection[str], is_all: bool, there: Sequence[Reservation]) -> None:
+        taken = frozenset[str]().union(*(self.resources[name] for name in new))
+        who = sorted({f"process {r.pid} ({r.command})" for r in in_force(there) if r.resources & taken})
+        said = f"{', '.join(sorted(new))}: reserved by {', '.join(who)}"
+        log.info("%s", said)
+        if is_all:
+            words = f"{said}; no other device is left: what is enqueued waits (MANYCL_RESERVED=ignore does not)"
+            with suppress(RuntimeWarning):  # where warnings are errors
+                warnings.warn(words, RuntimeWarning, stacklevel=2)
+
+    def has_left(self) -> bool:
+        """Whether the devices that are others' have nothing to do for this session any more."""
+        session = self.session()
+        if session is None or session.closed:
+            return True
+        drivers = {lanes.device.name: lanes.driver for lanes in session.backend.lanes}
+        return all(
+            name not in drivers
+            or (name in self.held and isinstance(driver := drivers[name], Holdable) and driver.is_still)
+            or session.device_events.wait_until_free(name, 0.0)
+            for name in self.away
+        )
+
+
+class Availability:
+    """What a process does about reservations."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._watched: list[_Watched] = []
+        self._ear: Ear | None = None
+        self._there: Sequence[Reservation] = ()  # what was reserved when that was last read
+        self._looked = 0.0  # when it was last read what is reserved, by time.monotonic, …
+        self._end = math.inf  # … and when the first of that ends by itself
+        self._waiting: list[int] = []  # pipes of processes that want to know when this one has left
+        self._asked = 0.0  # when the last of them came
+
+    def watch(self, session: Session) -> None:
+        """A session has opened devices: it leaves those that are reserved by now, or will be."""
+        if not flags.heeds_reservations():
+            return
+        resources = {opened.device.name: opened.handle.resources for opened in session.opened}
+        watched = _Watched(weakref.ref(session), resources)
+        with self._lock:
+            self._watched = [one for one in self._watched if not one.is_over] + [watched]
+            if self._ear is None or not self._ear.is_there:
+                if self._ear is not None:
+                    self._ear.close()
+                    self._ear = None
+                try:
+                    folder = runtime_folder()
+                    self._ear = Ear(folder)
+                    sweep(str(folder))  # nobody else does where nothing is ever reserved
+                except ManyclError as error:
+                    log.warning("reservations of other processes are not heard of: %s", error)
+                    return
+                threading.Thread(target=self._listen, args=(self._ear,), name="manycl-listener", daemon=True).start()
+            there = reservations()
+            if there:
+                watched.look(held_by_others(there, process(), under()), there)
+                self._ear.wake()  # what is there ends some time: the thread is not to sleep until it hears of something
+
+    def _listen(self, ear: Ear) -> None:
+        be_prompt()
+        be_punctual()
+        poll = select.poll()
+        poll.register(ear, select.POLLIN)
+        turns = ShortTurns()
+        while True:
+            has_heard = self._wait(poll)
+            turns.begin()
+            try:
+                with self._lock:
+                    if ear is not self._ear:
+                        return
+                    self._hear(ear, has_heard)
+            except Exception as error:
+                told(error, "heeding reservations")
+            finally:
+                if not self._waiting:  # nobody waits for this process to leave
+                    turns.end()
+
+    def _wait(self, poll: select.poll) -> bool:
+        """Until it hears something, or is to look again: whether it has heard something."""
+        with self._lock:
+            since, waits, next_look = self._asked, bool(self._waiting), self._next_look()
+        patience = None if next_look == math.inf else 1e3 * max(next_look - time.monotonic(), 0.0)
+        if waits:  # poll() knows no part of a millisecond
+            time.sleep(min(max((time.monotonic() - since) * OF_WAIT, SOONEST), LATEST))
+            patience = 0.0
+        return bool(poll.poll(patience))
+
+    def _next_look(self) -> float:
+        """When it reads what is reserved, if it hears nothing, by time.monotonic."""
+        if any(watched.away for watched in self._watched):
+            return min(self._end, self._looked + LOOK_AGAIN)
+        return math.inf
+
+    def _hear(self, ear: Ear, has_heard: bool) -> None:
+        """Read what is reserved, if it is time to, and tell those who wait once nothing runs where it is not to."""
+        came = ear.heard() or () if has_heard else ()
+        if came:
+            self._waiting += came
+            self._asked = time.monotonic()
+        if ear.told:  # reading takes a while
+            told = {r.name: r for r in (*self._there, *ear.told)}
+            self._follow(unexpired(told.values()))
+        if has_heard or time.monotonic() >= self._next_look():
+            self._look()
+        self._tell_who_waits()
+
+    def _look(self) -> None:
+        self._there = there = reservations()
+        self._looked = time.monotonic()
+        self._end = min([r.until for r in there if r.until is not None], default=math.inf)
+        self._follow(there)
+
+    def _follow(self, there: Sequence[Reservation]) -> None:
+        """These are all reservations, as far as is known."""
+        self._watched = [watched for watched in self._watched if not watched.is_over]
+        taken = held_by_others(there, process(), under())
+        for watched in self._watched:
+            watched.look(taken, there)
+
+    def left(self) -> None:
+        """A session's devices have ended what they had. (Whoever has the lock will find that out.)"""
+        if self._waiting and self._lock.acquire(blocking=False):
+            try:
+                self._tell_who_waits()
+            finally:
+                self._lock.release()
+
+    def _tell_who_waits(self) -> None:
+        """Once nothing runs where it is not to."""
+        if self._waiting and all([watched.has_left() for watched in self._watched]):  # noqa: C419
+            waiting, self._waiting = self._waiting, []
+            for handle in waiting:
+                os.close(handle)
+
+    def close(self) -> None:
+        """Nobody listens any more."""
+        with self._lock:
+            ear, self._ear = self._ear, None
+            if ear is not None:
+                ear.close()
+            for handle in self._waiting:
+                os.close(handle)
+            self._waiting = []
+
+
+_availability = Availability()
+watch = _availability.watch
+left = _availability.left
+
+
+def _forked() -> None:
+    """The thread is not here, the devices are not either; the pipes that others wait at the end of are another
+    process's."""
+    for handle in _availability._waiting:
+        os.close(handle)
+    _availability.__init__()  # type: ignore[misc]
+
+
+atexit.register(_availability.close)
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,156 @@
+"""Devices that take longer than was foreseen, and nobody has said so: found by a run itself, from how long its own
+kernels take on the devices' clocks. Pure.
+
+A device lags where its last kernels, several in a row, each took far more than what was measured of them before; then
+it is asked whether planning anew what is left gains enough (:meth:`manycl.run.recovery.replanning.Outlook.gain`). What
+waits for data, or for other devices, takes none of that time. Kernels that nobody has measured, and short ones, tell
+nothing; nor do those of a device with several queues, which run beside one another. Where all devices take longer
+alike, as the machine is busy, nothing is gained, and nothing happens. Which device runs what depends on time then, so
+it is not done between devices that are not alike, which may differ in the last bits of results.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+
+from manycl.graph.graph import Launch
+from manycl.machine import DeviceIndex
+from manycl.plan.movable import are_of_a_kind
+from manycl.run.commands.backend import Done, Lane, Report, Run
+from manycl.run.commands.transfers import Subject
+from manycl.run.engine.playback import Playback
+from manycl.run.recovery.rescheduling import Reassignment
+
+IN_A_ROW, WORK = 3, 50e-3
+"""Kernels of a device, at least, and their foreseen seconds: the last ones, …"""
+TIMES = 2.0
+"""… each of which took more than so many times as long as foreseen; of a device that was found to lag before, also less
+than the reciprocal: it has become faster again."""
+GAIN = 0.2
+"""The part of what is left of the run that planning it anew has to gain at least."""
+SHORTEST = 1e-3
+"""Foreseen seconds of a kernel that tells something: of shorter ones, what else the machine does decides."""
+
+
+class _Last:
+    """A device's last kernels, as many as tell whether it lags: how many times as long as foreseen each has taken."""
+
+    def __init__(self) -> None:
+        self.ratios: deque[float] = deque()
+        self._foreseen: deque[float] = deque()  # seconds of each
+        self._work = 0.0
+
+    @property
+    def is_enough(self) -> bool:
+        return len(self.ratios) >= IN_A_ROW and self._work >= WORK
+
+    def add(self, ratio: float, foreseen: float) -> None:
+        self.ratios.append(ratio)
+        self._foreseen.append(foreseen)
+        self._work += foreseen
+        while len(self.ratios) > IN_A_ROW and self._work - self._foreseen[0] >= WORK:
+            self.ratios.popleft()
+            self._work -= self._foreseen.popleft()
+
+
+class Lag:
+    """Of a run that follows a plan. ``took``: seconds of a kernel that was heard of (None: nobody knows); ``before``:
+    how many times as long devices take as the models say, as far as the plan knows that from the run itself;
+    ``is_deterministic``: results must not depend on time."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        playback: Playback,
+        took: Callable[[int, DeviceIndex], float | None],
+        before: Mapping[DeviceIndex, float],
+        is_deterministic: bool,
+    ) -> None:
+        self._problem, self._lowered, self._playback = subject.problem, subject.lowered, playback
+        self._took, self._before, self._is_deterministic = took, before, is_deterministic
+        self._where = Reassignment(subject.problem, subject.lowered)
+        self._last: dict[DeviceIndex, _Last] = {}
+        self._foreseen: dict[tuple[int, DeviceIndex, int], float] = {}
+        self._looked_at: dict[Lane, int] = {}  # how many of the commands of a queue
+        self._heard, self._asks, self._patience = 0, 0, IN_A_ROW
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether what is left may be planned anew for that: on devices that are of a kind, or where that is nothing to
+        anybody."""
+        problem = self._problem
+        there = [device for d, device in problem.machine.numbered() if d not in problem.away]
+        if len(there) < 2:
+            return False
+        return not self._is_deterministic or (
+            are_of_a_kind(there) and not any(isinstance(t, Launch) and t.versions for t in problem.graph.nodes)
+        )
+
+    def heard(self, reports: Sequence[Report]) -> Mapping[DeviceIndex, float]:
+        """Kernels have ended. How many times as long as foreseen devices take, if it is to be asked whether to plan
+        anew: of all that have told; else nothing."""
+        script, before = self._playback.script, self._heard
+        for report in reports:
+            if isinstance(report, Done):
+                at = script.index[report.token]
+                command = script.commands[at]
+                if isinstance(command, Run) and self._playback.queues[command.device] == 1:
+                    self._hear((command.device, command.queue), at)
+        if self._heard == before or self._heard < self._asks or not any(map(self._lags, self._last)):
+            return {}
+        return {} if self._others_will_tell() else {d: median(last.ratios) for d, last in self._last.items()}
+
+    def refused(self) -> None:
+        """It does not pay, or not yet: it is asked again after ever more kernels."""
+        self._asks, self._patience = self._heard + self._patience, 2 * self._patience
+
+    def told(self, factors: Mapping[DeviceIndex, float], gain: float) -> str:
+        """In words: the devices that made it pay, and by which rule."""
+        names = [d.name for d in self._problem.machine.devices]
+        devices = (f"{names[d]} takes {f:.3g} times as long as foreseen" for d, f in factors.items() if self._lags(d))
+        count = max(len(self._last[d].ratios) for d in factors if self._lags(d))
+        gained = f"{100 * gain:.0f} % of what is left to gain, at least {100 * GAIN:.0f} %"
+        return f"{', '.join(devices)} ({count} kernels in a row beyond {TIMES:g} times, and {gained})"
+
+    def _lags(self, device: DeviceIndex) -> bool:
+        last = self._last[device]
+        if not last.is_enough:
+            return False
+        return min(last.ratios) > TIMES or (self._before.get(device, 1.0) > 1.0 and max(last.ratios) < 1.0 / TIMES)
+
+    def _hear(self, lane: Lane, at: int) -> None:
+        """The kernel with place ``at`` has ended, and so have those before it in its queue."""
+        commands, line = self._playback.script.commands, self._playback.script.lines[lane]
+        first, until = self._looked_at.get(lane, 0), bisect_right(line, at)
+        for place in line[first:until]:
+            command = commands[place]
+            assert isinstance(command, Run), "others are in lines of their own"
+            device, foreseen = command.device, self._seconds(command.token, command.device)
+            if foreseen >= SHORTEST and (took := self._took(command.token, device)) is not None:
+                self._heard += 1
+                self._last.setdefault(device, _Last()).add(took / foreseen, foreseen)
+        self._looked_at[lane] = max(first, until)
+
+    def _seconds(self, step: int, device: DeviceIndex) -> float:
+        """Foreseen of a step; 0 where that is a first guess."""
+        of = self._lowered.step(step)
+        kind = self._problem.graph.same[of.node], device, of.groups if of.role else -1
+        seconds = self._foreseen.get(kind)
+        if seconds is None:
+            is_known = self._problem.estimates.is_measured(of.node, device)
+            seconds = self._foreseen[kind] = self._where.seconds(step, device) if is_known else 0.0
+        return seconds
+
+    def _others_will_tell(self) -> bool:
+        """Whether devices of which nothing is known yet have kernels under way that will tell it: they may take longer,
+        too."""
+        return any(
+            isinstance(command, Run)
+            and not is_complete
+            and command.device not in self._last
+            and self._seconds(command.token, command.device) >= SHORTEST
+            for command, is_complete in self._playback.given
+        )

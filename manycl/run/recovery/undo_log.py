@@ -1,0 +1,146 @@
+"""Undo copies: what commands are about to change, kept beside until they have ended
+(:mod:`manycl.run.recovery.checkpoints`)."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from manycl.drivers.driver import Allocation, Bytes, Driver, DriverError, End, Event
+from manycl.drivers.worker.rows import copy_rows
+from manycl.graph.graph import BufferKey, Graph, Piece
+from manycl.region import Box
+from manycl.run.commands.backend import Run
+from manycl.run.data.memory import Memory
+from manycl.run.executor.lanes import Lanes
+
+_ALIGNED = 64  # bytes
+
+
+class _Part(NamedTuple):
+    """Of an undo copy: rows of a buffer, the byte b of which is byte ``b - low`` of the copy."""
+
+    key: BufferKey
+    rows: tuple[Box, ...]
+    low: int
+
+
+class UndoCopy(NamedTuple):
+    """Of a command: its device's queue, its parts in ``data``, and the copies' events."""
+
+    lanes: Lanes
+    queue: int
+    parts: Sequence[_Part]
+    data: Bytes
+    events: Sequence[Event]
+
+
+class Undo:
+    """Each queue has memory for one undo copy: when the next one is made, the command before has ended."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._areas: weakref.WeakKeyDictionary[Lanes, dict[int, tuple[Bytes, Allocation]]] = weakref.WeakKeyDictionary()
+
+    def copied(self, graph: Graph, command: Run, lanes: Lanes, after: Sequence[Event]) -> UndoCopy | None:
+        """Copy what a command is about to change, in its queue; None where there is no memory for that. Raises
+        DriverError where the device does not take a command."""
+        parts: list[_Part] = []
+        at = 0
+        for key in command.undo:
+            buffer = graph.buffers[key]
+            whole = buffer.whole if isinstance(buffer, Piece) else key
+            rows = buffer.region.boxes if isinstance(buffer, Piece) else (Box(0, buffer.nbytes),)
+            first, end = min(box.offset for box in rows), max(box.end for box in rows)
+            parts.append(_Part(whole, rows, first - at))
+            at += -(-(end - first) // _ALIGNED) * _ALIGNED
+        area = self._area(lanes, command.queue, at)
+        if area is None:
+            return None
+        data, there = area
+        events = [
+            event
+            for key, rows, low in parts
+            for event in lanes.driver.copy(
+                lanes.queues[command.queue],
+                End(there, low),
+                End(self._memory.on_device(key, command.device)),
+                rows,
+                after,
+            )
+        ]
+        return UndoCopy(lanes, command.queue, parts, data, events)
+
+    def put_back(self, copy: UndoCopy) -> bool:
+        """The device is lost, and the command was the last that it had begun in its queue: the host's memory has what
+        was there before; False where not all of that was copied."""
+        if not copy.lanes.driver.succeeded(copy.events):
+            return False
+        for key, rows, low in copy.parts:
+            copy_rows(self._memory.host(key), copy.data, rows, 0, -low)
+        return True
+
+    def trim(self) -> None:
+        """Give the memory back; no run is under way."""
+        for lanes, areas in self._areas.items():
+            for _, there in areas.values():
+                lanes.driver.free(there)
+        self._areas.clear()
+
+    def _area(self, lanes: Lanes, queue: int, nbytes: int) -> tuple[Bytes, Allocation] | None:
+        areas = self._areas.setdefault(lanes, {})
+        found = areas.get(queue)
+        if found is None or len(found[0]) < nbytes:
+            try:
+                data = self._memory.new_bytes(nbytes)
+                found = areas[queue] = data, lanes.driver.allocate(nbytes, data)
+            except (DriverError, MemoryError):
+                return None
+        return found
+
+
+# What the host keeps beside its own copies of buffers while a run is under way
+# (:mod:`manycl.run.recovery.checkpoints`).
+
+
+class KeptCopies:
+    """Of each buffer up to one for each number; they stay for the next run, until their buffers are gone."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._held: dict[BufferKey, dict[int, tuple[Bytes, object]]] = {}
+
+    def target(self, key: BufferKey, copy: int, driver: Driver) -> End:
+        """Where a device's transfer brings what is to be in a copy. Raises DriverError where there is no room."""
+        return End(self._copy(key, copy, driver))
+
+    def save(self, key: BufferKey, copy: int, rows: tuple[Box, ...], driver: Driver) -> None:
+        """The host's own copy goes to one beside it. Raises DriverError where there is no room."""
+        copy_rows(self._copy(key, copy, driver), self._memory.host(key), rows, 0, 0)
+
+    def restore(self, graph: Graph, copies: Mapping[BufferKey, int]) -> None:
+        """The host's own copies of a graph's buffers become what is beside them."""
+        for key, copy in copies.items():
+            buffer = graph.buffers[key]
+            whole = buffer.whole if isinstance(buffer, Piece) else key
+            rows = buffer.region.boxes if isinstance(buffer, Piece) else (Box(0, buffer.nbytes),)
+            copy_rows(self._memory.host(whole), self._held[whole][copy][0], rows, 0, 0)
+
+    def trim(self) -> None:
+        """Give the memory back; no run is under way."""
+        self._held.clear()
+
+    def _copy(self, key: BufferKey, copy: int, driver: Driver) -> Bytes:
+        held = self._held.get(key)
+        if held is None:
+            self._held = {k: copies for k, copies in self._held.items() if self._memory.has(k)}
+            held = self._held[key] = {}
+        found = held.get(copy)
+        if found is None or len(found[0]) < self._memory.nbytes(key):
+            try:
+                data = self._memory.new_bytes(self._memory.nbytes(key))
+                found = held[copy] = data, driver.pin(data)
+            except MemoryError as error:
+                raise DriverError(str(error)) from None
+        return found[0]

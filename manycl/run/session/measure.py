@@ -1,0 +1,202 @@
+"""Measuring devices and links: what a plain kernel reaches, what a launch costs, how fast data come and go.
+
+Best of a few short runs (what disturbs a measurement only makes it slower), about a second a device; launch overhead
+and latency are medians. What each number is called: :mod:`manycl.model.history.measured`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from manycl.drivers.addresses import aligned
+from manycl.drivers.choice import OpenDevice
+from manycl.drivers.driver import Allocation, Driver, End, Event, Queue, Source
+from manycl.machine import HOST, Machine
+from manycl.model.history.history import identity
+from manycl.model.history.measured import together
+from manycl.model.occupancy import ITEMS_PER_UNIT
+from manycl.model.transfer import SIZES, smallest
+from manycl.region import Box
+from manycl.run.data.host_bytes import shared
+
+_SOURCE = """
+__kernel void nothing(__global float *x) { }
+__kernel void multiply_add(__global float *x, int rounds) {
+  float a = x[get_global_id(0)], b = a + 1.0f, c = a + 2.0f, d = a + 3.0f;
+  for (int i = 0; i < rounds; ++i) {
+    a = a * 0.999f + 0.5f; b = b * 0.999f + 0.5f; c = c * 0.999f + 0.5f; d = d * 0.999f + 0.5f;
+  }
+  x[get_global_id(0)] = a + b + c + d;
+}
+__kernel void add(__global float *x, __global const float *y, __global const float *z) {
+  x[get_global_id(0)] = y[get_global_id(0)] + z[get_global_id(0)];
+}
+"""
+_OPERATIONS = 8  # of a round of multiply_add
+_LONG = 0.02  # seconds that a run of multiply_add shall take at least
+_STREAM = {"cpu": 1 << 26}  # bytes of each array of add, where the device has room
+_LONG_STREAM = 1 << 28  # on other devices
+_SHARE = 16  # of its memory that an array may take at most
+_LARGE, _SMALL = 1 << 26, 1 << 12  # bytes of transfers
+_BEST_OF, _MEDIAN_OF, _TURNS = 5, 30, 3
+_LOCAL = 128  # work-items of a work-group
+
+Values = dict[str, float]
+
+
+def steps(machine: Machine) -> int:
+    """How often ``progress`` of :func:`measure` is called."""
+    own = sum(1 for d in machine.devices if d.memory != HOST)
+    return len(machine.devices) + own + (own > 1)
+
+
+def measure(
+    machine: Machine, opened: Sequence[OpenDevice], progress: Callable[[int], None] = lambda _: None
+) -> dict[str, Values]:
+    """What :class:`manycl.model.history.store.Store` keeps of a machine's devices and links, by subject."""
+    found: dict[str, Values] = {}
+    drivers = [o.open() for o in opened]
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        progress(done)
+
+    try:
+        for driver in drivers:
+            subject = identity(driver.device)
+            if subject not in found:  # equal parts of a device are measured once
+                found[subject] = _device(driver)
+            step()
+        own = [_Link(d) for d in drivers if d.device.memory != HOST]
+        for link in own:
+            values = found[identity(link.driver.device)]
+            if "up_bandwidth" not in values:
+                values |= link.measure()
+            step()
+        if len(own) > 1:
+            nbytes = sum(x.nbytes for x in own)
+            found[together(x.driver.device for x in own)] = {
+                "up": max(nbytes / _time(*((x, x.up) for x in own)) for _ in range(_BEST_OF)),
+                "down": max(nbytes / _time(*((x, x.down) for x in own)) for _ in range(_BEST_OF)),
+            }
+            step()
+    finally:
+        for driver in drivers:
+            driver.finish()
+            driver.release()
+    return found
+
+
+def _device(driver: Driver) -> Values:
+    device, queue = driver.device, driver.queue(timed=True)
+    program = driver.build(Source(_SOURCE))
+    kernels = {name: driver.kernel(program, name) for name in ("nothing", "multiply_add", "add")}
+    nbytes = (
+        min(_STREAM.get(device.kind, _LONG_STREAM), device.global_memory // _SHARE, device.max_allocation)
+        // 4096
+        * 4096
+    )
+    buffers = [driver.allocate(nbytes) for _ in range(3)]
+    ones = np.ones(nbytes // 4, np.float32).view(np.uint8)
+    for buffer in buffers:
+        _wait(driver, queue, driver.copy(queue, End(buffer), End(ones), (Box(0, nbytes),), ())[-1])
+
+    def run(name: str, items: int, *args: Allocation | bytes) -> float:
+        for index, value in enumerate(args):
+            kernels[name].set(index, value)
+        event = driver.launch(queue, kernels[name], (items,), (_LOCAL,), None, None)
+        begin = time.perf_counter()
+        _wait(driver, queue, event)
+        start, end = driver.times(event)
+        # on the device's clock; on the host's, for drivers whose clock stands still
+        return end - start if end > start else time.perf_counter() - begin
+
+    items = min(8 * device.compute_units * max(_LOCAL, ITEMS_PER_UNIT.get(device.kind, 1)), nbytes // 4)
+    items = max(_LOCAL, items // _LOCAL * _LOCAL)
+    rounds = 1000
+
+    def compute() -> float:
+        return run("multiply_add", items, buffers[0], rounds.to_bytes(4, sys.byteorder))
+
+    while compute() < _LONG and rounds < 1 << 28:
+        rounds *= 2
+    flops = max(_OPERATIONS * rounds * items / compute() for _ in range(_BEST_OF))
+    count = nbytes // 4
+    run("add", count, *buffers)
+    bandwidth = max(3 * nbytes / run("add", count, *buffers) for _ in range(_BEST_OF))
+    run("nothing", _LOCAL, buffers[0])
+    waits = []
+    for _ in range(_MEDIAN_OF):
+        begin = time.perf_counter()
+        inside = run("nothing", _LOCAL, buffers[0])
+        waits.append(max(1e-7, time.perf_counter() - begin - inside))
+    return {"flops": flops, "bandwidth": bandwidth, "launch_overhead": statistics.median(waits)}
+
+
+def _wait(driver: Driver, queue: Queue, event: Event) -> None:
+    driver.flush(queue)
+    driver.wait(event)
+
+
+class _Link:
+    """The two directions between the host and a device with memory of its own, through pinned memory."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        device = driver.device
+        self.nbytes = min(_LARGE, device.global_memory // _SHARE, device.max_allocation)
+        self._queues = [driver.queue(timed=True) for _ in range(2)]
+        self._device = [driver.allocate(self.nbytes) for _ in range(2)]
+        new_bytes = shared if driver.has_own_process else aligned
+        self._host = [new_bytes(self.nbytes) for _ in range(2)]
+        for data in self._host:
+            data[:] = 1
+        self._pins = [driver.pin(data) for data in self._host]
+
+    def up(self, nbytes: int = 0, chunk: int = 0) -> Event:
+        """Enqueue a transfer to the device (0: of everything), in chunks of a size (0: in one); its event."""
+        return self._start(0, End(self._device[0]), End(self._host[0], 0, is_pinned=True), nbytes, chunk)
+
+    def down(self, nbytes: int = 0, chunk: int = 0) -> Event:
+        return self._start(1, End(self._host[1], 0, is_pinned=True), End(self._device[1]), nbytes, chunk)
+
+    def measure(self) -> Values:
+        values: Values = {}
+        for name, start in (("up", self.up), ("down", self.down)):
+            _time((self, start))  # the first one may allocate
+            latency = statistics.median(_time((self, partial(start, _SMALL))) for _ in range(_MEDIAN_OF))
+            whole = min(_time((self, start)) for _ in range(_BEST_OF))
+            values[f"{name}_latency"] = latency
+            values[f"{name}_bandwidth"] = self.nbytes / max(whole - latency, whole / 2)
+            sizes = [n for n in SIZES if n <= self.nbytes]
+            turns = [{n: _time((self, partial(start, 0, n))) for n in sizes} for _ in range(_TURNS)]
+            if sizes:
+                took = {n: min(turn[n] for turn in turns) for n in sizes}
+                values[f"{name}_chunk"] = smallest({n: self.nbytes // n * n / took[n] for n in sizes})
+        values["both_ways"] = max(2 * self.nbytes / _time((self, self.up), (self, self.down)) for _ in range(_BEST_OF))
+        return values
+
+    def _start(self, queue: int, target: End, source: End, nbytes: int, chunk: int) -> Event:
+        nbytes = nbytes or self.nbytes
+        chunk = chunk or nbytes
+        for offset in range(0, nbytes // chunk * chunk, chunk):
+            events = self.driver.copy(self._queues[queue], target, source, (Box(offset, chunk),), ())
+        self.driver.flush(self._queues[queue])
+        return events[-1]
+
+
+def _time(*starts: tuple[_Link, Callable[[], Event]]) -> float:
+    """Seconds until all that is started has ended."""
+    begin = time.perf_counter()
+    events = [(link, start()) for link, start in starts]
+    for link, event in events:
+        link.driver.wait(event)
+    return time.perf_counter() - begin

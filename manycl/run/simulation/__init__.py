@@ -1,0 +1,1 @@
+"""The back end of simulated machines on a virtual clock, and what plans are foreseen to take."""

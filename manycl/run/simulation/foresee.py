@@ -1,0 +1,207 @@
+"""What a plan or a policy takes on a simulated machine: the script that the engine would play, played by the very
+engine. What a plan is predicted to do, and when, is what is seen there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from manycl.errors import PolicyError, RunError
+from manycl.graph.graph import BufferKey, Graph
+from manycl.graph.reduction import Reduction
+from manycl.machine import DeviceIndex
+from manycl.model.estimates import Ends, Estimates
+from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
+from manycl.plan.policy import DynamicPolicy, StaticPolicy
+from manycl.plan.problem import Part as Interval
+from manycl.plan.problem import Problem
+from manycl.region import NOTHING, Region, union
+from manycl.run.data.coherence import Directory, ValidRegion, places
+from manycl.run.engine.asking_policies import planned
+from manycl.run.engine.engine import execute
+from manycl.run.engine.setup import Setup
+from manycl.run.lowering.lower import lower
+from manycl.run.lowering.steps import COMBINE, RANGE, Lowered, Step
+from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
+from manycl.run.simulation.simulator import NO_HOST_TIMES, NO_TIME, SimBackend
+from manycl.run.tiling.limits import limited
+from manycl.run.tiling.tile_fusion import ENQUEUING
+from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
+
+
+class StepEstimates(Estimates):
+    """The estimates of a problem for the steps of one of its plans."""
+
+    def __init__(self, problem: Problem, lowered: Lowered) -> None:
+        self._problem = problem
+        self._lowered = lowered
+        self.contended = problem.estimates.contended
+
+    def launch(self, token: int, device: DeviceIndex) -> float:
+        """Seconds of a step; what is done beside the ranges takes the time of moving its bytes in the device's memory
+        once, or what the split says that merging the results of a memory takes."""
+        step, problem = self._lowered.step(token), self._problem
+        if step.role == RANGE:
+            return self.range(step, device)
+        if not step.role:
+            return problem.estimates.launch(step.node, device)
+        where, graph = problem.machine.devices[device], self._lowered.graph
+        if step.role == COMBINE and (split := problem.splits.get(step.node)) is not None and split.merge_seconds:
+            steps = len(problem.graph.nodes[step.node].writes) if step.method.startswith(Reduction.DIFFERENCE) else 1
+            return split.merge_seconds[device] / steps
+        task = graph.nodes[token]
+        nbytes = sum(graph.buffers[key].nbytes for key in (*task.reads, *task.writes))
+        return where.launch_overhead + nbytes / where.bandwidth
+
+    def range(self, step: Step, device: DeviceIndex) -> float:
+        """Seconds of a range of work-groups."""
+        return self._problem.range_seconds(step.node, device, step.groups)
+
+    def together(self, nodes: Sequence[int], device: DeviceIndex) -> float:
+        steps = [self._lowered.step(node) for node in nodes]
+        return self.range(steps[0]._replace(groups=sum(step.groups for step in steps)), device)
+
+    def transfer(self, nbytes: int, source: int, target: int) -> float:
+        return self._problem.estimates.transfer(nbytes, source, target)
+
+    def traffic(self, token: int, device: DeviceIndex) -> float:
+        """Bytes of a step: of a range its part, of what is done beside the ranges all that it moves."""
+        step, problem, graph = self._lowered.step(token), self._problem, self._lowered.graph
+        if step.role == RANGE:
+            return problem.estimates.traffic(step.node, device) * step.groups / problem.splits[step.node].groups
+        if not step.role:
+            return problem.estimates.traffic(step.node, device)
+        task = graph.nodes[token]
+        return float(sum(graph.buffers[key].nbytes for key in (*task.reads, *task.writes)))
+
+    def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
+        return self._problem.estimates.slowdowns(ends)
+
+
+def foresee(
+    problem: Problem,
+    policy: Plan | StaticPolicy | DynamicPolicy,
+    directory: Directory | None = None,
+    enqueuing: Mapping[str, float] = NO_TIME,
+    *,
+    name: str = "",
+    host_seconds: Mapping[int, float] = NO_HOST_TIMES,
+    disturbance: Disturbance = UNDISTURBED,
+    estimates: Callable[[Problem, Lowered], StepEstimates] = StepEstimates,
+) -> Trace:
+    """The trace, of kind ``simulation``. ``directory``: where buffers are valid (None: where the problem says; it is
+    brought up to date). ``enqueuing``: seconds that the engine takes for a command, by kind of device. ``name``: of the
+    policy. ``host_seconds[n]``: how long host function n takes, which is not called. ``disturbance``: what the
+    estimates do not know; what it says of nodes is true of all their ranges. ``estimates``: what steps take.
+
+    Raises PolicyError for a plan that divides a launch that cannot be, and for a problem some of whose nodes are fixed;
+    of a problem that spills, RunError for a launch that does not fit into a memory; RunFailure for a fault.
+    """
+    if problem.fixed:
+        raise PolicyError("the engine runs graphs as a whole: what has begun cannot be simulated")
+    directory = directory if directory is not None else directory_of(problem)
+    plan = planned(problem, policy)
+    limits = limited(problem, plan) if problem.spills and plan is not None else None
+    lowered = lower(problem, plan, directory, limits)
+    of = range(len(lowered.graph))
+    backend = SimBackend(
+        problem.machine,
+        estimates(problem, lowered),
+        host_seconds={i: host_seconds.get(lowered.step(i).node, 0.0) for i in of} if host_seconds else host_seconds,
+        report_latency=problem.handover,
+        start=problem.not_before,
+        disturbance=_of_steps(disturbance, lowered),
+        enqueuing=enqueuing,
+    )
+    name = name or (plan.policy if plan is not None else "")
+    result = execute(problem, plan or policy, backend, directory, name=name, setup=Setup(lambda *_: lowered))
+    # the engine's own clock has also waited for the last report
+    ends = [e.end for e in result.trace.events if isinstance(e, KernelEvent | TransferEvent | HostEvent)]
+    return replace(result.trace, kind="simulation", makespan=max(ends, default=0.0))
+
+
+def _of_steps(disturbance: Disturbance, lowered: Lowered) -> Disturbance:
+    """A disturbance of a graph's nodes as one of the steps that they run in."""
+    if not lowered.steps:
+        return disturbance
+    first: dict[int, int] = {}
+    failing: dict[int, str] = {}
+    for token, step in enumerate(lowered.steps):
+        if not step.role:
+            first[token] = step.node
+        if step.node in disturbance.failing and step.role in ("", RANGE):
+            failing[token] = disturbance.failing[step.node]
+    return replace(disturbance, failing=failing, nodes=first)
+
+
+def directory_of(problem: Problem) -> Directory:
+    """Buffers where a problem says that they are valid."""
+    directory = Directory()
+    for key, buffer in problem.graph.buffers.items():
+        by_mask: dict[int, Region] = {}
+        for low, high, memories in problem.initial(key):
+            mask = sum(1 << memory for memory in memories)
+            by_mask[mask] = by_mask.get(mask, NOTHING) | Region.span(low, high)
+        if rest := Region.span(0, buffer.nbytes) - union(by_mask.values()):
+            by_mask[0] = rest
+        if len(by_mask) > 1:
+            directory.parts[key] = tuple(ValidRegion(region, mask) for mask, region in by_mask.items())
+        elif mask := next(iter(by_mask)):
+            directory.valid[key] = mask
+    return directory
+
+
+def parts_of(directory: Directory, graph: Graph) -> dict[BufferKey, tuple[Interval, ...]]:
+    """Where buffers are valid that are so in parts, for those whose parts are intervals (``Problem.parts``)."""
+    out: dict[BufferKey, tuple[Interval, ...]] = {}
+    for key, parts in directory.parts.items():
+        if key in graph.buffers and all(box.rows == 1 for part in parts for box in part.region.boxes):
+            found = [Interval(*ends, places(part.mask)) for part in parts for ends in part.region.intervals]
+            out[key] = tuple(sorted(p for p in found if p.memories))
+    return out
+
+
+def with_times(problem: Problem, plan: Plan, trace: Trace) -> Plan:
+    """The plan at the times at which a simulation has run it. What it divides may have run in smaller parts, and what
+    puts their results together stands for the plan's merge."""
+    whole: dict[int, tuple[float, float]] = {}
+    merged: dict[int, tuple[float, float]] = {}
+    ranges: dict[int, list[KernelEvent]] = {}
+    for e in trace.events:
+        if isinstance(e, HostEvent | KernelEvent):
+            found = merged if isinstance(e, KernelEvent) and e.role == COMBINE else whole
+            start, end = found.get(e.node, (e.start, e.end))
+            found[e.node] = min(start, e.start), max(end, e.end)
+            if isinstance(e, KernelEvent) and e.role == RANGE:
+                ranges.setdefault(e.node, []).append(e)
+
+    def times(a: Assignment) -> tuple[float, float]:
+        if a.dimension is MERGE:
+            end = max(e.end for e in ranges[a.node])
+            return merged.get(a.node, (end, end))
+        if a.dimension is WHOLE:
+            return whole[a.node]
+        mine = [e for e in ranges[a.node] if a.first <= e.first < a.first + a.groups]
+        return min(e.start for e in mine), max(e.end for e in mine)
+
+    at = [(a, *times(a)) for a in plan.assignments]
+    return replace(
+        plan,
+        assignments=tuple(a._replace(start=start, end=end) for a, start, end in at),
+        makespan=max(trace.makespan, problem.not_before),
+        events=trace.events,
+        foreseen=True,
+    )
+
+
+def foreseeing(problem: Problem, directory: Directory) -> Callable[[Plan], Plan]:
+    """``Problem.foresee``, from the directory's present state on: without an end for a plan that the engine refuses."""
+
+    def foresee_plan(plan: Plan) -> Plan:
+        try:
+            return with_times(problem, plan, foresee(problem, plan, directory.copy(), ENQUEUING))
+        except (PolicyError, RunError):
+            return replace(plan, makespan=math.inf, foreseen=True)
+
+    return foresee_plan

@@ -1,0 +1,110 @@
+"""What would happen: the real engine on the simulated machine, and the plan that any policy amounts to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+from manycl.errors import PolicyError
+from manycl.graph.graph import HostTask
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.policy import DynamicPolicy, StaticPolicy, find, is_static
+from manycl.plan.problem import Problem
+from manycl.plan.verification.verify import verify
+from manycl.run.engine.asking_policies import otherwise, planned
+from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
+from manycl.run.simulation.foresee import foresee, with_times
+from manycl.run.simulation.simulator import NO_HOST_TIMES
+from manycl.trace import Event, HostEvent, KernelEvent, Trace, TransferEvent
+
+
+def simulate(
+    problem: Problem,
+    policy: str | StaticPolicy | DynamicPolicy | Plan,
+    *,
+    host_seconds: Mapping[int, float] = NO_HOST_TIMES,
+    disturbance: Disturbance = UNDISTURBED,
+) -> Trace:
+    """Run a problem's graph on a simulated machine by the real engine, whatever the policy: the trace, of kind
+    ``simulation``.
+
+    Times are the problem's estimates; what one device waits for from another costs ``problem.handover`` seconds more.
+    ``host_seconds``, ``disturbance``, and what is raised: see :func:`manycl.run.simulation.foresee.foresee`.
+    """
+    chosen = find(policy) if isinstance(policy, str) else policy
+    name = policy if isinstance(policy, str) else chosen.policy if isinstance(chosen, Plan) else type(chosen).__name__
+    return foresee(problem, chosen, name=name, host_seconds=host_seconds, disturbance=disturbance)
+
+
+def plan_with(policy: str | StaticPolicy | DynamicPolicy, problem: Problem) -> Plan:
+    """The plan a policy makes of a problem, at the times at which it runs on the simulated machine, with all that
+    happens there.
+
+    A static policy is asked for it, and its plan is judged (PolicyError lists the faults); of a dynamic one, what it
+    did is the plan. Where nodes are fixed, times are those that the policy estimates.
+    """
+    chosen = find(policy) if isinstance(policy, str) else policy
+    name = policy if isinstance(policy, str) else type(policy).__name__
+    if is_static(chosen):
+        plan = cast("Plan", planned(problem, chosen))
+        # ranges can only be followed with the problem at hand
+        verify(plan, problem.graph, problem.machine, problem if plan.is_split else None)
+        if problem.fixed:
+            return plan
+        try:
+            return with_times(problem, plan, foresee(problem, plan))
+        except PolicyError as error:
+            plan = otherwise(problem, chosen, plan, error)
+            return with_times(problem, plan, foresee(problem, plan))
+    plan = replace(plan_of(simulate(problem, chosen)), policy=name)
+    verify(plan, problem.graph, problem.machine)
+    return plan
+
+
+def with_ranges(
+    problem: Problem, policy: StaticPolicy | DynamicPolicy, name: str
+) -> StaticPolicy | DynamicPolicy | Plan:
+    """The policy; but where it decides while it runs, and a launch fits on no device as a whole, what it decides on the
+    simulated machine: only of plans are launches run in ranges. Raises PolicyError where a launch runs nowhere."""
+    if is_static(policy) or problem.roomy:
+        return policy
+    launches = (n for n, task in enumerate(problem.graph.nodes) if not isinstance(task, HostTask))
+    if all(any(problem.fits(n, d) for d in problem.allowed(n)) for n in launches):
+        return policy
+    return replace(plan_with(policy, problem), policy=name)
+
+
+# Plans and traces have one shape: the plan that a trace followed.
+
+
+def plan_of(trace: Trace) -> Plan:
+    """The plan that a complete trace followed: who ran where and when. Raises PolicyError after a failed
+    run."""
+    assignments: list[Assignment] = []
+    events: list[Event] = []
+    for e in trace.events:
+        if isinstance(e, KernelEvent):
+            assignments.append(Assignment(e.node, DeviceIndex(trace.devices.index(e.device)), e.queue, e.start, e.end))
+            events.append(e)
+        elif isinstance(e, HostEvent):
+            assignments.append(Assignment(e.node, ON_HOST, 0, e.start, e.end))
+            events.append(e)
+        elif isinstance(e, TransferEvent):
+            events.append(e)
+    if sorted(a.node for a in assignments) != list(range(len(assignments))) or any(
+        max(edge) >= len(assignments) for edge in trace.edges
+    ):
+        raise PolicyError("the trace is not of a complete run: there is no plan in it")
+    # edges lead from low to high nodes, so this order is topological even where something takes no time
+    assignments.sort(key=lambda a: (a.start, a.end, a.node))
+    return Plan(
+        assignments=tuple(assignments),
+        policy=trace.policy,
+        devices=trace.devices,
+        makespan=max((a.end for a in assignments), default=0.0),
+        events=tuple(events),
+        details=trace.details,
+        foreseen=trace.kind == "simulation",
+    )

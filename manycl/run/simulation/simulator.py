@@ -1,0 +1,461 @@
+"""The simulator: a back end that takes its time from estimates, on a virtual clock. The engine is the real
+one.
+
+A kernel takes its estimated seconds on its in-order queue. Kernels in different queues of a device run
+together: alone at full speed as long as their shares of the device (``model/occupancy.py``) add up to at most
+1, else all slowed down by the sum. A transfer takes its estimated seconds on its queue, and a device's link
+makes one at a time in each direction, whatever queues they are in: first what was enqueued first of all that
+waits for nothing else (as NVIDIA's driver does: docs/design.md, 8). What shares links or the host's memory
+slows each other down (``model/contention.py``). Reports reach the
+engine ``report_latency`` seconds after what they report. The same commands always give the same events, also
+where a disturbance (``run/simulation/disturbance.py``) makes them take other times than the estimates say.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from manycl.errors import RunError
+from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, ndrange
+from manycl.machine import HOST, DeviceIndex, Machine
+from manycl.model.contention import NOTHING, Activities, Contention, Use
+from manycl.model.estimates import Estimates
+from manycl.model.occupancy import share
+from manycl.plan.plan import ON_HOST
+from manycl.run.commands.backend import (
+    Command,
+    Copy,
+    Done,
+    Download,
+    EndsEarly,
+    Evict,
+    Failed,
+    HostCall,
+    Lane,
+    Queued,
+    Report,
+    Run,
+    Shorten,
+    TransferQueue,
+    Upload,
+    continues,
+    lane_of,
+    nodes_of,
+)
+from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
+from manycl.trace import Event, HostEvent, KernelEvent, TransferEvent
+
+
+class VirtualClock:
+    """The simulator's time, in seconds: it stands still until it is moved forward."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._now = start
+
+    def now(self) -> float:
+        return self._now
+
+    def advance_to(self, when: float) -> None:
+        if when < self._now:
+            raise ValueError(f"a clock does not go back: {when} < {self._now}")
+        self._now = when
+
+
+NO_HOST_TIMES: Mapping[int, float] = {}
+NO_TIME: Mapping[str, float] = {}
+
+
+@dataclass(slots=True)
+class _Started:
+    """A command under way."""
+
+    command: Queued
+    place: Lane
+    number: int  # of all that were started; breaks ties
+    start: float
+    seconds: float  # that it takes alone
+
+
+@dataclass(slots=True)
+class SimRecord:
+    """What a simulated run did: sorted by start."""
+
+    begin: float = 0.0
+    sorted_events: list[KernelEvent | TransferEvent | HostEvent] = field(default_factory=list)
+    launches: list[tuple[int, DeviceIndex, float]] = field(default_factory=list)
+    failure: Failed | None = None
+    failed_transfer: Failed | None = None
+
+    def events(self) -> Sequence[Event]:
+        return self.sorted_events
+
+    def waited(self) -> Iterable[tuple[float, float]]:
+        return ()  # nothing is compiled
+
+    def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
+        return self.launches
+
+
+class SimBackend:
+    """A simulated machine.
+
+    ``host_seconds[n]``: how long host task n takes (default: no time; its function is not called).
+    ``report_latency``: seconds from an end to the engine's hearing of it. ``start``: the clock's first reading in
+    seconds. ``disturbance``: what the estimates do not know. ``enqueuing``: seconds that the engine is busy with a
+    command, by kind of device.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        estimates: Estimates,
+        *,
+        host_seconds: Mapping[int, float] = NO_HOST_TIMES,
+        report_latency: float = 0.0,
+        start: float = 0.0,
+        disturbance: Disturbance = UNDISTURBED,
+        enqueuing: Mapping[str, float] = NO_TIME,
+    ) -> None:
+        self.machine = machine
+        self._estimates = estimates
+        self._host_seconds = host_seconds
+        self._disturbance = disturbance
+        self._latency = report_latency
+        self._enqueuing = [enqueuing.get(d.kind, 0.0) for d in machine.devices]
+        self._start = start
+        self._contention = Contention(machine, estimates)
+
+    def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
+        self._graph = graph
+        if not goes_on:
+            self._clock = VirtualClock(self._start)
+            self._happening = deque(self._disturbance.happening)
+        self._lines: dict[Lane, deque[Queued]] = {}
+        self._places: dict[int, list[Lane]] = {}  # the queues of each device
+        self._active: dict[Lane, _Started] = {}
+        self._by_token: dict[int, _Started] = {}
+        # when what is under way ends, its number and token; out of date where it ends at another time by now
+        self._ends: list[tuple[float, int, int]] = []
+        self._sent: dict[int, int] = {}  # bytes of the same transfer before a command's own, by token
+        self._moving: set[tuple[int, type]] = set()  # links that make a transfer: device, and Upload or Download
+        self._progress = Activities(self._contention)
+        self._done: set[int] = set()
+        self._doomed: set[int] = set()  # commands of a device that will be lost before they end
+        self._reports: deque[Report] = deque()  # in order of their times
+        self._started = 0
+        self._enqueued: dict[int, int] = {}  # by token: how many commands were enqueued before
+        self._component = {n: c for c, nodes in enumerate(graph.components) for n in nodes}
+        self._shares: dict[tuple[int, tuple[int, ...], tuple[int, ...] | None], float] = {}
+        self._took: dict[int, float] = {}  # seconds of the launches that have ended, by token
+        self.record = SimRecord()
+        return 0  # nothing is ever left of a run
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def perform(self, commands: Sequence[Command]) -> None:
+        before: Command | None = None
+        for command in commands:
+            if isinstance(command, Evict):
+                continue  # it takes no time
+            place = lane_of(command)
+            joined = isinstance(before, Upload | Download | Copy) and continues(self._graph, before, command)
+            if place[0] != ON_HOST and self._enqueuing[place[0]] and not joined:
+                self._pass(self._clock.now() + self._enqueuing[place[0]])
+            if joined and isinstance(before, Upload | Download) and isinstance(command, Upload | Download):
+                sent = self._sent.get(before.token, 0)  # one transfer does for both
+                self._sent[command.token] = sent + self._graph.buffers[before.buffer].nbytes
+            before = command
+            line = self._lines.get(place)
+            if line is None:
+                line = self._lines[place] = deque()
+                self._places.setdefault(place[0], []).append(place)
+            line.append(command)
+            self._enqueued[command.token] = len(self._enqueued)
+            if len(line) == 1:
+                self._try_start(place)
+
+    def _pass(self, until: float) -> None:
+        """Let time pass in which the engine hears nothing."""
+        while (following := self._next()) is not None and self._end(following) <= until:
+            self._complete(following)
+        self._clock.advance_to(until)
+
+    def took(self, token: int, device: DeviceIndex) -> float | None:
+        return self._took.get(token)
+
+    def shorten(self, command: Shorten) -> EndsEarly | None:
+        active = self._by_token.get(command.token)
+        if active is None:
+            return self._shorten_waiting(command)
+        run, now = active.command, self._clock.now()
+        assert isinstance(run, Run)
+        if run.parts is None:
+            return None
+        done = active.seconds - self._progress.left(run.token, now)
+        ends = [0.0, *(self._takes(run, count, active.start) for count in range(1, len(run.cells) + 1))]
+        at = min(bisect_left(ends, done, 1), len(run.cells))  # the node that it is at, from 1 on
+        items = (0, *run.parts.ends)
+        part = min(1.0, (done - ends[at - 1]) / (ends[at] - ends[at - 1])) if ends[at] > ends[at - 1] else 0.0
+        begun = (items[at - 1] + part * (items[at] - items[at - 1])) / items[-1]
+        if at < len(run.cells):
+            active.command = _first_of(run, command, at)
+            active.seconds = self._until_lost(run, ends[at], active.start)
+            self._ending(self._progress.shorten(run.token, now, max(0.0, active.seconds - done)))
+            self._lines[active.place][0] = active.command
+        return EndsEarly(at, begun)
+
+    def _shorten_waiting(self, command: Shorten) -> EndsEarly | None:
+        for line in self._lines.values():
+            for place, run in enumerate(line):
+                if isinstance(run, Run) and run.token == command.token and run.parts is not None:
+                    line[place] = _first_of(run, command, 1)
+                    return EndsEarly(1, 0.0)
+        return None
+
+    def _takes(self, run: Run, count: int, start: float) -> float:
+        """Seconds of the first nodes of a launch that has started, alone."""
+        seconds = self._estimates.together(run.cells[:count], run.device)
+        if self._disturbance is UNDISTURBED:
+            return seconds
+        return self._disturbance.slowed(run.device, self._disturbance.noisy(run.token, run.device, seconds), start)
+
+    def wake(self) -> None:
+        """Nobody waits while time stands still."""
+
+    def restore(self, graph: Graph, copies: Mapping[BufferKey, int]) -> None:
+        pass  # there are no contents
+
+    def completed(self) -> Set[int]:
+        return self._done
+
+    def begun(self, failed: Set[int]) -> Set[int]:
+        return self._enqueued.keys() | failed
+
+    def is_cut_off(self, device: DeviceIndex) -> bool:
+        return False
+
+    def has_crashed(self, device: DeviceIndex) -> bool:
+        return False
+
+    def lost(self, device: DeviceIndex) -> str:
+        lost = self._disturbance.lost.get(device)
+        return "the device was lost" if lost is not None and self._clock.now() >= lost else ""
+
+    def wait(self) -> list[Report]:
+        """Let time pass until somebody has something to say; everything said at that moment."""
+        while True:
+            following = self._next()
+            if self._happening and self._happens(following):
+                return []
+            if self._reports and (following is None or self._end(following) > self._reports[0].time):
+                moment = self._reports[0].time
+                self._clock.advance_to(max(moment, self._clock.now()))
+                said: list[Report] = []
+                while self._reports and self._reports[0].time <= moment:
+                    said.append(self._reports.popleft())
+                return said
+            if following is None:
+                waiting = sum(len(line) for line in self._lines.values())
+                raise RunError(f"the simulation stands still: {waiting} commands wait for what never happens")
+            self._complete(following)
+
+    def _happens(self, following: _Started | None) -> bool:
+        """Whether something happens before anything else ends, or is told."""
+        moment, happen = self._happening[0]
+        if (following is not None and self._end(following) < moment) or (
+            self._reports and self._reports[0].time < moment
+        ):
+            return False
+        self._happening.popleft()
+        self._clock.advance_to(max(moment, self._clock.now()))
+        happen()
+        return True
+
+    def finish(self) -> SimRecord:
+        while (following := self._next()) is not None:
+            self._complete(following)
+        return self.abort()
+
+    def abort(self) -> SimRecord:
+        self._lines.clear()
+        self._active.clear()
+        self._by_token.clear()
+        self.record.sorted_events.sort(key=lambda event: event.start)
+        return self.record
+
+    # time
+
+    def _end(self, active: _Started) -> float:
+        return self._progress.end(active.command.token)
+
+    def _next(self) -> _Started | None:
+        """What ends next; the first started of those that end together."""
+        while self._ends:
+            end, _, token = self._ends[0]
+            active = self._by_token.get(token)
+            if active is not None and self._end(active) == end:
+                return active
+            heappop(self._ends)
+        return None
+
+    def _ending(self, changed: Sequence[tuple[int, float]]) -> None:
+        """These end at another time than they did."""
+        for token, end in changed:
+            heappush(self._ends, (end, self._by_token[token].number, token))
+
+    # commands
+
+    def _try_start(self, place: Lane) -> None:
+        """Start the command at the head of an idle queue if what it waits for is done."""
+        line = self._lines[place]
+        if place in self._active or not line:
+            return
+        command = line[0]
+        # what is in a kernel queue is small, and has links of its own
+        in_own = isinstance(place[1], TransferQueue)
+        way = (place[0], type(command)) if isinstance(command, Upload | Download) and in_own else None
+        if way in self._moving:
+            return
+        if not isinstance(command, HostCall) and not self._done.issuperset(command.after):
+            return
+        now = self._clock.now()
+        self._started += 1
+        seconds, part = self._cost(command)
+        if self._disturbance is not UNDISTURBED:
+            seconds = self._disturbed(self._disturbance, command, seconds, now)
+        self._active[place] = self._by_token[command.token] = _Started(command, place, self._started, now, seconds)
+        if way is not None:
+            self._moving.add(way)
+        use = self._use(command, seconds) if self._contention.anything else NOTHING
+        self._ending(self._progress.begin(command.token, now, seconds, place[0], part, use))
+
+    def _use(self, command: Queued, seconds: float) -> Use:
+        """What a command that takes so long alone uses beside its device."""
+        if isinstance(command, HostCall):
+            return NOTHING
+        memory = self.machine.devices[command.device].memory
+        if isinstance(command, Run):
+            traffic = self._estimates.traffic
+            nbytes = sum(traffic(node, command.device) for node in nodes_of(command)) if memory == HOST else 0.0
+            return self._contention.use(None, nbytes, seconds)
+        nbytes = self._graph.buffers[command.buffer].nbytes
+        if isinstance(command, Copy):
+            return self._contention.use(None, 2.0 * nbytes if memory == HOST else 0.0, seconds)
+        ends = (command.source, memory) if isinstance(command, Upload) else (memory, HOST)
+        # what is in a kernel queue is small, and has links of its own
+        found = self._contention.use(ends, nbytes, seconds)
+        return found if isinstance(command.queue, TransferQueue) else found._replace(ends=None)
+
+    def _cost(self, command: Queued) -> tuple[float, float]:
+        """Seconds when alone, and the share of the device."""
+        if isinstance(command, HostCall):
+            return self._host_seconds.get(command.token, 0.0), 0.0
+        device = self.machine.devices[command.device]
+        if isinstance(command, Run):
+            launch = command.task or self._graph.nodes[command.token]
+            if command.task is None:
+                seconds = self._estimates.launch(command.token, command.device)
+            else:
+                seconds = self._estimates.together(command.cells, command.device)
+            if not isinstance(launch, Launch):  # as copies between stores
+                return seconds, 0.0
+            key = (command.device, launch.global_size, launch.local_size)
+            if key not in self._shares:
+                self._shares[key] = share(launch, device)
+            return seconds, self._shares[key]
+        nbytes = self._graph.buffers[command.buffer].nbytes
+        if isinstance(command, Copy):  # read and written
+            return 2 * nbytes / device.bandwidth, 0.0
+        ends = (command.source, device.memory) if isinstance(command, Upload) else (device.memory, HOST)
+        sent = self._sent.get(command.token)
+        if sent is not None:
+            return self._estimates.transfer(sent + nbytes, *ends) - self._estimates.transfer(sent, *ends), 0.0
+        return self._estimates.transfer(nbytes, *ends), 0.0
+
+    def _disturbed(self, by: Disturbance, command: Queued, seconds: float, now: float) -> float:
+        """The seconds that a command takes that starts now; one that a fault ends before is doomed."""
+        if isinstance(command, HostCall):
+            return seconds
+        seconds = by.noisy(command.token, command.device, seconds)
+        if isinstance(command, Run):
+            seconds = by.slowed(command.device, seconds, now)
+        return self._until_lost(command, seconds, now)
+
+    def _until_lost(self, command: Run | Upload | Download | Copy, seconds: float, start: float) -> float:
+        """The seconds of a command that takes so many, and is doomed if its device is lost before."""
+        lost = self._disturbance.lost.get(command.device)
+        self._doomed.discard(command.token)
+        if lost is not None and start + seconds > lost:
+            self._doomed.add(command.token)
+            return max(0.0, lost - start)
+        return seconds
+
+    def _failure(self, command: Queued) -> str | None:
+        """Why a command that ends now has failed, if it has."""
+        if not isinstance(command, HostCall) and command.token in self._doomed:
+            # a copy that nobody waits for: the kernel that needs it will fail
+            return "the device was lost" if isinstance(command, Run) or command.notify else None
+        if not self._disturbance.failing or not isinstance(command, Run | HostCall):
+            return None
+        return next(filter(None, map(self._disturbance.failing.get, nodes_of(command))), None)
+
+    def _complete(self, active: _Started) -> None:
+        end = max(self._clock.now(), self._end(active))
+        self._clock.advance_to(end)
+        command, place = active.command, active.place
+        del self._active[place], self._by_token[command.token]
+        if isinstance(place[1], TransferQueue):
+            self._moving.discard((place[0], type(command)))
+        self._ending(self._progress.finish(command.token, end))
+        heard = isinstance(command, HostCall) or command.notify
+        message = self._failure(command)
+        if message is not None:
+            failed = Failed(command.token, end + self._latency, message)
+            if heard:
+                first = self.record.failure or failed  # what nobody waited for failed before
+                self._reports.append(first._replace(time=failed.time))
+                self._lines[place].clear()  # a later command must not report that all before it is complete
+                return
+            self.record.failure = self.record.failure or failed
+        else:
+            self._note(command, active.start, end)
+        self._lines[place].popleft()
+        self._done.add(command.token)
+        if heard:
+            self._reports.append(Done(command.token, end + self._latency))
+        for other in sorted((p for p in self._places[place[0]] if self._lines[p]), key=self._turn):
+            self._try_start(other)
+
+    def _turn(self, place: Lane) -> int:
+        """When the command at the head of a queue was enqueued, counted in commands."""
+        return self._enqueued[self._lines[place][0].token]
+
+    def _note(self, command: Queued, start: float, end: float) -> None:
+        events, devices = self.record.sorted_events, self.machine.devices
+        if isinstance(command, Run):
+            task = command.task or self._graph.nodes[command.token]
+            assert not isinstance(task, HostTask)
+            what, sizes = (command.token, task.name, devices[command.device].name, command.queue), ndrange(task)
+            component = self._component.get(command.token)
+            events.append(KernelEvent(*what, start, end, *sizes[:2], component, sizes[2]))
+            self.record.launches.append((command.token, command.device, end - start))
+            self._took[command.token] = end - start
+        elif isinstance(command, HostCall):
+            events.append(HostEvent(command.token, self._graph.nodes[command.token].name, start, end))
+        else:
+            buffer = self._graph.buffers[command.buffer]
+            own = devices[command.device].name
+            source = self.machine.memory_name(command.source) if isinstance(command, Upload) else own
+            target = "host" if isinstance(command, Download) else own
+            name = buffer.name or f"buffer {buffer.key}"
+            events.append(TransferEvent(buffer.key, name, source, target, buffer.nbytes, start, end))
+
+
+def _first_of(run: Run, command: Shorten, count: int) -> Run:
+    """A launch of several nodes, shortened."""
+    return run._replace(cells=run.cells[:count], task=command.launch(count))

@@ -1,0 +1,227 @@
+"""A run of a plan in which shares of launches move from device to device while they run. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import partial
+from heapq import heappush
+
+from manycl.graph.graph import BufferKey, Launch
+from manycl.machine import HOST, DeviceIndex
+from manycl.plan.plan import Assignment, Plan
+from manycl.run.commands.backend import Command, Done, EndsEarly, Report, Run, Shorten
+from manycl.run.commands.chunk_commands import PacketEmitter
+from manycl.run.commands.transfers import Subject
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.assign import Assigned
+from manycl.run.engine.dynamic import Dynamic
+from manycl.run.engine.playback import Changed
+from manycl.run.lowering.steps import Lowered
+from manycl.run.stealing.packet_size import SETTLED
+from manycl.run.stealing.share_scheduler import Following
+from manycl.utilities.changed import changed
+
+
+class Moving(Dynamic):
+    """The player of such a plan. ``before``: the steps as they have run by now, of which some are ``done``;
+    ``nowhere``: pieces that are to be overwritten, and have no contents until then; ``later``: steps that it leaves to
+    others, which nothing of what it runs comes after."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        plan: Plan,
+        following: Following,
+        directory: Directory,
+        done: Set[int] = frozenset(),
+        before: Lowered | None = None,
+        nowhere: Set[BufferKey] = frozenset(),
+        later: Set[int] = frozenset(),
+    ) -> None:
+        self._nowhere, self._later = nowhere, later
+        self._followed, self._following = plan, following
+        self._before = before or subject.lowered
+        self._is_whole = before is None
+        self._packets = PacketEmitter(subject, following.queues, done | later)
+        self._coming: dict[int, DeviceIndex] = {}  # transfers to devices that nobody waits for yet, by token
+        super().__init__(subject, following, self._packets, directory, done | later)
+        self._done = done
+        sizes = [buffer.nbytes for buffer in subject.problem.graph.buffers.values()]
+        # those with memory of their own that holds all of the run
+        self._far = [i for i, d in subject.problem.machine.numbered() if d.memory != HOST and d.holds(sizes)]
+
+    @staticmethod
+    def following(subject: Subject, plan: Plan, directory: Directory) -> Moving:
+        """Who plays a plan, of which some shares may move (``lowered.cells``)."""
+        return Moving(subject, plan, Following(subject.problem, subject.lowered, directory.valid), directory)
+
+    @property
+    def issued(self) -> Sequence[Assignment]:
+        packets = (c for c in self._emitter.commands if isinstance(c, Run) and c.task is not None)
+        return [*self._issued, *(Assignment(c.token, c.device, c.queue, 0.0, 0.0) for c in packets)]
+
+    @property
+    def is_paused(self) -> bool:
+        return self._following.is_paused
+
+    def awaits(self, devices: Collection[DeviceIndex]) -> None:
+        """These devices have left, or leave now, and somebody will say that they come again."""
+        self._following.awaits(devices)
+
+    def react(self, events: Sequence[Changed], now: float) -> list[Command]:
+        self.awaits([event.device for event in events if event.returns])
+        return super().react(events, now)
+
+    @property
+    def complete(self) -> int:
+        return super().complete - len(self._later)
+
+    @property
+    def stolen(self) -> Mapping[str, float]:
+        total, elsewhere = Counter[str](), Counter[str]()
+        for node, share in self._following.shares():
+            launch = self.script.problem.graph.nodes[node]
+            assert isinstance(launch, Launch)
+            name = launch.kernel.name
+            total[name] += share.groups
+            elsewhere[name] += max(0, share.groups - share.ran)
+        return {name: elsewhere[name] / groups for name, groups in total.items()}
+
+    def settled(self, plan: Plan | None) -> Plan | None:
+        if plan is not None and self._is_whole and self.script.problem.demanded:
+            return self._in_packets(plan)  # it is to run in packets again
+        if plan is None or not self._is_whole or self._is_disturbed:
+            return None
+        begins, planned, now = Counter[int](), Counter[int](), dict[tuple[int, DeviceIndex], tuple[int, int]]()
+        for node, share in self._following.shares():
+            now[node, share.device] = begins[node], share.ran
+            begins[node] += share.ran
+            planned[node] += share.groups
+        if begins != planned:
+            return None  # devices without a share have taken some
+        out: list[Assignment] = []
+        for a in plan.assignments:
+            first, groups = now.get((a.node, a.device), (a.first, a.groups))
+            if (a.node, a.device) in now:  # which may have been in several ranges, side by side
+                now[a.node, a.device] = first, 0
+            if groups or not a.is_range:
+                end = a.start + (a.end - a.start) * (groups / a.groups if a.groups else 1.0)
+                out.append(a._replace(first=first, groups=groups, end=end))
+        return replace(plan, assignments=tuple(out), movable=(), in_turn=())
+
+    def _in_packets(self, plan: Plan) -> Plan:
+        """A plan with the packets that devices have settled on: how many cells shares have follows from that. Once, as
+        what is measured is never the same twice."""
+        if SETTLED in plan.details:
+            return plan
+        ranges, settled = (a for a in plan.assignments if a.is_range), self._following.settled_packets
+        found = ((a.node, a.device, settled(a.node, a.device)) for a in ranges)
+        packets = tuple([(node, device, groups) for node, device, groups in found if groups])
+        return replace(plan, details={**plan.details, SETTLED: packets}) if packets else plan
+
+    def _add(self, assigned: Sequence[Assigned]) -> None:
+        packets = self._packets
+        if packets.far:
+            super()._add(assigned)
+            self._bring_ahead()
+            return
+        if len(assigned) != 1 and (not assigned or any(a.task is None for a in assigned)):
+            super()._add(assigned)
+            return
+        for token, device, queue, _, _, cells, task, launch in assigned:
+            if task is None or launch is None:
+                super()._add(assigned)
+                return
+            lane = device, queue
+            index = packets.take(token, lane, cells, task, launch)  # nothing has to come for it
+            self._undecided -= len(cells)
+            line = self._nodes.get(lane) or self._line(lane)
+            line.append(token)
+            self._cells[token] = cells
+            if launch.steps[0] in packets.alone:
+                self._after_nothing[token] = line
+            if index in packets.held:
+                self._hold(index, index)
+            elif self._ready:
+                heappush(self._ready, index)
+            else:
+                self._freed.append(index)
+                self._at_once.append(self._commands[index])
+        if not self._undecided:
+            packets.finish()
+
+    def _emit(self, step: Assignment, assigned: Assigned, watched: bool) -> None:
+        if assigned.task is not None:
+            assert assigned.of is not None
+            lane = assigned.device, assigned.queue
+            self._packets.take(step.node, lane, assigned.cells, assigned.task, assigned.of)
+        else:
+            super()._emit(step, assigned, watched)
+
+    def handle(self, *reports: Report) -> list[Command]:
+        if self._coming and (came := [r for r in reports if isinstance(r, Done) and r.token in self._coming]):
+            reports = tuple([r for r in reports if r not in came])
+            for report in came:
+                self._came(report)
+            if self.failed is None:
+                self._bring_ahead()
+        return super().handle(*reports)
+
+    def is_free(self, device: DeviceIndex) -> bool:
+        return device not in self._coming.values() and super().is_free(device)
+
+    def _came(self, report: Done) -> None:
+        """What comes to a device ahead is there: that concerns nobody but those who write what it was read from."""
+        token = report.token
+        self._heard.append(token)
+        self._is_heard.add(token)
+        for index in self._hears.pop(token, ()):
+            self._free(index)
+        device = self._coming.pop(token)
+        if device not in self._coming.values() and self.failed is None:
+            self._add(self._following.arrived(device, report.time))
+
+    def _bring_ahead(self) -> None:
+        """What devices are to find that are busy with something else."""
+        packets, first = self._packets, len(self._packets.commands)
+        devices = [d for d in self._far if d not in self.full]
+        for device, keys in self._following.ahead(devices, partial(packets.may_bring, self._is_heard)):
+            self._coming.update(dict.fromkeys(packets.bring_ahead(keys, device), device))
+        self._play(first)
+
+    def shortening(self) -> Sequence[Shorten]:
+        return self._following.shortening()
+
+    def shortened(self, command: Shorten, found: EndsEarly | None, now: float) -> list[Command]:
+        token = command.token
+        if found is None and token in self._cells and self._packets.is_held(token):
+            found = EndsEarly(1, 0.0)
+        if found is not None and token in self._cells:
+            gone = self._packets.shorten(token, found.nodes, command.launch(found.nodes))
+            self._cells[token] = self._cells[token][: found.nodes]
+            self._undecided += len(gone)
+        self._add(self._following.shortened(token, found, now))
+        return self._released()
+
+    def lose(self, reason: str) -> None:
+        super().lose(reason)
+        for key in self._nowhere - self.directory.valid.keys():
+            self.directory.lose(key, reason)
+
+    def plan(self, name: str) -> Plan:
+        return self._followed
+
+    @property
+    def ran(self) -> Lowered:
+        """The steps, packets in the places of their first cells."""
+        lowered = self._before
+        nodes, steps = list(lowered.graph.nodes), list(lowered.steps)
+        for command in self._emitter.commands:
+            if isinstance(command, Run) and command.task is not None:
+                first, last = (steps[c] for c in (command.cells[0], command.cells[-1]))
+                groups = last.first + last.groups - first.first
+                steps[command.token] = first._replace(groups=groups)
+                nodes[command.token] = command.task
+        return changed(lowered, graph=changed(lowered.graph, nodes=tuple(nodes)), steps=tuple(steps))

@@ -1,0 +1,129 @@
+"""What a launch reads comes to a device with memory of its own while that is still busy with something else. Pure.
+
+A launch whose shares may move begins on the devices that are free; one that becomes free later takes some of it, or all
+that is left (:mod:`manycl.run.stealing.work_stealing`). If what it reads came only then, the device would wait for that
+first, and often longer than it computes: who plans the launch for it, and waits for it, has its inputs brought
+meanwhile. So they are brought here, too, on suspicion: what the device is foreseen to take when it has ended what it
+was given, from the far end, as others run the launch from its front. The link is used a STEP at a time, as nobody knows
+when that device will be free, and somebody may have to wait for what is moved in vain; and only while there is
+something to gain. What any cell of the launch writes stays where it is: it changes while the others are at work.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from manycl.graph.graph import BufferKey, Graph
+from manycl.machine import HOST, DeviceIndex
+from manycl.model.estimates import Estimates
+from manycl.run.lowering.steps import Cells
+from manycl.run.stealing.worker import Standing
+
+STEP = 1e-3
+"""Seconds of transfers that are under way to a device at a time: so long may something else that it needs have to
+wait."""
+LOADED = 1.5
+"""So many times longer than alone a transfer takes while the host's cores compute (beside an H200 with 16 cores, 64 MiB
+of page-locked memory: 1.3 ms, and 1.5 to 1.8 while all compute; ordinary memory takes 13 to 19)."""
+
+
+class Foreseen(NamedTuple):
+    """The cells that a device would take, from ``first`` to before ``last``, and when they would have been run if it
+    did not (None: nobody else is at it)."""
+
+    first: int
+    last: int
+    end: float | None
+
+
+class _Coming(NamedTuple):
+    """What is under way to a device: since when, and the seconds that it would take alone."""
+
+    keys: frozenset[BufferKey]
+    begun: float
+    seconds: float
+
+
+def foreseen(
+    cells: Cells, standings: Mapping[DeviceIndex, Standing], device: DeviceIndex, free: float, in_turn: bool
+) -> Foreseen | None:
+    """What a device would take of a launch that has run nothing of it yet, and will have ended by ``free`` what it was
+    given before; None: nothing, or it has nothing else to do, and takes what it takes. What others do until then is
+    what they are foreseen to."""
+    mine = standings.get(device)
+    if mine is None or mine.since is not None or free < 0.0:
+        return None
+    if mine.first < mine.last:
+        return Foreseen(mine.first, mine.last, None)
+    others = [s for s in standings.values() if s.since is not None and (not in_turn or s.rate < mine.rate)]
+    if not others:
+        return None
+    victim, before = max(others, key=lambda s: s.end), (0, *accumulate(cells.groups))
+    (theirs, _, first, last, since, end), start = victim, free + mine.packet
+    assert since is not None
+    if in_turn:  # all that has not begun by then
+        first = bisect_right(before, before[first] + max(0.0, free - since) * theirs, first, last)
+        ends_earlier = start + (before[last] - before[first]) / mine.rate < end
+        return Foreseen(first, last, end) if first < last and ends_earlier else None
+    groups = (end - start) / (1.0 / mine.rate + 1.0 / theirs)  # both end together
+    if groups <= 0.0:
+        return None
+    return Foreseen(max(first, bisect_left(before, before[last] - groups, first, last) - 1), last, end)
+
+
+class InputsAhead:
+    """``graph``: of steps and pieces; ``memory``: of each device."""
+
+    def __init__(self, graph: Graph, memory: Sequence[int], estimates: Estimates) -> None:
+        self._graph, self._memory, self._estimates = graph, memory, estimates
+        self._slower = LOADED if HOST in memory else 1.0
+        self._coming: dict[DeviceIndex, _Coming] = {}
+        self._read: dict[int, list[list[BufferKey]]] = {}  # of launches, what each of their cells only reads
+
+    def is_coming(self, device: DeviceIndex) -> bool:
+        """Whether something is under way to a device."""
+        return device in self._coming
+
+    def arrived(self, device: DeviceIndex) -> None:
+        """All that was under way to a device is there."""
+        del self._coming[device]
+
+    def left(self, keys: Collection[BufferKey], device: DeviceIndex, now: float) -> float:
+        """Seconds until what is under way of some pieces is at a device, if nobody else is at work any more."""
+        coming = self._coming.get(device)
+        if coming is None or coming.keys.isdisjoint(keys):
+            return 0.0
+        return max(0.0, coming.seconds - (now - coming.begun) / self._slower)
+
+    def next(
+        self, cells: Cells, device: DeviceIndex, found: Foreseen, now: float, may_bring: Callable[[BufferKey], bool]
+    ) -> list[BufferKey]:
+        """What comes to a device next that would take some cells, in the order of its bytes; it counts as under way
+        then. Nothing, if it would come too late."""
+        wanted, nbytes, seconds = dict[BufferKey, None](), 0, 0.0
+        for cell in reversed(self._reads(cells)[found.first : found.last]):
+            new = [key for key in cell if key not in wanted and may_bring(key)]
+            if not new:
+                continue
+            more = nbytes + sum(self._graph.buffers[key].nbytes for key in new)
+            took = self._estimates.transfer(more, HOST, self._memory[device])
+            if wanted and took > STEP:
+                break
+            wanted.update(dict.fromkeys(new))
+            nbytes, seconds = more, took
+        if not wanted or (found.end is not None and now + self._slower * seconds >= found.end):
+            return []
+        self._coming[device] = _Coming(frozenset(wanted), now, seconds)
+        return sorted(wanted, key=cells.order(self._graph).__getitem__)
+
+    def _reads(self, cells: Cells) -> list[list[BufferKey]]:
+        """What each cell of a launch reads and none writes."""
+        found = self._read.get(cells.steps[0])
+        if found is None:
+            written, nodes = {*cells.bytes(self._graph).writes}, self._graph.nodes
+            found = [[key for key in nodes[step].reads if key not in written] for step in cells.steps]
+            self._read[cells.steps[0]] = found
+        return found

@@ -1,0 +1,480 @@
+"""Who follows a plan in which shares of launches move from device to device while a run goes on. Pure.
+
+What is no share that may move is given in the plan's order, as soon as all that it depends on is: each queue has a line
+of it. A share is taken packet by packet (:mod:`manycl.run.stealing.work_stealing`), between what its queue has before
+and behind it, and not before its device is through with that. A device that has nothing to do, as its lines have come
+to an end, or wait for what others have not begun, steals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from functools import partial
+from typing import NamedTuple
+
+from manycl.graph.graph import BufferKey, HostTask, Launch
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import ON_HOST
+from manycl.plan.preemptible import at_a_time
+from manycl.plan.problem import Problem
+from manycl.run.commands.backend import EndsEarly, Lane, Shorten
+from manycl.run.engine.assign import Assigned
+from manycl.run.lowering.steps import Cells, Lowered
+from manycl.run.recovery.rescheduling import Reassignment
+from manycl.run.stealing.device_estimates import Prospects
+from manycl.run.stealing.prefetch import foreseen
+from manycl.run.stealing.work_stealing import Stealing, nothing_moves, stocks_left
+from manycl.run.stealing.worker import Packet
+from manycl.trace import DecisionEvent
+from manycl.utilities.changed import named
+
+REPLANNED = 2e-3
+"""Seconds that have to be gained where a device comes, or what is planned stays as it is."""
+
+
+class _Moved:
+    """A launch whose shares may move. ``before``: the steps that any of its cells depends on; ``is_ready``: whether all
+    of these have been given to devices; ``lanes``: of those that take part; ``thieves``: devices that have
+    stolen."""
+
+    def __init__(self, node: int, cells: Cells, stealing: Stealing, before: frozenset[int]) -> None:
+        self.node, self.cells, self.stealing, self.before = node, cells, stealing, before
+        self.lanes = {stock.device: (stock.device, stock.queue) for stock in cells.stocks}
+        self.is_ready = False
+        self.thieves: set[DeviceIndex] = set()
+
+
+class _Wish(NamedTuple):
+    """A packet of a launch is to end early, for a device (``thief``) or as its own one leaves."""
+
+    moved: _Moved
+    packet: Packet
+    thief: DeviceIndex | None
+
+
+class Share(NamedTuple):
+    """The work-groups of a launch that a device was to run, and those that it has run."""
+
+    device: DeviceIndex
+    groups: int
+    ran: int
+
+
+class Following:
+    """Who follows a plan whose shares may move: an assigner. ``stolen``: the first packets of what devices took from
+    other ones' shares."""
+
+    def __init__(
+        self, problem: Problem, lowered: Lowered, valid: Mapping[BufferKey, int], done: Set[int] = frozenset()
+    ) -> None:
+        assert lowered.plan is not None
+        self._problem, self._graph, self._valid, self._done = problem, lowered.graph, valid, done
+        self._in_turn = frozenset(lowered.plan.in_turn)
+        self._prospects, self._now = Prospects(problem, lowered), 0.0
+        self._reassignment = Reassignment(problem, lowered)
+        self._away: set[DeviceIndex] = set()
+        self._returning: set[DeviceIndex] = set()
+        timetable = lowered.timetable
+        self._seconds, self._position = timetable.seconds, timetable.position
+        self._each, self._others = timetable.each, timetable.others
+        self._memory = [d.memory for d in problem.machine.devices]
+        self.decisions: list[DecisionEvent] = []
+        self.stolen: list[Packet] = []
+        self._moved = {
+            n: _Moved(n, c, self._stealing(n, c), c.bytes(lowered.graph).before) for n, c in lowered.cells.items()
+        }
+        for one in self._moved.values():
+            # any device may take it over, also without a share of its own
+            is_alone = one.node in self._in_turn or len(one.cells.stocks) == 1
+            if is_alone and len(one.lanes) < len(self._memory):
+                for device in self._others_of(one):
+                    self._join(one, device, 0.0)
+        self._given = bytearray(len(lowered.graph.nodes))
+        for step in done:
+            self._given[step] = 1
+        self._busy = [0] * len(self._memory)  # steps that a device was given and that are not known to be complete
+        self._whole = [0] * len(self._memory)  # those of them that are no packets
+        self._under_way: dict[int, tuple[Lane, _Moved | None]] = {}  # of steps that are given, and what packets are of
+        self._supplied: _Moved | None = None  # a launch of which it is known that _is_supplied(), …
+        self._is_last = False  # … and whether nothing comes behind it
+        self._wishes: dict[int, _Wish] = {}  # by token
+        self._lines: dict[Lane, deque[int | _Moved]] = {}
+        self._inputs = self._prospects.inputs
+        self._foreseen = [0.0] * len(self._memory)  # seconds of the steps that devices have, and that are no packets, …
+        self._since = [0.0] * len(self._memory)  # … from then on
+        used = [0] * len(self._memory)
+        for lane, line in timetable.lines.items():
+            self._lines[lane] = deque(self._moved[-1 - item] if item < 0 else item for item in line if item not in done)
+            if lane[0] != ON_HOST:
+                used[lane[0]] = max(used[lane[0]], lane[1] + 1)
+        # few work-groups do not fill a GPU: short packets run beside each other there
+        devices = [d for d in problem.demanded if self._moved and problem.machine.devices[d].kind != "cpu"]
+        self._turn_of = dict.fromkeys(devices, 0)
+        for device in devices:
+            used[device] = max(used[device], at_a_time(problem.machine.devices[device]))
+        self.queues = tuple(max(1, count) for count in used)  # of those, too, that come, or steal
+
+    def _others_of(self, moved: _Moved) -> list[DeviceIndex]:
+        """The devices without a share of a launch that may take part in it."""
+        node, problem = moved.node, self._problem
+        found = [d for n, d in self._others if n == node and d not in moved.lanes]
+        if not found or problem.away:  # asking takes the models a while, and nothing has changed since
+            able = [d for d in self._able(moved) if d not in moved.lanes]
+            found = [d for d in able if problem.fits(node, d)]
+        return found
+
+    def settled_packets(self, node: int, device: DeviceIndex) -> float:
+        """Groups of the packets of a launch that a device has settled on; 0 where it has not."""
+        moved = self._moved.get(node)
+        return moved.stealing.settled(device) if moved is not None else 0.0
+
+    def shares(self) -> Iterator[tuple[int, Share]]:
+        """Of each launch (node), its shares in the order of their work-groups."""
+        for moved in self._moved.values():
+            for device, _, first, last in moved.cells.stocks:
+                planned = sum(moved.cells.groups[first:last])
+                yield moved.node, Share(device, planned, moved.stealing.ran(device))
+
+    def _stealing(self, node: int, cells: Cells) -> Stealing:
+        problem, total = self._problem, sum(cells.groups)
+        terms = {d: self._prospects.terms(node, d, total, seconds) for d, seconds in self._each[node].items()}
+
+        def moving(device: DeviceIndex, first: int, last: int) -> float:
+            return self._prospects.moving(cells.steps[first:last], device, self._valid, self._now)
+
+        stocks, others = stocks_left(cells, self._done)
+        ran = sum(1 for step in cells.steps if step in self._done)
+        cost = moving if problem.machine.memories > 1 else nothing_moves
+        in_turn = node in self._in_turn
+        return Stealing(cells.groups, stocks, terms, cost, others=others, ran=ran, in_turn=in_turn)
+
+    # the assigner
+
+    def start(self, now: float) -> list[Assigned]:
+        return self._go(now)
+
+    def completed(self, nodes: list[int], now: float, valid: Mapping[BufferKey, int]) -> list[Assigned]:
+        self._valid, self._now = valid, now
+        supplied, self._supplied = self._supplied, None
+        for node in nodes:
+            lane, moved = self._under_way.pop(node)  # a packet has the token of its first cell
+            device = lane[0]
+            if moved is not None and moved is supplied and len(nodes) == 1:
+                taken = moved.stealing.follow(device, now, self._is_last)
+                if taken is not None:  # it is as busy as before
+                    self._supplied = moved
+                    return [self._packet(moved, lane, taken)]
+                self._busy[device] -= 1
+                break
+            if device != ON_HOST:
+                self._busy[device] -= 1
+                if moved is None:
+                    self._whole[device] -= 1
+                    self._foreseen[device] -= self._seconds[node]
+                    self._since[device] = now
+            if moved is not None:
+                packet = moved.stealing.ended(device, now)
+                for cell in moved.cells.steps[packet.first : packet.last]:
+                    self._given[cell] = 1
+        return self._go(now)
+
+    def _is_supplied(self, moved: _Moved) -> bool:
+        """Whether nothing but packets of a launch is under way and next in all lines, and each device has enough of
+        them: then, as one of them ends, its device takes the next one of its own, and there is nothing else to do."""
+        if not moved.is_ready or any(self._whole) or self._turn_of or not moved.stealing.is_supplied:
+            return False  # (or a device's queues take turns)
+        self._is_last = True
+        for (device, _), line in self._lines.items():
+            if line and line[0] is not moved:
+                return False
+            if len(line) > 1:
+                self._is_last = False
+                if not moved.stealing.has_own(device):
+                    return False
+        others = (one for one in self._moved.values() if one is not moved and one.stealing.is_open)
+        return not any(self._is_open(one) for one in others)
+
+    def _go(self, now: float) -> list[Assigned]:
+        self._now = now
+        out: list[Assigned] = []
+        if self.is_paused:
+            return out
+        waiting, before = True, -1
+        while waiting and len(out) > before:  # what one line is given may be what another one waits for
+            waiting, before = False, len(out)
+            for lane, line in self._lines.items():
+                if line and self._advance(lane, line, now, out):
+                    waiting = True
+        for moved in self._moved.values():
+            if moved.stealing.is_open and (moved.is_ready or self._is_open(moved)):
+                self._steal(moved, now, out)
+                if self._is_supplied(moved):
+                    self._supplied = moved
+        return out
+
+    def _steal(self, moved: _Moved, now: float, out: list[Assigned]) -> None:
+        """Devices that have nothing to do take packets of a launch, and go on with what they have stolen of it."""
+        for device, queue in moved.lanes.values():
+            if not self._busy[device] or (device in moved.thieves and moved.stealing.has_own(device)):
+                while self._take(moved, (device, queue), now, None, out):
+                    pass
+                if not self._busy[device] and (packet := moved.stealing.wanted(device, now)) is not None:
+                    self._wish(moved, packet, device)
+
+    def _advance(self, lane: Lane, line: deque[int | _Moved], now: float, out: list[Assigned]) -> bool:
+        """Give a queue what may be given; whether it waits for what is not given yet."""
+        while line:
+            item = line[0]
+            if isinstance(item, _Moved):
+                if item.stealing.has_own(lane[0]):
+                    if self._whole[lane[0]]:
+                        return True  # nobody knows how long it takes, and others may be free before
+                    if item.is_ready and item.stealing.has_enough(lane[0]):
+                        return False
+                    limit = None if item.is_ready or self._is_open(item) else self._ready(item, lane[0])
+                    if not self._take(item, lane, now, limit, out):
+                        return limit is not None
+                elif item.stealing.packets(lane[0]):
+                    return False  # some of it may be a stock again
+                else:
+                    line.popleft()
+            elif self._may_run(item):
+                line.popleft()
+                self._give(item, lane, out)
+            else:
+                return True
+        return False
+
+    def _may_run(self, step: int) -> bool:
+        """Whether all that a step depends on has been given."""
+        given = self._given
+        return all(given[p] for p in self._graph.predecessors[step])
+
+    def _is_open(self, moved: _Moved) -> bool:
+        """Whether all that any cell of a launch depends on has been given."""
+        if not moved.is_ready:
+            given = self._given
+            moved.is_ready = all(given[p] for p in moved.before)
+        return moved.is_ready
+
+    def _ready(self, moved: _Moved, device: DeviceIndex) -> int:
+        """The first cell of a device's stock that cannot be given yet, or the stock's end."""
+        first, last = moved.stealing.stock(device)
+        steps = moved.cells.steps
+        return next((c for c in range(first, last) if not self._may_run(steps[c])), last)
+
+    def _give(self, step: int, lane: Lane, out: list[Assigned]) -> None:
+        self._given[step] = 1
+        self._under_way[step] = lane, None
+        if lane[0] != ON_HOST:
+            self._busy[lane[0]] += 1
+            self._whole[lane[0]] += 1
+            self._foreseen[lane[0]] += self._seconds[step]
+            if self._busy[lane[0]] == 1:
+                self._since[lane[0]] = self._now
+        is_host = isinstance(self._graph.nodes[step], HostTask)
+        out.append(Assigned(step, lane[0], lane[1], is_host, self._seconds[step]))
+
+    def _take(self, moved: _Moved, lane: Lane, now: float, limit: int | None, out: list[Assigned]) -> bool:
+        """Give a device a packet, of its own cells before ``limit`` or of anybody's; whether there was one."""
+        device = lane[0]
+        taken = moved.stealing.take(device, now, limit)
+        if taken is None:
+            return False
+        self._busy[device] += 1
+        if device in self._turn_of:
+            lane = device, self._turn_of[device]
+            self._turn_of[device] = (lane[1] + 1) % self.queues[device]
+        if taken.stolen is not None:
+            self.stolen.append(taken)
+            moved.thieves.add(device)
+        out.append(self._packet(moved, lane, taken))
+        return True
+
+    def _packet(self, moved: _Moved, lane: Lane, taken: Packet) -> Assigned:
+        """A queue is given a packet."""
+        device, first, last, _ = taken
+        launch, given = moved.cells, self._given
+        cells = launch.steps[first:last]
+        token = cells[0]
+        if device not in moved.stealing.shortening:  # else they may be given again
+            for cell in cells:
+                given[cell] = 1
+        self._under_way[token] = lane, moved
+        return named(Assigned, (token, device, lane[1], True, 0.0, cells, launch.launch(first, last), launch))
+
+    # what comes before anybody knows whether it is needed
+
+    def ahead(
+        self, devices: Collection[DeviceIndex], may_bring: Callable[[DeviceIndex, BufferKey], bool]
+    ) -> list[tuple[DeviceIndex, list[BufferKey]]]:
+        """What is to come to which of some devices, that are still busy with something else. ``may_bring``: whether a
+        piece may come to one."""
+        out: list[tuple[DeviceIndex, list[BufferKey]]] = []
+        inputs, now = self._inputs, self._now
+        if inputs is None:
+            return out
+        for device in devices:
+            if device in self._away or inputs.is_coming(device):
+                continue
+            free = max(now, self._since[device] + self._foreseen[device]) if self._busy[device] else -math.inf
+            for moved in self._moved.values():
+                if device not in moved.lanes or not moved.is_ready or moved.stealing.is_over:
+                    continue
+                standings = moved.stealing.standings(now)
+                if (mine := standings.get(device)) is not None and mine.since is not None:
+                    free = max(free, mine.end)
+                    continue
+                found = foreseen(moved.cells, standings, device, free, moved.node in self._in_turn)
+                keys = found and inputs.next(moved.cells, device, found, now, partial(may_bring, device))
+                if keys:
+                    out.append((device, keys))
+                    break
+        return out
+
+    def arrived(self, device: DeviceIndex, now: float) -> list[Assigned]:
+        """All that was to come to a device is there: what it takes, if it has waited for that."""
+        assert self._inputs is not None
+        self._inputs.arrived(device)
+        self._now = now
+        return [] if self._busy[device] else self._go(now)
+
+    # packets that end early
+
+    def _wish(self, moved: _Moved, packet: Packet, thief: DeviceIndex | None) -> None:
+        self._wishes.setdefault(moved.cells.steps[packet.first], _Wish(moved, packet, thief))
+
+    def shortening(self) -> list[Shorten]:
+        """The packets that are to end early. Nothing that was given depends on them yet."""
+        out = []
+        for token, (moved, (device, first, _, _), _) in self._wishes.items():
+
+            def launch(count: int, of: Cells = moved.cells, first: int = first) -> Launch:
+                return of.launch(first, first + count)
+
+            out.append(Shorten(token, device, launch))
+        return out
+
+    def shortened(self, token: int, found: EndsEarly | None, now: float) -> list[Assigned]:
+        """What may be enqueued as a packet has ended early, or has not."""
+        self._supplied = None
+        moved, packet, thief = self._wishes.pop(token)
+        device, first, last, _ = packet
+        end, begun = (last, 0.0) if found is None else (first + found.nodes, found.begun)
+        if self._under_way.get(token) != (moved.lanes[device], moved):
+            return self._go(now)  # it has ended
+        if end < last:
+            moved.thieves.add(device)  # its line may have come to what is behind
+        stealing = moved.stealing
+        if stealing.shortened(packet, end, begun * stealing.groups(first, last), now, thief):
+            assert thief is not None
+            self.stolen.append(Packet(thief, end, last, device))
+            moved.thieves.add(thief)
+        return self._go(now)
+
+    # devices that leave and come
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether all devices have left, and what is left waits for one that returns."""
+        return bool(self._returning) and len(self._away) == len(self._memory)
+
+    def awaits(self, devices: Collection[DeviceIndex]) -> None:
+        """These devices have left, or leave now, and somebody will say that they come again."""
+        self._returning.update(devices)
+
+    def leave(self, device: DeviceIndex, is_stopped: bool = False) -> None:
+        """A device is given nothing more that another one can run. ``is_stopped``: nothing is under way."""
+        self._supplied = None
+        self._away.add(device)
+        for moved in self._moved.values():
+            if not moved.stealing.is_over and self._are_others(moved):
+                moved.stealing.leave(device)
+                for packet in moved.stealing.packets(device):
+                    self._wish(moved, packet, None)
+        left = sorted(
+            (item for lane, line in self._lines.items() if lane[0] in self._away for item in line if type(item) is int),
+            key=self._position.__getitem__,
+        )
+        was = {item: lane[0] for lane, line in self._lines.items() for item in line if type(item) is int}
+        self._place(self._reassignment.chosen(left, was, self._load(), self._away, is_stopped))
+
+    def needs(self, devices: Collection[DeviceIndex]) -> list[int]:
+        """The steps that only these devices can run."""
+        found = [i for lane, line in self._lines.items() if lane[0] in devices for i in line if type(i) is int]
+        for moved in self._moved.values():
+            if moved.stealing.left and not self._able(moved):
+                found += moved.cells.steps
+        return found
+
+    def come(self, device: DeviceIndex, now: float) -> None:
+        """A device takes part from now on: in launches whose shares may move, and in what would end earlier."""
+        self._supplied = None
+        self._away.discard(device)
+        self._returning.discard(device)
+        for moved in self._moved.values():
+            if not moved.stealing.is_over and device in self._able(moved):
+                self._join(moved, device, now)
+        self.even_out()
+
+    def even_out(self) -> None:
+        """Whole kernels and shares that stay go elsewhere where all of them would end earlier so."""
+        lines = self._lines
+        left = sorted(
+            (item for lane, line in lines.items() if lane[0] != ON_HOST for item in line if type(item) is int),
+            key=self._position.__getitem__,
+        )
+        was = {item: lane[0] for lane, line in lines.items() for item in line if type(item) is int}
+        if not left:
+            return
+        nothing = [0.0] * len(self._memory)
+        if self._reassignment.until(left, was, nothing, self._away) + REPLANNED < max(self._load()):
+            found = self._reassignment.chosen(left, was, nothing, self._away)
+            self._place({step: at for step, at in found.items() if at != was[step]})
+
+    def _able(self, moved: _Moved) -> list[DeviceIndex]:
+        step = moved.cells.steps[0]
+        return self._reassignment.able(step, moved.cells.stocks[0].device, self._away)
+
+    def _are_others(self, moved: _Moved) -> bool:
+        """Whether there is a device that takes cells which another one leaves; if need be, all that can are asked."""
+        able = self._able(moved)
+        for device in able:
+            if device not in moved.lanes:
+                self._join(moved, device, 0.0)
+        return bool(able)
+
+    def _join(self, moved: _Moved, device: DeviceIndex, now: float) -> None:
+        terms = self._prospects.terms(moved.node, device, sum(moved.cells.groups))
+        moved.stealing.come(device, terms, now)
+        moved.lanes.setdefault(device, (device, 0))
+
+    def _load(self) -> list[float]:
+        """Seconds of the steps that devices have in their lines."""
+        busy = [0.0] * len(self._memory)
+        for (device, _), line in self._lines.items():
+            if device != ON_HOST:
+                busy[device] += sum(self._reassignment.seconds(i, device) for i in line if type(i) is int)
+        return busy
+
+    def _place(self, chosen: Mapping[int, DeviceIndex]) -> None:
+        """Steps go to the first queues of other devices, in the plan's order."""
+        for lane, line in self._lines.items():
+            if any(type(item) is int and chosen.get(item, lane[0]) != lane[0] for item in line):
+                self._lines[lane] = deque(i for i in line if type(i) is not int or chosen.get(i, lane[0]) == lane[0])
+        there = {item for line in self._lines.values() for item in line if type(item) is int}
+        for step, device in chosen.items():
+            if step not in there:
+                lane = device, 0
+                items = [*self._lines.get(lane, ()), step]
+                self._lines[lane] = deque(sorted(items, key=lambda item: self._turn(item, device)))
+
+    def _turn(self, item: int | _Moved, device: DeviceIndex) -> int:
+        """The place of an item in the plan's order."""
+        if isinstance(item, int):
+            return self._position[item]
+        cells = item.cells
+        first = next((s.first for s in cells.stocks if s.device == device), 0)
+        return self._position[cells.steps[first]]

@@ -1,0 +1,1 @@
+"""Eager submission: commands given to one device as they are enqueued."""

@@ -1,0 +1,169 @@
+"""What was run without a plan: as a graph, a plan and a trace, when somebody wants to see that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from time import perf_counter
+from typing import TYPE_CHECKING, TypeVar
+
+from manycl.drivers.driver import Event
+from manycl.errors import ManyclError
+from manycl.graph.dependences import Batch
+from manycl.graph.graph import Argument, DeviceTask, Graph, Launch
+from manycl.graph.launch import with_arguments
+from manycl.machine import DeviceIndex
+from manycl.plan.plan import Assignment, Plan
+from manycl.run.commands.backend import Done, Failed
+from manycl.run.commands.compiler import compiled
+from manycl.run.commands.transfers import Subject
+from manycl.run.data.coherence import Directory
+from manycl.run.engine.asking_policies import UNPLANNED
+from manycl.run.engine.engine import failure
+from manycl.run.engine.playback import Playback
+from manycl.run.engine.result import Result
+from manycl.run.executor.record import RunRecord
+from manycl.run.lowering.lower import lower
+from manycl.run.session.problem_builder import problem_of
+
+if TYPE_CHECKING:
+    from manycl.run.session.session import Session
+    from manycl.run.streams.eager_stream import Flight
+
+Value = TypeVar("Value")
+Given = tuple[DeviceTask, Sequence[Argument] | None, Event]
+"""A command: its node, or one like it; its own arguments where they may differ from that's; its event."""
+
+
+def launched(given: Sequence[Given], device: DeviceIndex) -> list[tuple[int, DeviceIndex, int, Event]]:
+    """Of commands in one queue of a device, as in records."""
+    return [(i, device, 0, event) for i, (_, _, event) in enumerate(given)]
+
+
+class UnplannedRun:
+    """A leg of a flight that is over. ``found``: masks of the memories where its buffers were valid before. ``error``:
+    what went wrong with it, with command ``failed`` and all behind it."""
+
+    def __init__(self, session: Session, flight: Flight) -> None:
+        leg = flight.leg
+        self._session = session
+        self._leg = leg
+        self._after = flight.after
+        self._buffers = {key: array.buffer for key, array in flight.arrays.items()}
+        self._whole = flight.record
+        self._moved = (0, 0)  # its transfers among the flight's
+        self.given: Sequence[Given] = flight.given[leg.first :] if leg.first else flight.given
+        self.found = leg.found
+        self.device = flight.device
+        self.seconds = 0.0
+        self.error: ManyclError | None = None
+        self._rest: Result | None = None  # of what others have done of it
+        self.failed = 0
+
+    def land(self) -> None:
+        """All of it has ended."""
+        leg = self._leg
+        self.seconds = perf_counter() - leg.began
+        self.given = tuple(self.given)
+        self._moved = leg.moved, len(self._whole.transfers)
+
+    @cached_property
+    def batch(self) -> Batch:
+        """What was enqueued."""
+        nodes = [
+            with_arguments(node, tuple(args)) if args is not None and isinstance(node, Launch) else node
+            for node, args, _ in self.given
+        ]
+        first = self._leg.first
+        after = {i - first: tuple([n - first for n in found if n >= first]) for i, found in self._after.items()}
+        after = {i: found for i, found in after.items() if 0 <= i < len(nodes) and found}
+        return Batch(tuple(nodes), self._buffers, after)
+
+    @cached_property
+    def graph(self) -> Graph:
+        return self.batch.graph()
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """When its commands ran."""
+        leg = self._leg
+        record = self._whole.leg(leg.began, (leg.first, len(self.given)), self._moved)
+        record.graph = self.graph
+        record.kernels = launched(self.given, self.device)
+        return record
+
+    def samples(self) -> tuple[Graph, Iterable[tuple[int, DeviceIndex, float]]]:
+        """What models learn from, as of a result."""
+        return self.graph, self.record.durations()
+
+    def go_on(self, left: Batch) -> None:
+        """Its device is lost, and others do what is left of it."""
+        try:
+            self._rest = self._session.run(left.graph())
+        except ManyclError as error:
+            self.error = error
+
+    @property
+    def went_on(self) -> bool:
+        """Whether its device is lost, and others have done what was left of it."""
+        return self._rest is not None
+
+    @cached_property
+    def result(self) -> Result:
+        """What it would have been as a run of a plan; where its device was lost, the run of what others have done."""
+        if self._rest is not None:
+            return self._rest
+
+        def ended(playback: Playback) -> Result:
+            playback.end()
+            return self._result(playback)
+
+        with self._session.lock:
+            return self._played(self._session.directory.copy(), ended)
+
+    def fail(self, failed: Failed, why: str) -> None:
+        """A command has failed: the story is the ``error``, and what may be half written is unknown from now on.
+        ``why``: no other device goes on."""
+
+        def told(playback: Playback) -> ManyclError:
+            playback.start(0.0)
+            playback.handle()
+            if failed.token:  # what came before it in the queue is complete
+                playback.handle(Done(failed.token - 1, failed.time, failed.run))
+            playback.fail(failed)
+            return failure(playback, failed, self._result(playback), why)
+
+        self.failed = failed.token
+        self.error = self._played(self._session.directory, told)
+
+    def _played(self, directory: Directory, ended: Callable[[Playback], Value]) -> Value:
+        """What ``ended`` makes of the player of the script that it has followed."""
+        session, nodes = self._session, range(len(self.graph))
+        names = tuple([device.name for device in session.machine.devices])
+        plan = Plan(
+            tuple([Assignment(n, self.device, 0, 0.0, 0.0) for n in nodes]),
+            "in_order",
+            names,
+            0.0,
+            details={UNPLANNED: True},
+        )
+        problem = problem_of(session, self.graph, (), {})
+        lowered = lower(problem, plan, directory)
+        lowered.open(directory)
+        try:
+            return ended(Playback(compiled(Subject(problem, lowered, directory.valid), plan), directory))
+        finally:
+            lowered.close(directory)
+
+    def _result(self, playback: Playback) -> Result:
+        script = playback.script
+        return Result(
+            self.graph,
+            self._session.machine,
+            script.plan.policy,
+            self.seconds,
+            self.record,
+            plan=script.plan,
+            lowered=script.lowered,
+            playback=playback,
+        )

@@ -1,0 +1,362 @@
+"""What a queue gives a device until somebody asks for a result, command by command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from manycl.drivers.driver import DeviceLost, DriverError, Event
+from manycl.drivers.survey import is_forked
+from manycl.errors import RunError, anew
+from manycl.graph import bounds
+from manycl.graph.copies import Place
+from manycl.graph.graph import DeviceTask, Graph, Launch
+from manycl.machine import DeviceIndex
+from manycl.run.commands.backend import Failed, Run
+from manycl.run.executor.record import RunRecord
+from manycl.run.recovery.device_events import DevicesInUse
+from manycl.run.recovery.health import examine
+from manycl.run.streams.batch import Leg
+from manycl.run.streams.eager_recovery import left_of_leg
+from manycl.run.streams.eager_result import UnplannedRun, launched
+from manycl.run.streams.host_access import Exchange
+from manycl.run.streams.in_flight import UNKNOWN
+from manycl.run.streams.residency import Owner
+from manycl.utilities.interrupts import Uninterrupted
+
+if TYPE_CHECKING:
+    from manycl.run.session.session import Session
+
+SEVERAL = 1 << 8
+"""Commands of a flight that goes on when all of them have been waited for: ending it and beginning another one takes
+some 40 us."""
+FEW, LIGHT = 16, 64 << 20
+"""Arrays, and bytes of these, that a leg may keep while it is waited for again and again."""
+_NOTHING = Graph((), {}, ())
+
+
+class Repeated(Protocol):
+    """A kind of launch that comes again."""
+
+    def landed(self, seconds: float) -> None:
+        """Its flight is over: what it refers to may go. ``seconds``: of one command there."""
+
+    def looked(self) -> None:
+        """Its flight goes on, all that was given is complete: arrays that it refers to may go."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the ends of more flights would tell nothing about it."""
+
+
+class Flight(Exchange):
+    """What a queue gives a device as it is enqueued. ``given``: of each command its node (of a launch that has a form,
+    the one that the form was made for), its own arguments where they may differ from the node's, and its event.
+    ``leg``: those of them that came since somebody has waited for all (``look``), which are a run of their own.
+    ``is_known``: all that it was given was like what was given before; ``is_patient``: it goes on also where that is
+    not so."""
+
+    def __init__(self, session: Session, device: DeviceIndex, is_patient: bool = False) -> None:
+        executor = session.backend
+        super().__init__(session, device, executor.underway(_NOTHING, (device,) if executor.profile else ()))
+        given = self.given
+        self._run.launched = lambda: [(node.name, device, 0, event) for node, _, event in given]
+        self._busy = 0.0  # seconds of the legs before
+        self._stopped: BaseException | None = None  # what has ended the waiting for a leg
+        self._weighed = -1  # of how many arrays it is known whether they are light
+        self._is_light = False
+        self._used = DevicesInUse(session.device_events, (session.machine.devices[device].name,))
+        self.is_known = True
+        self.is_patient = is_patient
+        self.after: dict[int, tuple[int, ...]] = {}
+        self.forms: list[Repeated] = []
+        self.bound: list[Repeated] = []  # those that refer to arrays which the leg was given
+        self.is_settled = True  # whether all of these are
+        self.is_quick = True  # whether the last leg took so little that going on saves time
+        self.launch = self._lanes.launch  # (for launches that have a form)
+
+    def __del__(self) -> None:
+        if self._over is None and not self.is_waited and not is_forked():
+            # nobody has waited, and its arrays go now
+            self._lanes.driver.finish()
+
+    @property
+    def record(self) -> RunRecord:
+        """What is known of its commands."""
+        return self._run.record
+
+    @property
+    def began(self) -> float:
+        """By ``time.perf_counter``."""
+        return self._run.began
+
+    # giving
+
+    def flush(self) -> None:
+        """Send what was given."""
+        with self.lock:
+            if self.given and self._over is None:
+                self._flush(self.queue)
+
+    def was_given(self, task: DeviceTask) -> bool:
+        """Whether this is the last command that the device was given, and more may come."""
+        return self.is_open and bool(self.given) and self.given[-1][0] is task
+
+    def give(self, task: DeviceTask, arrays: Sequence[Owner], after: Sequence[int] = ()) -> bool:
+        """Enqueue a command; False where it has to be planned. Raises ManyclError for one that cannot be: then it was
+        not."""
+        if isinstance(task, Launch):  # (before: what is refused keeps no arrays)
+            bounds.check_launch(task, {array.buffer.key: array.buffer for array in arrays})
+        for array in arrays:
+            if array.buffer.key not in self.arrays and not self.adopt(array):
+                return False
+        index, lanes = len(self.given), self._lanes
+        self.leg.begin()
+        with Uninterrupted():
+            try:
+                event = self._session.backend.give(self._run, task, Run(index, self.device, 0, (), False), self.uploads)
+            except DriverError as error:
+                sizes = (
+                    f" with NDRange {task.global_size}, work-groups {task.local_size or 'chosen by the driver'}"
+                    if isinstance(task, Launch)
+                    else ""
+                )
+                what = f"kernel {task.name}" if isinstance(task, Launch) else f"{task.function} {task.name}"
+                words = f"{what} failed on {lanes.device.name}{sizes}: {error.message}"
+                self._refused()
+                if isinstance(error, DeviceLost) and self._is_carried_on:
+                    return False
+                raise RunError(words, hint=error.hint) from None
+            self.given.append((task, None, event))
+            self.uploads, self.is_known = [], False
+            if after:
+                self.after[index] = tuple(sorted(set(after)))
+            self.leg.written.update(task.writes)
+            self._flush(self.queue)
+        self.ahead += UNKNOWN
+        if self.ahead > self.limit:
+            self.pace()
+        return True
+
+    @property
+    def _is_carried_on(self) -> bool:
+        """Whether it has been ended, and other devices do what this one does not any more."""
+        return self._over is not None and self._over.error is None and bool(self._session.machine.devices)
+
+    def _refused(self) -> None:
+        """The device did not take a command: maybe it takes none any more."""
+        session = self._session
+        if session.lock.acquire(blocking=False):  # else somebody waits for the lock of this
+            try:
+                self.end()
+                examine(session)
+            finally:
+                session.lock.release()
+
+    # of single commands
+
+    def is_complete(self, index: int) -> bool:
+        """Whether a command is. Raises ManyclError where it has failed, or one before it."""
+        over = self._over
+        if over is not None and over.error is not None and index - self.leg.first >= over.failed:
+            raise anew(over.error)
+        if over is not None and over.went_on:
+            return True
+        return index < self.waited or self._lanes.driver.done(self.given[index][2])
+
+    def times_of(self, event: Event) -> tuple[float, float] | None:
+        """When a command or copy that is complete began and ended, by ``time.perf_counter``; None where it was not
+        timed."""
+        offset = self.record.offsets[self.device]
+        if offset is None:
+            return None
+        try:
+            start, end = self._lanes.driver.times(event)
+        except DriverError:
+            return None
+        began = max(start + offset, self.began)
+        return began, began + end - start
+
+    def wait_for(self, index: int) -> bool:
+        """Until a command is complete; False where all has to be ended instead: it has failed, or nothing more is given
+        in any case. Ctrl-C ends the waiting."""
+        with self.lock:
+            if not self.is_open:
+                return False
+            if index < self.waited:
+                return True
+            event = self.given[index][2]
+            if index == len(self.given) - 1:
+                return self._sees_end(self._last)
+            try:
+                self._wait_soon(event)
+            except DriverError:
+                return False
+            return True
+
+    def wait_for_all(self) -> bool:
+        """Until all that was given is complete, copies behind the last command as well; False as in ``wait_for``."""
+        with self.lock:
+            return self.is_open and (self.is_waited or self._sees_end(self._last))
+
+    def _sees_end(self, last: Event) -> bool:
+        """Wait until all is complete; False where something has failed."""
+        driver = self._lanes.driver
+        try:
+            self._wait_soon(last)
+            if not (driver.done(last) if self._is_one else driver.succeeded(self._ends(self.waited))):
+                return False
+        except DriverError:
+            return False
+        self._caught_up()
+        return True
+
+    # ending, and going on
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it has been ended, by somebody else, when nobody had to wait for anything of it."""
+        over = self._over
+        return over is not None and over.error is None and not over.given
+
+    @property
+    def is_young(self) -> bool:
+        """Whether it may go on when all that was given has been waited for: some time it has to end."""
+        return len(self.given) <= SEVERAL and len(self._run.record.transfers) <= SEVERAL
+
+    @property
+    def is_light(self) -> bool:
+        """Whether a leg may go on when all that was given has been waited for: that took little, and keeps few arrays
+        that somebody may have dropped meanwhile."""
+        count = len(self.arrays)
+        if count != self._weighed:
+            self._weighed = count
+            self._is_light = count <= FEW and sum([a.buffer.nbytes for a in self.arrays.values()]) <= LIGHT
+        return self._is_light and self.is_short and self.has_leg and self.is_young and not self.is_giving
+
+    def look(self, wanted: Place | None = None) -> UnplannedRun | None:
+        """Wait for all that was given, which goes on from here: the leg that is over, as a run. ``wanted``: what
+        the host will look at. None where it has to be ended instead: something has failed, Ctrl-C has ended the
+        waiting, or the end would tell more about what it was given."""
+        session = self._session
+        with session.lock, self.lock, Uninterrupted():
+            is_usual = (self.is_known and self.is_settled) or self.is_patient
+            is_usual = is_usual and not (self.uploads or self.is_giving)
+            if not (is_usual and self.is_open and self.is_young and session.is_timed(False)):
+                return None
+            over = UnplannedRun(session, self)
+            if not over.given:
+                return over
+            asked = self._ask_for(wanted) if wanted is not None else None
+            try:
+                if asked is not None or not self.is_waited:
+                    self._wait_soon(self._last if asked is None else asked)
+            except DriverError:
+                return None
+            except BaseException as error:
+                self._stopped = error
+                return None
+            if not self._lanes.driver.succeeded(self._ends(self.waited)):
+                return None
+            over.land()
+            self._busy += over.seconds
+            self.is_quick = over.seconds <= self.at_once
+            self._arrived()
+            session.learn_from(over)
+            self._go_on()
+            return over
+
+    def _go_on(self) -> None:
+        """Nothing is known of arrays any more: the host may change them, and they may go."""
+        self._caught_up()
+        self._wanted = None
+        self._brought.clear()
+        self._parted.clear()
+        self._bytes = 0
+        self._weighed = -1
+        self.arrays = {}
+        self.is_joined = False
+        for form in self.bound:
+            form.looked()
+        self.bound = []
+        self.leg = Leg(len(self.given), len(self.record.transfers))
+
+    def close(self) -> None:
+        """Nothing more is given."""
+        with self.lock:
+            self.is_open = False
+
+    def end(self, wanted: Place | None = None) -> UnplannedRun:
+        """Wait for all that was given, while nothing else runs; what has gone wrong is the run's ``error``. Ctrl-C ends
+        the waiting, and all that is written is unknown then. ``wanted``: what the host will look at next."""
+        self.close()
+        with self._session.lock, Uninterrupted():
+            if self._over is None:  # else another thread has waited
+                self._session.flight = None
+                self._over = UnplannedRun(self._session, self)
+                try:
+                    if self._over.given:
+                        self._land(self._over, self._ask_for(wanted) if wanted is not None else None)
+                    elif self._brought or self.is_giving:
+                        self._lanes.driver.finish()
+                    self._tell_forms()
+                finally:
+                    self.arrays, self.forms, self.bound = {}, [], []
+                    self._used.become(())
+        return self._over
+
+    def _tell_forms(self) -> None:
+        """How long their commands take, where all went well."""
+        assert self._over is not None
+        if self._over.error is None and self.given:
+            each = (self._busy + self._over.seconds) / len(self.given)
+            for form in self.forms:
+                form.landed(each)
+
+    def _land(self, over: UnplannedRun, asked: Event | None) -> None:
+        session, run, executor = self._session, self._run, self._session.backend
+        executor.adopt(run)
+        failed = None
+        last = asked if asked is not None else self._last
+        try:
+            if self._stopped is not None:
+                raise self._stopped
+            self._wait_soon(last)
+            if self.is_giving:  # Ctrl-C came before what was enqueued last was noted
+                self._lanes.driver.finish()
+        except DriverError as error:
+            failed = Failed(len(self.given) - 1, run.now(), error.message, run.number)
+        except BaseException as error:
+            reason = f"the run was stopped by {type(error).__name__}"
+            self._take_back()
+            for key in self.leg.written:
+                session.directory.lose(key, reason)
+            over.error = RunError(reason)
+            executor.abort()
+            raise
+        found = self._failure(failed)
+        over.land()
+        if found is not None:
+            self._take_back()
+            left = "" if self.is_joined else left_of_leg(session, over, run.record.transfers[self.leg.moved :])
+            if not isinstance(left, str):
+                examine(session)
+                over.go_on(left)
+                return
+            first = self.leg.first
+            over.fail(Failed(max(found.token - first, 0), found.time - (self.leg.began - run.began), *found[2:]), left)
+            examine(session)
+            return
+        executor.ended(run)
+        self._arrived()
+        session.learn_from(over)
+
+    def _failure(self, failed: Failed | None) -> Failed | None:
+        """The first command that has failed, if one has, when all have ended. ``failed``: what was found out before."""
+        record = self._run.record
+        if failed is None and self._lanes.driver.succeeded(self._ends(self.leg.first)):
+            return None
+        record.kernels = launched(self.given, self.device)
+        self._session.backend.abort()
+        found = [f for f in (record.failed_transfer, record.failure) if f is not None]  # the copy before what it is for
+        return min(found, key=lambda f: f.token, default=failed)

@@ -1,0 +1,165 @@
+"""Bytes that the host looks at, or gives, while a flight (:mod:`manycl.run.streams.eager_stream`) goes on."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from manycl.drivers.driver import Bytes, DriverError, Event
+from manycl.graph.copies import Place
+from manycl.graph.graph import BufferKey
+from manycl.machine import DeviceIndex
+from manycl.run.data.coherence import HOST_BIT
+from manycl.run.data.host_bytes import copy_bytes
+from manycl.run.executor.record import Transferred
+from manycl.run.executor.run_state import Underway
+from manycl.run.streams.eager_result import UnplannedRun
+from manycl.run.streams.residency import BESIDE, Aboard, Owner
+from manycl.utilities.interrupts import Uninterrupted
+
+if TYPE_CHECKING:
+    from manycl.run.session.session import Session
+
+FEW_BYTES = 1 << 14
+"""What the host writes in between: drivers take so few bytes with the command, or they are copied first."""
+SLOW = 1e9
+"""Bytes a second that copies to the host are taken to move, where it matters how much is ahead."""
+
+
+class Exchange(Aboard):
+    """Whoever gives the device something holds the ``lock``, while it ``is_open``. ``is_giving``: somebody is about to
+    note what was enqueued; ``is_joined``: the leg has been waited for in between, and goes on all the same."""
+
+    __slots__ = ("_over", "is_giving", "is_open", "lock")  # as of Ahead
+
+    def __init__(self, session: Session, device: DeviceIndex, run: Underway) -> None:
+        super().__init__(session, device, run)
+        self._over: UnplannedRun | None = None
+        self._seen = 0  # transfers of which it is known that they have succeeded
+        self.lock = threading.RLock()
+        self.is_open = True
+        self.is_giving = False
+        self.is_joined = False
+
+    @property
+    def has_leg(self) -> bool:
+        """Whether it was given anything since somebody has waited for all of it."""
+        return len(self.given) > self.leg.first
+
+    def read(self, wanted: Place, out: Bytes) -> bool:
+        """Copy few bytes of a buffer to the host behind all that was given, and wait for that; False where all has to
+        be ended instead. Ctrl-C is heard behind it."""
+        key = wanted.buffer.key
+        with self.lock:
+            if not self.is_open or self.uploads or not 0 < wanted.nbytes < BESIDE or not self._is_here(key):
+                return False
+            if key not in self.leg.written and self._directory.valid.get(key, 0) & HOST_BIT:
+                return False
+            with Uninterrupted():
+                try:
+                    event = self._lanes.driver.read(self.queue, out, self.allocations[key], wanted.low)
+                except DriverError:
+                    return False
+                self._note(key, False, event, wanted.nbytes)
+                if not self._lanes.driver.succeeded(self._ends(self.waited)):
+                    return False
+                self._caught_up()
+                self.is_joined = True
+            return True
+
+    def read_behind(self, array: Owner, wanted: Place, out: Bytes) -> Event | None:
+        """Enqueue the copy of bytes of a buffer to the host behind all that was given: its event. None where nothing is
+        under way, or that has to be done otherwise."""
+        key = wanted.buffer.key
+        with self.lock:
+            if not self.is_open or not self.has_leg or (self.is_waited and wanted.nbytes < BESIDE):
+                return None
+            if self.uploads or self.is_giving or not self._has(array):
+                return None
+            with Uninterrupted():
+                try:
+                    event = self._lanes.driver.download(self.queue, out, self.allocations[key], wanted.low)
+                except DriverError:
+                    return None  # it is told when it is tried otherwise
+                self._note(key, False, event, wanted.nbytes)
+                self._moved = len(self.given), event
+                self._flush(self.queue)
+            self.ahead += wanted.nbytes / SLOW
+            return event
+
+    def _has(self, array: Owner) -> bool:
+        """Whether all of an array is valid in the device's memory for what is given next."""
+        key = array.buffer.key
+        if self._bit == HOST_BIT:
+            return (key in self.arrays or self.adopt(array)) and key not in self._directory.parts
+        return self._is_here(key)
+
+    def write(self, place: Place, data: Bytes) -> bool:
+        """Copy few bytes of the host, as they are now, to a buffer that was used, behind all that was given; False
+        where that has to be done otherwise. The host's copy has them, too, so that what is valid stays so."""
+        key, low, nbytes = place.buffer.key, place.low, len(data)
+        with self.lock:
+            if not self.is_open or self.uploads or not 0 < nbytes <= FEW_BYTES or not self._is_here(key):
+                return False
+            valid = 0 if key in self.leg.written else self._directory.valid.get(key, 0)
+            if valid & ~(self._bit | HOST_BIT):
+                return False  # another device has it, too
+            if valid & HOST_BIT:
+                if key in self._coming:
+                    return False  # what was given before wants the host's bytes as they are
+                copy_bytes(self._session.backend.memory.host(key)[low : low + nbytes], data)
+            with Uninterrupted():
+                try:
+                    event = self._lanes.driver.write(self.queue, self.allocations[key], data, low)
+                except DriverError:
+                    return False
+                self._note(key, True, event, nbytes)
+                self._moved = len(self.given), event
+                self.is_joined = True
+            return True
+
+    def _note(self, key: BufferKey, is_upload: bool, event: Event, nbytes: int) -> None:
+        """A copy behind all that was given."""
+        moved = Transferred((key,), self.device, is_upload, (event,), len(self.given), nbytes)
+        self._run.record.transfers.append(moved)
+
+    # of copies that nobody has waited for
+
+    @property
+    def moving(self) -> Event | None:
+        """The copy behind all commands that were given, if one has not been waited for."""
+        return self._moved[1] if self._moved is not None and self._moved[0] == len(self.given) else None
+
+    def has_moved(self, event: Event) -> bool:
+        """Whether a copy is complete. Raises ManyclError where it has failed."""
+        try:
+            return self._lanes.driver.done(event)
+        except DriverError as error:
+            over = self._over
+            raise (over.error if over is not None and over.error is not None else error) from None
+
+    def wait_for_move(self, event: Event) -> None:
+        """Until a copy has ended, well or not. Ctrl-C ends the waiting."""
+        with self.lock:
+            if self._over is None:
+                with suppress(DriverError):  # the status tells
+                    self._wait_soon(event)
+                return
+        self.wait_beside(event)
+
+    def _ends(self, first: int) -> list[Event]:
+        """The events that tell whether all has succeeded, from a command on."""
+        # (where one fails on a GPU, all that its context is given afterwards fails)
+        given = self.given[-1:] if self._lanes.watched else self.given[first:]
+        moved = self._run.record.transfers[self._seen :]
+        return [event for _, _, event in given] + [transfer.events[-1] for transfer in moved]
+
+    @property
+    def _is_one(self) -> bool:
+        """Whether all that was given since somebody has waited for all is one command, and no copy."""
+        return len(self.given) == self.waited + 1 and self._seen == len(self._run.record.transfers)
+
+    def _caught_up(self) -> None:
+        super()._caught_up()
+        self._seen = len(self._run.record.transfers)

@@ -1,0 +1,148 @@
+"""What a device has been given and nobody has waited for yet: how long it takes, and the waits for it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from manycl.drivers.driver import DriverError, Event
+from manycl.drivers.driver import Queue as DriverQueue
+from manycl.machine import DeviceIndex
+from manycl.run.commands.backend import Failed
+from manycl.run.commands.flow_control import AHEAD
+from manycl.run.executor.adaptive_wait import SPIN, responsive
+from manycl.run.executor.completions import Inbox
+from manycl.run.streams.eager_result import Given
+from manycl.utilities.interrupts import interruptible
+from manycl.utilities.prompt import give_way
+
+if TYPE_CHECKING:
+    from manycl.run.executor.lanes import Lanes
+    from manycl.run.executor.run_state import Underway
+
+UNKNOWN = AHEAD / 64
+"""Seconds that a command counts for of which nobody knows how long it takes."""
+LOOKS = 8
+"""Of whoever looks whether an event is complete: then other threads have their turns."""
+AT_ONCE = 1e-3
+"""Seconds that flights may take for the driver's own wait, during which Ctrl-C is not heard."""
+
+
+class Ahead:
+    """``given``: commands in their order, the last part of each its event. ``ahead``: the foreseen seconds of what is
+    not known to be complete; beyond ``limit`` somebody has to look (``pace``). ``waited``: how many commands there were
+    when all of them were complete."""
+
+    __slots__ = ("__dict__", "ahead", "given", "limit", "queue")  # what compiled code reads and writes, too
+
+    def __init__(self, device: DeviceIndex, lanes: Lanes, run: Underway) -> None:
+        self.device = device
+        self._lanes = lanes
+        self._run = run
+        self.queue: DriverQueue = lanes.queues[0]
+        self.given = list[Given]()
+        self.ahead = 0.0
+        self.limit = AHEAD / 2
+        self.waited = 0
+        self._mark: tuple[Event, float] | None = None
+        self._moved: tuple[int, Event] | None = None  # a copy behind so many commands, which nobody has waited for
+        self._token = 0
+
+    @property
+    def _last(self) -> Event:
+        """What ends last of all that was given."""
+        moved = self._moved
+        return moved[1] if moved is not None and moved[0] == len(self.given) else self.given[-1][2]
+
+    @property
+    def is_waited(self) -> bool:
+        """Whether all that was given is known to be complete."""
+        return self.waited == len(self.given) and self._moved is None
+
+    def pace(self) -> None:
+        """So much is ahead of the device that half of it has to be complete before there is more: what was given cannot
+        be taken back, and whoever presses Ctrl-C waits for it."""
+        event = self.given[-1][2]
+        if self._mark is not None:
+            before, ahead = self._mark
+            with suppress(DriverError):  # who asks for results is told
+                if not self._lanes.driver.done(before):
+                    self._lanes.flush(self.queue)
+                    self._wait_for(before)
+            self.ahead -= ahead
+        self._mark = event, self.ahead
+        self.limit = self.ahead + AHEAD / 2
+
+    @property
+    def at_once(self) -> float:
+        """Seconds that are little."""
+        return AT_ONCE
+
+    @property
+    def is_short(self) -> bool:
+        """Whether what is ahead takes so little time that the driver may be waited for."""
+        return self.ahead <= AT_ONCE
+
+    def wait_beside(self, event: Event) -> None:
+        """Until a command has ended, well or not: for threads that the flight does not know."""
+        driver = self._lanes.driver
+        if self._lanes.watched:
+            inbox = Inbox(self._run.now)
+            inbox.watch((self.device, 0), (0,), driver, event)
+            inbox.wait()
+        else:
+            with suppress(DriverError):  # the status tells
+                driver.wait(event)
+
+    def _caught_up(self) -> None:
+        """All that was given is complete."""
+        self.waited, self.ahead, self.limit, self._mark, self._moved = len(self.given), 0.0, AHEAD / 2, None, None
+
+    def _wait_soon(self, event: Event) -> None:
+        """Until an event is complete, by the driver's own wait where that ends soon. Raises DriverError."""
+        self._lanes.flush(self.queue)
+        patience, began = self._lanes.patience, perf_counter()
+        looks = patience.looks()
+        if not looks or not self._sees(event, began + SPIN):
+            self._wait(event)
+        patience.took(looks, perf_counter() - began)
+
+    def _sees(self, event: Event, until: float) -> bool:
+        """Whether an event is found to be complete before some time. Raises DriverError if it has failed."""
+        done, looks = self._lanes.driver.done, 0
+        while not done(event):
+            if perf_counter() > until:
+                return False
+            looks += 1
+            if not looks % LOOKS:
+                give_way()
+        return True
+
+    def _wait(self, event: Event) -> None:
+        if self.is_short:
+            self._lanes.driver.wait(event)
+        else:
+            responsive.enter(self)
+            try:
+                self._wait_for(event)
+            finally:
+                responsive.leave(self)
+
+    def _wait_for(self, event: Event) -> None:
+        """Until an event is complete; Ctrl-C is heard. Raises DriverError if it has failed."""
+        if self._lanes.is_interruptible:
+            with interruptible:
+                self._lanes.driver.wait(event)
+            return
+        run = self._run  # by the thread that waits for the queue
+        self._token += 1
+        run.watch(self.device, 0, [self._token], event)
+        while True:  # Ctrl-C may have ended a waiting before, of which is heard now
+            with interruptible:
+                reports = run.inbox.wait()
+            for report in reports:
+                if report.token == self._token:
+                    if isinstance(report, Failed):
+                        raise DriverError(report.message)
+                    return

@@ -1,0 +1,194 @@
+"""What a flight uses: arrays that come to its device, and what comes back to the host."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from manycl.drivers.driver import DeviceLost, DriverError, End, Event
+from manycl.drivers.driver import Queue as DriverQueue
+from manycl.errors import RunError
+from manycl.graph.copies import Place
+from manycl.graph.graph import Buffer, BufferKey
+from manycl.machine import HOST, DeviceIndex
+from manycl.region import Box, union
+from manycl.run.data.coherence import HOST_BIT, ValidRegion
+from manycl.run.executor.record import Transferred
+from manycl.run.executor.run_state import Underway
+from manycl.run.streams.batch import Leg
+from manycl.run.streams.in_flight import Ahead
+from manycl.utilities.interrupts import Uninterrupted
+
+if TYPE_CHECKING:
+    from manycl.run.session.session import Session
+
+BESIDE = 1 << 20
+"""Bytes from which on it pays to upload by another queue, which costs the command that waits for it some 40 us
+(NVIDIA's driver)."""
+
+
+class Owner(Protocol):
+    """Whose memory a buffer is: an array."""
+
+    @property
+    def buffer(self) -> Buffer: ...
+
+
+class Aboard(Ahead):
+    """``arrays``: by the keys of their buffers, all that the ``leg`` uses; ``uploads``: what the next command has to
+    wait for."""
+
+    __slots__ = ("_bit", "_directory", "allocations", "arrays", "leg", "uploads")  # as of Ahead
+
+    def __init__(self, session: Session, device: DeviceIndex, run: Underway) -> None:
+        executor = session.backend
+        super().__init__(device, executor.lanes[device], run)
+        self._session: Session = weakref.proxy(session)
+        # (not the number that its driver has: devices before it may have been left out)
+        self._memory = session.machine.devices[device].memory
+        self._directory = session.directory
+        self._bit = 1 << self._memory
+        self._bytes = 0  # of what the device holds
+        self._brought: list[BufferKey] = []  # keys of what came to its memory
+        self._coming = set[BufferKey]()  # of what may still be read from the host's
+        self._parted: dict[BufferKey, tuple[ValidRegion, ...]] = {}  # how those were valid of which parts were missing
+        self._wanted: Place | None = None  # what comes to the host behind all that was given
+        self._at_host: Place | None = None  # the part of a buffer that came there last
+        self.allocations = executor.memory.buffers(device)
+        self.arrays: dict[BufferKey, Owner] = {}
+        self.leg = Leg(0, 0, run.began)
+        self.uploads: list[Event] = []
+
+    def adopt(self, array: Owner) -> bool:
+        """An array is used from now on; False where there may be no room for it, the device is lost, or a failed run
+        has left its contents unknown, so that it matters what overwrites them."""
+        try:
+            return self._adopt(array)
+        except DeviceLost:
+            return False
+
+    def _adopt(self, array: Owner) -> bool:
+        buffer, directory, found = array.buffer, self._directory, self.leg.found
+        key = buffer.key
+        if directory.lost((key,)):
+            return False
+        valid = directory.valid.get(key, 0)
+        if valid & self._bit and key in self.allocations:
+            self.arrays[key], found[key] = array, valid
+            return True
+        session, nbytes = self._session, buffer.nbytes
+        if not valid and key in self.allocations and key not in directory.parts:  # of what was just made
+            self.arrays[key], found[key] = array, valid
+            return True
+        parts = directory.parts.get(key, ())
+        masks = [part.mask for part in parts] or [valid]
+        if any(mask and not mask & (self._bit | HOST_BIT) for mask in masks):
+            return False
+        is_here = all(not mask or mask & self._bit for mask in masks)
+        if key in self.allocations and is_here and not parts:
+            self.arrays[key], found[key] = array, valid
+            return True
+        if key not in self.allocations:
+            device = self._lanes.device
+            self._bytes = self._bytes or sum(session.backend.memory.allocated(self.device).values())
+            if nbytes > device.max_allocation or self._bytes + nbytes > device.global_memory:
+                return False
+            self._bytes += nbytes
+        with Uninterrupted():
+            session.backend.memory.on_device(key, self.device)
+            if parts:
+                missing = union(part.region for part in parts if part.mask and not part.mask & self._bit)
+                if missing:
+                    self._bring(key, missing.boxes)
+                directory.joined(key, self._memory)
+                self._parted[key] = parts
+            elif not is_here:
+                self._bring(key, (Box(0, nbytes),))
+                directory.copied(key, self._memory)
+            self.arrays[key], found[key] = array, parts or valid
+        return True
+
+    def _bring(self, key: BufferKey, boxes: tuple[Box, ...]) -> None:
+        """Upload parts of a buffer: many bytes beside what the device computes."""
+        memory, lanes, run = self._session.backend.memory, self._lanes, self._run
+        nbytes = sum(box.nbytes for box in boxes)
+        is_beside = nbytes >= BESIDE
+        queue = lanes.uploads if is_beside else self.queue
+        target = End(memory.on_device(key, self.device))
+        try:
+            events = lanes.driver.copy(queue, target, memory.upload_source(key, self.device, nbytes), boxes, ())
+        except DeviceLost:
+            raise
+        except DriverError as error:
+            raise RunError(f"{memory.name(key)} cannot be brought to {lanes.device.name}: {error.message}") from None
+        run.record.transfers.append(Transferred((key,), self.device, True, events, len(self.given), nbytes))
+        self._brought.append(key)
+        self._coming.add(key)
+        if is_beside:
+            self.uploads.append(events[-1])
+            self._flush(queue)
+
+    def _caught_up(self) -> None:
+        super()._caught_up()
+        if self._coming:
+            self._coming.clear()
+
+    def _flush(self, queue: DriverQueue) -> None:
+        """Send what was enqueued. Where that fails, it is under way all the same, and who waits for it is told."""
+        with suppress(DriverError):
+            self._lanes.flush(queue)
+
+    def _ask_for(self, wanted: Place) -> Event | None:
+        """Have some bytes of a buffer that was used, and that the device alone will have, come to the host behind all
+        that was given: then both are waited for at once. None where they have to be brought apart."""
+        key, low, nbytes = wanted.buffer.key, wanted.low, wanted.nbytes
+        if not 0 < nbytes < BESIDE or not self._is_here(key):
+            return None
+        memory, lanes = self._session.backend.memory, self._lanes
+        if key not in self.leg.written and self._directory.valid.get(key, 0) & HOST_BIT:
+            return None
+        try:
+            target = memory.download_target(key, self.device, nbytes if nbytes < wanted.buffer.nbytes else None)
+            events = lanes.driver.copy(
+                self.queue, target, End(self.allocations[key]), (Box(low, nbytes),), self.uploads
+            )
+        except (DriverError, RunError):
+            return None  # it is told when it is brought apart
+        self._run.record.transfers.append(Transferred((key,), self.device, False, events, len(self.given) - 1, nbytes))
+        self._wanted = wanted
+        return events[-1]
+
+    def _is_here(self, key: BufferKey) -> bool:
+        """Whether a buffer was used, and all of it is valid in the device's memory, which is one of its own."""
+        if key not in self.arrays or self._bit == HOST_BIT or key in self._directory.parts:
+            return False
+        return key in self.leg.written or bool(self._directory.valid.get(key, 0) & self._bit)
+
+    def _arrived(self) -> None:
+        """What a leg has written is where it was written."""
+        self._directory.valid.update(dict.fromkeys(self.leg.written, self._bit))
+        wanted = self._wanted
+        if wanted is None:
+            return
+        if wanted.nbytes == wanted.buffer.nbytes:
+            self._directory.copied(wanted.buffer.key, HOST)
+        else:
+            self._at_host = wanted
+
+    def has_brought(self, key: BufferKey, low: int, nbytes: int) -> bool:
+        """Whether some bytes of a buffer are in the host's copy of it, of which the directory does not know: they came
+        behind all that was given, and nothing was given since. Tells it once."""
+        last, self._at_host = self._at_host, None
+        if last is None or self.waited < len(self.given) or last.buffer.key != key:
+            return False
+        return last.low <= low and low + nbytes <= last.low + last.nbytes
+
+    def _take_back(self) -> None:
+        """What was to come to the device may not have come."""
+        directory = self._session.directory
+        for key in self._brought:
+            if key not in self._parted:
+                directory.drop(key, self._memory)
+        for key, parts in self._parted.items():
+            directory.parted(key, parts)

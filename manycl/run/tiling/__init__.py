@@ -1,0 +1,1 @@
+"""Runs whose data exceed a device's memory: tiles, windows, time skewing, eviction."""

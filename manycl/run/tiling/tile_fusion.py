@@ -1,0 +1,262 @@
+"""Which launches of a plan make passes (:mod:`manycl.run.tiling.time_skewing`), how many of them one, and in how many
+columns.
+
+More launches in a pass: their data cross the link less often. But each of them makes the band larger that a column
+shares with the one before, so there are more columns, and more commands, each of which takes the engine its time. And
+the memory holds two columns, one that is computed and one that arrives or leaves, or three: then both do so meanwhile.
+What is predicted to be done soonest is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from itertools import pairwise
+from math import ceil, inf
+from typing import NamedTuple
+
+from manycl.errors import PolicyError
+from manycl.graph.division import divide
+from manycl.graph.graph import BufferKey, Graph, Launch
+from manycl.machine import HOST, DeviceIndex
+from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
+from manycl.plan.problem import Problem
+from manycl.run.tiling.time_skewing import (
+    Boundary,
+    Outline,
+    Pass,
+    PassMember,
+    columns_of,
+    contracted,
+    cuts,
+    movable,
+    needed,
+    shape_of,
+    touched,
+)
+from manycl.run.tiling.windows import is_window
+
+ENQUEUING = {"gpu": 17e-6, "cpu": 4e-6}
+"""Seconds that the engine and the driver take to enqueue a command (measured: NVIDIA's with device clocks; PoCL)."""
+AT_ONCE = (2, 3)
+"""Columns that a device's memory may hold."""
+_ROUNDED = 1.07  # times the bytes that a window must have, at most
+_TRIES = 6
+
+
+class _Chain:
+    """Launches that may be a pass, or several."""
+
+    def __init__(self, sizes: Mapping[BufferKey, int]) -> None:
+        self.members: list[PassMember] = []
+        self.shapes: list[Outline] = []
+        self._sizes = sizes
+        self._middle = Boundary(0.5, sizes)
+        self._moving: set[BufferKey] = set()  # buffers of which groups touch one part after another
+
+    def add(self, member: PassMember, shape: Outline) -> bool:
+        """Take in a launch, if it has data in common with the others, and needs about the same part of them at the same
+        time. Nothing is added to a chain that has refused one."""
+        moving = {key for key, line in shape.lines if line.stride}
+        if not self.members:
+            self._middle.begin(shape, shape.groups // 2)
+        elif moving.isdisjoint(self._moving) or not self._keeps_up(shape):
+            return False
+        self._moving |= moving
+        self.members.append(member)
+        self.shapes.append(shape)
+        return True
+
+    def _keeps_up(self, shape: Outline) -> bool:
+        middle = self._middle.add(shape)
+        if 0 < middle < shape.groups:
+            return middle >= shape.groups // 4
+        # all of it is in one column
+        whole = touched([shape], [0], [shape.groups])
+        return sum(whole.values()) <= sum(self._sizes[key] for key in whole) // 16
+
+
+class _Choice(NamedTuple):
+    seconds: float
+    launches: int
+    at_once: int
+
+
+def find_passes(
+    problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], dimensions: Mapping[int, int], cut: Container[int]
+) -> tuple[Pass, ...]:
+    """The passes of a plan. ``dimensions``: of the assignments (indices) that may be cut, along which dimension;
+    ``cut``: those that have to be."""
+    found: list[Pass] = []
+    must = {a.node for i, a in enumerate(plan.assignments) if i in cut}
+    for device, limit in limits.items():
+        for chain in _chains(problem, plan, device, dimensions):
+            if any(m.node in must for m in chain.members):
+                found += _Chooser(problem, device, limit, chain).passes()
+    if found and contracted(problem.graph, found) is None:
+        return ()  # passes of several devices wait for one another
+    return tuple(found)
+
+
+# launches that hand data on to one another
+
+
+def _chains(problem: Problem, plan: Plan, device: DeviceIndex, dimensions: Mapping[int, int]) -> Iterator[_Chain]:
+    """The longest sequences of launches of a device's assignments that may run in columns."""
+    sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
+    count: dict[int, int] = {}
+    for a in plan.assignments:
+        count[a.node] = count.get(a.node, 0) + 1
+    line = [(i, a) for i, a in enumerate(plan.assignments) if a.device == device and a.dimension is not MERGE]
+    may = {a.node for i, a in line if i in dimensions and count[a.node] == 1}
+    links, chain = _Links(problem.graph, may), _Chain(sizes)
+    for i, a in line:
+        found = _member(problem, a, dimensions[i], sizes) if a.node in may else None
+        if found is None or (chain.members and not (links.admits(a.node) and chain.add(*found))):
+            if chain.members:
+                yield chain
+            links, chain = _Links(problem.graph, may), _Chain(sizes)
+        if found is not None:
+            if not chain.members:
+                chain.add(*found)
+            links.add(a.node)
+    if chain.members:
+        yield chain
+
+
+def _member(
+    problem: Problem, a: Assignment, dimension: int, sizes: Mapping[BufferKey, int]
+) -> tuple[PassMember, Outline] | None:
+    task = problem.graph.nodes[a.node]
+    if not isinstance(task, Launch) or not problem.graph.parts.isdisjoint((*task.reads, *task.writes)):
+        return None  # a column touches what lies between views, which others may at the same time
+    try:
+        division = divide(task, dimension, sizes)
+    except PolicyError:
+        return None
+    if a.dimension is not WHOLE and a.range != division.whole:
+        return None
+    shape = shape_of(division)
+    return None if shape is None else (PassMember(a.node, division, problem.estimates.launch(a.node, a.device)), shape)
+
+
+class _Links:
+    """What depends on the launches of a chain. ``may``: those that may become part of it."""
+
+    def __init__(self, graph: Graph, may: set[int]) -> None:
+        self._graph = graph
+        self._may = may
+        self._members: set[int] = set()
+        self._outside: set[int] = set()  # what depends on the chain, and what depends on that
+
+    def add(self, node: int) -> None:
+        self._members.add(node)
+        pending = [s for s in self._graph.successors[node] if s not in self._may]
+        while pending:
+            n = pending.pop()
+            if n not in self._outside:
+                self._outside.add(n)
+                pending += self._graph.successors[n]
+
+    def admits(self, node: int) -> bool:
+        """Whether nothing runs between the chain and a launch, and all that orders these is data."""
+        nodes = self._graph.nodes
+        mine = {*nodes[node].reads, *nodes[node].writes}
+        for p in self._graph.predecessors[node]:
+            if p in self._outside:
+                return False
+            if p in self._members and mine.isdisjoint({*nodes[p].reads, *nodes[p].writes}):
+                return False
+        return True
+
+
+# how many
+
+
+class _Chooser:
+    def __init__(self, problem: Problem, device: DeviceIndex, limit: int, chain: _Chain) -> None:
+        self._problem = problem
+        self._device = device
+        self._limit = limit
+        self._members, self._shapes = chain.members, chain.shapes
+        self._sizes = {key: size for m in chain.members for key, size in m.division.sizes.items()}
+        where = problem.machine.devices[device]
+        self._memory, self._largest = where.memory, where.max_allocation
+        self._command = ENQUEUING.get(where.kind, 0.0)
+        self._known: dict[tuple[int, int], tuple[int, float, float]] = {}
+
+    def passes(self) -> Iterator[Pass]:
+        total = len(self._members)
+        depths = dict.fromkeys(-(-total // number) for number in range(1, total))
+        choices = [self._predicted(d, n) for d in depths if d > 1 for n in AT_ONCE]
+        best = min(choices, key=lambda c: c.seconds, default=None)
+        if best is None or best.seconds == inf:
+            return
+        number = -(-total // best.launches)
+        ends = [total * i // number for i in range(number + 1)]
+        for first, last in pairwise(ends):
+            found = self._made(first, last, best.at_once)
+            if found is not None:
+                yield found
+
+    def _columns(self, first: int, last: int, at_once: int) -> int:
+        """How many columns, about, launches ``first`` … ``last - 1`` need so that as many as that have room; 0: they
+        never have."""
+        if (first, last) not in self._known:
+            self._known[first, last] = self._needed(first, last)
+        whole, each, band = self._known[first, last]
+        groups = self._shapes[first].groups
+        room = (self._limit - whole) / at_once / _ROUNDED
+        # little of a column is to be that of the one before
+        if groups < 4 or each <= 0 or room - band < each or 2 * room < 3 * band:
+            return 0
+        return max(2, ceil(groups * each / (room - band)))
+
+    def _needed(self, first: int, last: int) -> tuple[int, float, float]:
+        """Bytes that launches ``first`` … ``last - 1`` need in columns: of buffers that are no windows, for each group
+        of the first launch, and of the band that a column shares with the one before."""
+        shapes, members = self._shapes[first:last], self._members[first:last]
+        may = movable(members)
+        keys = {key for m in members for key in m.division.sizes}
+        windows = {key for key in keys if key in may and is_window(0, 1, self._sizes[key])}
+        low, step = shapes[0].groups // 2, max(1, shapes[0].groups // 8)
+        begin = cuts(shapes, low, self._sizes)
+        spans = [touched(shapes, begin, cuts(shapes, low + step * i, self._sizes)) for i in (1, 2)]
+        one, two = (sum(nbytes for key, nbytes in s.items() if key in windows) for s in spans)
+        each = (two - one) / step
+        return sum(self._sizes[key] for key in keys - windows), each, max(one - each * step, 0.0)
+
+    def _predicted(self, launches: int, at_once: int) -> _Choice:
+        """The seconds of the whole chain in passes of so many launches."""
+        number = self._columns(0, launches, at_once)
+        if not number or number > self._shapes[0].groups:
+            return _Choice(inf, launches, at_once)
+        members, shapes = self._members[:launches], self._shapes[:launches]
+        written = {key for s in shapes for key in s.writes}
+        read = {key for s in shapes for key in s.reads}
+        for m in members:
+            hull = m.division.hull(m.division.whole) or {}
+            read |= {key for key, found in hull.items() if found.writes and not found.overwrites}
+        transfer = self._problem.estimates.transfer
+        up, down = (sum(self._sizes[key] for key in keys) // number for keys in (read, written))
+        comes = transfer(up, HOST, self._memory) if up else 0.0
+        leaves = transfer(down, self._memory, HOST) if down else 0.0
+        runs = sum(m.seconds for m in members) / number
+        engine = self._command * (launches + 2 * len(read) + len(written))
+        around = (comes + runs + leaves + self._problem.handover) / at_once
+        one = number * max(engine, comes, leaves, runs, around) + comes + leaves
+        return _Choice(one * len(self._members) / launches, launches, at_once)
+
+    def _made(self, first: int, last: int, at_once: int) -> Pass | None:
+        members, shapes = self._members[first:last], self._shapes[first:last]
+        number = self._columns(first, last, at_once) if len(members) > 1 else 0
+        for _ in range(_TRIES):
+            if not 0 < number <= shapes[0].groups:
+                break
+            columns = columns_of(members, shapes, number)
+            if columns is None:
+                break
+            whole, windows, largest = needed(columns, self._sizes)
+            if whole + at_once * windows <= self._limit and largest <= self._largest:
+                return Pass(self._device, tuple(m.node for m in members), columns)
+            number += max(1, number // 8)
+        return None

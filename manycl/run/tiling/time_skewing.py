@@ -1,0 +1,312 @@
+"""Passes: launches that hand data on to one another, done together part by part of the data.
+
+Where the data of some launches do not fit, every launch by itself would bring all of them across the link. A *pass*
+runs several launches in *columns*: a range of each launch, one after another, then the next range of each. The ranges
+of a column are cut at such work-groups that none needs what a later column makes, and none overwrites what a later
+column reads: each launch lags behind the one before by what its groups reach beyond their own data (the halo of a
+stencil), rounded up to whole groups. So a column needs its own part of the data and a band of the one before, and the
+data cross the link once for all launches of the pass. This is time skewing with the least lag: Song and Li, "New tiling
+techniques to improve cache temporal locality", PLDI 1999; Wonnacott, "Using time skewing to eliminate idle time due to
+memory bandwidth and network limitations", IPDPS 2000. Here the lags follow from the intervals of bytes that the ranges
+touch, whatever the kernels are.
+
+Where to cut is estimated from what two neighbouring groups touch. That running the columns one after another gives the
+launches' results is then checked with what the analysis says of every single range; where it does not follow, there is
+no such pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from math import inf
+from typing import NamedTuple
+
+from manycl.graph.access import Access
+from manycl.graph.division import Division
+from manycl.graph.graph import BufferKey, Graph
+from manycl.group_range import GroupRange
+from manycl.machine import DeviceIndex
+from manycl.plan.split import Slice
+from manycl.region import NOTHING, Region
+from manycl.run.tiling.windows import interval_of, is_window, size_of
+
+_DENSE = 1 / 2  # a range that touches less than this part of its interval is in no pass
+
+
+class PassMember(NamedTuple):
+    """A launch of a pass: node ``node``, in ranges along ``division.dimension``; all of it takes ``seconds``."""
+
+    node: int
+    division: Division
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Column:
+    """``ranges``: the ranges of nodes, in the order in which they run. ``access``: by buffer that it is given, as
+    intervals: the bytes that have to be there when it begins, and those it leaves, of which it may overwrite all that
+    it does not find. ``windows``: what it touches of the buffers of which it has windows: first byte and one past the
+    last."""
+
+    ranges: tuple[tuple[int, GroupRange], ...]
+    access: Mapping[BufferKey, Access]
+    windows: Mapping[BufferKey, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The launches ``nodes`` run on ``device``, in columns."""
+
+    device: DeviceIndex
+    nodes: tuple[int, ...]
+    columns: tuple[Column, ...]
+
+
+# where launches are cut
+
+
+class Outline(NamedTuple):
+    """What the groups of a launch touch, about: by buffer, what they read and what they write."""
+
+    groups: int
+    reads: Mapping[BufferKey, Slice]
+    writes: Mapping[BufferKey, Slice]
+
+    @property
+    def lines(self) -> Iterator[tuple[BufferKey, Slice]]:
+        yield from self.reads.items()
+        yield from self.writes.items()
+
+
+def shape_of(division: Division) -> Outline | None:
+    """None where a launch can be in no pass: what it touches takes long to find out, or is all over the place."""
+    groups = division.groups
+    if groups < 2 or division.operations:
+        return None
+    at = (groups - 1) // 2
+    one, two = division.hull(division.range(at, 1)), division.hull(division.range(at + 1, 1))
+    whole = division.hull(division.whole)
+    density = division.density(division.range(groups // 4, max(groups // 2, 1)))
+    if one is None or two is None or whole is None or density is None or density < _DENSE:
+        return None
+    reads: dict[BufferKey, Slice] = {}
+    writes: dict[BufferKey, Slice] = {}
+    for key in whole:
+        for lines, (a, b, every) in (
+            (reads, (one[key].reads, two[key].reads, whole[key].reads)),
+            (writes, (one[key].writes, two[key].writes, whole[key].writes)),
+        ):
+            (low, high), (next_low, next_high) = a.hull, b.hull
+            stride = next_low - low
+            if a and b and stride > 0 and next_high - high == stride:
+                lines[key] = Slice(stride, high - low, low - stride * at)
+            elif every:
+                low, high = every.hull
+                lines[key] = Slice(0, high - low, low)
+    return Outline(groups, reads, writes)
+
+
+class Boundary:
+    """Between two columns, launch by launch: ``before`` of the groups of the pass's first launch, a share of them."""
+
+    def __init__(self, share: float, sizes: Mapping[BufferKey, int]) -> None:
+        self._share = share
+        self._sizes = sizes
+        self._read: dict[BufferKey, float] = {}  # from which byte on later columns read a buffer, by launches so far
+        self._written: dict[BufferKey, float] = {}
+        self._done: dict[BufferKey, float] = {}  # up to which byte earlier columns have touched it
+        self.cuts: list[int] = []
+
+    def add(self, shape: Outline) -> int:
+        """How many groups of the next launch come before."""
+        groups = shape.groups
+        cut = groups
+        for key, line in shape.lines:
+            if line.stride:  # what is new is cut like the buffers of the first launch
+                place = self._done.get(key)
+                cut = min(cut, line.until(self._sizes[key] * self._share if place is None else place, groups))
+        for key, line in shape.reads.items():
+            cut = min(cut, line.until(self._written.get(key, inf), groups))
+        for key, line in shape.writes.items():
+            cut = min(cut, line.until(min(self._written.get(key, inf), self._read.get(key, inf)), groups))
+        self._note(shape, cut)
+        return cut
+
+    def begin(self, shape: Outline, cut: int) -> None:
+        """The pass's first launch."""
+        self._note(shape, cut)
+
+    def _note(self, shape: Outline, cut: int) -> None:
+        self.cuts.append(cut)
+        for lines, later in ((shape.reads, self._read), (shape.writes, self._written)):
+            for key, line in lines.items():
+                if cut < shape.groups:
+                    later[key] = min(later.get(key, inf), line.begin(cut))
+                if cut:
+                    self._done[key] = max(self._done.get(key, 0), line.end(cut))
+
+
+def cuts(shapes: Sequence[Outline], count: int, sizes: Mapping[BufferKey, int]) -> list[int]:
+    """Where launches are cut if the first one is cut before group ``count``."""
+    boundary = Boundary(count / shapes[0].groups, sizes)
+    boundary.begin(shapes[0], count)
+    for shape in shapes[1:]:
+        boundary.add(shape)
+    return boundary.cuts
+
+
+def touched(shapes: Sequence[Outline], low: Sequence[int], high: Sequence[int]) -> dict[BufferKey, int]:
+    """About how many bytes ranges of launches touch, by buffer: groups low[i] … high[i] - 1 of launch i."""
+    ends: dict[BufferKey, list[int]] = {}
+    for shape, first, last in zip(shapes, low, high, strict=True):
+        for key, line in shape.lines if last > first else ():
+            if line.end(last) > line.begin(first):
+                ends.setdefault(key, []).extend((line.begin(first), line.end(last)))
+    return {key: max(found) - min(found) for key, found in ends.items()}
+
+
+# columns
+
+
+def columns_of(members: Sequence[PassMember], shapes: Sequence[Outline], number: int) -> tuple[Column, ...] | None:
+    """The launches in so many columns at most, all of one size but for the last; None where it does not follow that
+    these may run one after another."""
+    sizes = {key: size for m in members for key, size in m.division.sizes.items()}
+    groups = shapes[0].groups
+    bounds = [[0] * len(members)]
+    each = -(-groups // number)
+    bounds += [cuts(shapes, end, sizes) for end in range(each, groups, each)]
+    bounds.append([shape.groups for shape in shapes])
+    for before, after in pairwise(bounds):
+        after[:] = map(max, before, after)
+    out = []
+    for low, high in pairwise(bounds):
+        out.append([(m, m.division.range(a, b - a)) for m, a, b in zip(members, low, high, strict=True) if b > a])
+    if not _in_order(members, out):
+        return None
+    may = movable(members)
+    return tuple(_column(ranges, may, sizes) for ranges in out if ranges)
+
+
+_Ranges = Sequence[tuple[PassMember, GroupRange]]
+
+
+def _in_order(members: Sequence[PassMember], columns: Sequence[_Ranges]) -> bool:
+    """Whether no range touches what one of an earlier launch in a later column writes, or writes what it reads: all
+    that it touches of a buffer lies before all that those touch."""
+    read: dict[int, dict[BufferKey, float]] = {}  # by launch: from which byte on later columns read a buffer
+    written: dict[int, dict[BufferKey, float]] = {}
+    for column in reversed(columns):
+        reads: dict[BufferKey, float] = {}  # the same, of the launches so far
+        writes: dict[BufferKey, float] = {}
+        mine = {m.node: m.division.hull(groups) for m, groups in column}
+        for node in (m.node for m in members):
+            if node in mine:
+                hull = mine[node]
+                if hull is None:
+                    return False
+                for key, found in hull.items():
+                    behind = writes.get(key, inf)
+                    if found.reads.hull[1] > behind or found.writes.hull[1] > min(behind, reads.get(key, inf)):
+                        return False
+            for later, so_far in ((read, reads), (written, writes)):
+                for key, low in later.get(node, {}).items():
+                    so_far[key] = min(so_far.get(key, inf), low)
+        for node, hull in mine.items():
+            assert hull is not None
+            for key, found in hull.items():
+                for later, region in ((read, found.reads), (written, found.writes)):
+                    if region:
+                        own = later.setdefault(node, {})
+                        own[key] = min(own.get(key, inf), region.hull[0])
+    return True
+
+
+def movable(members: Sequence[PassMember]) -> frozenset[BufferKey]:
+    """The buffers that may be windows in all launches."""
+    never: set[BufferKey] = set()
+    every: set[BufferKey] = set()
+    for m in members:
+        may = m.division.movable
+        every |= may
+        never |= m.division.sizes.keys() - may
+    return frozenset(every - never)
+
+
+def _column(ranges: _Ranges, may: frozenset[BufferKey], sizes: Mapping[BufferKey, int]) -> Column:
+    finds: dict[BufferKey, Region] = {}
+    writes: dict[BufferKey, Region] = {}
+    sure: dict[BufferKey, Region] = {}
+    for m, groups in ranges:
+        hull = m.division.hull(groups)
+        assert hull is not None
+        for key, found in hull.items():
+            missing = found.needs.filled - sure.get(key, NOTHING)
+            finds[key] = (finds.get(key, NOTHING) | missing).filled
+            writes[key] = (writes.get(key, NOTHING) | found.writes).filled
+            if found.overwrites:
+                sure[key] = _joined(sure.get(key, NOTHING), found.writes)
+    access: dict[BufferKey, Access] = {}
+    windows: dict[BufferKey, tuple[int, int]] = {}
+    for key, written in writes.items():
+        rest = (written - sure.get(key, NOTHING)).filled
+        access[key] = Access((finds[key] | rest).filled, written, rest != written)
+        interval = interval_of(*(finds[key] | rest | written).hull)
+        if key in may and is_window(*interval, sizes[key]):
+            windows[key] = interval
+    return Column(tuple((m.node, groups) for m, groups in ranges), access, windows)
+
+
+def needed(columns: Iterable[Column], sizes: Mapping[BufferKey, int]) -> tuple[int, int, int]:
+    """Bytes that any of some columns needs on a device: of whole buffers, and of windows; and those of the largest."""
+    rest: set[BufferKey] = set()
+    windows: dict[BufferKey, int] = {}
+    for column in columns:
+        for key, span in column.windows.items():
+            windows[key] = max(windows.get(key, 0), size_of(*span))
+        rest |= column.access.keys() - column.windows.keys()
+    kept = [sizes[key] for key in rest]
+    return sum(kept), sum(windows.values()), max((*kept, *windows.values()), default=0)
+
+
+def _joined(a: Region, b: Region) -> Region:
+    """Two intervals as one where they touch, else the longer one."""
+    both = a | b
+    return both if len(both.intervals) < 2 else max(a, b, key=lambda region: region.nbytes)
+
+
+# in the program
+
+
+def contracted(graph: Graph, passes: Sequence[Pass]) -> list[Pass | int] | None:
+    """The nodes of a graph, and in place of nodes of passes these, in an order that keeps to the graph; None where
+    there is none."""
+    unit = list(range(len(graph.nodes)))
+    at: dict[int, Pass] = {}
+    for found in passes:
+        first = min(found.nodes)
+        at[first] = found
+        for node in found.nodes:
+            unit[node] = first
+    before: dict[int, set[int]] = {u: set() for u in unit}
+    behind: dict[int, set[int]] = {u: set() for u in unit}
+    for node, predecessors in enumerate(graph.predecessors):
+        for p in predecessors:
+            if unit[p] != unit[node]:
+                before[unit[node]].add(unit[p])
+                behind[unit[p]].add(unit[node])
+    missing = {u: len(found) for u, found in before.items()}
+    ready = [u for u, count in missing.items() if not count]
+    heapify(ready)
+    order: list[Pass | int] = []
+    while ready:
+        u = heappop(ready)
+        order.append(at.get(u, u))
+        for s in behind[u]:
+            missing[s] -= 1
+            if not missing[s]:
+                heappush(ready, s)
+    return order if len(order) == len(missing) else None

@@ -1,0 +1,1 @@
+"""MKMD's experiments."""
