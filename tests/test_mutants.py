@@ -92,6 +92,12 @@ def test_a_mutant_is_judged_by_what_executes_it_quickest_first(mutate: ModuleTyp
     assert not mutate.judges(found, module, {4})
 
 
+def test_modules_of_all_folders_are_drawn_from(mutate: ModuleType) -> None:
+    found = {str(path.relative_to(ROOT)) for pattern in mutate.WHERE for path in ROOT.glob(pattern)}
+    kept = {entry["file"] for entry in json.loads((ROOT / "scripts" / "mutants_kept.json").read_text(encoding="utf-8"))}
+    assert {name for name in kept if name.count("/") > 1} <= found
+
+
 def test_what_judges_is_there(mutate: ModuleType) -> None:
     assert all(list(ROOT.glob(pattern)) for pattern in mutate.TESTS)
     assert all(list(ROOT.glob(f"tests/*/{name}")) for name in mutate.LEFT_OUT)
