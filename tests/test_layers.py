@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "manycl"
-PACKAGES = (PACKAGE, ROOT / "manycl_bench")
+PACKAGES = (PACKAGE, ROOT / "manycl_bench", ROOT / "manycl_c")
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CONTRACT = SETTINGS["tool"]["importlinter"]["contracts"][0]["layers"]
 HEAVY = {"numpy", "pyopencl", "clang", "matplotlib", "jsonschema", "rich"}
@@ -55,7 +55,7 @@ def test_start_up_imports_nothing_heavy(module):
 def test_only_flags_and_the_drivers_read_the_environment():
     # the last are what other processes are given, and what is there where there is no manycl
     allowed = {"manycl.flags", "manycl.drivers.opencl.icd"}
-    allowed |= {"manycl.stand_in.environment", "manycl.c_programs.environment", "manycl.c_programs.building"}
+    allowed |= {"manycl.stand_in.environment", "manycl_c.environment", "manycl_c.building"}
     allowed |= {"manycl.stand_in.site.sitecustomize"}
     readers = set()
     for path in modules():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
 import os
 import shlex
 import shutil
@@ -67,12 +69,14 @@ def run(args: argparse.Namespace) -> int:
 def _for_c_programs(words: list[str]) -> dict[str, str]:
     """What is set for programs that have OpenCL from a ``libOpenCL.so.1``. Where that cannot be made, only Python's
     programs run on manycl, and others are told so."""
-    from manycl.c_programs.environment import is_python, variables
-
+    if importlib.util.find_spec("manycl_c") is None:
+        return {}
+    c_programs = importlib.import_module("manycl_c.environment")
     try:
-        return variables()
+        found: dict[str, str] = c_programs.variables()
+        return found
     except ManyclError as failure:
-        if words and not is_python(words[0]):
+        if words and not c_programs.is_python(words[0]):
             hint = f" ({failure.hint})" if failure.hint else ""
             print(f"manycl: C and C++ programs are not run on manycl: {failure.message}{hint}", file=sys.stderr)
         return {}

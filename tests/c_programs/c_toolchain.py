@@ -13,8 +13,8 @@ from pathlib import Path
 import pyopencl as cl
 import pytest
 
-from manycl.c_programs.signatures import LETTERS, SIGNATURES
 from manycl.errors import ManyclError
+from manycl_c.signatures import LETTERS, SIGNATURES
 
 HERE = Path(__file__).parent
 _WHEEL = Path(str(cl.__file__)).parent
@@ -57,7 +57,7 @@ def _driver() -> Path | None:
 @cache
 def why_not() -> str:
     """Why C programs cannot be tested here; empty where they can."""
-    from manycl.c_programs.building import _shared_python
+    from manycl_c.building import _shared_python
 
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         return "no C compiler"

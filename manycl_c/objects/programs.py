@@ -8,16 +8,16 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from manycl.c_programs import raw
-from manycl.c_programs.calls import counted, does, makes, tells
-from manycl.c_programs.contexts import context_of, devices_in
-from manycl.c_programs.handles import handles
-from manycl.c_programs.host import Address, answer, memory, put, text, words
-from manycl.c_programs.platforms import device_of
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.objects.contexts import Context
 from manycl.stand_in.objects.programs import _create_program_with_il, _Program
+from manycl_c import raw
+from manycl_c.calls import counted, does, makes, tells
+from manycl_c.handles import handles
+from manycl_c.host import Address, answer, memory, put, text, words
+from manycl_c.objects.contexts import context_of, devices_in
+from manycl_c.objects.platforms import device_of
 
 _INFO = compiled.program_info
 _CODE = "INVALID_PROGRAM"

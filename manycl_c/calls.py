@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from manycl import flags
-from manycl.c_programs.handles import handles
-from manycl.c_programs.host import Address, answer, put, words
 from manycl.drivers.opencl.real import compiled
 from manycl.errors import ManyclError
 from manycl.stand_in.errors import error, numbered, refuse, told
 from manycl.stand_in.objects.contexts import CommandQueue
 from manycl.stand_in.objects.events import Event
+from manycl_c.handles import handles
+from manycl_c.host import Address, answer, put, words
 
 Function = Callable[..., Any]
 FUNCTIONS: dict[str, Function] = {}

@@ -6,17 +6,17 @@ import struct
 from typing import Any
 from weakref import WeakSet
 
-from manycl.c_programs import raw
-from manycl.c_programs.calls import counted, invalid_property, makes, tells, told_when_gone
-from manycl.c_programs.contexts import context_of
-from manycl.c_programs.handles import handles
-from manycl.c_programs.host import Address, memory, until_zero, words
 from manycl.drivers.driver import Bytes
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.objects.contexts import Context
 from manycl.stand_in.objects.images import Image
 from manycl.stand_in.objects.memory import Buffer, MemoryObject
+from manycl_c import raw
+from manycl_c.calls import counted, invalid_property, makes, tells, told_when_gone
+from manycl_c.handles import handles
+from manycl_c.host import Address, memory, until_zero, words
+from manycl_c.objects.contexts import context_of
 
 CODE = "INVALID_MEM_OBJECT"
 _FLAGS, _INFO = compiled.mem_flags, compiled.mem_info

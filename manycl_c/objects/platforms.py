@@ -10,14 +10,14 @@ from functools import cache
 from typing import Any
 
 from manycl import flags
-from manycl.c_programs import raw
-from manycl.c_programs.calls import does, tells
-from manycl.c_programs.handles import handles
-from manycl.c_programs.host import Address, put, put_words
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.native_model import NativeModel
 from manycl.stand_in.objects.platforms import Device, Platform, Platforms
+from manycl_c import raw
+from manycl_c.calls import does, tells
+from manycl_c.handles import handles
+from manycl_c.host import Address, put, put_words
 
 _P, _D = compiled.platform_info, compiled.device_info
 _APART = re.compile(

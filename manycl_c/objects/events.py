@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import struct
 
-from manycl.c_programs.calls import counted, does, makes, tells
-from manycl.c_programs.contexts import context_of
-from manycl.c_programs.handles import handles
-from manycl.c_programs.host import Address, words
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.objects.events import Event, UserEvent
+from manycl_c.calls import counted, does, makes, tells
+from manycl_c.handles import handles
+from manycl_c.host import Address, words
+from manycl_c.objects.contexts import context_of
 
 _INFO, _PROFILE = compiled.event_info, compiled.profiling_info
 _CODE = "INVALID_EVENT"

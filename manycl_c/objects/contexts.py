@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from manycl.c_programs.calls import counted, does, invalid_property, makes, tells, told_when_gone
-from manycl.c_programs.handles import handles
-from manycl.c_programs.host import Address, put, until_zero, words
-from manycl.c_programs.platforms import device_of, open_device, platform_of
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.objects.contexts import CommandQueue, Context
 from manycl.stand_in.objects.platforms import Device, Platform
+from manycl_c.calls import counted, does, invalid_property, makes, tells, told_when_gone
+from manycl_c.handles import handles
+from manycl_c.host import Address, put, until_zero, words
+from manycl_c.objects.platforms import device_of, open_device, platform_of
 
 _INFO = compiled.context_info
 _QUEUE = compiled.command_queue_info

@@ -8,14 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from manycl.c_programs import raw
-from manycl.c_programs.calls import FUNCTIONS, Function, enqueues, put_event, same_context, status_of, wait_list
-from manycl.c_programs.contexts import queue_of
-from manycl.c_programs.handles import handles
-from manycl.c_programs.host import Address, put, words
-from manycl.c_programs.images import BufferImage, command_of
-from manycl.c_programs.memory import CODE, check_access
-from manycl.c_programs.transfers import WaitFor, check_range, own_buffer
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import refuse
 from manycl.stand_in.objects import maps
@@ -23,6 +15,14 @@ from manycl.stand_in.objects.contexts import CommandQueue
 from manycl.stand_in.objects.events import Event, submit
 from manycl.stand_in.objects.images import Image
 from manycl.stand_in.objects.memory import MemoryObject
+from manycl_c import raw
+from manycl_c.calls import FUNCTIONS, Function, enqueues, put_event, same_context, status_of, wait_list
+from manycl_c.handles import handles
+from manycl_c.host import Address, put, words
+from manycl_c.objects.contexts import queue_of
+from manycl_c.objects.images import BufferImage, command_of
+from manycl_c.objects.memory import CODE, check_access
+from manycl_c.objects.transfers import WaitFor, check_range, own_buffer
 
 _FLAGS, _TYPE = compiled.map_flags, compiled.command_type
 _READ, _WRITE, _ANEW = int(_FLAGS.READ), int(_FLAGS.WRITE), int(_FLAGS.WRITE_INVALIDATE_REGION)

@@ -16,9 +16,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from manycl.c_programs.signatures import LETTERS, SIGNATURES, ApiFunction
 from manycl.errors import ManyclError
 from manycl.utilities.disk_cache import cache_folder
+from manycl_c.signatures import LETTERS, SIGNATURES, ApiFunction
 
 NAME = "libOpenCL.so.1"
 _COMPILERS = ("cc", "gcc", "clang")
@@ -94,7 +94,7 @@ def _build(text: str, folder: Path) -> None:
 
 def source(python: Path) -> str:
     """All of its text, for Python's own library."""
-    package = str(Path(__file__).parent.parent.parent)
+    package = str(Path(__file__).parent.parent)
     constants = {
         "COUNT": str(len(SIGNATURES)),
         "LIBPYTHON": _quoted(str(python)),

@@ -11,8 +11,8 @@ import threading
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from manycl.c_programs.signatures import SIGNATURES
 from manycl.errors import ManyclError
+from manycl_c.signatures import SIGNATURES
 
 _SERVES, _FAILED = 1, 2
 _MODULES = ("platforms", "contexts", "memory", "transfers", "maps", "programs", "kernels", "events", "images")
@@ -64,12 +64,12 @@ def _service(address: int) -> _Service:
 
 
 def _begin(service: _Service) -> None:
-    from manycl.c_programs.environment import real_opencl
+    from manycl_c.environment import real_opencl
 
     with real_opencl():
-        from manycl.c_programs import raw
         from manycl.drivers.opencl.icd import prepare
         from manycl.stand_in.environment import take_reports, trust_program
+        from manycl_c import raw
 
         own = ctypes.c_void_p.from_address(service.functions).value
         if ctypes.cast(raw.library().clGetPlatformIDs, ctypes.c_void_p).value == own:
@@ -92,13 +92,13 @@ def _begin(service: _Service) -> None:
 
 
 def _fill(service: _Service) -> None:
-    from manycl.c_programs.calls import FUNCTIONS
-    from manycl.c_programs.handles import handles
+    from manycl_c.calls import FUNCTIONS
+    from manycl_c.handles import handles
 
     handles.table = service.functions
     for name in _MODULES:
-        import_module(f"manycl.c_programs.{name}")
-    from manycl.c_programs.platforms import when_opened
+        import_module(f"manycl_c.objects.{name}")
+    from manycl_c.objects.platforms import when_opened
 
     when_opened(service.attend)  # drivers that are loaded must not be taken down before what was enqueued has run
     for number, signature in enumerate(SIGNATURES):

@@ -8,13 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from manycl.c_programs import raw
-from manycl.c_programs.calls import counted, does, enqueues, invalid_property, makes, same_context, tells
-from manycl.c_programs.contexts import context_of
-from manycl.c_programs.handles import handles
-from manycl.c_programs.host import Address, until_zero, words
-from manycl.c_programs.memory import CODE, buffer_of, check_flags, check_part, with_properties
-from manycl.c_programs.transfers import WaitFor, own_buffer
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.objects.contexts import CommandQueue
@@ -22,6 +15,13 @@ from manycl.stand_in.objects.events import Event, submit
 from manycl.stand_in.objects.images import Image, Sampler, at_once
 from manycl.stand_in.objects.memory import Buffer, MemoryObject
 from manycl.stand_in.one_device import Loan
+from manycl_c import raw
+from manycl_c.calls import counted, does, enqueues, invalid_property, makes, same_context, tells
+from manycl_c.handles import handles
+from manycl_c.host import Address, until_zero, words
+from manycl_c.objects.contexts import context_of
+from manycl_c.objects.memory import CODE, buffer_of, check_flags, check_part, with_properties
+from manycl_c.objects.transfers import WaitFor, own_buffer
 
 _TYPE = compiled.command_type
 _KIND_2D, _KIND_3D, _KIND_OF_BUFFER = 0x10F1, 0x10F2, 0x10F6

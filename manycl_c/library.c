@@ -94,7 +94,7 @@ static void *interpret(void *library)
 {
     int (*main_of)(int, char **) = (int (*)(int, char **))dlsym(library, "Py_BytesMain");
     char code[4096];
-    snprintf(code, sizeof code, "import sys; sys.path.insert(0, %s); from manycl.c_programs.serving import serve; serve(%lu)",
+    snprintf(code, sizeof code, "import sys; sys.path.insert(0, %s); from manycl_c.serving import serve; serve(%lu)",
              MANYCL_FOLDER, (unsigned long)&service);
     char *words[] = {MANYCL_PYTHON, "-E", "-P", "-X", "utf8", "-c", code, NULL};
     if (main_of)

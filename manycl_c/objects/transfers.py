@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from manycl.c_programs.calls import does, enqueues, put_event, same_context
-from manycl.c_programs.contexts import queue_of
-from manycl.c_programs.handles import handles
-from manycl.c_programs.host import Address, memory, words
-from manycl.c_programs.memory import CODE, buffer_of, check_access
 from manycl.drivers.driver import Bytes
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.objects import events, rectangles, transfers
 from manycl.stand_in.objects.contexts import CommandQueue
 from manycl.stand_in.objects.events import Event
 from manycl.stand_in.objects.memory import Buffer, MemoryObject
+from manycl_c.calls import does, enqueues, put_event, same_context
+from manycl_c.handles import handles
+from manycl_c.host import Address, memory, words
+from manycl_c.objects.contexts import queue_of
+from manycl_c.objects.memory import CODE, buffer_of, check_access
 
 WaitFor = tuple[Event, ...] | None
 _PATTERNS = (1, 2, 4, 8, 16, 32, 64, 128)

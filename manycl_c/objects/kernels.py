@@ -7,13 +7,6 @@ import struct
 from typing import Any
 from weakref import WeakSet
 
-from manycl.c_programs import raw
-from manycl.c_programs.calls import counted, does, enqueues, makes, same_context, tells
-from manycl.c_programs.handles import handles
-from manycl.c_programs.host import Address, put, put_words, text, words
-from manycl.c_programs.platforms import device_of
-from manycl.c_programs.programs import kernels_of, program_of
-from manycl.c_programs.transfers import WaitFor
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
 from manycl.stand_in.objects.contexts import CommandQueue
@@ -23,6 +16,13 @@ from manycl.stand_in.objects.kernels import Kernel
 from manycl.stand_in.objects.launches import enqueue_nd_range_kernel
 from manycl.stand_in.objects.memory import Buffer, MemoryObject
 from manycl.stand_in.objects.platforms import Device
+from manycl_c import raw
+from manycl_c.calls import counted, does, enqueues, makes, same_context, tells
+from manycl_c.handles import handles
+from manycl_c.host import Address, put, put_words, text, words
+from manycl_c.objects.platforms import device_of
+from manycl_c.objects.programs import kernels_of, program_of
+from manycl_c.objects.transfers import WaitFor
 
 _INFO, _GROUP = compiled.kernel_info, compiled.kernel_work_group_info
 _CODE = "INVALID_KERNEL"

@@ -13,7 +13,7 @@ _FOLDERS = "LD_LIBRARY_PATH"
 
 def variables() -> dict[str, str]:
     """What is set for a program. Raises ManyclError where the library cannot be made."""
-    from manycl.c_programs.building import library_folder  # (which the program's process does not need)
+    from manycl_c.building import library_folder  # (which the program's process does not need)
 
     folder = str(library_folder())
     before = [f for f in os.environ.get(_FOLDERS, "").split(os.pathsep) if f and f != folder]

@@ -6,9 +6,9 @@ import ctypes
 from functools import cache
 from typing import Any
 
-from manycl.c_programs.signatures import LETTERS, SIGNATURES
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import numbered
+from manycl_c.signatures import LETTERS, SIGNATURES
 
 _BY_NAME = {signature.name: signature for signature in SIGNATURES}
 

@@ -1,0 +1,1 @@
+"""OpenCL's functions for C programs, by the kind of object that they are about."""
