@@ -13,7 +13,7 @@ import numpy.typing as npt
 import manycl as mc
 
 Host = npt.NDArray[Any]
-Results = Sequence[Host]
+ResultMemory = Sequence[Host]
 SIZES = ("small", "medium", "large")
 
 
@@ -66,11 +66,11 @@ class Program(ABC):
     waits: ClassVar[int] = 0  # launches of a run that are waited for one by one
 
     @abstractmethod
-    def plain(self, at: Plain, turn: int) -> Results:
+    def plain(self, at: Plain, turn: int) -> ResultMemory:
         """A run with PyOpenCL, from NumPy's arrays to NumPy's arrays. ``turn`` counts the runs."""
 
     @abstractmethod
-    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> Results:
+    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> ResultMemory:
         """The same with manycl."""
 
 
@@ -87,21 +87,21 @@ class Repeatable(Program):
     def launches(self, queue: mc.Queue, program: mc.Program, *arrays: mc.Array) -> Sequence[mc.Array]:
         """Enqueue on arrays with the inputs; the results."""
 
-    def plain(self, at: Plain, turn: int) -> Results:
+    def plain(self, at: Plain, turn: int) -> ResultMemory:
         made = self.plain_launches(at, *(at.array(data) for data in self.inputs))
         return [at.get(buffer, like.shape, like.dtype) for buffer, like in made]
 
-    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> Results:
+    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> ResultMemory:
         made = self.launches(queue, program, *(queue.array(data) for data in self.inputs))
         return [array.get() for array in made]
 
-    def prepare(self, queue: mc.Queue, program: mc.Program) -> Callable[[], Results]:
+    def prepare(self, queue: mc.Queue, program: mc.Program) -> Callable[[], ResultMemory]:
         """A prepared graph on arrays that are kept: each call gives them the inputs, runs it, and gets the results."""
         arrays = [queue.array(data) for data in self.inputs]
         with queue.prepare() as prepared:
             made = self.launches(queue, program, *arrays)
 
-        def run() -> Results:
+        def run() -> ResultMemory:
             for array, data in zip(arrays, self.inputs, strict=True):
                 array.set(data)
             prepared.run()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import manycl as mc
-from everyday_programs.program import Host, Plain, Program, Results, program, random
+from everyday_programs.program import Host, Plain, Program, ResultMemory, program, random
 
 
 @program("conjugate_gradients", n=(128, 1024, 4096), steps=(10, 25, 50), groups=(64, 256, 1024))
@@ -60,7 +60,7 @@ class ConjugateGradients(Program):
         self.n, self.steps, self.groups = n, steps, groups
         self.b = random(n, n)
 
-    def plain(self, at: Plain, turn: int) -> Results:
+    def plain(self, at: Plain, turn: int) -> ResultMemory:
         n, k, q = self.n, at.k, at.queue
         square, flat, grid = n * n, (n * n,), (n, n)
         x, r, p = at.array(np.zeros_like(self.b)), at.array(self.b), at.array(self.b)
@@ -81,7 +81,7 @@ class ConjugateGradients(Program):
             k.direction(q, flat, (64,), p, r, rest / before)
         return [at.get(x, grid)]
 
-    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> Results:
+    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> ResultMemory:
         n = self.n
         square, flat, grid = n * n, (n * n,), (n, n)
         x, r, p = queue.zeros(grid), queue.array(self.b), queue.array(self.b)
@@ -132,7 +132,7 @@ class Means(Program):
         counts = np.maximum(sums[:, 2:], 1)
         return (sums[:, :2] / (64.0 * counts)).astype(np.float32)
 
-    def plain(self, at: Plain, turn: int) -> Results:
+    def plain(self, at: Plain, turn: int) -> ResultMemory:
         points, means = at.array(self.points), self.start
         size, k = (len(self.points),), np.int32(self.k)
         for _ in range(self.steps):
@@ -141,7 +141,7 @@ class Means(Program):
             means = self._moved(at.get(sums, (self.k, 3), np.int32))
         return [means]
 
-    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> Results:
+    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> ResultMemory:
         points, means = queue.array(self.points), self.start
         for _ in range(self.steps):
             current, sums = queue.array(means), queue.zeros((self.k, 3), np.int32)
@@ -173,7 +173,7 @@ class Levels(Program):
         self.level = np.full(n, -1, np.int32)
         self.level[0] = 0
 
-    def plain(self, at: Plain, turn: int) -> Results:
+    def plain(self, at: Plain, turn: int) -> ResultMemory:
         first, following, level = at.array(self.first), at.array(self.next), at.array(self.level)
         found = at.empty(4)
         for depth in range(len(self.level)):
@@ -183,7 +183,7 @@ class Levels(Program):
                 break
         return [at.get(level, self.level.shape, np.int32)]
 
-    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> Results:
+    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> ResultMemory:
         first, following, level = queue.array(self.first), queue.array(self.next), queue.array(self.level)
         found = queue.empty(1, np.int32)
         for depth in range(len(self.level)):
@@ -218,7 +218,7 @@ class Sparse(Program):
         self.x = random(n, seed=2)
         self.kept: Any = None
 
-    def plain(self, at: Plain, turn: int) -> Results:
+    def plain(self, at: Plain, turn: int) -> ResultMemory:
         if self.kept is None:
             self.kept = [at.kept(part) for part in self.matrix]
         x, y = at.array(self.x), at.empty(self.x.nbytes)
@@ -227,7 +227,7 @@ class Sparse(Program):
             x, y = y, x
         return [at.get(x, self.x.shape)]
 
-    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> Results:
+    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> ResultMemory:
         if self.kept is None:
             self.kept = [queue.array(part) for part in self.matrix]
         x, y = queue.array(self.x), queue.empty(self.x.shape)
@@ -265,7 +265,7 @@ class Anew(Program):
         self.state = [random(n, seed=2), np.zeros(n, np.float32), np.zeros(n, np.float32)]
         self.kept: Any = None
 
-    def plain(self, at: Plain, turn: int) -> Results:
+    def plain(self, at: Plain, turn: int) -> ResultMemory:
         size = self.gradient.shape
         if self.keep and self.kept is None:
             self.kept = [at.kept(data) for data in self.state]
@@ -276,7 +276,7 @@ class Anew(Program):
         at.k.adjust(at.queue, size, (64,), w, m, v, np.float32(1e-3))
         return [at.get(x, size) for x in ([w] if self.keep else [w, m, v])]
 
-    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> Results:
+    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> ResultMemory:
         size = self.gradient.shape
         if self.keep and self.kept is None:
             self.kept = [queue.array(data) for data in self.state]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import manycl as mc
-from everyday_programs.program import Host, Plain, Program, Repeatable, Results, program, random
+from everyday_programs.program import Host, Plain, Program, Repeatable, ResultMemory, program, random
 
 TICK = "kernel void tick(global int *x) { x[get_global_id(0)] += 1; }"
 
@@ -216,12 +216,12 @@ class MonteCarlo(Program):
     def __init__(self, n: int, rounds: int) -> None:
         self.n, self.rounds = n, rounds
 
-    def plain(self, at: Plain, turn: int) -> Results:
+    def plain(self, at: Plain, turn: int) -> ResultMemory:
         out = at.empty(4 * self.n)
         at.k.hits(at.queue, (self.n,), (64,), out, np.int32(self.rounds), np.uint32(1000 + turn))
         return [at.get(out, (self.n,), np.uint32).sum(keepdims=True)]
 
-    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> Results:
+    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> ResultMemory:
         out = queue.empty(self.n, np.uint32)
         program.hits(queue, (self.n,), (64,), out, self.rounds, 1000 + turn)
         return [out.get().sum(keepdims=True)]
@@ -237,13 +237,13 @@ class Changing(Program):
         self.n = n
         self.a, self.b = random(2 * n), random(2 * n, seed=2)
 
-    def plain(self, at: Plain, turn: int) -> Results:
+    def plain(self, at: Plain, turn: int) -> ResultMemory:
         n = self.n + 64 * (turn * turn % 97)
         a, b, c = at.array(self.a[:n]), at.array(self.b[:n]), at.empty(4 * n)
         at.k.triad(at.queue, (n,), (64,), a, b, c, np.float32(0.5))
         return [at.get(c, (n,))]
 
-    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> Results:
+    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> ResultMemory:
         n = self.n + 64 * (turn * turn % 97)
         a, b, c = queue.array(self.a[:n]), queue.array(self.b[:n]), queue.empty(n)
         program.triad(queue, (n,), (64,), a, b, c, 0.5)
@@ -261,14 +261,14 @@ class Waiting(Program):
         self.data = np.arange(n, dtype=np.int32)
         self.x: Any = None
 
-    def plain(self, at: Plain, turn: int) -> Results:
+    def plain(self, at: Plain, turn: int) -> ResultMemory:
         if self.x is None:
             self.x = at.kept(self.data)
         for _ in range(self.waits):
             at.k.tick(at.queue, self.data.shape, (64,), self.x).wait()
         return [at.get(self.x, (1,), np.int32)]
 
-    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> Results:
+    def manycl(self, queue: mc.Queue, program: mc.Program, turn: int) -> ResultMemory:
         if self.x is None:
             self.x = queue.array(self.data)
         for _ in range(self.waits):

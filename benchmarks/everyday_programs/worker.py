@@ -16,7 +16,7 @@ import numpy as np
 
 import manycl as mc
 from everyday_programs import grids, matrices, solvers, streams
-from everyday_programs.program import PROGRAMS, Plain, Program, Repeatable, Results
+from everyday_programs.program import PROGRAMS, Plain, Program, Repeatable, ResultMemory
 from manycl.drivers.choice import open_devices
 
 _ = grids, matrices, solvers, streams  # they register theirs
@@ -42,10 +42,10 @@ class Outcomes:
     """The results of all runs; those that are like the ones before are kept once."""
 
     def __init__(self) -> None:
-        self.distinct: list[Results] = []
+        self.distinct: list[ResultMemory] = []
         self.of_run: list[int] = []
 
-    def add(self, results: Results) -> None:
+    def add(self, results: ResultMemory) -> None:
         last = self.distinct[-1] if self.distinct else None
         if last is None or not all(np.array_equal(a, b) for a, b in zip(last, results, strict=True)):
             self.distinct.append([np.array(data) for data in results])
@@ -63,7 +63,7 @@ class Outcomes:
         return max(_error(self.distinct[mine], distinct[theirs]) for mine, theirs in pairs)
 
 
-def _error(ours: Results, theirs: Results) -> float:
+def _error(ours: ResultMemory, theirs: ResultMemory) -> float:
     worst = 0.0
     for a, b in zip(ours, theirs, strict=True):
         if a.shape != b.shape or a.dtype != b.dtype:
@@ -84,7 +84,7 @@ class Plainly:
         handle: Any = open_devices(task.devices)[1][task.single].handle
         self._made, self._at = made, Plain(handle.cl, made.source)
 
-    def run(self, turn: int) -> Results:
+    def run(self, turn: int) -> ResultMemory:
         results = self._made.plain(self._at, turn)
         self._at.done()
         return results
@@ -97,12 +97,12 @@ class Many:
         self._made = made
         self._queue = mc.Queue(task.devices)
         self._program = mc.Program(made.source).build()
-        self._again: Callable[[], Results] | None = None
+        self._again: Callable[[], ResultMemory] | None = None
 
-    def run(self, turn: int) -> Results:
+    def run(self, turn: int) -> ResultMemory:
         return self._made.manycl(self._queue, self._program, turn)
 
-    def prepared(self) -> Results:
+    def prepared(self) -> ResultMemory:
         """Its graph, prepared once."""
         assert isinstance(self._made, Repeatable)
         if self._again is None:
@@ -135,7 +135,7 @@ def serve(task: Task) -> None:
         print(json.dumps(told), file=answers)
 
 
-def timed(run: Callable[[], Results], outcomes: Outcomes, times: int) -> list[float]:
+def timed(run: Callable[[], ResultMemory], outcomes: Outcomes, times: int) -> list[float]:
     """Seconds of each run; the results are looked at outside of them."""
     seconds = []
     for _ in range(times):

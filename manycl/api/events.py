@@ -12,7 +12,7 @@ from manycl.utilities.checked import checked
 
 if TYPE_CHECKING:
     from manycl.api.queue import Queue
-    from manycl.api.submission import Enqueued
+    from manycl.api.submission import Submission
 
 
 class CommandStatus(IntEnum):
@@ -34,7 +34,7 @@ class Event:
 
     __slots__ = ("enqueued", "node", "queue")
 
-    def __init__(self, queue: Queue, enqueued: Enqueued, node: int) -> None:
+    def __init__(self, queue: Queue, enqueued: Submission, node: int) -> None:
         self.queue = queue
         self.enqueued = enqueued
         self.node = node
@@ -102,7 +102,7 @@ class ReadEvent(Event):
 
     __slots__ = ("out",)
 
-    def __init__(self, queue: Queue, enqueued: Enqueued, node: int, out: AnyArray) -> None:
+    def __init__(self, queue: Queue, enqueued: Submission, node: int, out: AnyArray) -> None:
         super().__init__(queue, enqueued, node)
         self.out = out
 
@@ -114,7 +114,7 @@ class MoveEvent(Event):
 
     __slots__ = ("moved",)
 
-    def __init__(self, queue: Queue, enqueued: Enqueued, node: int, moved: Any) -> None:
+    def __init__(self, queue: Queue, enqueued: Submission, node: int, moved: Any) -> None:
         super().__init__(queue, enqueued, node)
         self.moved = moved
 

@@ -17,7 +17,7 @@ from manycl.utilities.checked import checked
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
     from manycl.api.queue import Queue
-    from manycl.api.submission import Enqueued
+    from manycl.api.submission import Submission
     from manycl.run.engine.result import Result
     from manycl.run.graph_cache.prepared import PreparedGraph
 
@@ -50,9 +50,9 @@ class Prepared:
         self._arrays: dict[BufferKey, Array] = {}  # kept alive as long as the graph may run
         self._policy: str | Policy | Plan | None = None
         self._arranged: dict[tuple[int, ...], PreparedGraph] = {}
-        self._enqueued: weakref.ref[Enqueued] | None = None  # as long as somebody has events of it
+        self._enqueued: weakref.ref[Submission] | None = None  # as long as somebody has events of it
 
-    def complete(self, enqueued: Enqueued) -> None:
+    def complete(self, enqueued: Submission) -> None:
         """The block has ended: what was enqueued inside is the graph. Raises PolicyError for the queue's policy, and
         LaunchError where it is not clear which contents are meant."""
         if any(array.buffer.key != key for key, array in enqueued.arrays.items()):

@@ -20,7 +20,7 @@ from manycl.api.events import Event, MoveEvent, ReadEvent
 from manycl.api.prepared import Prepared
 from manycl.api.recording import Recording
 from manycl.api.running import RunningQueue
-from manycl.api.submission import Enqueued
+from manycl.api.submission import Submission
 from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
 from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, HostTask, Node
@@ -87,12 +87,12 @@ class Queue(RunningQueue):
         super().__init__(session, policy, learners, dict(known_counts(session.machine, queues or {})), settings)
         with Uninterrupted():
             from manycl.api.dispatch.copy_cache import again, remember
-            from manycl.api.dispatch.launch_cache import LaunchForm
+            from manycl.api.dispatch.launch_cache import CachedLaunch
         self.mapped: set[int] = set()
         self._made: dict[int, list[Array]] = {}  # by threads that want to know
         self._extents: dict[int, Extents] = {}  # by the identities of shapes
         self._buffers = session.buffers
-        self.form = LaunchForm
+        self.form = CachedLaunch
         self.moved_again, self._remember_move = again, remember
 
     def __enter__(self) -> Queue:
@@ -488,7 +488,7 @@ class Queue(RunningQueue):
         Nodes of the block wait for events of the block. Other events of this queue are nothing to wait for there, as
         the graph runs after what is enqueued by then; nor are the block's elsewhere.
         """
-        thread, enqueued, prepared = threading.get_ident(), Enqueued(True), Prepared(self)
+        thread, enqueued, prepared = threading.get_ident(), Submission(True), Prepared(self)
         if thread in self.preparing:
             raise LaunchError("a graph is being prepared: what is prepared does not nest")
         try:
@@ -515,7 +515,7 @@ class Queue(RunningQueue):
     def collected(self, enqueue: Callable[[], Any]) -> tuple[list[Node], Mapping[BufferKey, Array], list[Array]]:
         """What a function enqueues, which does not run: the nodes, their arrays by their buffers, and those that it has
         made, without contents."""
-        thread, enqueued = threading.get_ident(), Enqueued(True)
+        thread, enqueued = threading.get_ident(), Submission(True)
         made: list[Array] = []
         preparing, making = self.preparing.get(thread), self._made.get(thread)
         self.preparing[thread], self._made[thread] = enqueued, made
@@ -526,7 +526,7 @@ class Queue(RunningQueue):
             _restore(self._made, thread, making)
         return list(enqueued.builder.nodes), enqueued.arrays, made
 
-    def _mine(self) -> Enqueued:
+    def _mine(self) -> Submission:
         """What the calling thread adds to."""
         return self.preparing.get(threading.get_ident(), self.enqueued)
 

@@ -14,7 +14,7 @@ from manycl import flags
 from manycl.api.background import Background
 from manycl.api.recording import record, underway
 from manycl.api.run_trace import RunTrace, showable
-from manycl.api.submission import Enqueued
+from manycl.api.submission import Submission
 from manycl.api.waits import Waits
 from manycl.errors import LaunchError, ManyclError, RunError, anew
 from manycl.graph.copies import Place
@@ -25,12 +25,12 @@ from manycl.utilities.interrupts import Uninterrupted
 from manycl.utilities.logs import logger
 
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
-    from manycl.api.dispatch.copy_cache import MoveForm, MoveKey
-    from manycl.api.dispatch.launch_cache import LaunchForm
+    from manycl.api.dispatch.copy_cache import CachedCopy, MoveKey
+    from manycl.api.dispatch.launch_cache import CachedLaunch
     from manycl.run.engine.result import Result
     from manycl.run.session.session import Session
-    from manycl.run.streams.eager_result import UnplannedRun
-    from manycl.run.streams.eager_stream import Flight
+    from manycl.run.streams.eager_result import EagerResult
+    from manycl.run.streams.eager_stream import EagerStream
 
 log = logger(__name__)
 
@@ -55,7 +55,7 @@ class RunningQueue(Waits):
         options: Mapping[str, str],
     ) -> None:
         with Uninterrupted():  # they import drivers
-            from manycl.run.graph_cache.graph_cache import Recurring
+            from manycl.run.graph_cache.graph_cache import GraphCache
             from manycl.run.streams.eager_policy import is_possible
 
         self.session = session
@@ -64,21 +64,21 @@ class RunningQueue(Waits):
         self.learners = learners
         self.queues = queues
         self.options = options
-        self._recurring = Recurring(session)
+        self._recurring = GraphCache(session)
         self._is_immediate = is_possible(session, queues)
         if self._is_immediate and len(session.backend.lanes) == 1:
             session.backend.lanes[0].warm()
-        self.enqueued = Enqueued(not self._is_immediate)
-        self._taken: deque[Enqueued] = deque()  # what was enqueued before that and has not run, or runs
+        self.enqueued = Submission(not self._is_immediate)
+        self._taken: deque[Submission] = deque()  # what was enqueued before that and has not run, or runs
         self._failure: BaseException | None = None  # of what ran in the background, to be told to who asks next
         self.background = Background()
-        self.forms: dict[object, LaunchForm] = {}  # launches that are known, by who makes them and their sizes
+        self.forms: dict[object, CachedLaunch] = {}  # launches that are known, by who makes them and their sizes
         self.roomy: set[tuple[object, tuple[int, ...] | None]] = set()  # kernels and work-groups known to fit a device
         self._made_bytes = 0  # of arrays, since the last look at whether some are only kept here
-        self.moves: dict[MoveKey, MoveForm] = {}  # copies and fills that are known
+        self.moves: dict[MoveKey, CachedCopy] = {}  # copies and fills that are known
         self._is_known, self._news = False, 0  # whether the last flight had nothing new; how many in a row had
         self._changes = session.changes
-        self.preparing: dict[int, Enqueued] = {}  # what threads enqueue inside `with queue.prepare()`
+        self.preparing: dict[int, Submission] = {}  # what threads enqueue inside `with queue.prepare()`
         self._result: Callable[[], Result] | None = None
         self._past: tuple[Callable[[], Result], ...] = ()  # of what ran before it, since the last time
         self._is_followed = False  # whether what runs next belongs to it
@@ -112,7 +112,7 @@ class RunningQueue(Waits):
             self._take()
         self.background.submit(self._run_in_background)
 
-    def reach_horizon(self, enqueued: Enqueued) -> None:
+    def reach_horizon(self, enqueued: Submission) -> None:
         """So much is enqueued that it runs while more comes, unless somebody wants to plan all of it."""
         if enqueued is self.enqueued and (self.policy or self._default) == "auto" and not self.options:
             enqueued.is_stretch = True
@@ -190,7 +190,7 @@ class RunningQueue(Waits):
                 self._follow(run, run.seconds)
             return flight.is_quick and self._recurring.goes_on(flight.device)
 
-    def airborne(self) -> tuple[Enqueued, Flight | None]:
+    def airborne(self) -> tuple[Submission, EagerStream | None]:
         """What is being enqueued, and its flight, if commands may be given to a device at once."""
         enqueued = self.enqueued
         flight = enqueued.flight or enqueued.open_flight(self._own)
@@ -199,7 +199,7 @@ class RunningQueue(Waits):
             flight = enqueued.flight or enqueued.open_flight(self._own)
         return enqueued, flight
 
-    def renew(self) -> Enqueued:
+    def renew(self) -> Submission:
         """What is enqueued from now on, where somebody else has ended a flight of which nothing was under way."""
         with self.lock:
             former = self.enqueued
@@ -208,11 +208,11 @@ class RunningQueue(Waits):
                 former.ended(self)
             return self.enqueued
 
-    def _follow(self, run: UnplannedRun, seconds: float) -> None:
+    def _follow(self, run: EagerResult, seconds: float) -> None:
         """A flight, or a leg of one, took so long from the first command on."""
         self._recurring.flew(run, seconds, str(self.policy or self._default), self.queues, self.options)
 
-    def _complete(self, last: Enqueued | None, wanted: Place | None = None) -> None:
+    def _complete(self, last: Submission | None, wanted: Place | None = None) -> None:
         """Run what is enqueued, up to the ``last`` (None: all), and wait for it, and for what is ``wanted`` on
         the host. Raises what went wrong."""
         self.session.refuse_host_functions()  # the run that they are part of would be waited for
@@ -249,7 +249,7 @@ class RunningQueue(Waits):
         """Whether the calling thread is about to do a run, which it cannot wait for."""
         return self._runner == threading.get_ident()
 
-    def _run(self, enqueued: Enqueued, wanted: Place | None) -> None:
+    def _run(self, enqueued: Submission, wanted: Place | None) -> None:
         """What has been given to the device is waited for; the rest runs."""
         before = None
         if enqueued.flight is not None and not enqueued.flight.has_leg:
@@ -295,7 +295,7 @@ class RunningQueue(Waits):
             self._taken.popleft()
             enqueued.ended(self, error=_as_told(error))
 
-    def _lose(self, enqueued: Enqueued) -> None:
+    def _lose(self, enqueued: Submission) -> None:
         """What no device was given does not run."""
         for node in enqueued.batch().nodes:
             for key in node.writes:
@@ -315,7 +315,7 @@ class RunningQueue(Waits):
                         enqueued.flight.end()
                 enqueued.ended(self, error=RunError("it did not run: its queue has been closed"))
 
-    def take_off(self) -> Flight | None:
+    def take_off(self) -> EagerStream | None:
         """What the device is given before anybody asks for results, where there is nothing to plan, and nothing that
         was enqueued before has yet to run. (The caller holds the lock.)"""
         if self._taken:
@@ -335,7 +335,7 @@ class RunningQueue(Waits):
             self._changes = self.session.changes
         return begun(self.session, device, not self._is_known, self._news)
 
-    def _land(self, enqueued: Enqueued, wanted: Place | None) -> UnplannedRun:
+    def _land(self, enqueued: Submission, wanted: Place | None) -> EagerResult:
         """Wait for what the device has been given. Raises what went wrong with it."""
         assert enqueued.flight is not None
         self._begin()
@@ -364,7 +364,7 @@ class RunningQueue(Waits):
             if underway:
                 record(self, lambda: error.result)
 
-    def keep(self, run: Callable[[], Result], enqueued: Enqueued | None) -> Result:
+    def keep(self, run: Callable[[], Result], enqueued: Submission | None) -> Result:
         """Do a run and make it the last one, also when it fails (its trace shows how far it came), but not where what
         was to run is refused; tell events of what it is of."""
         with self._running:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from manycl.graph.copies import Place
     from manycl.run.data.buffers import Buffers
     from manycl.run.engine.result import Result
-    from manycl.run.streams.eager_stream import Flight
+    from manycl.run.streams.eager_stream import EagerStream
 
 
-class Enqueued:
+class Submission:
     """``flight``: what the device has been given, unless all has to be planned (``planned``); all else, which comes
     after that, is one graph to be. ``is_taken``: nothing more comes, and it is about to run; ``is_over``: it has run,
     or ``error`` is what went wrong, there or before. ``is_stretch``: more of the same program comes behind it, before
@@ -61,7 +61,7 @@ class Enqueued:
         self.error: ManyclError | None = None
         self._result: Result | None = None  # of what had to be planned
         self._callbacks: deque[Callable[[], Any]] = deque()
-        self.flight: Flight | None = None
+        self.flight: EagerStream | None = None
         self.began = 0.0  # by time.perf_counter, of what has to be planned
         self._planned = planned
         self.arrays: dict[BufferKey, Array] = {}  # by the buffer that they had when they were used; they live as long
@@ -90,7 +90,7 @@ class Enqueued:
         """The driver's event of a copy behind all of it, where the flight has one that is still to be waited for."""
         return self.flight.moving if self.flight is not None and not self.builder.nodes and not self.reads else None
 
-    def open_flight(self, queue: Queue) -> Flight | None:
+    def open_flight(self, queue: Queue) -> EagerStream | None:
         """What commands may be given to at once, if nothing is in their way."""
         if self.flight is None and not self._planned:
             with queue.lock:
@@ -147,10 +147,10 @@ class Enqueued:
     def close_component(self) -> None:
         self._component = None
 
-    def take(self, planned: bool) -> Enqueued:
+    def take(self, planned: bool) -> Submission:
         """Nothing more comes: what is enqueued from now on, which is nothing, but a component that is open goes on."""
         self.is_taken = True
-        following = Enqueued(planned)
+        following = Submission(planned)
         if self._component is not None:
             following.open_component()
             following._thread = self._thread

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from manycl.api.events import Event, MoveEvent
 from manycl.api.recording import underway
-from manycl.api.submission import Enqueued
+from manycl.api.submission import Submission
 from manycl.drivers.driver import Bytes
 from manycl.errors import LaunchError
 from manycl.graph.copies import Place
@@ -16,9 +16,9 @@ from manycl.graph.copies import Place
 if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
     from manycl.api.arrays.arrays import Array
     from manycl.api.queue import Queue
-    from manycl.run.graph_cache.graph_cache import Recurring
+    from manycl.run.graph_cache.graph_cache import GraphCache
     from manycl.run.session.session import Session
-    from manycl.run.streams.eager_stream import Flight
+    from manycl.run.streams.eager_stream import EagerStream
 
 LONGEST = 1 << 14
 """Commands of a flight that is not ended when one of them is waited for: it keeps what tells of each of them."""
@@ -28,11 +28,11 @@ class Waits:
     """Of a queue (:class:`manycl.api.running.RunningQueue`, which ends what does not go on)."""
 
     session: Session
-    enqueued: Enqueued
-    preparing: dict[int, Enqueued]
+    enqueued: Submission
+    preparing: dict[int, Submission]
     lock: threading.RLock
-    _recurring: Recurring
-    _taken: deque[Enqueued]
+    _recurring: GraphCache
+    _taken: deque[Submission]
     _failure: BaseException | None
 
     @property
@@ -46,7 +46,7 @@ class Waits:
     def flush(self) -> None:
         raise NotImplementedError
 
-    def _complete(self, last: Enqueued | None) -> None:
+    def _complete(self, last: Submission | None) -> None:
         raise NotImplementedError
 
     def refuse_while_preparing(self) -> None:
@@ -57,7 +57,7 @@ class Waits:
                 hint="Queue.read and Queue.write enqueue copies that are part of the graph",
             )
 
-    def wait_for(self, enqueued: Enqueued, node: int) -> bool:
+    def wait_for(self, enqueued: Submission, node: int) -> bool:
         """Until a node has ended: whether it is known to have succeeded, else whatever has become of it; raises what
         went wrong with what had to be run for it."""
         with self.lock:
@@ -115,7 +115,7 @@ class Waits:
         flight = self._light()
         return flight is not None and flight.write(place, data)
 
-    def _light(self) -> Flight | None:
+    def _light(self) -> EagerStream | None:
         """What a device has been given that is given what comes next, too; if that is all, and little."""
         enqueued = self.enqueued
         flight = enqueued.flight

@@ -115,7 +115,7 @@ class Ran(NamedTuple):
     occupied: float
 
 
-class Enqueued(NamedTuple):
+class Submission(NamedTuple):
     """What was enqueued of a benchmark: the ``graph``; arrays with its ``results``; whether what takes the fast device
     comes first (``occupied``); ``owner``: keeps memory that only this graph uses."""
 
@@ -139,7 +139,7 @@ class Benchmark:
         self.arrays = [a for a in self.given.values() if isinstance(a, mc.Array)]
         self.far = queue.session.machine.memories > 1
 
-    def enqueued(self, occupy: Callable[[], None] | None = None) -> Enqueued:
+    def enqueued(self, occupy: Callable[[], None] | None = None) -> Submission:
         """What has the fast device, if anything, and the benchmark."""
         with self.queue.prepare() as prepared:
             if occupy is not None:
@@ -147,9 +147,9 @@ class Benchmark:
             result = self.enqueue(self.queue, **self.given)
         results = [self.given[name] for name in self.case.expected if name in self.given]
         results += [result] if isinstance(result, mc.Array) else []
-        return Enqueued(prepared.graph, tuple(results), occupy is not None, prepared)
+        return Submission(prepared.graph, tuple(results), occupy is not None, prepared)
 
-    def run(self, prepared: PreparedGraph, of: Enqueued) -> Ran:
+    def run(self, prepared: PreparedGraph, of: Submission) -> Ran:
         """A run whose inputs are in the host's memory, and nowhere else where devices have their own."""
         self.bring_home(self.arrays)
         begin = time.perf_counter()
@@ -169,7 +169,7 @@ class Benchmark:
             with array.map():
                 pass
 
-    def wrong(self, of: Enqueued) -> list[str]:
+    def wrong(self, of: Submission) -> list[str]:
         """What the last run has got wrong."""
         found = {name: array.get() for name, array in self.given.items() if isinstance(array, mc.Array)}
         for array in of.results:

@@ -16,13 +16,13 @@ class Statement:
     def lines(self) -> list[str]:
         raise NotImplementedError
 
-    def run(self, s: State, m: Mask, flow: Flow) -> Mask:
+    def run(self, s: State, m: Mask, flow: DataFlow) -> Mask:
         """Execute by the masked items; returns those that go on behind the statement."""
         raise NotImplementedError
 
 
 @dataclass
-class Flow:
+class DataFlow:
     """Items that left a loop's body, the loop, or the function."""
 
     breaks: Mask
@@ -31,19 +31,19 @@ class Flow:
     results: Values
 
     @staticmethod
-    def new(count: int) -> Flow:
-        return Flow(*(np.zeros(count, bool) for _ in range(3)), results=np.zeros(count, np.int64))
+    def new(count: int) -> DataFlow:
+        return DataFlow(*(np.zeros(count, bool) for _ in range(3)), results=np.zeros(count, np.int64))
 
-    def inner(self) -> Flow:
+    def inner(self) -> DataFlow:
         """Of a loop: its own breaks and continues, the function's returns."""
-        return Flow(np.zeros_like(self.breaks), np.zeros_like(self.breaks), self.returns, self.results)
+        return DataFlow(np.zeros_like(self.breaks), np.zeros_like(self.breaks), self.returns, self.results)
 
 
 def indented(statements: Sequence[Statement]) -> list[str]:
     return [f"    {line}" for st in statements for line in st.lines()]
 
 
-def run_all(statements: Sequence[Statement], s: State, m: Mask, flow: Flow) -> Mask:
+def run_all(statements: Sequence[Statement], s: State, m: Mask, flow: DataFlow) -> Mask:
     for st in statements:
         if not m.any():
             break
@@ -63,7 +63,7 @@ class Set(Statement):
     def lines(self) -> list[str]:
         return [self.shown.replace("{e}", self.expression.text) + ";"]
 
-    def run(self, s: State, m: Mask, flow: Flow) -> Mask:
+    def run(self, s: State, m: Mask, flow: DataFlow) -> Mask:
         s.set(self.name, wrapped(self.kind, self.expression.value(s, m)), m)
         return m
 
@@ -77,7 +77,7 @@ class SetPointer(Statement):
     def lines(self) -> list[str]:
         return [self.shown.replace("{e}", self.pointer.text) + ";"]
 
-    def run(self, s: State, m: Mask, flow: Flow) -> Mask:
+    def run(self, s: State, m: Mask, flow: DataFlow) -> Mask:
         name, offset = self.pointer.locate(s, m)
         name = np.broadcast_to(np.asarray(name, object), (s.count,))
         if self.name in s.pointers:
@@ -101,7 +101,7 @@ class SetArray(Statement):
             return [f"int {self.name}[{len(texts)}] = {{{', '.join(texts)}}};"]
         return [f"{self.name}[{self.index.text}] = {texts[0]};"]
 
-    def run(self, s: State, m: Mask, flow: Flow) -> Mask:
+    def run(self, s: State, m: Mask, flow: DataFlow) -> Mask:
         values = [wrapped(INT, e.value(s, m)) for e in self.elements]
         if self.index is None:
             s.arrays[self.name] = np.array(values)
@@ -125,7 +125,7 @@ class Store(Statement):
     def lines(self) -> list[str]:
         return [self.place.store_text(self.data.text) + ";"]
 
-    def run(self, s: State, m: Mask, flow: Flow) -> Mask:
+    def run(self, s: State, m: Mask, flow: DataFlow) -> Mask:
         self.data.read(s, m)
         kinds = {"=": ("write",), "^=": ("update",), "atomic": ("atomic",)}[self.how]
         self.place.touch(s, m, *kinds)
@@ -144,7 +144,7 @@ class If(Statement):
             found += ["} else {", *indented(self.no)]
         return [*found, "}"]
 
-    def run(self, s: State, m: Mask, flow: Flow) -> Mask:
+    def run(self, s: State, m: Mask, flow: DataFlow) -> Mask:
         chosen = self.condition.value(s, m) != 0
         after = run_all(self.yes, s, m & chosen, flow)
         return after | run_all(self.no, s, m & ~chosen, flow)
@@ -160,7 +160,7 @@ class Leave(Statement):
     def lines(self) -> list[str]:
         return [f"{self.word};" if self.result is None else f"return {self.result.text};"]
 
-    def run(self, s: State, m: Mask, flow: Flow) -> Mask:
+    def run(self, s: State, m: Mask, flow: DataFlow) -> Mask:
         if self.word == "return":
             flow.returns |= m
             if self.result is not None:
@@ -199,7 +199,7 @@ class Loop(Statement):
         before = [] if "{s0}" in self.head else [line for st in self.start for line in st.lines()]
         return [*before, filled(self.head), *indented([*self.body, *self.own_text]), filled(self.tail)]
 
-    def run(self, s: State, m: Mask, flow: Flow) -> Mask:
+    def run(self, s: State, m: Mask, flow: DataFlow) -> Mask:
         active = run_all(self.start, s, m, flow)
         left = np.zeros_like(m)
         for turn in range(ITERATIONS + 1):
@@ -228,10 +228,10 @@ class Switch(Statement):
             found += [f"    {'default' if value is None else f'case {value}'}: ;", *indented(statements)]
         return [*found, "}"]
 
-    def run(self, s: State, m: Mask, flow: Flow) -> Mask:
+    def run(self, s: State, m: Mask, flow: DataFlow) -> Mask:
         v = self.selector.value(s, m)
         listed = [value for value, _ in self.cases if value is not None]
-        own = Flow(np.zeros_like(m), flow.continues, flow.returns, flow.results)
+        own = DataFlow(np.zeros_like(m), flow.continues, flow.returns, flow.results)
         inside = np.zeros_like(m)
         for value, statements in self.cases:
             inside = inside | (m & (~np.isin(v, listed) if value is None else v == value))
@@ -269,7 +269,7 @@ class Helper:
                 s.variables[name] = a  # type: ignore[assignment]
             else:
                 s.aliases[name] = s.aliases.get(str(a), str(a))
-        flow = Flow.new(s.count)
+        flow = DataFlow.new(s.count)
         ended = run_all(self.body, s, m, flow)
         if self.returns is not None and (m & ended).any():
             raise AssertionError("a helper ends without a result")
@@ -287,7 +287,7 @@ class CallStatement(Statement):
     def lines(self) -> list[str]:
         return [self.helper.call_text(self.arguments) + ";"]
 
-    def run(self, s: State, m: Mask, flow: Flow) -> Mask:
+    def run(self, s: State, m: Mask, flow: DataFlow) -> Mask:
         self.helper.call(s, m, self.arguments)
         return m
 

@@ -15,7 +15,7 @@ import numpy as np
 from corpus_case import Argument, Buffer, Case, Launch, Same, table
 from generated_expressions import CType, State, Undefined
 from generated_kernel import TABLE_SIZE, KernelMaker, Parameter
-from generated_statements import Flow, Helper, Statement, indented, run_all
+from generated_statements import DataFlow, Helper, Statement, indented, run_all
 from hypothesis import strategies as st
 
 PROLOGUE = """#define HASH(x) (((ulong)(x) + 0x2545f491UL) * 0x9e3779b97f4a7c15UL >> 19)
@@ -86,7 +86,7 @@ def state_of(launch_sizes: Launch, tree: Tree, scalars: dict[str, int], steering
 
 
 def executed(tree: Tree, state: State) -> State:
-    run_all(tree.body, state, np.ones(state.count, bool), Flow.new(state.count))
+    run_all(tree.body, state, np.ones(state.count, bool), DataFlow.new(state.count))
     return state
 
 

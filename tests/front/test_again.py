@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 import manycl as mc
 from manycl.api.arrays.arrays import Array
 from manycl.api.dispatch import native
-from manycl.api.dispatch.launch_cache import LaunchForm
+from manycl.api.dispatch.launch_cache import CachedLaunch
 from manycl.api.dispatch.native import places
 from manycl.api.events import Event
 from manycl.api.program import Kernel
 from manycl.drivers.driver import DriverError
 from manycl.errors import DeviceError, LaunchError
 from manycl.run.streams import residency
-from manycl.run.streams.eager_stream import Flight
+from manycl.run.streams.eager_stream import EagerStream
 
 N, ARRAYS = 64, 4
 SIZES = (N,), (16,)
@@ -55,13 +55,13 @@ def compiled() -> Iterator[None]:
 def by_python(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The launches like one before that Python has done."""
     done: list[str] = []
-    python = LaunchForm.again
+    python = CachedLaunch.again
 
-    def counted(self: LaunchForm, queue: mc.Queue, flight: Flight, args: tuple[Any, ...]) -> bool:
+    def counted(self: CachedLaunch, queue: mc.Queue, flight: EagerStream, args: tuple[Any, ...]) -> bool:
         done.append(self._launch.name)
         return python(self, queue, flight, args)
 
-    monkeypatch.setattr(LaunchForm, "again", counted)
+    monkeypatch.setattr(CachedLaunch, "again", counted)
     return done
 
 
@@ -179,13 +179,13 @@ def test_what_is_enqueued_in_blocks_of_times_has_times(compiled: None, by_python
 
 
 def test_what_is_far_ahead_is_paced(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    paced, pace = list[float](), Flight.pace
+    paced, pace = list[float](), EagerStream.pace
 
-    def noted(flight: Flight) -> None:
+    def noted(flight: EagerStream) -> None:
         paced.append(flight.ahead)
         pace(flight)
 
-    monkeypatch.setattr(Flight, "pace", noted)
+    monkeypatch.setattr(EagerStream, "pace", noted)
     with mc.Queue("cpu/2#0") as queue:
         x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
         for _ in range(70):
@@ -194,7 +194,7 @@ def test_what_is_far_ahead_is_paced(compiled: None, monkeypatch: pytest.MonkeyPa
 
 
 def test_ctrl_c_while_it_is_paced_is_no_other_error(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def pressed(flight: Flight) -> None:
+    def pressed(flight: EagerStream) -> None:
         raise KeyboardInterrupt
 
     with mc.Queue("cpu/2#0") as queue:
@@ -202,7 +202,7 @@ def test_ctrl_c_while_it_is_paced_is_no_other_error(compiled: None, monkeypatch:
         for _ in range(32):
             PROGRAM.add(queue, *SIZES, x, y)
         with monkeypatch.context() as patched:
-            patched.setattr(Flight, "pace", pressed)
+            patched.setattr(EagerStream, "pace", pressed)
             with pytest.raises(KeyboardInterrupt):
                 PROGRAM.add(queue, *SIZES, x, y)
         other = threading.Thread(target=PROGRAM.add, args=(queue, *SIZES, x, y), daemon=True)

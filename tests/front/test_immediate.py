@@ -463,13 +463,13 @@ def test_what_comes_behind_a_failure_does_not_run(queue: mc.Queue, monkeypatch: 
 def test_no_more_is_ahead_than_ctrl_c_may_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = mc.Queue("cpu/2#0")
     a, waits = queue.zeros(N, np.int32), list[int]()
-    original = eager_stream.Flight.pace
+    original = eager_stream.EagerStream.pace
 
-    def pace(of: eager_stream.Flight) -> None:
+    def pace(of: eager_stream.EagerStream) -> None:
         waits.append(len(of.given))
         original(of)
 
-    monkeypatch.setattr(eager_stream.Flight, "pace", pace)
+    monkeypatch.setattr(eager_stream.EagerStream, "pace", pace)
     for _ in range(200):
         PROGRAM.spin(queue, *SIZES, a, 10)
     few = list(waits)

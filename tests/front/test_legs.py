@@ -40,7 +40,7 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         yield made
 
 
-def settle(queue: mc.Queue, *arrays: mc.Array) -> eager_stream.Flight:
+def settle(queue: mc.Queue, *arrays: mc.Array) -> eager_stream.EagerStream:
     """Let it see commands of the kinds that follow until a flight goes on; that."""
     for _ in range(20):
         for array in arrays:
@@ -193,11 +193,11 @@ def test_ctrl_c_ends_the_waiting_for_a_leg(queue: mc.Queue, monkeypatch: pytest.
     PROGRAM.inc(queue, *SIZES, a)
     assert queue.enqueued.flight is going
 
-    def interrupted(of: eager_stream.Flight, event: Any) -> None:
+    def interrupted(of: eager_stream.EagerStream, event: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(eager_stream.Flight, "_wait_soon", interrupted)
+        patch.setattr(eager_stream.EagerStream, "_wait_soon", interrupted)
         with pytest.raises(KeyboardInterrupt):
             a.get()
     assert queue.session.flight is None
@@ -298,9 +298,9 @@ def test_threads_look_at_arrays_of_their_own(queue: mc.Queue) -> None:
 def test_copies_and_fills_come_again_without_being_looked_at(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """What they do, and their traces, are the same; what cannot be is told as the first time."""
     a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
-    looked, give = list[str](), eager_stream.Flight.give
+    looked, give = list[str](), eager_stream.EagerStream.give
     monkeypatch.setattr(
-        eager_stream.Flight, "give", lambda of, node, *rest: looked.append(node.name) or give(of, node, *rest)
+        eager_stream.EagerStream, "give", lambda of, node, *rest: looked.append(node.name) or give(of, node, *rest)
     )
     for turn in range(8):
         queue.fill(a, 6)

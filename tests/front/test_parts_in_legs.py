@@ -58,11 +58,11 @@ def test_bytes_of_the_host_that_came_for_nothing_are_not_lost(queue: mc.Queue, m
     a[:2].set(np.array([-5, -6], np.int32))
     PROGRAM.add(queue, *SIZES, a, b)
 
-    def interrupted(of: eager_stream.Flight, event: Any) -> None:
+    def interrupted(of: eager_stream.EagerStream, event: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(eager_stream.Flight, "_wait_soon", interrupted)
+        patch.setattr(eager_stream.EagerStream, "_wait_soon", interrupted)
         with pytest.raises(KeyboardInterrupt):
             b.get()
     with pytest.raises(ResultError, match="unknown"):

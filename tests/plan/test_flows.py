@@ -19,7 +19,7 @@ from split_cases import Affine
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, HostTask, Launch
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.adapt.data_flow import Flows
+from manycl.plan.adapt.data_flow import DataFlows
 from manycl.plan.adapt.families import families
 from manycl.plan.policies.adaptive import Adaptive
 from manycl.plan.problem import Problem
@@ -83,7 +83,7 @@ def test_what_every_range_reads_as_a_whole_is_waited_for_where_it_is_not() -> No
     p = chain([(1.0, 1.0, 1.0)] * 2, (CPU, ONE, TWO))
     several = families(p)
     assert [[m.node for m in f.members] for f in several] == [[0], [1]]
-    flows, devices = Flows(p, several), (0, 1, 2)
+    flows, devices = DataFlows(p, several), (0, 1, 2)
     for cuts in ([0, 10, 25, 40], [0, 0, 40, 40], [0, 40, 40, 40], [0, 0, 0, 40]):
         parts = {0: flows.parts(devices, cuts), 1: flows.parts(devices, [0, 20, 30, 40])}
         once = [w for w, _ in flows.waits(1, GROUPS, devices, parts)]
@@ -94,7 +94,7 @@ def test_what_every_range_reads_as_a_whole_is_waited_for_where_it_is_not() -> No
 def test_what_a_range_of_a_triangle_reads_depends_on_where_it_begins() -> None:
     p = chain([(1.0, 1.0)] * 2, (ONE, TWO))
     p = replace(p, splits=Triangle(p.splits))
-    flows, both = Flows(p, families(p)), (0, 1)
+    flows, both = DataFlows(p, families(p)), (0, 1)
     for before, own in product(range(GROUPS + 1), repeat=2):
         at = (0, own, GROUPS)
         waits = flows.waits(1, GROUPS, both, {0: flows.parts(both, [0, before, GROUPS])}, at)
@@ -140,7 +140,7 @@ def test_of_slices_a_range_waits_for_its_part_of_what_is_elsewhere() -> None:
     p = chain([(1.0, 1.0)] * 2, (CPU, ONE), whole=False)
     several = families(p)
     assert len(several) == 2
-    flows = Flows(p, several)
+    flows = DataFlows(p, several)
     (once, each), (other, for_each) = flows.waits(1, GROUPS, (0, 1), {0: flows.parts((0, 1), [0, 10, 40])})
     assert once == other == 0.0
     assert each == pytest.approx(0.75 * 8 * PER_BYTE)  # a group touches 8 bytes more than the one before it
@@ -149,7 +149,7 @@ def test_of_slices_a_range_waits_for_its_part_of_what_is_elsewhere() -> None:
 
 def test_devices_with_one_memory_wait_for_nothing() -> None:
     p = chain([(1.0, 1.0)] * 2, (CPU, replace(CPU, name="other")))
-    flows = Flows(p, families(p))
+    flows = DataFlows(p, families(p))
     assert not any(flows.linked)
     assert flows.waits(1, GROUPS, (0, 1), {0: {HOST: 1.0}}) == ((0.0, 0.0),) * 2
 
@@ -163,7 +163,7 @@ def test_what_the_host_reads_is_waited_for_where_it_was_written() -> None:
     row = Slice(ROW)
     for slices, once, each in (({a: row, b: row}, 0.0, 2.0), ({b: row}, 1.0, 1.0)):
         q = replace(p, graph=builder.build(), splits={0: Split(0, GROUPS, slices)})
-        flows = Flows(q, families(q))
+        flows = DataFlows(q, families(q))
         found = flows.waits(0, GROUPS, (0, 1), {})
         assert found[0] == (0.0, 0.0)
         assert found[1] == pytest.approx((once * GROUPS * ROW * PER_BYTE, each * ROW * PER_BYTE))
@@ -297,7 +297,7 @@ def test_the_latency_of_a_halo_is_part_of_the_handover() -> None:
     p = problem(builder.build(), [(1.0, 1.0)], Machine((ONE, TWO)), valid={a: frozenset({HOST})}, handover=HANDOVER)
     halo = {0: Split(0, GROUPS, {a: Slice(ROW, 3 * ROW)})}
     p = replace(p, estimates=Slow([(1.0, 1.0)], 1e-3, PER_BYTE), splits=halo)
-    flows = Flows(p, families(p))
+    flows = DataFlows(p, families(p))
     own = flows.parts((0, 1), (0, 20, GROUPS))
     bare = p.estimates.transfer(2 * ROW, 1, 2) - p.estimates.transfer(0, 1, 2)
     assert flows.within(0, own) == pytest.approx(bare, rel=0.1)

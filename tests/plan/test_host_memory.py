@@ -20,8 +20,8 @@ from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
-from manycl.plan.timeline.busy_intervals import Slots
-from manycl.plan.timeline.operations import Available
+from manycl.plan.timeline.busy_intervals import BusyIntervals
+from manycl.plan.timeline.operations import Bandwidth
 from manycl.plan.verification.verify import verify
 from manycl.plan.verification.verify_memory import check_host_memory
 from manycl.run.simulation.foresee import with_times
@@ -171,7 +171,7 @@ def test_the_judge_knows_that_pieces_of_a_buffer_may_be_one_transfer(
 def test_what_is_left_of_the_bandwidth(seed: int) -> None:
     """Reservations, some taken back, against sums; what is placed gets what is left."""
     chance = random.Random(seed)
-    available, kept = Available(10.0), []
+    available, kept = Bandwidth(10.0), []
     for _ in range(chance.randint(1, 12)):
         start, seconds, draws = chance.uniform(0, 5), chance.uniform(0.1, 2), chance.choice([0.0, 2.0, 7.0, 10.0])
         end = available.end(start, seconds, draws)
@@ -201,7 +201,7 @@ def test_what_is_left_of_the_bandwidth(seed: int) -> None:
 
 
 def test_the_first_room_depends_on_what_is_left() -> None:
-    slots, available = Slots(), Available(10.0)
+    slots, available = BusyIntervals(), Bandwidth(10.0)
     slots.take(2.0, 3.0)
     available.take(0.0, 2.0, 5.0)
     assert available.first(slots, 0.0, 1.0, 5.0) == (0.0, 1.0)

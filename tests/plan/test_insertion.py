@@ -21,7 +21,7 @@ from manycl.plan.policies.classical.cpop import critical_path, path_device
 from manycl.plan.policies.classical.peft import optimistic_costs
 from manycl.plan.problem import Problem
 from manycl.plan.search.insertion import put, setting
-from manycl.plan.timeline.busy_intervals import Slots
+from manycl.plan.timeline.busy_intervals import BusyIntervals
 from manycl.plan.timeline.delays import delays, downward_ranks, lower_bound, upward_ranks
 from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.verification.verify import verify
@@ -147,7 +147,7 @@ def test_a_gap_is_filled() -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=12))
 def test_gaps_give_the_earliest_room(wanted: list[tuple[int, int]]) -> None:
     """Against a search over every whole second."""
-    gaps = Slots()
+    gaps = BusyIntervals()
     taken: list[tuple[int, int]] = []
     for ready, seconds in wanted:
         start = gaps.first(float(ready), float(seconds))

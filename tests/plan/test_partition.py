@@ -19,7 +19,7 @@ from manycl.plan.policy import StaticPolicy, find
 from manycl.plan.problem import Problem
 from manycl.plan.search.partition import Slot, water_fill
 from manycl.plan.split import Slice, Split
-from manycl.plan.timeline.busy_intervals import Slots
+from manycl.plan.timeline.busy_intervals import BusyIntervals
 from manycl.plan.timeline.timeline import Reach
 from manycl.plan.verification.verify import verify
 
@@ -149,7 +149,7 @@ def test_one_kernel_on_two_devices_is_split_at_the_best_place(cpu: float, gpu: f
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), max_size=8), st.integers(0, 10), st.integers(1, 4))
 def test_slots_against_a_row_of_booleans(wanted: list[tuple[int, int]], ready: int, seconds: int) -> None:
-    found, busy = Slots(), [False] * 60
+    found, busy = BusyIntervals(), [False] * 60
     taken = []
     for begin, long in wanted:
         start = found.first(begin, long)

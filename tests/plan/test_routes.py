@@ -23,7 +23,7 @@ from manycl.plan.verification.verify import verify
 from manycl.run.commands.backend import Download, Upload
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
-from manycl.run.commands.verify_commands import ScriptError, verify_script
+from manycl.run.commands.verify_commands import CommandGraphError, verify_script
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.lower import lower
 from manycl.run.simulation.foresee import foresee
@@ -169,7 +169,7 @@ def test_the_script_says_so_and_its_judge_finds_what_waits_for_less() -> None:
     at = script.commands.index(upload)
     assert script.hears[0] == [at]
     assert (upload.buffer, upload.device, upload.source) == (0, 1, 1)
-    with pytest.raises(ScriptError, match="at the same time"):
+    with pytest.raises(CommandGraphError, match="at the same time"):
         verify_script(
             replace(script, hears={**script.hears, 0: []}, waits={i: n for i, n in script.waits.items() if i != at})
         )

@@ -14,7 +14,7 @@ from split_cases import Affine
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Launch
 from manycl.machine import HOST, Device, Machine
-from manycl.plan.adapt.division_history import Course
+from manycl.plan.adapt.division_history import DivisionHistory
 from manycl.plan.adapt.families import families
 from manycl.plan.adapt.granularity import Beforehand, adapted, start
 from manycl.plan.policies.adaptive import Adaptive
@@ -109,7 +109,7 @@ def test_a_kernel_that_was_given_up_for_disturbed_times_is_divided_again() -> No
     measured = [(2499, 2.934, 11.999), (3125, 4.574, 0.0), (2844, 3.5, 5.903), (2941, 4.084, 4.83), (3125, 4.38, 0.0)]
     (family,) = families(brief((1e-3, 4e-3), ADAPT.alike))
     g = start(3125, (1e-5, 1e-5), (1.6e-6, 6.4e-6), known=Beforehand(doubt=ADAPT.uncounted, rate_doubt=ADAPT.alike))
-    course = Course(family, (0, 1), g, ((0.0, 0.0),) * 2, 5e-5, (0.0, 0.0))
+    course = DivisionHistory(family, (0, 1), g, ((0.0, 0.0),) * 2, 5e-5, (0.0, 0.0))
     for cut, one, two in measured:
         g = adapted(course.granularity, [1e-3 * one, 1e-3 * two], (0, cut, 3125))
         whole, compared = (0, frozenset({0})) if cut == 3125 else (-1, course.compared)
@@ -143,6 +143,6 @@ def test_where_data_decide_the_work_a_kernel_is_run_whole_once_if_the_other_devi
         (cpu / GROUPS, 1.6e-3 / GROUPS),
         known=Beforehand(doubt=ADAPT.uncounted, rate_doubt=doubt),
     )
-    course = Course(family, (0, 1), adapted(g, (1.2e-3, 1.2e-3)), ((0.0, 0.0),) * 2, HANDOVER, (0.0, 0.0))
+    course = DivisionHistory(family, (0, 1), adapted(g, (1.2e-3, 1.2e-3)), ((0.0, 0.0),) * 2, HANDOVER, (0.0, 0.0))
     judged = replace(course, guessed=guessed).judged()
     assert judged.whole == (1 if guessed and not helps else None)

@@ -9,20 +9,20 @@ import pytest
 from manycl.plan.plan import Plan
 from manycl.plan.policies.auto import Auto
 from manycl.plan.problem import Problem
-from manycl.run.stealing.player import Moving
+from manycl.run.stealing.player import MovingPlayer
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> list[Moving]:
+def played(monkeypatch: pytest.MonkeyPatch) -> list[MovingPlayer]:
     """Those who play runs with shares that may move."""
-    found: list[Moving] = []
-    following = Moving.following
+    found: list[MovingPlayer] = []
+    following = MovingPlayer.following
 
-    def noted(*given: Any) -> Moving:
+    def noted(*given: Any) -> MovingPlayer:
         found.append(following(*given))
         return found[-1]
 
-    monkeypatch.setattr(Moving, "following", noted)
+    monkeypatch.setattr(MovingPlayer, "following", noted)
     return found
 
 

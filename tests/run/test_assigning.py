@@ -20,7 +20,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.search.queues import setup_cq
 from manycl.plan.search.rank import bottom_levels
 from manycl.run.commands.backend import Run
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
@@ -187,7 +187,7 @@ def plan(*places: tuple[int, int, int], names: tuple[str, ...] = ("d0", "d1")) -
     return Plan(tuple(Assignment(n, d, q, 1.0, 3.5) for n, d, q in places), "given", names, 0.0)
 
 
-def script_of(given: Plan, host: bool = False) -> Script:
+def script_of(given: Plan, host: bool = False) -> CommandGraph:
     problem = two()
     if host:
         problem = replace(problem, graph=replace(problem.graph, nodes=(problem.graph.nodes[0], looks())))

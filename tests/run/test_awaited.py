@@ -17,7 +17,7 @@ from manycl.plan.problem import Problem
 from manycl.run.commands.backend import Done, Download, Evict, HostCall, Report, Run, Upload
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import execute
-from manycl.run.engine.liveness import Awaited
+from manycl.run.engine.liveness import Liveness
 from manycl.run.engine.playback import Playback
 from manycl.run.simulation.simulator import SimBackend
 
@@ -40,7 +40,7 @@ class _Held:
 
 
 def test_only_what_is_reported_is_waited_for() -> None:
-    awaited = Awaited()
+    awaited = Liveness()
     awaited.given([Run(0, 0, 0, (), False), Upload(3, 0, 0, (), False), Evict(0, 1)])
     with pytest.raises(RunError, match=r"nothing is under way. node 1 is held up"):
         awaited.check(_Held())

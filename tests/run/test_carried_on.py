@@ -75,7 +75,7 @@ def is_over(driver: Any, event: Any) -> bool:
 @pytest.mark.parametrize("begun", [0, 1, 2], ids=["nothing", "little", "in place"])
 def test_what_was_given_without_a_plan(begun: int, queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed before it was given anything, during a kernel, or while it changes what the kernel before has made."""
-    monkeypatch.setattr(graph_cache.Recurring, "_expect", lambda self: DeviceIndex(0))
+    monkeypatch.setattr(graph_cache.GraphCache, "_expect", lambda self: DeviceIndex(0))
     x, y, z = queue.array(X), queue.zeros(N, np.uint32), queue.zeros(N, np.uint32)
     driver = driver_of(queue)
     if not begun:
@@ -99,7 +99,7 @@ def test_what_was_given_without_a_plan(begun: int, queue: mc.Queue, monkeypatch:
 
 def test_what_cannot_be_made_again_is_named(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is interrupted where it changes what somebody has waited for."""
-    monkeypatch.setattr(graph_cache.Recurring, "_expect", lambda self: DeviceIndex(0))
+    monkeypatch.setattr(graph_cache.GraphCache, "_expect", lambda self: DeviceIndex(0))
     y = queue.array(X, name="yonder")
     PROGRAM.change(queue, (N,), (64,), y, 1)
     queue.finish()

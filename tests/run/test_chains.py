@@ -26,7 +26,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.simulation.foresee import foresee
 from manycl.run.tiling import tile_fusion
-from manycl.run.tiling.time_skewing import Outline, PassMember, columns_of, movable, needed, shape_of
+from manycl.run.tiling.time_skewing import Outline, TileMember, columns_of, movable, needed, shape_of
 from manycl.trace import Trace
 
 queue = test_windows.queue
@@ -111,7 +111,7 @@ def chooser(graph: Graph, limit: int, dimension: int, seconds: float = 1e-6) -> 
         division = divide(task, dimension, sizes)
         shape = shape_of(division)
         assert shape is not None
-        if not chain.add(PassMember(node, division, seconds), shape):
+        if not chain.add(TileMember(node, division, seconds), shape):
             return None
     return tile_fusion._Chooser(problem_of(graph, limit, seconds), 0, limit, chain)
 

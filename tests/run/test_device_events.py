@@ -22,7 +22,7 @@ from manycl.run.recovery.device_events import (
     DevicesInUse,
     DeviceSlows,
 )
-from manycl.run.recovery.event_monitor import Watch
+from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.reservation_listener import _Watched
 
 N = 1 << 12
@@ -139,7 +139,7 @@ def test_a_device_is_free_once_it_has_left_or_the_run_is_over(
     """Whether or not the run had it from the beginning, and however much has happened when it asks."""
     events = DeviceEvents(DEVICES)
     used = DevicesInUse(events, begins)
-    watch = Watch(events, Machine(tuple(Device(name, "cpu", memory=0) for name in DEVICES)), used)
+    watch = EventMonitor(events, Machine(tuple(Device(name, "cpu", memory=0) for name in DEVICES)), used)
     busy, heard = set(begins), 0
     for n, event in enumerate([*said, None]):
         if event is not None:

@@ -90,10 +90,10 @@ for name in ("scatter", "scatter_and_reset", "all_scattered"):
 N = 64
 DEVICES = "cpu/4"
 
-Enqueued = tuple[list[mc.Array], list[int]]
+Submission = tuple[list[mc.Array], list[int]]
 
 
-def linear(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
+def linear(queue: mc.Queue, rng: np.random.Generator) -> Submission:
     """Exact writes; a part of a buffer that nobody writes; ids of the whole launch."""
     x, y = queue.array(rng.random(1600, np.float32)), queue.array(rng.random(1600, np.float32))
     PROGRAM.scale(queue, (1600,), (16,), x, y, 1591)
@@ -102,7 +102,7 @@ def linear(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
     return [x, y], [0, 0, 0]
 
 
-def stencil(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
+def stencil(queue: mc.Queue, rng: np.random.Generator) -> Submission:
     a, b = queue.array(rng.random((N, N), np.float32)), queue.array(rng.random((N, N), np.float32))
     for _ in range(3):
         PROGRAM.jacobi(queue, (N, N), (4, 4), a, b, N)
@@ -110,7 +110,7 @@ def stencil(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
     return [a, b], [1, 1, 0]
 
 
-def columns(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
+def columns(queue: mc.Queue, rng: np.random.Generator) -> Submission:
     """Rectangles, written along one dimension and read along the other."""
     a, b, c = queue.array(rng.random((N, N), np.float32)), queue.empty((N, N)), queue.empty((N, N))
     PROGRAM.transpose(queue, (N, N), (4, 4), a, b, N)
@@ -119,7 +119,7 @@ def columns(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
     return [a, b, c], [0, 1, 0]
 
 
-def interleaved(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
+def interleaved(queue: mc.Queue, rng: np.random.Generator) -> Submission:
     """Columns; conditions and places that data decide: by the merge kernel where there is one, else by difference."""
     a, b = queue.array(rng.integers(0, 1000, 1024, np.int32)), queue.empty(1024, np.int32)
     c, d = queue.array(rng.integers(0, 1000, 1024, np.int32)), queue.empty(1024, np.int32)
@@ -132,7 +132,7 @@ def interleaved(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
     return [a, b, c, d, e], [0, 0, 0, 0]
 
 
-def unknown_places(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
+def unknown_places(queue: mc.Queue, rng: np.random.Generator) -> Submission:
     """By difference, of undefined contents."""
     c, e = queue.array(rng.integers(0, 1000, 1024, np.int32)), queue.empty(1024, np.int32)
     place = queue.array(rng.permutation(1024).astype(np.int32))
@@ -141,7 +141,7 @@ def unknown_places(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
     return [c, e], [0, 0]
 
 
-def atomics(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
+def atomics(queue: mc.Queue, rng: np.random.Generator) -> Submission:
     s, bins = queue.array(rng.integers(0, 256, 4096, np.uint8)), queue.zeros(64, np.int32)
     numbers = queue.array(rng.integers(0, 1 << 32, 512, np.uint32))
     least, most = queue.array(np.array([1 << 31], np.uint32)), queue.array(np.array([1 << 31], np.uint32))
@@ -151,7 +151,7 @@ def atomics(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
     return [bins, least, most], [0, 0, 0]
 
 
-def left_to_the_driver(queue: mc.Queue, rng: np.random.Generator) -> Enqueued:
+def left_to_the_driver(queue: mc.Queue, rng: np.random.Generator) -> Submission:
     """No local sizes; sizes that are prime, that 256 does not divide, and that it does."""
     a, b, c = queue.array(rng.random(1009, np.float32)), queue.empty(1009), queue.zeros(1009)
     PROGRAM.functions(queue, (1009,), None, a, b)
@@ -193,7 +193,7 @@ def on_one_device(graph: Graph, names: tuple[str, ...]) -> Plan:
     return Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0, WHOLE) for n in range(len(graph))), "one", names, 0.0)
 
 
-def run(queue: mc.Queue, build: Callable[..., Enqueued], plan_for: Callable[[Graph, list[int]], Plan]) -> Any:
+def run(queue: mc.Queue, build: Callable[..., Submission], plan_for: Callable[[Graph, list[int]], Plan]) -> Any:
     with queue.prepare() as prepared:
         arrays, dimensions = build(queue, np.random.default_rng(3))
     result = run_by(prepared, lambda graph: plan_for(graph, dimensions))

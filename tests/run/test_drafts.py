@@ -21,7 +21,7 @@ from manycl.plan.problem import Problem
 from manycl.region import Region
 from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.lowering.lower import lower
-from manycl.run.lowering.range_tasks import _MOST_GAPS, StepDraft, _rounds
+from manycl.run.lowering.range_tasks import _MOST_GAPS, RangeTask, _rounds
 from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Lowered, Step
 
 GROUPS = ITEMS // GROUP
@@ -113,9 +113,9 @@ def test_what_is_compared_has_contents_first(name: str, gaps: int, monkeypatch: 
 def test_preparations_come_first_and_what_puts_together_last(
     turns: list[int], before: int, after: int, dimension: int | None
 ) -> None:
-    def draft(turn: int = 0) -> StepDraft:
+    def draft(turn: int = 0) -> RangeTask:
         task: Any = None
-        return StepDraft(Step(0, dimension=dimension), task, 0, 0, {}, round=turn)
+        return RangeTask(Step(0, dimension=dimension), task, 0, 0, {}, round=turn)
 
     first, ranges, last = [draft() for _ in range(before)], [draft(t) for t in turns], [draft() for _ in range(after)]
     assert _rounds(first, ranges, last) == [*first, *ranges, *last]

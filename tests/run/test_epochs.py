@@ -31,12 +31,12 @@ from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import execute
 from manycl.run.engine.result import Result
 from manycl.run.engine.setup import Setup
-from manycl.run.executor.run_state import Underway
+from manycl.run.executor.run_state import RunState
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery import replanning, stragglers
 from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows
-from manycl.run.recovery.event_monitor import Watch
+from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.replanning import graph_of, not_begun
 from manycl.run.recovery.resume import in_order
 from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance, Slowdown
@@ -124,7 +124,7 @@ class Simulated:
             n: Split(0, GROUPS, slices=dict.fromkeys((*task.reads, *task.writes), Slice(BYTES)))
             for n, task in enumerate(graph.nodes)
         }
-        watch = Watch(self.events, self.machine)
+        watch = EventMonitor(self.events, self.machine)
         return Problem(
             graph, self.machine, self.times, (1,) * len(self.machine.devices), splits=splits, away=watch.away
         )
@@ -136,7 +136,7 @@ class Simulated:
         *,
         is_planned_anew: bool = True,
     ) -> Result:
-        problem, watch = self.problem(self.graph), Watch(self.events, self.machine)
+        problem, watch = self.problem(self.graph), EventMonitor(self.events, self.machine)
         backend: list[SimBackend] = []
 
         def lowering(given: Problem, plan: Plan | None, directory: Directory) -> Lowered:
@@ -384,8 +384,8 @@ def test_bits_stay_where_a_run_takes_a_device_for_slower(monkeypatch: pytest.Mon
         told.append(really(self, token, device) or 0.0)
         return 1e6 if device == 1 else 1e-6
 
-    really = Underway.took
-    monkeypatch.setattr(Underway, "took", took)
+    really = RunState.took
+    monkeypatch.setattr(RunState, "took", took)
     data, policy = np.arange(N, dtype=np.float32), AsManyAsThereAre(1)
     with mc.Queue("native/2", policy=policy) as queue:
         x, y = queue.array(data), queue.zeros(N, np.float32)

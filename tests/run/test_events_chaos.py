@@ -53,7 +53,7 @@ from manycl.run.lowering.steps import COMBINE, Lowered
 from manycl.run.recovery import checkpoints
 from manycl.run.recovery.checkpoints import Checkpoints, undo_bytes
 from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows
-from manycl.run.recovery.event_monitor import Watch
+from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.replanning import REPLANNED
 
 __all__ = ["small_chunks", "validated"]  # fixtures of the module
@@ -104,7 +104,7 @@ def kept_anyhow() -> Iterator[None]:
         yield
 
 
-class Returning(Watch):
+class Returning(EventMonitor):
     """Where all have left, one that was to return does."""
 
     def wait(self) -> None:

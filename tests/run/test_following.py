@@ -27,12 +27,12 @@ from manycl.run.engine.setup import Setup
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered, Step
 from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves
-from manycl.run.recovery.event_monitor import Watch
+from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.simulation.disturbance import Disturbance, Slowdown
 from manycl.run.simulation.foresee import StepEstimates
 from manycl.run.simulation.simulator import SimBackend
-from manycl.run.stealing.share_scheduler import Following
-from manycl.run.stealing.work_stealing import Stealing
+from manycl.run.stealing.share_scheduler import ShareScheduler
+from manycl.run.stealing.work_stealing import WorkStealing
 from manycl.trace import Event, KernelEvent
 
 GROUPS, BYTES = 4096, 64
@@ -42,15 +42,15 @@ SHORT: Counter[bool] = Counter()
 
 @pytest.fixture(autouse=True, scope="module")
 def counted() -> Iterator[None]:
-    before = Stealing.follow
+    before = WorkStealing.follow
 
-    def follow(self: Stealing, device: DeviceIndex, now: float, is_last: bool) -> object:
+    def follow(self: WorkStealing, device: DeviceIndex, now: float, is_last: bool) -> object:
         found = before(self, device, now, is_last)
         SHORT[found is not None] += 1
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stealing, "follow", follow)
+        patch.setattr(WorkStealing, "follow", follow)
         yield
     assert SHORT[True] > 100
     assert SHORT[False] > 10
@@ -136,9 +136,9 @@ def events(seed: int, short: bool, leaves: bool = False) -> list[Event]:
     said.listen(backend.wake)
     with pytest.MonkeyPatch.context() as patch:
         if not short:
-            patch.setattr(Following, "_is_supplied", lambda self, moved: False)
+            patch.setattr(ShareScheduler, "_is_supplied", lambda self, moved: False)
         setup = Setup(lambda *_: lowered)
-        result = execute(problem, plan, backend, Directory(), setup=setup, watch=Watch(said, where))
+        result = execute(problem, plan, backend, Directory(), setup=setup, watch=EventMonitor(said, where))
     assert sum(e.groups for e in result.trace.events if isinstance(e, KernelEvent)) == GROUPS * len(graph.nodes)
     return list(result.trace.events)
 
@@ -170,7 +170,7 @@ def test_a_device_without_a_share_takes_what_those_with_shares_leave(count: int)
     backend = SimBackend(where, Truth(problem, lowered, times), disturbance=disturbance)
     said.listen(backend.wake)
     setup = Setup(lambda *_: lowered)
-    result = execute(problem, plan, backend, Directory(), setup=setup, watch=Watch(said, where))
+    result = execute(problem, plan, backend, Directory(), setup=setup, watch=EventMonitor(said, where))
     kernels = [e for e in result.trace.events if isinstance(e, KernelEvent)]
     assert sum(e.groups for e in kernels) == GROUPS * count
     assert sum(e.groups for e in kernels if e.device == "d2") > half * count

@@ -14,7 +14,7 @@ from manycl.api.program import Program
 from manycl.api.queue import Queue
 from manycl.drivers.driver import DriverError
 from manycl.run.commands.backend import Done, Failed
-from manycl.run.executor.completions import Inbox
+from manycl.run.executor.completions import Completions
 
 
 class Event:
@@ -33,11 +33,11 @@ class Driver:
         return event.left < 0
 
 
-def inbox() -> Inbox:
-    return Inbox(itertools.count(1.0).__next__)
+def inbox() -> Completions:
+    return Completions(itertools.count(1.0).__next__)
 
 
-def watch(box: Inbox, device: int, queue: int, tokens: list[int], event: Any) -> None:
+def watch(box: Completions, device: int, queue: int, tokens: list[int], event: Any) -> None:
     driver: Any = Driver()
     box.watch((device, queue), tokens, driver, event)
 

@@ -30,8 +30,8 @@ from manycl.run.engine.setup import Setup
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
 from manycl.run.simulation.simulator import SimBackend
-from manycl.run.stealing.player import Moving
-from manycl.run.stealing.prefetch import LOADED, STEP, Foreseen, InputsAhead, foreseen
+from manycl.run.stealing.player import MovingPlayer
+from manycl.run.stealing.prefetch import LOADED, STEP, Foreseen, Prefetch, foreseen
 from manycl.run.stealing.worker import Standing
 from manycl.trace import KernelEvent, Trace, TransferEvent
 
@@ -259,7 +259,7 @@ def test_pieces_come_from_the_far_end_as_much_at_a_time_as_a_step_takes() -> Non
     loop = Loop.made()
     cells, graph = cells_of(loop)
     times = FarTimes(SECONDS, 0.0, 1.0)
-    ahead = InputsAhead(graph, (HOST, 1), times)
+    ahead = Prefetch(graph, (HOST, 1), times)
     found, there = Foreseen(5, len(cells.steps), None), set[BufferKey]()
     lows: list[int] = []
     while keys := ahead.next(cells, FAST, found, 0.0, lambda key: key not in there):
@@ -324,7 +324,7 @@ kernel void spun(global const float *x, global const float *table, global float 
 @pytest.mark.parametrize("in_turn", [False, True])
 @pytest.mark.parametrize("rounds", [300, 3000])
 def test_results_on_real_devices_are_those_of_one(
-    in_turn: bool, rounds: int, played: list[Moving], monkeypatch: pytest.MonkeyPatch
+    in_turn: bool, rounds: int, played: list[MovingPlayer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What reads the inputs is followed by what changes them."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")

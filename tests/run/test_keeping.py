@@ -17,7 +17,7 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.commands.backend import ASIDE, Download, Run
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
 from manycl.run.commands.verify_commands import verify_script
@@ -30,7 +30,7 @@ MOVING = 1e-3
 FIRST = DeviceIndex(0)
 
 
-class Moving(Estimates):
+class MovingPlayer(Estimates):
     def launch(self, node: int, device: int) -> float:
         return 0.0
 
@@ -50,7 +50,7 @@ def graph_of(names: list[str]) -> Graph:
 
 def script_of(
     names: list[str], seconds: list[float], memory: int, others: int = 0, found: int = 0
-) -> tuple[Script, Lowered]:
+) -> tuple[CommandGraph, Lowered]:
     """All of it on the first of two devices, which may be lost; but ``others`` of its launches on the second.
     ``found``: a mask of memories that have all contents when it begins (0: the first device's has)."""
     links = tuple(Link(a, b, BANDWIDTH, 0.0) for a, b in ((0, 1), (1, 0))) if memory else ()
@@ -59,14 +59,14 @@ def script_of(
     where_to = [DeviceIndex(int(n % 3 == 2 and n // 3 < others)) for n in range(len(names))]
     steps = tuple(Assignment(n, d, 0, 0.0, s) for n, (s, d) in enumerate(zip(seconds, where_to, strict=True)))
     plan = Plan(steps, "", ("d0", "d1"), 0.0)
-    problem = Problem(graph, where, Moving(), (1, 1))
+    problem = Problem(graph, where, MovingPlayer(), (1, 1))
     lowered = Lowered(graph, plan)
     kept = keeping(problem, lowered, plan, {FIRST})
     valid = dict.fromkeys(graph.buffers, found or 1 << memory)
     return compiled(Subject(problem, lowered, valid, keeping=kept), plan), lowered
 
 
-def undone(script: Script) -> list[int]:
+def undone(script: CommandGraph) -> list[int]:
     return [c.token for c in script.commands if isinstance(c, Run) and c.undo]
 
 

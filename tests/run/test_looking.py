@@ -83,9 +83,9 @@ def test_a_loop_is_divided_when_it_has_been_looked_at(monkeypatch: pytest.Monkey
     """Whatever is found when, results are right; and what was found is planned with."""
     split: list[bool] = []
     with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
-        took, flew = known_graphs.KnownGraph.took, known_graphs.KnownGraph.flew
-        patch.setattr(known_graphs.KnownGraph, "took", lambda known, seconds, ran: took(known, 0.5, ran and 0.5))
-        patch.setattr(known_graphs.KnownGraph, "flew", lambda known, run, seconds: flew(known, run, 1.0))
+        took, flew = known_graphs.CachedGraph.took, known_graphs.CachedGraph.flew
+        patch.setattr(known_graphs.CachedGraph, "took", lambda known, seconds, ran: took(known, 0.5, ran and 0.5))
+        patch.setattr(known_graphs.CachedGraph, "flew", lambda known, run, seconds: flew(known, run, 1.0))
         patch.setattr(background_analysis, "PLANNING", replace(PLANNING, looking=1e9, beside=1e9))
         expected = np.arange(1 << 14, dtype=np.int32)
         for i in range(500):

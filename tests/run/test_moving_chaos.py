@@ -32,10 +32,10 @@ from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, execute
 from manycl.run.engine.setup import Setup
 from manycl.run.lowering.lower import lower
-from manycl.run.lowering.steps import Cells, Lowered
-from manycl.run.stealing.player import Moving
+from manycl.run.lowering.steps import Chunks, Lowered
+from manycl.run.stealing.player import MovingPlayer
 from manycl.run.stealing.prefetch import Foreseen
-from manycl.run.stealing.work_stealing import Stealing
+from manycl.run.stealing.work_stealing import WorkStealing
 from manycl.run.stealing.worker import Packet
 
 GROUPS = ITEMS // GROUP
@@ -68,7 +68,7 @@ def shares(draw: Any, graph: Graph, where: Machine) -> Plan:
     return replace(plan, assignments=tuple(out), movable=tuple(movable), in_turn=tuple(in_turn))
 
 
-class StolenAnyhow(Stealing):
+class StolenAnyhow(WorkStealing):
     """Takes of any size, and anybody steals anything: the same for the same launch, whatever ran before."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -101,7 +101,7 @@ class StolenAnyhow(Stealing):
         return self._random.choice(packets) if packets else None
 
 
-def foreseen_anyhow(cells: Cells, *given: Any) -> Foreseen:
+def foreseen_anyhow(cells: Chunks, *given: Any) -> Foreseen:
     """Any device takes any cells of any launch, whatever it has run of it: the same where all else is the same."""
     chance = random.Random(repr(given))
     first = chance.randrange(len(cells.steps))
@@ -187,7 +187,7 @@ def test_what_moves_in_vain_changes_nothing(data: Any, graph: Graph, where: Mach
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data(), graphs(), machines(), st.integers(0, 2**32))
-def packets_of_a_run(played: list[Moving], data: Any, graph: Graph, where: Machine, seed: int) -> None:
+def packets_of_a_run(played: list[MovingPlayer], data: Any, graph: Graph, where: Machine, seed: int) -> None:
     directory = Directory()
     for key in graph.buffers:
         directory.define(key, data.draw(st.integers(0, where.memories - 1)))
@@ -210,7 +210,7 @@ def packets_of_a_run(played: list[Moving], data: Any, graph: Graph, where: Machi
                 assert sum(a.groups for a in kept.assignments if a.node == node) == GROUPS
 
 
-def test_packets_are_all_of_a_launch(played: list[Moving], stealing: str) -> None:
+def test_packets_are_all_of_a_launch(played: list[MovingPlayer], stealing: str) -> None:
     SHORTENED.clear()
     BROUGHT.clear()
     for number in range(20):  # graphs are few in which somebody is idle while others have stocks, or packets

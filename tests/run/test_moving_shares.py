@@ -22,7 +22,7 @@ from manycl.run.commands.backend import Command
 from manycl.run.graph_cache.imbalance import note_shares
 from manycl.run.simulation.disturbance import Disturbance, Slowdown
 from manycl.run.simulation.foresee import foresee
-from manycl.run.stealing.player import Moving
+from manycl.run.stealing.player import MovingPlayer
 from manycl.trace import KernelEvent
 
 SOURCE = """
@@ -92,7 +92,7 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     made.queue.session.close()
 
 
-def test_results_are_those_of_one_device(run: MovingChain, played: list[Moving]) -> None:
+def test_results_are_those_of_one_device(run: MovingChain, played: list[MovingPlayer]) -> None:
     count = len(run.queue.devices)
     whole = run.results(run.plan([()] * len(KERNELS)))
     one_kind = len({d.model for d in run.queue.session.machine.devices}) == 1
@@ -143,7 +143,7 @@ def test_a_run_that_failed_leaves_nothing_behind(run: MovingChain, monkeypatch: 
         assert tuple(a.get().tobytes() for a in (run.y, run.z, run.bins)) == whole
 
 
-def test_the_trace_tells_packets_with_their_work_groups(played: list[Moving]) -> None:
+def test_the_trace_tells_packets_with_their_work_groups(played: list[MovingPlayer]) -> None:
     run = MovingChain("native/2")
     with run.queue.session:
         result = run.queue.session.run(run.graph, run.plan([[GROUPS - 9, GROUPS]] * len(KERNELS), range(len(KERNELS))))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.run.stealing.packet_size import BETTER, PART, SETTLED, PacketSize, settled_packets
-from manycl.run.stealing.work_stealing import Stealing
+from manycl.run.stealing.work_stealing import WorkStealing
 from manycl.run.stealing.worker import Terms
 
 DEVICE = DeviceIndex(0)
@@ -52,7 +52,7 @@ def test_packets_are_no_longer_than_pieces() -> None:
     each = 0.2 / total
     packets = PacketSize(SHORT, 2, total)
     terms = {DEVICE: Terms(each, 20e-6, size=packets)}
-    stealing = Stealing([total // cells] * cells, {DEVICE: (0, cells)}, terms)
+    stealing = WorkStealing([total // cells] * cells, {DEVICE: (0, cells)}, terms)
     given_, now, sizes = [], 0.0, []
     while not stealing.is_over:
         while (packet := stealing.take(DEVICE, now)) is not None:

@@ -29,7 +29,7 @@ from manycl.run.lowering import lower as lowering
 from manycl.run.simulation.foresee import foresee
 from manycl.run.tiling import time_skewing as columns
 from manycl.run.tiling.tiling import Fitted, fitted
-from manycl.run.tiling.time_skewing import Outline, PassMember, columns_of, shape_of
+from manycl.run.tiling.time_skewing import Outline, TileMember, columns_of, shape_of
 from manycl.run.tiling.windows import size_of
 from manycl.trace import Trace
 
@@ -326,13 +326,13 @@ def test_what_a_column_shares_with_the_one_before_moves_inside_the_device() -> N
 # what follows from the regions, and what does not
 
 
-def members(count: int = 4) -> tuple[list[PassMember], list[Outline]]:
+def members(count: int = 4) -> tuple[list[TileMember], list[Outline]]:
     graph = sweeps(count)
     sizes = {key: b.nbytes for key, b in graph.buffers.items()}
     found = []
     for node, task in enumerate(graph.nodes):
         assert isinstance(task, Launch)
-        found.append(PassMember(node, divide(task, 1, sizes), 1.0))
+        found.append(TileMember(node, divide(task, 1, sizes), 1.0))
     shapes = [shape_of(m.division) for m in found]
     assert all(shapes)
     return found, [s for s in shapes if s is not None]
@@ -444,7 +444,7 @@ def test_what_lies_between_bytes_that_a_column_overwrites_is_brought() -> None:
                 PROGRAM.row(queue, (WIDTH,), (16,), a, WIDTH, j)
         graph = prepared.graph
     sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
-    found = [PassMember(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
+    found = [TileMember(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
     made = columns_of(found, [s for m in found if (s := shape_of(m.division)) is not None], 2)
     assert made is not None
     ((key, _),) = sizes.items()
@@ -468,7 +468,7 @@ def test_a_column_overwrites_what_its_first_launch_writes() -> None:
             program.twice(queue, (1 << 16,), (64,), a, b)
         graph = prepared.graph
     sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
-    found = [PassMember(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
+    found = [TileMember(n, divide(t, 0, sizes), 1.0) for n, t in enumerate(graph.nodes) if isinstance(t, Launch)]
     shapes = [s for m in found if (s := shape_of(m.division)) is not None]
     made = columns_of(found, shapes, 4)
     assert made is not None

@@ -13,7 +13,7 @@ from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.region import Region
 from manycl.run.lowering.steps import Room
-from manycl.run.tiling.locations import PiecePlaces
+from manycl.run.tiling.locations import PieceLocations
 
 WHOLE, WINDOWS = (0, 1), (10, 11, 12)
 PIECES = {100: 0, 101: 0, 102: 1, 103: 1}  # by key: of which buffer
@@ -52,7 +52,7 @@ def runs(draw: Any) -> tuple[Graph, Room, Plan]:
 @given(runs())
 def test_places_are_memories_and_windows(run: tuple[Graph, Room, Plan]) -> None:
     graph, room, plan = run
-    places = PiecePlaces(MACHINE, graph, room)
+    places = PieceLocations(MACHINE, graph, room)
     assert places.whole == PIECES
     for a in plan.assignments:
         task, using = graph.nodes[a.node], room.using[a.node]
@@ -79,4 +79,4 @@ def test_places_are_memories_and_windows(run: tuple[Graph, Room, Plan]) -> None:
 
 @given(st.integers(0, (1 << 12) - 1))
 def test_the_places_of_a_mask(mask: int) -> None:
-    assert list(PiecePlaces.of(mask)) == [i for i in range(12) if mask >> i & 1 and i != HOST]
+    assert list(PieceLocations.of(mask)) == [i for i in range(12) if mask >> i & 1 and i != HOST]

@@ -18,7 +18,7 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.problem import Problem
 from manycl.run.engine.result import Result
-from manycl.run.executor.transfers import Moves
+from manycl.run.executor.transfers import TransferLanes
 from manycl.run.graph_cache.autotuner import (
     COMPARED,
     MUCH,
@@ -27,7 +27,7 @@ from manycl.run.graph_cache.autotuner import (
     RIVAL,
     RIVAL_THOUGHT,
     SECOND_THOUGHTS,
-    Trials,
+    Autotuner,
 )
 from manycl.run.graph_cache.prepared import PreparedGraph
 from manycl.run.recovery.health import arrange
@@ -181,7 +181,7 @@ def plan_named(name: str) -> Plan:
     return Plan((Assignment(0, 0, len(name), 0.0, 0.0),), name, ("one",), 0.0)
 
 
-def follow(trials: Trials, seconds: dict[str, float], answers: Iterator[str], runs: int) -> list[str]:
+def follow(trials: Autotuner, seconds: dict[str, float], answers: Iterator[str], runs: int) -> list[str]:
     """Which plan was run, in capitals where the policy was asked."""
     ran = []
     for _ in range(runs):
@@ -201,7 +201,7 @@ def test_a_later_plan_takes_the_place_of_what_is_kept_if_it_runs_faster(faster: 
     seconds = {"a": 2.0, "bb": 1.5, "ccc": 1.0 if faster else 2.0}
     answers = iter(["a", "bb", "a", "a", "ccc", "bb", "a"])
     first, second, _ = SECOND_THOUGHTS
-    ran = follow(Trials(), seconds, answers, PLANNED_RUNS + first + 1 + COMPARED + second + 2)
+    ran = follow(Autotuner(), seconds, answers, PLANNED_RUNS + first + 1 + COMPARED + second + 2)
     kept = "ccc" if faster else "bb"
     assert ran[:PLANNED_RUNS] == ["A", "BB", "A", "A"]
     assert ran[PLANNED_RUNS:][: first + 1] == ["bb"] * first + ["CCC"]
@@ -211,7 +211,7 @@ def test_a_later_plan_takes_the_place_of_what_is_kept_if_it_runs_faster(faster: 
 
 
 def test_a_rival_is_asked_for_while_all_is_slow_and_once_more() -> None:
-    trials = Trials()
+    trials = Autotuner()
     asked = []
     for turn in range(60):
         if trials.plan is None:
@@ -231,7 +231,7 @@ def test_a_rival_is_asked_for_while_all_is_slow_and_once_more() -> None:
 )
 def test_what_takes_much_longer_is_not_compared_at_length(before: float, times: float, runs: int) -> None:
     seconds = {"a": before, "bb": times * before}
-    trials = Trials()
+    trials = Autotuner()
     follow(trials, seconds, iter("aaaa"), PLANNED_RUNS + SECOND_THOUGHTS[0])
     ran = follow(trials, seconds, iter(["bb"]), 1 + COMPARED)
     assert ran == ["BB", *["bb"] * runs, *["a"] * (COMPARED - runs)]
@@ -258,8 +258,8 @@ def test_the_policy_is_asked_for_the_rival(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_was_given_or_has_nothing_to_learn_from_is_not_thought_over() -> None:
-    assert "A" not in follow(Trials(plan_named("bb")), {"bb": 1.0}, iter([]), 50)
-    ran = follow(Trials(thoughts=()), {"a": 1.0}, iter("aaaa"), 50)
+    assert "A" not in follow(Autotuner(plan_named("bb")), {"bb": 1.0}, iter([]), 50)
+    ran = follow(Autotuner(thoughts=()), {"a": 1.0}, iter("aaaa"), 50)
     assert ran == ["A"] * PLANNED_RUNS + ["a"] * (50 - PLANNED_RUNS)
 
 
@@ -308,13 +308,13 @@ def test_what_profile_may_be_is_said(profile: Any) -> None:
 def test_what_is_moved_is_found_once_for_graphs_that_run_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     asked: list[int] = []
-    find = Moves._of
+    find = TransferLanes._of
 
-    def counted(self: Moves, key: int) -> object:
+    def counted(self: TransferLanes, key: int) -> object:
         asked.append(key)
         return find(self, key)
 
-    monkeypatch.setattr(Moves, "_of", counted)
+    monkeypatch.setattr(TransferLanes, "_of", counted)
     data = np.zeros(1 << 12, np.int32)
     with Queue("cpu/2") as queue:
         x = queue.array(data)
@@ -375,7 +375,7 @@ def test_what_was_kept_of_one_plan_is_not_played_for_another(zero_copy: str, mon
 
 def test_what_is_kept_stays_so_while_another_plan_is_tried() -> None:
     seconds = {"a": 2.0, "bb": 1.0, "ccc": 1.5}
-    trials = Trials()
+    trials = Autotuner()
     follow(trials, seconds, iter(["a", "bb", "a", "a"]), PLANNED_RUNS + SECOND_THOUGHTS[0])
     assert trials.kept == plan_named("bb")
     for _ in range(1 + COMPARED):

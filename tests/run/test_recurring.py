@@ -23,7 +23,7 @@ from manycl.plan.problem import Problem
 from manycl.run.commands.verify_commands import verify_script
 from manycl.run.graph_cache import graph_cache
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
-from manycl.run.graph_cache.graph_cache import KEPT, Recurring
+from manycl.run.graph_cache.graph_cache import KEPT, GraphCache
 
 
 def _stencil(x: Numbers, y: Numbers) -> None:
@@ -285,7 +285,7 @@ def test_host_functions_are_called_each_time() -> None:
 
 def test_recurring_is_forgotten_when_devices_change() -> None:
     with mc.Queue("cpu/2") as queue:
-        known: Recurring = queue._recurring
+        known: GraphCache = queue._recurring
         loop(queue, 1)
         assert known._known
         queue.session.changes += 1

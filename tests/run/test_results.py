@@ -15,7 +15,7 @@ from manycl.api.arrays import arrays
 from manycl.drivers.driver import DriverError
 from manycl.run.data.pinning import Pinning
 from manycl.run.data.pool import IDLE, size_class
-from manycl.run.data.result_memory import MOST, Results
+from manycl.run.data.result_memory import MOST, ResultMemory
 
 SIZES = st.sampled_from([1000, 1001, 5000, 9000])
 PROGRAM = mc.Program("""
@@ -45,7 +45,7 @@ class ResultsMachine(RuleBasedStateMachine):
         super().__init__()
         pinning = Pinning()
         pinning.use([Locking()])  # type: ignore[arg-type]
-        self.results = Results(pinning)
+        self.results = ResultMemory(pinning)
         self.held: list[tuple[Any, int]] = []
         self.most = 0
 
@@ -93,7 +93,7 @@ TestResults = ResultsMachine.TestCase
 
 
 def test_one_after_another_is_one_memory() -> None:
-    results, places = Results(Pinning()), set()
+    results, places = ResultMemory(Pinning()), set()
     for nbytes in range(100_000, 100_050):
         result, is_pinned = results.take(nbytes)
         places.add(result.ctypes.data)
@@ -105,7 +105,7 @@ def test_one_after_another_is_one_memory() -> None:
 def test_results_that_come_again_are_page_locked() -> None:
     pinning, driver = Pinning(), Locking()
     pinning.use([driver])  # type: ignore[arg-type]
-    results = Results(pinning)
+    results = ResultMemory(pinning)
     kinds = [results.take(100_000)[1] for _ in range(20)]
     assert kinds == [False, *[True] * 19], "the first may not come again"
     assert driver.made == [size_class(100_000)]
@@ -114,7 +114,7 @@ def test_results_that_come_again_are_page_locked() -> None:
 def test_results_come_from_ordinary_memory_where_no_more_can_be_locked() -> None:
     pinning, driver = Pinning(), Locking(0)
     pinning.use([driver])  # type: ignore[arg-type]
-    results = Results(pinning)
+    results = ResultMemory(pinning)
     places = set()
     for _ in range(20):
         result, is_pinned = results.take(100_000)

@@ -26,7 +26,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
 from manycl.run.commands.backend import Done, Download, HostCall, Run
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, again, execute
 from manycl.run.engine.playback import Playback
@@ -206,7 +206,7 @@ def test_what_made_way_in_a_repetition_that_fails_is_not_counted_on() -> None:
 WHERE = machine([1, 2])
 
 
-def script_of(graph: Graph, devices: list[int], directory: Directory, where: Machine = WHERE) -> Script:
+def script_of(graph: Graph, devices: list[int], directory: Directory, where: Machine = WHERE) -> CommandGraph:
     names = tuple(d.name for d in where.devices)
     plan = Plan(tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(devices)), "given", names, 0.0)
     problem = Problem(graph, where, Unit(), (1,) * len(names))

@@ -23,7 +23,7 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.problem import Part as Interval
 from manycl.region import Box, Region
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.data import buffers as buffers_module
 from manycl.run.data.admission import make_room
 from manycl.run.data.coherence import ValidRegion
@@ -354,7 +354,7 @@ def test_what_is_discarded_is_freed_on_the_device_before_the_next_run(queue: Que
     free.assert_called_once_with(buffer)
 
 
-def in_two_queues(queue: Queue) -> tuple[Any, Script]:
+def in_two_queues(queue: Queue) -> tuple[Any, CommandGraph]:
     """Two arrays, and a script that adds one to each in a queue of its own, both timed; it has run three times."""
     arrays = [queue.array(np.zeros(64, np.int32)) for _ in range(2)]
     with queue.prepare() as prepared:

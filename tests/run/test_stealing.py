@@ -21,7 +21,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
 from manycl.run.lowering.chunks import FINEST, MOST, cut, run_together
-from manycl.run.stealing.work_stealing import GIVEN, MOMENT, Stealing
+from manycl.run.stealing.work_stealing import GIVEN, MOMENT, WorkStealing
 from manycl.run.stealing.worker import SHORTEST, Packet, Terms
 
 GROUPS = 16384
@@ -101,7 +101,7 @@ def test_the_first_packets_are_as_small_as_is_foreseen() -> None:
     """Until one has ended, which tells; but of one cell at least."""
     cells = [10] * 64
     for first, wanted in ((20.0, 2), (1.0, 1), (math.inf, 6)):
-        stealing = Stealing(cells, {device(0): (0, 64)}, {device(0): Terms(1e-3, 1e-6, first)})
+        stealing = WorkStealing(cells, {device(0): (0, 64)}, {device(0): Terms(1e-3, 1e-6, first)})
         packets = [stealing.take(device(0), 0.0) for _ in range(GIVEN)]
         assert [taken.last - taken.first for taken in packets if taken is not None] == [wanted] * GIVEN
         stealing.ended(device(0), 10e-3 * wanted)
@@ -122,7 +122,7 @@ def test_every_cell_runs_once(data: Any) -> None:
     terms = {d: Terms(data.draw(seconds), data.draw(seconds)) for d in stocks}
     moving = data.draw(st.sampled_from([0.0, 1e-3, 10.0]))
     in_turn = data.draw(st.booleans())
-    state = Stealing(groups, stocks, terms, lambda d, first, last: moving * (last - first), in_turn=in_turn)
+    state = WorkStealing(groups, stocks, terms, lambda d, first, last: moving * (last - first), in_turn=in_turn)
     books, now, here = CellBooks(), 0.0, set(stocks)
     for _ in range(data.draw(st.integers(0, 60))):
         now += data.draw(seconds)
@@ -172,7 +172,7 @@ def test_what_would_come_too_late_is_not_stolen() -> None:
     stocks = {device(0): (0, 10), device(1): (10, 10)}
 
     def stolen(seconds: float) -> Packet | None:
-        state = Stealing([1] * 10, stocks, both, lambda *_: seconds)
+        state = WorkStealing([1] * 10, stocks, both, lambda *_: seconds)
         assert state.take(device(0), 0.0) is not None
         return state.take(device(1), 0.0)
 
@@ -248,7 +248,7 @@ def simulated(case: Speeds, reaction: float = 50e-6) -> float:
         groups += cells
         before = until
     terms = {device(d): Terms(1 / case.foreseen[d], case.each[d] + ENQUEUING) for d in range(len(case.rates))}
-    state = Stealing(groups, stocks, {d: terms[d] for d in stocks})
+    state = WorkStealing(groups, stocks, {d: terms[d] for d in stocks})
     bounds = (0, *itertools.accumulate(groups))
     events: list[tuple[float, int, str, int]] = [(0.0, 0, "", 0)]
     number = itertools.count(1)
@@ -387,7 +387,7 @@ def test_whatever_happens_costs_little(
 # devices that are busy with something else, and launches that are on one device at a time
 
 
-def run_alone(state: Stealing, d: int, now: float, each: float, until: float = 1e9) -> tuple[float, list[Packet]]:
+def run_alone(state: WorkStealing, d: int, now: float, each: float, until: float = 1e9) -> tuple[float, list[Packet]]:
     """A device takes packets, a group of which takes ``each`` seconds, until a time or until it takes none."""
     ran: list[Packet] = []
     while now < until and (taken := state.take(device(d), now)) is not None:
@@ -403,7 +403,7 @@ def test_nobody_waits_for_a_device_that_has_not_begun(in_turn: bool) -> None:
     for theirs in (1, 32):
         stocks = {device(0): (0, 64 - theirs), device(1): (64 - theirs, 64)}
         terms = {device(0): Terms(1e-3, 1e-5), device(1): Terms(1e-6, 1e-5)}
-        state = Stealing([1] * 64, stocks, terms, in_turn=in_turn)
+        state = WorkStealing([1] * 64, stocks, terms, in_turn=in_turn)
         _, ran = run_alone(state, 0, 0.0, 1e-3)
         assert [c for t in ran for c in range(t.first, t.last)] == list(range(64))
         assert state.is_over
@@ -412,7 +412,7 @@ def test_nobody_waits_for_a_device_that_has_not_begun(in_turn: bool) -> None:
 def test_who_is_faster_takes_all_that_is_left() -> None:
     stocks = {device(0): (0, 63), device(1): (63, 64)}
     terms = {device(0): Terms(2e-3, 1e-5), device(1): Terms(1e-3, 1e-5)}
-    state = Stealing([1] * 64, stocks, terms, in_turn=True)
+    state = WorkStealing([1] * 64, stocks, terms, in_turn=True)
     now, before = run_alone(state, 0, 0.0, 2e-3, until=40e-3)
     begun = sum(t.last - t.first for t in before)
     assert 18 <= begun <= 32  # 40 ms of 2 ms each, and a packet more
@@ -426,7 +426,7 @@ def test_who_is_slower_takes_nothing_from_who_has_begun() -> None:
     stocks = {device(0): (0, 1), device(1): (1, 64)}
     terms = {device(0): Terms(2e-3, 1e-5), device(1): Terms(1e-3, 1e-5)}
     for in_turn in (False, True):
-        state = Stealing([1] * 64, stocks, terms, in_turn=in_turn)
+        state = WorkStealing([1] * 64, stocks, terms, in_turn=in_turn)
         assert state.take(device(1), 0.0) is not None
         assert state.take(device(0), 0.0) == Packet(device(0), 0, 1)
         state.ended(device(0), 2e-3)

@@ -19,20 +19,20 @@ from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.run.commands.backend import Download, HostCall, Run, Upload
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
-from manycl.run.commands.verify_commands import ScriptError, verify_script
+from manycl.run.commands.verify_commands import CommandGraphError, verify_script
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.lower import lower
 
 
-def small() -> Script:
+def small() -> CommandGraph:
     graph, _ = handed_on()
     return script_of(graph, [0, 1, ON_HOST], defined(graph))
 
 
-def without_one_edge(script: Script) -> Iterator[Script]:
+def without_one_edge(script: CommandGraph) -> Iterator[CommandGraph]:
     """Scripts that wait for one thing less."""
     for edges in ("hears", "frees"):
         for before, freed in getattr(script, edges).items():
@@ -51,7 +51,7 @@ def test_a_script_that_waits_for_less_is_wrong() -> None:
     found = list(without_one_edge(script))
     assert len(found) >= 4
     for broken in found:
-        with pytest.raises(ScriptError):
+        with pytest.raises(CommandGraphError):
             verify_script(broken)
 
 
@@ -63,7 +63,7 @@ def test_a_launch_that_runs_beside_what_it_reads_is_wrong() -> None:
     first, second = (i for i, c in enumerate(script.commands) if isinstance(c, Run))
     beside = [c._replace(beside=i == second) if isinstance(c, Run) else c for i, c in enumerate(script.commands)]
     assert first < second
-    with pytest.raises(ScriptError):
+    with pytest.raises(CommandGraphError):
         verify_script(replace(script, commands=tuple(beside)))
 
 
@@ -72,18 +72,18 @@ def test_a_script_without_a_transfer_is_wrong() -> None:
     for i, command in enumerate(script.commands):
         if isinstance(command, Upload | Download) and not script.waits:
             rest = (*script.commands[:i], *script.commands[i + 1 :])
-            with pytest.raises(ScriptError, match="not valid"):
+            with pytest.raises(CommandGraphError, match="not valid"):
                 verify_script(replace(script, commands=rest))
 
 
 def test_what_is_said_of_the_end_is_true() -> None:
     script = small()
     for key, mask in script.leaves.items():
-        with pytest.raises(ScriptError, match="at the end"):
+        with pytest.raises(CommandGraphError, match="at the end"):
             verify_script(replace(script, leaves={**script.leaves, key: mask ^ (1 << WHERE.memories) - 1}))
     written = {key for task in script.lowered.graph.nodes for key in task.writes}
     for key in written:
-        with pytest.raises(ScriptError, match="nothing is said"):
+        with pytest.raises(CommandGraphError, match="nothing is said"):
             verify_script(replace(script, leaves={k: m for k, m in script.leaves.items() if k != key}))
 
 

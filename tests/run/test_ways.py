@@ -24,12 +24,12 @@ def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, flown
     """How a loop runs whose runs take so long, planned and given at once: a letter for each run."""
     taken = {"p": planned, "f": flown}
     out = ""
-    took, flew = known_graphs.KnownGraph.took, known_graphs.KnownGraph.flew
+    took, flew = known_graphs.CachedGraph.took, known_graphs.CachedGraph.flew
     monkeypatch.setattr(
-        known_graphs.KnownGraph, "took", lambda known, seconds, ran: took(known, taken["p"], ran and taken["p"])
+        known_graphs.CachedGraph, "took", lambda known, seconds, ran: took(known, taken["p"], ran and taken["p"])
     )
     monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
-    monkeypatch.setattr(known_graphs.KnownGraph, "flew", lambda known, run, seconds: flew(known, run, taken["f"]))
+    monkeypatch.setattr(known_graphs.CachedGraph, "flew", lambda known, run, seconds: flew(known, run, taken["f"]))
     for n in range(runs):
         x, y = queue.array(np.full(COUNT, n, np.int32)), queue.zeros(COUNT, np.int32)
         PROGRAM.stencil(queue, (COUNT,), (GROUP,), x, y)
@@ -150,7 +150,7 @@ def test_with_gpus_what_nobody_knows_goes_to_one_at_once(monkeypatch: pytest.Mon
 
 def test_what_is_tried_again_without_a_plan_does_not_rest() -> None:
     """Nothing is known of it then: what it took before has been forgotten."""
-    known = known_graphs.KnownGraph(1, Signature((), (), ()), known_graphs.THOUGHTS)
+    known = known_graphs.CachedGraph(1, Signature((), (), ()), known_graphs.THOUGHTS)
     known.then = weakref.ref(known)
     for _ in range(known_graphs.SETTLED):
         known.flew(SimpleNamespace(device=0, given=[]), 1e-2)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.verify_commands import verify_script
 from manycl.run.engine import engine, setup
 from manycl.run.engine.dynamic import Dynamic
 from manycl.run.engine.playback import Playback
-from manycl.run.stealing.player import Moving
+from manycl.run.stealing.player import MovingPlayer
 
 TOLD = 40  # transitions, the last ones
 
@@ -39,7 +39,7 @@ def watched(state: Any) -> Any:
     return state
 
 
-def verified(script: Script) -> Script:
+def verified(script: CommandGraph) -> CommandGraph:
     if script.lowered.room is None:
         verify_script(script)
     return script
@@ -49,11 +49,11 @@ def verified(script: Script) -> Script:
 def validated() -> Iterator[None]:
     """Import it: for all tests of a module."""
     with pytest.MonkeyPatch.context() as patch:
-        asking, following = Dynamic.of, Moving.following
+        asking, following = Dynamic.of, MovingPlayer.following
         patch.setattr(Dynamic, "of", lambda *given: watched(asking(*given)))
-        patch.setattr(Moving, "following", lambda *given: watched(following(*given)))
+        patch.setattr(MovingPlayer, "following", lambda *given: watched(following(*given)))
         patch.setattr(engine, "Playback", lambda *given: watched(Playback(*given)))
         patch.setattr(setup, "Playback", lambda *given: watched(Playback(*given)))
-        compile_: Callable[..., Script] = setup.compiled
+        compile_: Callable[..., CommandGraph] = setup.compiled
         patch.setattr(setup, "compiled", lambda *given: verified(compile_(*given)))
         yield

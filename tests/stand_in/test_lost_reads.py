@@ -69,7 +69,7 @@ class Stranger:
 def stranger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stranger]:
     devices, zero_copy = request.param
     monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
-    monkeypatch.setattr(graph_cache.Recurring, "_expect", lambda self: DeviceIndex(0))
+    monkeypatch.setattr(graph_cache.GraphCache, "_expect", lambda self: DeviceIndex(0))
     monkeypatch.setattr(runtime, "_runtimes", {})
     made = Stranger(devices)
     yield made

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from manycl.api.events import Event as Enqueued
+from manycl.api.events import Event as Submission
 from manycl.drivers.driver import Allocation, DriverError, Event, Queue
 from manycl.graph.graph import BufferKey, CopyTask, FillTask
 from manycl.run.executor.transfers import within
-from manycl.run.streams.batch import Leg
-from manycl.run.streams.eager_stream import Flight
+from manycl.run.streams.batch import CommandBatch
+from manycl.run.streams.eager_stream import EagerStream
 from manycl.run.streams.in_flight import UNKNOWN
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ KEPT = 4096
 """Copies and fills of a queue that are known."""
 
 
-class MoveForm:
+class CachedCopy:
     """A copy or fill, on the device of a flight."""
 
     __slots__ = ("_device", "_enqueue", "_flight", "_flights", "_held", "_leg", "_seconds", "_task")
 
-    def __init__(self, task: CopyTask | FillTask, flight: Flight) -> None:
+    def __init__(self, task: CopyTask | FillTask, flight: EagerStream) -> None:
         self._task = task
         self._device = flight.device
-        self._flight: Flight | None = None  # that knows of it
-        self._leg: Leg | None = None  # likewise
+        self._flight: EagerStream | None = None  # that knows of it
+        self._leg: CommandBatch | None = None  # likewise
         self._flights = 0
         self._seconds = UNKNOWN
         self._held: tuple[Allocation, ...] = ()
@@ -55,7 +55,7 @@ class MoveForm:
         """Whether the ends of more flights would tell nothing about it."""
         return self._flights > 0
 
-    def again(self, queue: OwnQueue, flight: Flight, arrays: Sequence[Array]) -> bool:
+    def again(self, queue: OwnQueue, flight: EagerStream, arrays: Sequence[Array]) -> bool:
         """Do it once more, with arrays whose buffers are its own; False where it has to be looked at first: then
         nothing was done."""
         with flight.lock:
@@ -77,7 +77,7 @@ class MoveForm:
                 flight.pace()
             return True
 
-    def _join(self, queue: OwnQueue, flight: Flight, arrays: Sequence[Array]) -> bool:
+    def _join(self, queue: OwnQueue, flight: EagerStream, arrays: Sequence[Array]) -> bool:
         """It is part of a leg; False where it cannot be."""
         if flight.device != self._device:
             return False
@@ -102,7 +102,7 @@ class MoveForm:
         return True
 
 
-def again(queue: OwnQueue, key: MoveKey, arrays: Sequence[Array]) -> Enqueued | None:
+def again(queue: OwnQueue, key: MoveKey, arrays: Sequence[Array]) -> Submission | None:
     """The event of a copy or fill that was done before, with arrays whose buffers are those of the ``key``; None where
     it was not, or has to be planned."""
     form = queue.moves.get(key)
@@ -111,7 +111,7 @@ def again(queue: OwnQueue, key: MoveKey, arrays: Sequence[Array]) -> Enqueued | 
     enqueued, flight = queue.airborne()
     if flight is None or not form.again(queue, flight, arrays):
         return None
-    return Enqueued(queue, enqueued, len(flight.given) - 1)
+    return Submission(queue, enqueued, len(flight.given) - 1)
 
 
 def remember(queue: OwnQueue, key: MoveKey, task: CopyTask | FillTask) -> None:
@@ -120,4 +120,4 @@ def remember(queue: OwnQueue, key: MoveKey, task: CopyTask | FillTask) -> None:
     if flight is not None and flight.was_given(task):
         if len(queue.moves) >= KEPT:
             queue.moves.clear()
-        queue.moves[key] = MoveForm(task, flight)
+        queue.moves[key] = CachedCopy(task, flight)

@@ -24,8 +24,8 @@ from manycl.graph.launch import with_arguments
 from manycl.machine import DeviceIndex
 from manycl.model.trips import TripCount, trip_count
 from manycl.run.executor.programs import KernelObject
-from manycl.run.streams.batch import Leg
-from manycl.run.streams.eager_stream import Flight
+from manycl.run.streams.batch import CommandBatch
+from manycl.run.streams.eager_stream import EagerStream
 from manycl.run.streams.in_flight import UNKNOWN
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _FIXED = (int, float, bytes, np.number, np.bool_)
 """What is the same value as long as it is the same object; others (arrays, lists, structs) are converted each time."""
 
 
-class LaunchForm:
+class CachedLaunch:
     """A kernel at one NDRange on a device (its index, and where parts of its allocations may begin: at multiples of so
     many bytes), on arrays of certain types and sizes. ``convert(i, value)``: what argument i, which is no array, is set
     to."""
@@ -105,10 +105,10 @@ class LaunchForm:
     def _forget(self) -> None:
         """What it was given last may go."""
         count = len(self._arrays)
-        self._flight: Flight | None = None  # for which all that follows is right
-        self._leg: Leg | None = None  # of that, which has taken note of it
-        self._noted: Leg | None = None  # whose flight knows that it refers to arrays
-        self._listed: Flight | None = None
+        self._flight: EagerStream | None = None  # for which all that follows is right
+        self._leg: CommandBatch | None = None  # of that, which has taken note of it
+        self._noted: CommandBatch | None = None  # whose flight knows that it refers to arrays
+        self._listed: EagerStream | None = None
         self._known: list[Any] = [_UNKNOWN] * count  # the arguments, as they came
         self._bound: list[Argument] = [b""] * count  # as they are in launches
         self._values: list[Any] = [None] * count  # as the kernel's are set
@@ -166,7 +166,7 @@ class LaunchForm:
         launch = with_arguments(self._launch, tuple(args))
         return self._trips.of(launch, launch)
 
-    def again(self, queue: Queue, flight: Flight, args: tuple[Any, ...]) -> bool:
+    def again(self, queue: Queue, flight: EagerStream, args: tuple[Any, ...]) -> bool:
         """Launch the kernel once more; False where it has to be looked at first: then nothing was done."""
         with flight.lock:
             if not flight.is_open:
@@ -191,7 +191,7 @@ class LaunchForm:
                 flight.pace()
             return True
 
-    def _bind(self, queue: Queue, flight: Flight, args: tuple[Any, ...]) -> bool:
+    def _bind(self, queue: Queue, flight: EagerStream, args: tuple[Any, ...]) -> bool:
         """Have the kernel take arguments of which some are others than the last time; False for what is not like
         these."""
         arrays = self._arrays
@@ -239,7 +239,7 @@ class LaunchForm:
         self._complete(flight, bound)
         return True
 
-    def _complete(self, flight: Flight, bound: list[Argument]) -> None:
+    def _complete(self, flight: EagerStream, bound: list[Argument]) -> None:
         """All arguments have been taken."""
         self._bound = bound
         if flight is not self._listed:
@@ -258,7 +258,9 @@ class LaunchForm:
             written.add(argument.key)
         self._kernel.setter, self._flight, self._leg = self, flight, leg
 
-    def _take_numbers(self, flight: Flight, args: Sequence[Any], changed: Sequence[int], bound: list[Argument]) -> None:
+    def _take_numbers(
+        self, flight: EagerStream, args: Sequence[Any], changed: Sequence[int], bound: list[Argument]
+    ) -> None:
         """Of the arguments that are no arrays, those that have changed. Raises LaunchError where the launch would leave
         its buffers with them."""
         is_longer, steering = False, self._steering
@@ -282,7 +284,9 @@ class LaunchForm:
             f, seconds = self._measured
             self._seconds = seconds * self._f(bound) / f
 
-    def _check(self, flight: Flight, bound: Sequence[Argument], decided: tuple[Argument, ...]) -> tuple[Argument, ...]:
+    def _check(
+        self, flight: EagerStream, bound: Sequence[Argument], decided: tuple[Argument, ...]
+    ) -> tuple[Argument, ...]:
         """Look whether it leaves its buffers with other numbers: LaunchError where it does."""
         self._checks += 1
         if self._checks == _SEVERAL and not self._launch.versions:

@@ -65,7 +65,7 @@ WHOLE = ReadShape((1.0,) * (ADAPT.samples + 1), (1.0,) * (ADAPT.samples + 1))
 """Every range reads everything."""
 
 
-class Flow(NamedTuple):
+class DataFlow(NamedTuple):
     """``nbytes`` of a buffer that a family (index, or OUTSIDE) has written and another one reads, in slices or
     otherwise (``shape``). ``version``: the buffer, and the node that was the last to write it."""
 
@@ -77,7 +77,7 @@ class Flow(NamedTuple):
     shape: ReadShape = WHOLE
 
 
-class Flows:
+class DataFlows:
     """Of a graph that is repeated: what its last nodes write, its first ones read.
 
     By family: ``readers``, which read what it writes; ``near``: these, and those that write what it reads; ``linked``:
@@ -87,9 +87,9 @@ class Flows:
     def __init__(self, problem: Problem, several: Sequence[Family]) -> None:
         self._transfer = problem.estimates.transfer
         self._memory = [d.memory for d in problem.machine.devices]
-        self._read: list[list[Flow]] = [[] for _ in several]
-        self._kept: list[list[Flow]] = [[] for _ in several]  # written, and read by the host
-        self._within: list[list[Flow]] = [[] for _ in several]
+        self._read: list[list[DataFlow]] = [[] for _ in several]
+        self._kept: list[list[DataFlow]] = [[] for _ in several]  # written, and read by the host
+        self._within: list[list[DataFlow]] = [[] for _ in several]
         self._wholly: dict[tuple[int, int], list[int]] = {}  # who reads all of it
         self.readers: list[set[int]] = [set() for _ in several]
         apart = set(self._memory) != {HOST}
@@ -161,12 +161,12 @@ class Flows:
                 each += rising * seconds / groups
         return once, each
 
-    def _brought(self, flow: Flow, memory: int, source: Parts) -> float:
+    def _brought(self, flow: DataFlow, memory: int, source: Parts) -> float:
         """Seconds until all of it is in a memory."""
         away = ((other, round(flow.nbytes * part)) for other, part in source.items() if other != memory)
         return sum(self._transfer(nbytes, other, memory) for other, nbytes in away)
 
-    def _there(self, flow: Flow, memory: int, parts: Mapping[int, Parts]) -> bool:
+    def _there(self, flow: DataFlow, memory: int, parts: Mapping[int, Parts]) -> bool:
         """Whether a family before has brought it."""
         others = (r for r in self._wholly.get(flow.version, ()) if r < flow.reader)
         return any(memory in parts.get(r, {}) for r in others)
@@ -209,7 +209,7 @@ def _components(near: Sequence[set[int]]) -> Iterator[list[int]]:
             yield sorted(found)
 
 
-def _found(problem: Problem, several: Sequence[Family]) -> Iterator[Flow]:
+def _found(problem: Problem, several: Sequence[Family]) -> Iterator[DataFlow]:
     """Between families, within them, and between them and what is outside of all."""
     nodes, splits = problem.graph.nodes, problem.splits
     family = {m.node: i for i, f in enumerate(several) for m in f.members}
@@ -232,5 +232,5 @@ def _found(problem: Problem, several: Sequence[Family]) -> Iterator[Flow]:
                     nbytes = max(part.width - part.stride, 0)
             if nbytes and (writer, reader) != (OUTSIDE, OUTSIDE):
                 shape = WHOLE if sliced or reader == OUTSIDE else _shape(problem, n, key)
-                yield Flow((key, before), writer, reader, nbytes, sliced, shape)
+                yield DataFlow((key, before), writer, reader, nbytes, sliced, shape)
         last |= dict.fromkeys(task.writes, n)

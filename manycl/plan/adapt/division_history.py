@@ -15,7 +15,7 @@ from manycl.plan.tuning import ADAPT
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class DivisionHistory:
     """What is known of a family: its members, the devices that may run it (indices; none: it is not divided), how its
     groups are dealt out to them, the seconds that each waits for data beside its kernels, if it has any groups and
     for each of the leader's (``plan/adapt/data_flow.py``), what dividing costs once, and the seconds that it takes to
@@ -44,7 +44,7 @@ class Course:
         """The cuts between which it is judged: all groups on each device; divided."""
         return [*map(self.granularity.whole, range(len(self.devices))), cuts(self.granularity)]
 
-    def judged(self, others: Sequence[float] = ()) -> Course:
+    def judged(self, others: Sequence[float] = ()) -> DivisionHistory:
         """Divided or whole, whatever is foreseen to be shorter; both as they were measured, where they were.
         ``others``: the seconds that each of the choices costs other families."""
         g = self.granularity
@@ -65,7 +65,9 @@ class Course:
         trial = divided and worth == -math.inf
         return replace(self, whole=None if divided else used[0] if len(used) == 1 else best, trial=trial)
 
-    def waited(self, foreseen: Sequence[float], seconds: Sequence[float], *, again: bool, first: bool) -> Course:
+    def waited(
+        self, foreseen: Sequence[float], seconds: Sequence[float], *, again: bool, first: bool
+    ) -> DivisionHistory:
         """After an execution in which devices waited for ``seconds`` instead of those that the machine's links say
         (``foreseen``; 0: nothing is learned). Data that come only once make that longer, so unless the execution before
         had the same cuts (``again``) no more is learned than that it is not longer; nothing from the ``first`` one,
@@ -99,7 +101,7 @@ class Course:
             return min(now + self.overhead, divided)
         return divided if divided < (1.0 - 2.0 * ADAPT.worth) * now else now
 
-    def waiting(self, waits: Waits) -> Course:
+    def waiting(self, waits: Waits) -> DivisionHistory:
         """Where devices wait for other seconds than was known; if that makes a difference."""
         g = self.granularity
         once, each = self._more(waits)

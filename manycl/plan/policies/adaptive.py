@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.model.occupancy import share, work_groups
-from manycl.plan.adapt.data_flow import Flows, Parts, Waits
-from manycl.plan.adapt.division_history import Course
+from manycl.plan.adapt.data_flow import DataFlows, Parts, Waits
+from manycl.plan.adapt.division_history import DivisionHistory
 from manycl.plan.adapt.families import Family, families
 from manycl.plan.adapt.granularity import METHODS, Beforehand, Wanted, adapted, cuts, start
 from manycl.plan.options import Option, Options, Values, one_of, real, whole
@@ -52,7 +52,7 @@ class Adaptive:
     options = Options("adaptive", _METHOD, _FIRST, _LEAST, _BAND)
 
     def __init__(self) -> None:
-        self._courses: dict[Hashable, Course] = {}
+        self._courses: dict[Hashable, DivisionHistory] = {}
         self._of: dict[int, _Planned] = {}
         # by the call sites of a graph: the cuts of its last execution, and how many there were
         self._ran: dict[tuple[Hashable, ...], tuple[tuple[tuple[int, ...], ...], int]] = {}
@@ -64,7 +64,7 @@ class Adaptive:
         names = _names(problem.graph)
         where = tuple(d.name for d in problem.machine.devices)
         several = families(problem)
-        flows = Flows(problem, several)
+        flows = DataFlows(problem, several)
         keys = [(where, options, *(names[m.node] for m in f.members)) for f in several]
         begun = False
         for i, (key, family) in enumerate(zip(keys, several, strict=True)):
@@ -145,7 +145,7 @@ class Adaptive:
                 news |= {key} if change > course.granularity.dead_band * max(course.granularity.foreseen()) else set()
         return news
 
-    def _judge(self, known: Mapping[Hashable, Sequence[int]], flows: Flows, news: Iterable[Hashable]) -> None:
+    def _judge(self, known: Mapping[Hashable, Sequence[int]], flows: DataFlows, news: Iterable[Hashable]) -> None:
         """Families of which there is news are divided or whole, whatever is better for all; then those that hand data
         to the ones whose cuts are others than those that are known, and so on."""
         keys, told = list(known), list(known.values())
@@ -193,7 +193,7 @@ class _Planned(NamedTuple):
 
     graph: Graph
     cuts: dict[Hashable, tuple[int, ...]]
-    flows: Flows
+    flows: DataFlows
 
 
 def _forget(of: dict[Any, Any]) -> None:
@@ -202,7 +202,7 @@ def _forget(of: dict[Any, Any]) -> None:
         del of[next(iter(of))]
 
 
-def _after(course: Course, taken: dict[tuple[int, int], float]) -> tuple[Course, bool]:
+def _after(course: DivisionHistory, taken: dict[tuple[int, int], float]) -> tuple[DivisionHistory, bool]:
     """The family after an execution, and whether that is news; as it was where that was not measured on all devices
     that it used."""
     at = course.cuts()
@@ -227,19 +227,19 @@ def _after(course: Course, taken: dict[tuple[int, int], float]) -> tuple[Course,
     return replace(course, granularity=g, compared=compared), g.workload is not before or course.trial or alone
 
 
-def _waits(index: int, course: Course, flows: Flows, parts: Mapping[int, Parts]) -> Waits:
+def _waits(index: int, course: DivisionHistory, flows: DataFlows, parts: Mapping[int, Parts]) -> Waits:
     """How long a family's devices wait before its kernels, as far as is known."""
     g = course.granularity
     return course.believing(flows.waits(index, g.groups, course.devices, parts, cuts(g)))
 
 
-def _within(index: int, course: Course, flows: Flows, own: Parts) -> float:
+def _within(index: int, course: DivisionHistory, flows: DataFlows, own: Parts) -> float:
     """The same among its kernels, if they are divided like this."""
     return flows.within(index, own) * max(course.believed, default=1.0)
 
 
 def _elsewhere(
-    index: int, course: Course, courses: Sequence[Course], flows: Flows, parts: dict[int, Parts]
+    index: int, course: DivisionHistory, courses: Sequence[DivisionHistory], flows: DataFlows, parts: dict[int, Parts]
 ) -> list[float]:
     """Seconds that each of a family's choices costs in what its kernels hand on: others, and those among them."""
     out, readers = [], [(r, courses[r]) for r in flows.readers[index] if courses[r].devices]
@@ -252,7 +252,9 @@ def _elsewhere(
     return out
 
 
-def _gathered(linked: Sequence[int], courses: list[Course], flows: Flows, parts: Mapping[int, Parts]) -> None:
+def _gathered(
+    linked: Sequence[int], courses: list[DivisionHistory], flows: DataFlows, parts: Mapping[int, Parts]
+) -> None:
     """Families that hand data to each other all on one device, if that is foreseen to be shorter by far: no step of one
     of them alone need lead there. Not while it is tried what dividing one of them takes."""
     if any(courses[i].trial or not courses[i].devices for i in linked):
@@ -262,7 +264,7 @@ def _gathered(linked: Sequence[int], courses: list[Course], flows: Flows, parts:
         + (courses[i].overhead + _within(i, courses[i], flows, parts[i]) if courses[i].whole is None else 0.0)
         for i in linked
     )
-    best: list[Course] = []
+    best: list[DivisionHistory] = []
     for d in set.intersection(*(set(courses[i].devices) for i in linked)):
         there = {i: replace(courses[i], whole=courses[i].devices.index(d)) for i in linked}
         all_there = {i: flows.parts(c.devices, c.cuts()) for i, c in there.items()}
@@ -274,7 +276,9 @@ def _gathered(linked: Sequence[int], courses: list[Course], flows: Flows, parts:
         courses[i] = course
 
 
-def _begin(problem: Problem, table: Table, family: Family, options: _Options, flows: Flows, index: int) -> Course:
+def _begin(
+    problem: Problem, table: Table, family: Family, options: _Options, flows: DataFlows, index: int
+) -> DivisionHistory:
     """The first division: by the estimates, which may be far from true; so only brief kernels stay whole untried."""
     places = [dict(table.places[m.node]) for m in family.members]
     devices = tuple(d for d in sorted(places[0]) if all(p.get(d) == 0 for p in places))
@@ -282,7 +286,7 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options, fl
         len(problem.partners(m.node, [(d, 0) for d in devices])) < len(devices) for m in family.members
     )
     if not devices or apart:  # it, or what putting its parts together needs, does not fit into some memory
-        return Course(family, (), start(family.leader.groups, [0.0], [1.0]), ((0.0, 0.0),), whole=0)
+        return DivisionHistory(family, (), start(family.leader.groups, [0.0], [1.0]), ((0.0, 0.0),), whole=0)
     once, each = [], []
     groups = family.leader.groups
     for d in devices:
@@ -315,7 +319,7 @@ def _begin(problem: Problem, table: Table, family: Family, options: _Options, fl
     )
     overhead = problem.handover * len(family.members) + _merging(problem, family, devices)
     guessed = bool(density) and doubt == ADAPT.uncounted
-    return Course(family, devices, g, waits, overhead, _moving(problem, family, devices), guessed=guessed)
+    return DivisionHistory(family, devices, g, waits, overhead, _moving(problem, family, devices), guessed=guessed)
 
 
 def _density(

@@ -19,10 +19,10 @@ from manycl.plan.problem import Problem
 from manycl.plan.search import rank
 from manycl.plan.search.costs import Costs, costs
 from manycl.plan.timeline import timeline
-from manycl.plan.timeline.busy_intervals import Slots
+from manycl.plan.timeline.busy_intervals import BusyIntervals
 from manycl.plan.timeline.delays import Delays, delays, lower_bound
 from manycl.plan.timeline.timeline import Schedule, Timeline
-from manycl.plan.timeline.times_only import Sketch, SketchFit
+from manycl.plan.timeline.times_only import TimesOnly, TimesOnlyFit
 
 CONTENTION = options.one_of("contention", "yes", "no")
 """The option that all policies with insertion have."""
@@ -43,7 +43,7 @@ class Board:
     def __init__(self, problem: Problem, view: Delays) -> None:
         self._problem = problem
         self._view = view
-        self.gaps = [Slots() for _ in range(len(problem.machine.devices) + 1)]
+        self.gaps = [BusyIntervals() for _ in range(len(problem.machine.devices) + 1)]
         self.where = [ON_HOST] * len(view.before)
         self.end = [problem.not_before] * len(view.before)
         self.start = list(self.end)
@@ -114,11 +114,11 @@ class Setting:
         """One that has what is fixed."""
         return Timeline(self.problem, self.table.seconds) if self.contention else Board(self.problem, self.view)
 
-    def sketch(self) -> AnyBoard | Sketch:
+    def sketch(self) -> AnyBoard | TimesOnly:
         """The same, of which only the times of nodes are asked."""
-        if not self.contention or not Sketch.holds(self.problem):
+        if not self.contention or not TimesOnly.holds(self.problem):
             return self.board()
-        return Sketch(self.problem, self.table.seconds)
+        return TimesOnly(self.problem, self.table.seconds)
 
     def bound(self) -> float:
         """Seconds that no schedule ends before."""
@@ -150,7 +150,7 @@ def setting(problem: Problem, policy: str, contention: str = "yes") -> Setting:
     )
 
 
-def put(board: AnyBoard | Sketch, fit: BoardFit | timeline.Fit | SketchFit) -> None:
+def put(board: AnyBoard | TimesOnly, fit: BoardFit | timeline.Fit | TimesOnlyFit) -> None:
     """Place a node where it fits."""
     board.place(fit)  # type: ignore[arg-type]
 

@@ -16,7 +16,7 @@ from manycl.plan.plan import ON_HOST, Assignment
 from manycl.plan.search.insertion import AnyBoard, Board, Setting, put
 from manycl.plan.timeline.delays import after
 from manycl.plan.timeline.timeline import Schedule
-from manycl.plan.timeline.times_only import Sketch
+from manycl.plan.timeline.times_only import TimesOnly
 from manycl.plan.tuning import PLANNING
 
 Wish = DeviceIndex | None
@@ -72,7 +72,7 @@ class Search:
         self._fill(board, order, where)
         return board
 
-    def _fill(self, board: AnyBoard | Sketch, order: Sequence[int], where: Sequence[Wish]) -> None:
+    def _fill(self, board: AnyBoard | TimesOnly, order: Sequence[int], where: Sequence[Wish]) -> None:
         places, fixed = self._given.view.places, self._given.fixed
         for node in order:
             device = where[node]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 
-class Slots:
+class BusyIntervals:
     """Disjoint intervals in seconds, sorted; one of no length may lie where others meet."""
 
     __slots__ = ("ends", "starts")

@@ -12,12 +12,12 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.model.estimates import Ends
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
-from manycl.plan.timeline.busy_intervals import Slots
+from manycl.plan.timeline.busy_intervals import BusyIntervals
 from manycl.plan.timeline.segments import INITIAL, Move
 from manycl.plan.timeline.timing import contended, timed
 
 
-class Available:
+class Bandwidth:
     """What a partial schedule leaves of the host's memory bandwidth over time: AvailBW of MKMD (Section 5.2, Eq. 6).
 
     Bytes per second, from each of a growing list of times on; the last reservations can be taken back. What was placed
@@ -43,7 +43,7 @@ class Available:
                 return at + work / pace
             work, at, i = work - (until - at) * pace, until, i + 1
 
-    def first(self, slots: Slots, ready: float, seconds: float, draws: float) -> tuple[float, float]:
+    def first(self, slots: BusyIntervals, ready: float, seconds: float, draws: float) -> tuple[float, float]:
         """The earliest interval from ``ready`` on, of a device or queue that is free then, with room for something that
         takes so long alone: its start and end."""
         start = slots.first(ready, seconds)
@@ -95,9 +95,9 @@ class Operations:
         self._handover = problem.handover
         self._transfer = problem.estimates.transfer
         count = len(problem.machine.devices)
-        self.kernels = [Slots() for _ in range(count + 1)]
-        self._up = [Slots() for _ in range(count)]
-        self._down = [Slots() for _ in range(count)]
+        self.kernels = [BusyIntervals() for _ in range(count + 1)]
+        self._up = [BusyIntervals() for _ in range(count)]
+        self._down = [BusyIntervals() for _ in range(count)]
         self.what: list[Assignment | Move] = []
         self.end: list[float] = []
         self.heard: list[float] = []  # when others than its own device know that an operation has ended
@@ -108,7 +108,7 @@ class Operations:
         self._merged: dict[int, int] = {}  # node -> from how many other memories
         self._fixed = len(problem.fixed)
         limited = problem.contention.limited
-        self._host = Available(problem.machine.host_bandwidth) if limited else None
+        self._host = Bandwidth(problem.machine.host_bandwidth) if limited else None
 
     # when
 
@@ -136,12 +136,12 @@ class Operations:
 
     # placing
 
-    def _slots(self, what: Assignment | Move) -> Slots:
+    def _slots(self, what: Assignment | Move) -> BusyIntervals:
         if isinstance(what, Assignment):
             return self.kernels[what.device]
         return self._down[what.device] if what.target == HOST else self._up[what.device]
 
-    def room(self, slots: Slots, ready: float, what: Assignment | Move, seconds: float) -> tuple[float, float]:
+    def room(self, slots: BusyIntervals, ready: float, what: Assignment | Move, seconds: float) -> tuple[float, float]:
         """The start and the end of the earliest room for something that takes so long alone."""
         if self._host is None:
             start = slots.first(ready, seconds)
@@ -154,7 +154,7 @@ class Operations:
             return start + seconds
         return self._host.end(start, seconds, self._draws(Assignment(node, device, 0, 0.0, 0.0), seconds))
 
-    def sent(self, slots: Slots, ready: float, nbytes: int, ends: Ends) -> tuple[float, float]:
+    def sent(self, slots: BusyIntervals, ready: float, nbytes: int, ends: Ends) -> tuple[float, float]:
         """The same of a transfer between two memories."""
         seconds = self._transfer(nbytes, *ends)
         if self._host is None or HOST not in ends:
@@ -177,7 +177,7 @@ class Operations:
         drawn = sum(self._draws(what, seconds) * seconds for what, seconds in placed)
         return drawn / carries if carries > 0.0 else 0.0
 
-    def _add(self, what: Assignment | Move, waits: Sequence[int], slots: Slots | None) -> int:
+    def _add(self, what: Assignment | Move, waits: Sequence[int], slots: BusyIntervals | None) -> int:
         """``slots``: what it occupies, if other things may be placed before it later. A kernel waits for its node's
         predecessors too."""
         op, end = len(self.what), what.end

@@ -15,7 +15,7 @@ from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex, nearest
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import BufferRange, Problem
-from manycl.plan.timeline.busy_intervals import Slots
+from manycl.plan.timeline.busy_intervals import BusyIntervals
 from manycl.plan.timeline.operations import Operations, times
 from manycl.plan.timeline.segments import INITIAL, Move, Segment, Segments
 from manycl.plan.timeline.sliced import Sliced, Stretch
@@ -188,7 +188,7 @@ class Timeline(Operations):
         memory = self.memory[device]
         arrive = self.floor
         several = len(missing) > 1  # else no two of them go by the same queue
-        busy: dict[Slots, float] = {}
+        busy: dict[BusyIntervals, float] = {}
         for _, key, low, high, writer, source, op in missing:
             nbytes, here, lane = high - low, 0.0, ON_HOST
             by: int | None = None

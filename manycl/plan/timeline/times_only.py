@@ -9,13 +9,13 @@ from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex, nearest
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
-from manycl.plan.timeline.busy_intervals import Slots
+from manycl.plan.timeline.busy_intervals import BusyIntervals
 
 _Known = tuple[float, float, DeviceIndex | None]
 """When contents are in a memory for the device (last) that brought or made them, and for others; None: they were there
 at the start."""
 
-_Sent = tuple[BufferKey, Slots, int, DeviceIndex, float, float]
+_Sent = tuple[BufferKey, BusyIntervals, int, DeviceIndex, float, float]
 """A transfer: buffer, queue, target memory, device, start and end."""
 
 _Missing = tuple[float, BufferKey, int, int]
@@ -24,7 +24,7 @@ _Missing = tuple[float, BufferKey, int, int]
 _new = tuple.__new__  # of a named tuple, as in the timeline
 
 
-class SketchFit(NamedTuple):
+class TimesOnlyFit(NamedTuple):
     """Where and when a whole node would run, in seconds, and the transfers it needs first."""
 
     node: int
@@ -34,7 +34,7 @@ class SketchFit(NamedTuple):
     sent: list[_Sent]
 
 
-class Sketch:
+class TimesOnly:
     """Whole kernels and whole buffers where a :class:`~manycl.plan.timeline.timeline.Timeline` would have them, in two
     thirds of the time, but without what waits for what. For problems that :meth:`holds` says."""
 
@@ -47,8 +47,8 @@ class Sketch:
         self._predecessors = graph.predecessors
         self._memory = [*(d.memory for d in machine.devices), HOST]  # the last: of the host, device -1
         self._owner = {d.memory: i for i, d in machine.numbered() if d.memory != HOST}
-        self._kernels = [Slots() for _ in range(count + 1)]
-        self._up, self._down = [Slots() for _ in range(count)], [Slots() for _ in range(count)]
+        self._kernels = [BusyIntervals() for _ in range(count + 1)]
+        self._up, self._down = [BusyIntervals() for _ in range(count)], [BusyIntervals() for _ in range(count)]
         here = (self._floor, self._floor, None)
         self._at: dict[BufferKey, dict[int, _Known]] = {
             key: dict.fromkeys(places, here) for key, places in problem.valid.items() if places
@@ -61,7 +61,7 @@ class Sketch:
         """Whether nothing is fixed, no buffer is in parts, and the host's memory carries all that is drawn of it."""
         return not (problem.fixed or problem.parts or problem.graph.parts or problem.contention.limited)
 
-    def fit(self, node: int, device: DeviceIndex) -> SketchFit:
+    def fit(self, node: int, device: DeviceIndex) -> TimesOnlyFit:
         """The earliest place for a node on a device (``ON_HOST``: the host)."""
         ready, handover, memory = self._floor, self._handover, self._memory[device]
         where, ends, at, peers = self._where, self._end, self._at, self._peers
@@ -91,13 +91,13 @@ class Sketch:
                 ready = arrive
         seconds = self._rows[node][device] if device != ON_HOST else 0.0
         start = self._kernels[device].first(ready, seconds)
-        return _new(SketchFit, (node, device, start, start + seconds, sent))
+        return _new(TimesOnlyFit, (node, device, start, start + seconds, sent))
 
     def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, sent: list[_Sent]) -> float:
         """As of a timeline."""
         memory, arrive, handover, transfer = self._memory[device], self._floor, self._handover, self._transfer
         several = len(missing) > 1
-        busy: dict[Slots, float] = {}
+        busy: dict[BusyIntervals, float] = {}
         for _, key, nbytes, source in missing:
             lane: DeviceIndex | None = None
             for a, b in self._route(source, memory):
@@ -122,11 +122,11 @@ class Sketch:
                 arrive = ready
         return arrive
 
-    def earliest(self, node: int, devices: Sequence[DeviceIndex]) -> SketchFit:
+    def earliest(self, node: int, devices: Sequence[DeviceIndex]) -> TimesOnlyFit:
         """The fit on the device where the node ends first, the first of equals."""
         return min([self.fit(node, device) for device in devices], key=_ending)
 
-    def place(self, fit: SketchFit) -> None:
+    def place(self, fit: TimesOnlyFit) -> None:
         node, device, start, end, sent = fit
         at, handover = self._at, self._handover
         for key, slots, memory, lane, begin, arrived in sent:
@@ -147,5 +147,5 @@ def _by_time(item: _Missing) -> float:
     return item[0]
 
 
-def _ending(fit: SketchFit) -> float:
+def _ending(fit: TimesOnlyFit) -> float:
     return fit.end

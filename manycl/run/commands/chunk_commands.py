@@ -12,7 +12,7 @@ from manycl.run.commands.backend import Evict, Lane, Run, TransferQueue
 from manycl.run.commands.emit import Emitter
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import HOST_BIT
-from manycl.run.lowering.steps import Cells
+from manycl.run.lowering.steps import Chunks
 from manycl.utilities.changed import named
 
 Found = TypeVar("Found")
@@ -53,7 +53,7 @@ class PacketEmitter(Emitter):
         # transfers that still read it
         self._without: dict[int, list[_Before]] = {}
 
-    def take(self, token: int, lane: Lane, cells: tuple[int, ...], task: Launch, launch: Cells) -> int:
+    def take(self, token: int, lane: Lane, cells: tuple[int, ...], task: Launch, launch: Chunks) -> int:
         """Emit the command of some cells of a launch, the first of which is the token: it is one launch, and its end is
         reported. Which of the commands it is."""
         first = launch.steps[0]
@@ -74,7 +74,7 @@ class PacketEmitter(Emitter):
             lanes[cell], at[cell] = lane, index
         return index
 
-    def _take(self, token: int, lane: Lane, cells: tuple[int, ...], task: Launch, launch: Cells) -> int:
+    def _take(self, token: int, lane: Lane, cells: tuple[int, ...], task: Launch, launch: Chunks) -> int:
         """The same, whatever comes before and behind it."""
         device, first = lane[0], launch.steps[0]
         is_alone = not launch.bytes(self._graph).before
@@ -192,7 +192,7 @@ class PacketEmitter(Emitter):
             if token is not None and token not in self._unawaited.get(key, ()):
                 self.reads_on(key, token)
 
-    def _know(self, launch: Cells, memory: int) -> bool:
+    def _know(self, launch: Chunks, memory: int) -> bool:
         """In the one memory, once all that any cell of a launch comes after is emitted: what its cells find is there by
         now, and what they write will be, as what is emitted from now on comes behind those of them that it has to do
         with. Whether that is so."""
@@ -224,7 +224,7 @@ class PacketEmitter(Emitter):
     def _bring_cells(
         self,
         cells: tuple[int, ...],
-        launch: Cells,
+        launch: Chunks,
         lane: Lane,
         after: list[int],
         told: set[int | None],

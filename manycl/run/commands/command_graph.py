@@ -23,7 +23,7 @@ from manycl.utilities.changed import changed
 
 
 @dataclass(frozen=True, eq=False)
-class Script:
+class CommandGraph:
     """``commands`` of the steps of ``lowered``; the first ``ahead`` of them are enqueued before anything else is looked
     at.
 
@@ -62,7 +62,7 @@ class Script:
         """Whether its steps are the graph's nodes, on whole buffers for which there is room."""
         return self.lowered.graph is self.problem.graph and self.lowered.room is None and not self.held
 
-    def on(self, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> Script:
+    def on(self, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> CommandGraph:
         """A plain script, on a graph of the same shape with buffers ``keys[b]`` instead of b."""
         assert self.is_plain, "pieces and windows are those of some buffers"
         commands = self.commands

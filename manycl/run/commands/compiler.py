@@ -5,13 +5,13 @@ from __future__ import annotations
 from manycl.errors import PolicyError
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.problem import Problem
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.emit import Emitter
 from manycl.run.commands.transfers import Subject
 from manycl.run.tiling.replacement import TightEmitter
 
 
-def compiled(subject: Subject, plan: Plan) -> Script:
+def compiled(subject: Subject, plan: Plan) -> CommandGraph:
     """The script of a plan. Raises PolicyError for one that cannot be followed: for other devices, or whose order is
     not the graph's."""
     lowered = subject.lowered

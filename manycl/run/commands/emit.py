@@ -16,8 +16,8 @@ from manycl.machine import HOST, DeviceIndex, nearest
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.commands.backend import Download, HostCall, Lane, Run, TransferQueue, Upload
 from manycl.run.commands.checkpoint_commands import Keeper
-from manycl.run.commands.command_graph import Script, linked
-from manycl.run.commands.flow_control import Marks, ahead_of
+from manycl.run.commands.command_graph import CommandGraph, linked
+from manycl.run.commands.flow_control import FlowControl, ahead_of
 from manycl.run.commands.transfers import Copies, EndedTransfers, Subject
 from manycl.run.data.coherence import HOST_BIT, places
 from manycl.run.stealing.device_estimates import MergedEarly
@@ -47,7 +47,7 @@ class Emitter(Copies):
         self._going: dict[int, Lane] = {}
         self._lines: dict[Lane, list[int]] = {}  # the nodes of each queue, in their order
         self._turn: dict[Lane, int] = {}  # how many of them are emitted
-        self._pace: dict[Lane, Marks] = {}
+        self._pace: dict[Lane, FlowControl] = {}
         self._keeper = Keeper(self, subject)
         self._early, self._sent = MergedEarly(subject.problem, subject.lowered), (0, 0)
 
@@ -262,7 +262,7 @@ class Emitter(Copies):
         ended. Whether the node's own end must be reported."""
         pace = self._pace.get(lane)
         if pace is None:
-            pace = self._pace[lane] = Marks(ahead_of(self._problem))
+            pace = self._pace[lane] = FlowControl(ahead_of(self._problem))
         return pace.give(node, seconds, heard)
 
     # transfers
@@ -396,7 +396,7 @@ class Emitter(Copies):
         if at >= since and isinstance(command, (Run, Upload)) and not command.notify:
             self.commands[at] = command._replace(notify=True)
 
-    def script(self, plan: Plan) -> Script:
+    def script(self, plan: Plan) -> CommandGraph:
         always = [c.token for c in self.commands if isinstance(c, (Download, HostCall))]
         told = {self.told_by(token) for token in always}
         hears: dict[int, list[int]] = {token: [] for token in always}
@@ -413,7 +413,7 @@ class Emitter(Copies):
         for command in commands:
             if isinstance(command, (Run, Upload)) and command.notify:
                 hears.setdefault(command.token, [])
-        return Script(
+        return CommandGraph(
             problem=self._problem,
             plan=plan,
             lowered=self._lowered,

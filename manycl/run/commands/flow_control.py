@@ -34,7 +34,7 @@ def at_once(problem: Problem) -> float:
     return min(AHEAD, ahead(problem))
 
 
-class Marks:
+class FlowControl:
     """Of one queue of a script: the nodes whose ends will be heard of, so that it is never given more than it should
     have: ``ahead``; or what it was given since the last of these nodes, up to ``AHEAD``, where that is more."""
 

@@ -11,7 +11,7 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.plan.problem import Problem
 from manycl.run.commands.backend import Command, Download, Lane, TransferQueue, Upload
 from manycl.run.lowering.steps import Lowered
-from manycl.run.recovery.checkpoints import NOTHING_KEPT, Keeping
+from manycl.run.recovery.checkpoints import NOTHING_KEPT, CheckpointPolicy
 from manycl.run.recovery.lineage import Overwrites, nothing_known
 
 
@@ -24,7 +24,7 @@ class Subject(NamedTuple):
     lowered: Lowered
     valid: Mapping[BufferKey, int]
     overwritten: Overwrites = nothing_known
-    keeping: Keeping = NOTHING_KEPT
+    keeping: CheckpointPolicy = NOTHING_KEPT
 
 
 class EndedTransfers(NamedTuple):

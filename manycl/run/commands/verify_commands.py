@@ -20,10 +20,10 @@ from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import HOST
 from manycl.plan.plan import ON_HOST
 from manycl.run.commands.backend import Copy, Download, Evict, HostCall, Run, Upload, nodes_of
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 
 
-class ScriptError(ManyclError):
+class CommandGraphError(ManyclError):
     """A script is wrong: manycl itself is at fault."""
 
 
@@ -32,8 +32,8 @@ class _Access(NamedTuple):
     writes: bool
 
 
-def verify_script(script: Script) -> None:
-    """Raise :class:`ScriptError` for the first fault."""
+def verify_script(script: CommandGraph) -> None:
+    """Raise :class:`CommandGraphError` for the first fault."""
     assert script.lowered.room is None, "windows are not judged here"
     judge = _Judge(script)
     judge.order()
@@ -42,11 +42,11 @@ def verify_script(script: Script) -> None:
 
 
 class _Judge:
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: CommandGraph) -> None:
         self._script = script
         self._commands = [c for c in script.commands if not isinstance(c, (Evict, Copy))]
         if len(self._commands) < len(script.commands):
-            raise ScriptError("a script with room has copies within a device, or makes way")
+            raise CommandGraphError("a script with room has copies within a device, or makes way")
         self._nodes = script.lowered.graph.nodes
         self._memory = [d.memory for d in script.problem.machine.devices]
         self._index = script.index
@@ -63,7 +63,7 @@ class _Judge:
         for i, command in enumerate(self._commands):
             needed = [*enqueued[i], *heard[i]]
             if len(needed) != script.waits.get(i, 0) or any(b >= i for b in needed):
-                raise ScriptError(f"{command} waits for {len(needed)} others, of which {needed} are known")
+                raise CommandGraphError(f"{command} waits for {len(needed)} others, of which {needed} are known")
             mine = at_start
             if not needed:
                 lower = (1 << i) - 1
@@ -90,7 +90,7 @@ class _Judge:
         for token, freed in self._script.hears.items():
             command = self._commands[self._index[token]]
             if not isinstance(command, HostCall) and not command.notify:
-                raise ScriptError(f"{command} is waited for, but nobody hears of it")
+                raise CommandGraphError(f"{command} is waited for, but nobody hears of it")
             for i in freed:
                 heard[i].append(self._index[token])
         return enqueued, heard
@@ -101,9 +101,9 @@ class _Judge:
         for token in () if isinstance(command, HostCall) else command.after:
             b = self._index[token]
             if not given >> b & 1:
-                raise ScriptError(f"{command} waits on its device for {token}, which may come later")
+                raise CommandGraphError(f"{command} waits on its device for {token}, which may come later")
             if self._place(b)[0] != self._place(i)[0]:
-                raise ScriptError(f"{command} waits on its device for {token} of another one")
+                raise CommandGraphError(f"{command} waits on its device for {token} of another one")
             yield b
 
     def _queued(self, i: int, given: int) -> Iterator[int]:
@@ -144,7 +144,9 @@ class _Judge:
                         continue
                     if not self._beside(other.at, i, key):
                         one, two = self._commands[other.at], self._commands[i]
-                        raise ScriptError(f"{one} and {two} touch buffer {key} in memory {memory} at the same time")
+                        raise CommandGraphError(
+                            f"{one} and {two} touch buffer {key} in memory {memory} at the same time"
+                        )
                 seen[memory, key].append(_Access(i, writes))
 
     def _beside(self, one: int, other: int, key: BufferKey) -> bool:
@@ -167,29 +169,29 @@ class _Judge:
             if isinstance(command, (Upload, Download)):
                 (source, key, _), (target, _, _) = self._touches(i)
                 if held.get((source, key)) != version.get(key, 0):
-                    raise ScriptError(f"{command} moves contents that are not the last")
+                    raise CommandGraphError(f"{command} moves contents that are not the last")
                 if isinstance(command, Download) and command.saves and held.get((HOST, key)) != 0:
-                    raise ScriptError(f"{command} saves what the host had not got when the run began")
+                    raise CommandGraphError(f"{command} saves what the host had not got when the run began")
                 if held.get((target, key)) == version.get(key, 0) and key not in self._together:
-                    raise ScriptError(f"{command} brings what is there")
+                    raise CommandGraphError(f"{command} brings what is there")
                 held[target, key] = version.get(key, 0)
                 continue
             for node in nodes_of(command):
                 self._step(command, node, version, held)
                 if not done.issuperset(script.lowered.graph.predecessors[node]):
-                    raise ScriptError(f"{command} stands before what it depends on")
+                    raise CommandGraphError(f"{command} stands before what it depends on")
             done.update(nodes_of(command))
         if len(done) < len(self._nodes):
-            raise ScriptError(f"{len(self._nodes) - len(done)} nodes do not run")
+            raise CommandGraphError(f"{len(self._nodes) - len(done)} nodes do not run")
         for key, mask in script.leaves.items():
             for memory in range(mask.bit_length()):
                 if mask >> memory & 1 and held.get((memory, key)) != version.get(key, 0):
-                    raise ScriptError(f"buffer {key} is said to be valid in memory {memory} at the end")
+                    raise CommandGraphError(f"buffer {key} is said to be valid in memory {memory} at the end")
             if not mask:
-                raise ScriptError(f"buffer {key} is said to be valid nowhere at the end")
+                raise CommandGraphError(f"buffer {key} is said to be valid nowhere at the end")
         written = {key for task in self._nodes for key in task.writes}
         if not written <= script.leaves.keys():
-            raise ScriptError(f"nothing is said of {sorted(written - script.leaves.keys())}, which are written")
+            raise CommandGraphError(f"nothing is said of {sorted(written - script.leaves.keys())}, which are written")
 
     def _step(
         self, command: Run | HostCall, node: int, version: dict[BufferKey, int], held: dict[tuple[int, BufferKey], int]
@@ -198,18 +200,18 @@ class _Judge:
         memory = self._memory[command.device] if isinstance(command, Run) else HOST
         task = self._nodes[node]
         if isinstance(task, HostTask) != isinstance(command, HostCall):
-            raise ScriptError(f"{command} is of another kind than its node")
+            raise CommandGraphError(f"{command} is of another kind than its node")
         for key in dict.fromkeys((*task.reads, *task.writes)):
             if key not in task.reads and key in task.overwrites:
                 continue
             known = self._script.needs.get(key)
             if known is None and key not in version:
                 if key in task.reads:
-                    raise ScriptError(f"{command} reads buffer {key}, of which nothing is needed")
+                    raise CommandGraphError(f"{command} reads buffer {key}, of which nothing is needed")
                 continue  # it is known to write all of it
             is_undefined = key not in version and not known
             if held.get((memory, key)) != version.get(key, 0) and not is_undefined and key in task.reads:
-                raise ScriptError(f"{command} reads buffer {key} in memory {memory}, where it is not valid")
+                raise CommandGraphError(f"{command} reads buffer {key} in memory {memory}, where it is not valid")
         for key in task.writes:
             version[key] = version.get(key, 0) + 1
             held[memory, key] = version[key]

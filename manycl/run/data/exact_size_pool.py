@@ -12,7 +12,7 @@ from contextlib import suppress
 from manycl.graph.graph import BufferKey, Owned
 
 
-class Resting:
+class ExactSizePool:
     """``is_used``: one was taken, since somebody said otherwise. Threads may share it."""
 
     __slots__ = ("_waiting", "is_used")

@@ -16,11 +16,11 @@ from manycl.drivers.driver import Allocation, Bytes, DeviceLost, Driver, DriverE
 from manycl.errors import RunError
 from manycl.graph.graph import Argument, Buffer, BufferArg, BufferKey, LocalArg, Owned, owned
 from manycl.machine import HOST, DeviceIndex, Machine
-from manycl.run.data.exact_size_pool import Resting
+from manycl.run.data.exact_size_pool import ExactSizePool
 from manycl.run.data.host_bytes import HostBytes, copy_bytes, host_memory, shared
 from manycl.run.data.pinning import Pinning
 from manycl.run.data.pool import Pool, is_alone, references, size_class
-from manycl.run.data.result_memory import Results
+from manycl.run.data.result_memory import ResultMemory
 from manycl.run.executor import red_zones
 from manycl.run.executor.red_zones import Trespass
 
@@ -63,11 +63,11 @@ class Memory:
         # what was evicted in this run, by size: allocating takes long on GPUs
         self._spare: list[dict[int, list[Allocation]]] = [{} for _ in machine.devices]
         self._windows: set[BufferKey] = set()
-        self.resting = Resting()
+        self.resting = ExactSizePool()
         self._pool = Pool()
         self._pinning = Pinning()
         self.new_bytes: HostBytes = aligned
-        self.results = Results(self._pinning)
+        self.results = ResultMemory(self._pinning)
         self._capacities: dict[BufferKey, int] = {}  # bytes that are allocated, where another array may have them next
         self._use(machine, drivers)
 

@@ -21,7 +21,7 @@ MOST = 64
 """Results that are remembered; what is handed out beyond that goes when it is dropped."""
 
 
-class Results:
+class ResultMemory:
     """What is here is never more than the results that there were at once. Threads may share it."""
 
     def __init__(self, pinning: Pinning) -> None:

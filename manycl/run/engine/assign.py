@@ -16,7 +16,7 @@ from manycl.plan.policy import Choice, Component, DeviceState, DynamicPolicy
 from manycl.plan.problem import Problem
 from manycl.plan.search.queues import setup_cq
 from manycl.plan.search.rank import bottom_levels
-from manycl.run.lowering.steps import Cells
+from manycl.run.lowering.steps import Chunks
 from manycl.trace import DecisionEvent
 from manycl.utilities.unforeseen import told
 
@@ -33,7 +33,7 @@ class Assigned(NamedTuple):
     seconds: float = 0.0
     cells: tuple[int, ...] = ()
     task: Launch | None = None
-    of: Cells | None = None
+    of: Chunks | None = None
 
 
 class Assigner(Protocol):

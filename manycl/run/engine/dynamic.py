@@ -12,7 +12,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import DynamicPolicy
 from manycl.run.commands.backend import Command, Copy, Download, Evict, Failed, HostCall, Lane, Report, Run, lane_of
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.compiler import emitting
 from manycl.run.commands.emit import Emitter
 from manycl.run.commands.transfers import Subject
@@ -57,7 +57,7 @@ class Dynamic(Playback):
         assigner = Ask(replace(problem, graph=lowered.graph), policy, directory.valid, fits)
         return Dynamic(subject, assigner, emitting(subject, assigner.queues, None), directory)
 
-    def written(self) -> Script:
+    def written(self) -> CommandGraph:
         return self._emitter.script(self.plan(""))
 
     @property

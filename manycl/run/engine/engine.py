@@ -13,23 +13,23 @@ from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, is_static, learns
 from manycl.plan.problem import Problem
 from manycl.run.commands.backend import Backend, Command, Failed, Record, Report
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.asking_policies import careful
-from manycl.run.engine.liveness import Awaited
-from manycl.run.engine.merged_record import JoinedRecord, RecordedLeg
+from manycl.run.engine.liveness import Liveness
+from manycl.run.engine.merged_record import MergedRecord, RecordedBatch
 from manycl.run.engine.observers import Observer
 from manycl.run.engine.playback import Changed, Playback
 from manycl.run.engine.result import Result
 from manycl.run.engine.setup import PLAIN, RestPlanner, Setup, begin
 from manycl.run.lowering.overwritten import Overwritten
-from manycl.run.recovery.event_monitor import Watch
+from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.idempotence import Repeatable
 from manycl.run.recovery.lineage import Unrecoverable
-from manycl.run.recovery.replanning import Epochs, Outlook, graph_of, is_whole, not_begun
+from manycl.run.recovery.replanning import Outlook, Replanning, graph_of, is_whole, not_begun
 from manycl.run.recovery.resume import Stopped, going_on, left_of, named, note
-from manycl.run.recovery.stragglers import GAIN, Lag
+from manycl.run.recovery.stragglers import GAIN, StragglerDetection
 from manycl.trace import FailureEvent, Trace
 from manycl.utilities.interrupts import interruptible
 from manycl.utilities.logs import logger
@@ -62,7 +62,7 @@ def execute(
     name: str = "",
     setup: Setup = PLAIN,
     observers: Sequence[Observer] = (),
-    watch: Watch | None = None,
+    watch: EventMonitor | None = None,
 ) -> Result:
     """Run a problem's graph to its end on a back end. ``name``: of the policy; ``watch``: who hears of devices that
     leave and come. Raises :class:`RunFailure` when a node fails; whatever happens, nothing is left running."""
@@ -75,14 +75,14 @@ def execute(
 
 
 def again(
-    script: Script,
+    script: CommandGraph,
     backend: Backend,
     directory: Directory,
     *,
     name: str = "",
     setup: Setup = PLAIN,
     observers: Sequence[Observer] = (),
-    watch: Watch | None = None,
+    watch: EventMonitor | None = None,
 ) -> Result | None:
     """Play a script; None if buffers are not where it needs them. The rest: as ``execute``."""
 
@@ -96,7 +96,7 @@ def again(
     return fitting(script, directory, play)
 
 
-def fitting(script: Script, directory: Directory, play: Callable[[Playback], Result | None]) -> Result | None:
+def fitting(script: CommandGraph, directory: Directory, play: Callable[[Playback], Result | None]) -> Result | None:
     """What ``play`` makes of a script; None if buffers are not where it needs them."""
     script.lowered.open(directory)
     try:
@@ -105,7 +105,7 @@ def fitting(script: Script, directory: Directory, play: Callable[[Playback], Res
         script.lowered.close(directory)
 
 
-def resumed(subject: Subject, playback: Playback, backend: Backend, name: str, watch: Watch | None) -> Result:
+def resumed(subject: Subject, playback: Playback, backend: Backend, name: str, watch: EventMonitor | None) -> Result:
     """A run that somebody else has played, and that has failed, goes on without the devices that are lost; it may be
     the end of it. The rest: as ``execute``."""
     return _Play(subject, playback, backend, name, (), watch).result(has_failed=True)
@@ -121,15 +121,15 @@ class _Play:
         backend: Backend,
         name: str,
         observers: Sequence[Observer],
-        watch: Watch | None,
+        watch: EventMonitor | None,
         rest: RestPlanner | None = None,
     ) -> None:
         self._subject, self._playback, self._backend = subject, playback, backend
         self._name, self._observers, self._watch = name, observers, watch
-        self._stretches: list[RecordedLeg] = []
+        self._stretches: list[RecordedBatch] = []
         self._why = ""  # it does not go on without a device that is lost
         self._rest = rest
-        self._epochs = Epochs(subject.problem.graph)
+        self._epochs = Replanning(subject.problem.graph)
         self._postponed: tuple[int, ...] = ()  # nodes that are planned when what was begun has run
         self._changed = ""  # what the run was stopped for
         self._is_open = True  # the directory, for the present steps
@@ -167,7 +167,7 @@ class _Play:
         """Until all is complete, something has failed, or the run cannot go on like this."""
         playback, backend, observers, watch = self._playback, self._backend, self._observers, self._watch
         run = backend.begin(playback.graph, playback.queues, bool(self._stretches))
-        awaited, lag = Awaited(), self._lag()
+        awaited, lag = Liveness(), self._lag()
         issue = self._issuing(awaited)
         issue(playback.start(backend.now()))
         if not playback.finished:
@@ -201,7 +201,7 @@ class _Play:
             if lag is not None and self._lags(lag, reports):
                 return
 
-    def _issuing(self, awaited: Awaited) -> Callable[[list[Command]], None]:
+    def _issuing(self, awaited: Liveness) -> Callable[[list[Command]], None]:
         """Who gives commands to devices, and has launches end early."""
         playback, backend, observers = self._playback, self._backend, self._observers
 
@@ -229,14 +229,16 @@ class _Play:
             return False
         return bool(self._foreseen(lambda outlook: outlook.gain(playback), watch.slower))
 
-    def _lag(self) -> Lag | None:
+    def _lag(self) -> StragglerDetection | None:
         """Who finds out whether devices have become slower, where the rest of the run could be planned anew for it."""
         if self._rest is None or self._watch is None or not self._playback.is_fixed:
             return None
-        lag = Lag(self._subject, self._playback, self._backend.took, self._watch.found, flags.deterministic())
+        lag = StragglerDetection(
+            self._subject, self._playback, self._backend.took, self._watch.found, flags.deterministic()
+        )
         return lag if lag.is_possible else None
 
-    def _lags(self, lag: Lag, reports: Sequence[Report]) -> bool:
+    def _lags(self, lag: StragglerDetection, reports: Sequence[Report]) -> bool:
         """Whether the run is stopped, as a device has become slower, or faster again, and nobody has said so."""
         playback, watch = self._playback, self._watch
         if playback.finished or watch is None or not (found := lag.heard(reports)):
@@ -281,7 +283,7 @@ class _Play:
             observer.ended(playback, seconds)
         if self._stretches:
             seconds += record.begin - self._stretches[0].record.begin
-            record = JoinedRecord(self._stretches, record, self._epochs.first)
+            record = MergedRecord(self._stretches, record, self._epochs.first)
         epochs, machine = self._epochs, playback.script.problem.machine
         lost = {machine.devices[d].name: why for d, why in self._watch.lost.items()} if self._watch else {}
         return Result(
@@ -370,7 +372,7 @@ class _Play:
         if postponed and len(rest.done) + len(later) == len(nodes):
             self._plan_rest(record, void)
         else:
-            self._stretches.append(RecordedLeg(record, void, self._epochs.first))
+            self._stretches.append(RecordedBatch(record, void, self._epochs.first))
             if not postponed and failed is None:
                 self._epochs.tell(self._changed, 0, self._seconds(record))
 
@@ -384,7 +386,7 @@ class _Play:
         playback, watch, rest = self._playback, self._watch, self._rest
         assert watch is not None
         assert rest is not None
-        self._stretches.append(RecordedLeg(record, void, self._epochs.first))
+        self._stretches.append(RecordedBatch(record, void, self._epochs.first))
         nodes, self._postponed = self._postponed, ()
         self._subject.lowered.close(playback.directory)
         self._is_open = False

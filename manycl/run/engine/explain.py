@@ -12,7 +12,7 @@ from manycl.graph.graph import Graph
 from manycl.machine import HOST
 from manycl.plan.plan import Assignment
 from manycl.run.commands.backend import Copy, Download, Evict, HostCall, Run, Upload
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.engine.playback import Playback, State
 from manycl.run.lowering.steps import RANGE
 from manycl.run.recovery.replanning import REPLANNED
@@ -33,7 +33,7 @@ class Cause:
     how: str
 
 
-def causes(script: Script, token: int) -> list[Cause]:
+def causes(script: CommandGraph, token: int) -> list[Cause]:
     """What a command waited for, each once, in the order of the script."""
     index = script.index
     at = index[token]

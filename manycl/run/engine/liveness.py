@@ -15,7 +15,7 @@ class Stalled(Protocol):
     def held_up(self) -> str: ...
 
 
-class Awaited:
+class Liveness:
     """The commands that were given to the back end, will be reported, and have not been."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from manycl.run.commands.backend import Failed, Record
 from manycl.trace import Event, HostEvent, KernelEvent, later
 
 
-class RecordedLeg(NamedTuple):
+class RecordedBatch(NamedTuple):
     """What was recorded up to a stop. ``void``: the steps of which nothing counts that was recorded here; ``first``:
     the number of its first step in the whole."""
 
@@ -19,14 +19,14 @@ class RecordedLeg(NamedTuple):
     first: int = 0
 
 
-class JoinedRecord:
+class MergedRecord:
     """Several records, one after another."""
 
     failure: Failed | None = None
     failed_transfer: Failed | None = None
 
-    def __init__(self, stretches: Sequence[RecordedLeg], last: Record, first: int = 0) -> None:
-        self._stretches = (*stretches, RecordedLeg(last, (), first))
+    def __init__(self, stretches: Sequence[RecordedBatch], last: Record, first: int = 0) -> None:
+        self._stretches = (*stretches, RecordedBatch(last, (), first))
         self.begin = self._stretches[0].record.begin
         self.failure, self.failed_transfer = last.failure, last.failed_transfer
 

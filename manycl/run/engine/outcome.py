@@ -7,11 +7,11 @@ from collections.abc import Iterable, Set
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
 from manycl.run.commands.backend import Copy, Download, Evict, Failed, HostCall, Lane, Run, Upload, lane_of, nodes_of
-from manycl.run.commands.command_graph import Script
-from manycl.run.tiling.locations import PiecePlaces
+from manycl.run.commands.command_graph import CommandGraph
+from manycl.run.tiling.locations import PieceLocations
 
 
-def done(script: Script, heard: Iterable[int]) -> dict[Lane, int]:
+def done(script: CommandGraph, heard: Iterable[int]) -> dict[Lane, int]:
     """Up to which command the nodes of each queue are known to be complete, by the tokens that were ``heard``."""
     commands, index, count = script.commands, script.index, len(script.lowered.graph)
     found: dict[Lane, int] = {}
@@ -28,7 +28,7 @@ def done(script: Script, heard: Iterable[int]) -> dict[Lane, int]:
 
 
 def left(
-    script: Script, given: Set[int], heard: Iterable[int], failed: Failed | None
+    script: CommandGraph, given: Set[int], heard: Iterable[int], failed: Failed | None
 ) -> tuple[dict[BufferKey, int], set[BufferKey]]:
     """Where the commands that are known to be complete have left buffers, as masks; and the buffers whose contents are
     unknown: written by what was enqueued (``given``) and is not complete, or comes after what failed (a driver may run
@@ -57,7 +57,7 @@ def left(
     return outcome.found()
 
 
-def _spoilt(script: Script, given: Set[int], failed: Failed | None) -> set[int]:
+def _spoilt(script: CommandGraph, given: Set[int], failed: Failed | None) -> set[int]:
     """The nodes that may have run without what they read."""
     index, graph = script.index, script.lowered.graph
     if failed is None:
@@ -73,7 +73,7 @@ def _spoilt(script: Script, given: Set[int], failed: Failed | None) -> set[int]:
     return spoilt
 
 
-def unsound(script: Script, given: Set[int], failures: Iterable[Failed]) -> set[int]:
+def unsound(script: CommandGraph, given: Set[int], failures: Iterable[Failed]) -> set[int]:
     """The tokens of commands that have failed, or may have found what others that failed were to leave."""
     found: set[int] = set()
     for failed in failures:
@@ -89,11 +89,11 @@ def unsound(script: Script, given: Set[int], failures: Iterable[Failed]) -> set[
 class _Outcome:
     """Commands, in their order: what those that are complete leave."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: CommandGraph) -> None:
         room, machine = script.lowered.room, script.problem.machine
         self._script = script
         self._memory = [d.memory for d in machine.devices]
-        self._places = PiecePlaces(machine, script.lowered.graph, room) if room is not None else None
+        self._places = PieceLocations(machine, script.lowered.graph, room) if room is not None else None
         self._masks: dict[BufferKey, int] = {}
         self._lost: set[BufferKey] = set()
         self._gone: set[BufferKey] = (

@@ -16,7 +16,7 @@ from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Piece
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.commands.backend import Command, EndsEarly, Evict, Failed, HostCall, Report, Run, Shorten, lane_of
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.outcome import done, left, unsound
 from manycl.run.lowering.steps import Lowered
@@ -47,7 +47,7 @@ class Playback:
     """The state of a run that follows a script. ``full``: devices whose memory has no room for all of the run beside
     what they hold."""
 
-    def __init__(self, script: Script, directory: Directory) -> None:
+    def __init__(self, script: CommandGraph, directory: Directory) -> None:
         self.script = script
         self.graph = script.lowered.graph
         self.queues = script.queues
@@ -253,7 +253,7 @@ class Playback:
         device = ON_HOST if isinstance(command, (HostCall, Evict)) else command.device
         return where(self.graph, device, token, node)
 
-    def written(self) -> Script:
+    def written(self) -> CommandGraph:
         """The script, as far as it is known."""
         return self.script
 

@@ -15,10 +15,10 @@ from manycl.plan.merging import SENT
 from manycl.plan.movable import MOVING
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.run.commands.backend import Record
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.engine.asking_policies import POSTPONED, UNDIVIDED, UNFORESEEN
 from manycl.run.engine.compile_time import Phase, moved, phases, united, without
-from manycl.run.engine.merged_record import JoinedRecord
+from manycl.run.engine.merged_record import MergedRecord
 from manycl.run.engine.playback import Playback
 from manycl.run.lowering.steps import RANGE, Lowered, Step
 from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
@@ -63,10 +63,10 @@ class Result:
         return f"<manycl.Result {what} by {self.policy}, nodes: {len(self.graph)}, {self.seconds * 1e3:.3f} ms>"
 
     @property
-    def script(self) -> Script | None:
+    def script(self) -> CommandGraph | None:
         """What it has played, to be played again; None where a policy decided while the run went on, or it was stopped
         on its way."""
-        if self.playback is None or self.playback.issued or isinstance(self.record, JoinedRecord):
+        if self.playback is None or self.playback.issued or isinstance(self.record, MergedRecord):
             return None
         return self.playback.script
 
@@ -153,7 +153,7 @@ class Result:
     def settled(self) -> Plan | None:
         """The plan to keep for runs like this one: shares that could move are as large as they have become. None
         where it was stopped on its way."""
-        if isinstance(self.record, JoinedRecord):
+        if isinstance(self.record, MergedRecord):
             return None
         return self.playback.settled(self.plan) if self.playback is not None else self.plan
 

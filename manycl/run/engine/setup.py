@@ -24,7 +24,7 @@ from manycl.run.lowering.lower import lower
 from manycl.run.lowering.overwritten import Overwritten, brought_to_be_overwritten
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.checkpoints import keeping
-from manycl.run.stealing.player import Moving
+from manycl.run.stealing.player import MovingPlayer
 from manycl.utilities.interrupts import interruptible
 from manycl.utilities.logs import logger
 from manycl.utilities.unforeseen import told
@@ -123,5 +123,5 @@ def _player(
     if plan is None:
         return Dynamic.of(subject, cast("DynamicPolicy", policy), directory)
     if subject.lowered.cells:
-        return Moving.following(subject, plan, directory)
+        return MovingPlayer.following(subject, plan, directory)
     return Playback(compiled(subject, plan), directory)

@@ -18,7 +18,7 @@ _SOON, _RARELY = 8, 256
 """Waits until the other way is tried again, when something has changed, and at most."""
 
 
-class Patience:
+class AdaptiveWait:
     """Of those who wait for one device."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ SWITCH_INTERVAL = 1e-4
 """Seconds; the default of 5 ms delays every report while another thread computes."""
 
 
-class Responsive:
+class SwitchInterval:
     """Shared by all runs of the process."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Responsive:
                 sys.setswitchinterval(self._interval)
 
 
-responsive = Responsive()
+responsive = SwitchInterval()
 
 
 # A word to who waits.
@@ -90,7 +90,7 @@ AFTER = 0.2
 """Seconds: what is over sooner needs no word."""
 
 
-class Word:
+class InterruptMessage:
     """If the ``with`` block takes long, say once on stderr what ``words()`` returns then."""
 
     def __init__(self, words: Callable[[], str]) -> None:

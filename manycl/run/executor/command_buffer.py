@@ -18,11 +18,11 @@ from manycl.graph.versions.sequence import is_sequence
 from manycl.machine import DeviceIndex
 from manycl.model.trips import trip_count
 from manycl.run.commands.backend import Failed, Run
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.executor.adaptive_wait import responsive
 from manycl.run.executor.programs import KernelObject, same
 from manycl.run.executor.record import RunRecord
-from manycl.run.executor.run_state import Underway
+from manycl.run.executor.run_state import RunState
 from manycl.run.executor.sub_buffers import placed
 from manycl.run.executor.transfers import within
 from manycl.utilities.changed import changed
@@ -79,7 +79,7 @@ class CommandBuffer:
         return changed(self, entries=tuple(entries))
 
 
-def recorded(executor: Executor, script: Script, for_others: bool = False) -> CommandBuffer | None:
+def recorded(executor: Executor, script: CommandGraph, for_others: bool = False) -> CommandBuffer | None:
     """Of a script's commands, in the queues that the executor uses now, or None if they are not launches only, or some
     have undo copies. It holds as long as the memory's version and the queues stay the same. ``for_others``: it is to be
     bound to graphs with other scalars, which are therefore all set. Makes the queues that are missing."""
@@ -150,7 +150,7 @@ def _as_launch(enqueue: Callable[[Queue, Sequence[Event]], Event]) -> Callable[.
     return lambda queue, _kernel, _global, _local, _offset, after: enqueue(queue, after or ())
 
 
-def play(executor: Executor, script: Script, buffer: CommandBuffer, at_once: bool) -> tuple[float, RunRecord]:
+def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_once: bool) -> tuple[float, RunRecord]:
     """Enqueue everything and wait: seconds, and the record (with its failure, if a launch failed). ``at_once``: it is
     known to end so soon that Ctrl-C may wait for it; by a thread, which lets Ctrl-C in, its end is known 30 us later
     (two cores, PoCL)."""
@@ -211,7 +211,7 @@ def _kernels(buffer: CommandBuffer, events: Sequence[Event]) -> list[tuple[int, 
 
 
 def _blocked(
-    executor: Executor, run: Underway, buffer: CommandBuffer, ends: Sequence[tuple[int, int, int, Event]]
+    executor: Executor, run: RunState, buffer: CommandBuffer, ends: Sequence[tuple[int, int, int, Event]]
 ) -> Failed | None:
     """Until all entries are complete; the first that was found to have failed."""
     failure: Failed | None = None
@@ -223,7 +223,7 @@ def _blocked(
     return failure
 
 
-def _wait(run: Underway, count: int) -> Failed | None:
+def _wait(run: RunState, count: int) -> Failed | None:
     """Until so many commands are known to be complete, or one has failed."""
     while count > 0:
         with interruptible:

@@ -31,7 +31,7 @@ LONGEST = 1e-3
 _Watched = tuple[Sequence[int], Driver, Event]
 
 
-class Inbox:
+class Completions:
     """Of run ``run``; ``now``: seconds since it began."""
 
     def __init__(self, now: Callable[[], float], run: int = 0) -> None:

@@ -39,16 +39,16 @@ from manycl.run.commands.backend import (
     continues,
 )
 from manycl.run.data.memory import Memory
-from manycl.run.executor.adaptive_wait import Word, responsive
+from manycl.run.executor.adaptive_wait import InterruptMessage, responsive
 from manycl.run.executor.host_calls import HostCalls
 from manycl.run.executor.lanes import Lanes
 from manycl.run.executor.programs import KernelObject, Programs, same
 from manycl.run.executor.record import RunRecord
-from manycl.run.executor.run_state import Underway
+from manycl.run.executor.run_state import RunState
 from manycl.run.executor.sequences import Sequences
 from manycl.run.executor.sub_buffers import placed
-from manycl.run.executor.transfers import Moved, Moves, within
-from manycl.run.recovery.undo_log import KeptCopies, Undo
+from manycl.run.executor.transfers import Moved, TransferLanes, within
+from manycl.run.recovery.undo_log import KeptCopies, UndoLog
 from manycl.utilities.interrupts import interruptible
 from manycl.utilities.prompt import be_prompt
 
@@ -72,12 +72,12 @@ class Executor:
                 print(f"manycl: {device.name} looks only at red zones: it compiles nothing natively", file=sys.stderr)
         self.programs = Programs(machine, self.drivers)
         self.sequences = Sequences(self.memory, self.programs)
-        self.undo = Undo(self.memory)
+        self.undo = UndoLog(self.memory)
         self.kept = KeptCopies(self.memory)
         self._runs = 0
-        self._run: Underway | None = None  # the last
+        self._run: RunState | None = None  # the last
         self._is_over = True  # and nothing of it is left
-        self._moves: Moves | None = None
+        self._moves: TransferLanes | None = None
         self.host_calls = HostCalls(self.memory)
         # what was found of transfers, by graph: of several that run in turns
         self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[BufferKey | None, ...], Moved]]] = deque(
@@ -123,25 +123,25 @@ class Executor:
         if joined is None:
             joined = {}
             self._joined.append((weakref.ref(graph), joined))
-        self._moves = Moves(run, graph, self.memory, self.kept, self.lanes, run.record, run.events, joined)
+        self._moves = TransferLanes(run, graph, self.memory, self.kept, self.lanes, run.record, run.events, joined)
         return run.number
 
-    def start(self, graph: Graph, timed: Collection[DeviceIndex]) -> Underway:
+    def start(self, graph: Graph, timed: Collection[DeviceIndex]) -> RunState:
         """A run begins on some devices; the one before is over."""
         run = self.underway(graph, timed)
         self.adopt(run)
         last_words.begin()
         return run
 
-    def underway(self, graph: Graph, timed: Collection[DeviceIndex]) -> Underway:
+    def underway(self, graph: Graph, timed: Collection[DeviceIndex]) -> RunState:
         """A run that somebody else takes care of, until it is ``adopted``."""
         be_prompt()
         self._runs += 1
-        run = Underway(self._runs, graph, self.machine, self.lanes, self.profile)
+        run = RunState(self._runs, graph, self.machine, self.lanes, self.profile)
         run.record.timed = timed
         return run
 
-    def adopt(self, run: Underway) -> None:
+    def adopt(self, run: RunState) -> None:
         """A run is the one that is waited for, and ended."""
         self._run, self._is_over = run, False
 
@@ -154,7 +154,7 @@ class Executor:
         return self.run.now()
 
     @property
-    def run(self) -> Underway:
+    def run(self) -> RunState:
         """The last run."""
         assert self._run is not None, "nothing has begun"
         return self._run
@@ -195,7 +195,7 @@ class Executor:
         self._flush(run, uploads, touched)
 
     def _flush(
-        self, run: Underway, uploads: Mapping[tuple[int, int], int], touched: Mapping[tuple[int, int], int]
+        self, run: RunState, uploads: Mapping[tuple[int, int], int], touched: Mapping[tuple[int, int], int]
     ) -> None:
         """Send queues' commands to their devices; a token of each."""
         token = -1
@@ -267,7 +267,7 @@ class Executor:
         run.stopping = True
         if run.is_left:
             return run.record
-        with Word(lambda: f"stopping; waiting for {_listed(run)}; Ctrl-C leaves it running"):
+        with InterruptMessage(lambda: f"stopping; waiting for {_listed(run)}; Ctrl-C leaves it running"):
             self._wait_for(run)
         return self.ended(run)
 
@@ -278,11 +278,11 @@ class Executor:
         run = self.run
         run.stopping = True
         words = "still waiting for {}, which an interrupted run has left; press Ctrl-C to stop waiting"
-        with Word(lambda: words.format(_listed(run))):
+        with InterruptMessage(lambda: words.format(_listed(run))):
             self._wait_for(run)
         self.ended(run)
 
-    def _wait_for(self, run: Underway) -> None:
+    def _wait_for(self, run: RunState) -> None:
         """Until nothing that a run was given is under way."""
         try:
             with interruptible:
@@ -293,7 +293,7 @@ class Executor:
             responsive.leave(self)
             raise
 
-    def ended(self, run: Underway) -> RunRecord:
+    def ended(self, run: RunState) -> RunRecord:
         """Nothing of a run is left."""
         responsive.leave(self)
         self._moves = None  # it refers to the run
@@ -342,7 +342,7 @@ class Executor:
 
     # commands
 
-    def _enter(self, run: Underway, command: Run) -> None:
+    def _enter(self, run: RunState, command: Run) -> None:
         lanes = self.lanes[command.device]
         if lanes.throttled:
             lanes.submit(0, lambda: self._run_slowly(run, lanes, command))
@@ -353,7 +353,7 @@ class Executor:
         if command.notify:
             run.watch(command.device, command.queue, [command.token], event)
 
-    def _enqueue(self, run: Underway, command: Run) -> Event:
+    def _enqueue(self, run: RunState, command: Run) -> Event:
         task = command.task
         if task is None:
             node = run.graph.nodes[command.token]
@@ -362,7 +362,7 @@ class Executor:
         run.record.together[command.token] = task
         return self.give(run, task, command)
 
-    def give(self, run: Underway, task: DeviceTask, command: Run, uploads: Sequence[Event] = ()) -> Event:
+    def give(self, run: RunState, task: DeviceTask, command: Run, uploads: Sequence[Event] = ()) -> Event:
         """Enqueue a task that is command's node, behind some uploads. Raises DriverError, and RunError where there is
         no room."""
         if not isinstance(task, Launch):
@@ -399,7 +399,7 @@ class Executor:
         return event
 
     def _give_sequence(
-        self, run: Underway, launch: Launch, chosen: Version, command: Run, uploads: Sequence[Event]
+        self, run: RunState, launch: Launch, chosen: Version, command: Run, uploads: Sequence[Event]
     ) -> Event:
         lanes = self.lanes[command.device]
         if last_words.keeping():
@@ -440,7 +440,7 @@ class Executor:
                 kernel.put(index, value)
         return kernel
 
-    def _give_within(self, run: Underway, task: CopyTask | FillTask, command: Run, uploads: Sequence[Event]) -> Event:
+    def _give_within(self, run: RunState, task: CopyTask | FillTask, command: Run, uploads: Sequence[Event]) -> Event:
         """A copy or fill; one event, as it is of one row."""
         node, device, queue, after = command[:4]
         lanes = self.lanes[device]
@@ -470,7 +470,7 @@ class Executor:
             f" first at byte {first}"
         )
 
-    def _run_slowly(self, run: Underway, lanes: Lanes, command: Run) -> None:
+    def _run_slowly(self, run: RunState, lanes: Lanes, command: Run) -> None:
         """On a slowed device's own thread: run, then sleep for the rest of the time a slow device would take."""
         if run.stopping:
             return
@@ -507,11 +507,11 @@ _left: list[Executor] = []
 """Closed while devices were busy: what these use is not freed."""
 
 
-def _events(run: Underway, after: Sequence[int]) -> list[Event]:
+def _events(run: RunState, after: Sequence[int]) -> list[Event]:
     """The events of some commands; what became one transfer has one."""
     return list({id(e): e for e in [run.events[t] for t in after]}.values()) if after else []
 
 
-def _listed(run: Underway) -> str:
+def _listed(run: RunState) -> str:
     found = run.unfinished() or ["the devices"]
     return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"

@@ -9,7 +9,7 @@ from manycl.graph.graph import BufferArg, HostTask
 from manycl.run.commands.backend import Done
 from manycl.run.data.memory import Memory
 from manycl.run.executor.lanes import Worker
-from manycl.run.executor.run_state import Underway
+from manycl.run.executor.run_state import RunState
 from manycl.utilities.interrupts import interruptible
 
 
@@ -22,7 +22,7 @@ class HostCalls:
         self.is_used = False
         self._caller: int | None = None  # the thread that runs a host function instead of waiting
 
-    def call(self, run: Underway, token: int, alone: bool) -> None:
+    def call(self, run: RunState, token: int, alone: bool) -> None:
         """``alone``: nothing else will be heard of before the function has returned, so nobody need stay to listen."""
         self.is_used = True
         if alone:
@@ -50,7 +50,7 @@ class HostCalls:
         for worker in self.workers:
             worker.release()
 
-    def _call(self, run: Underway, node: int) -> None:
+    def _call(self, run: RunState, node: int) -> None:
         if run.stopping:
             return
         task = run.graph.nodes[node]

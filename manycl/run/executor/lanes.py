@@ -13,7 +13,7 @@ from manycl.drivers.driver import Driver, DriverError, End, Event, Queue, Shorte
 from manycl.machine import HOST
 from manycl.region import Box
 from manycl.run.commands.backend import TransferQueue
-from manycl.run.executor.adaptive_wait import Patience
+from manycl.run.executor.adaptive_wait import AdaptiveWait
 from manycl.utilities.interrupts import interruptible
 from manycl.utilities.prompt import be_prompt
 
@@ -92,7 +92,7 @@ class Lanes:
         self.use(profile)
         # a queue's commands end in order, those of several do not: each queue has somebody who waits
         self.workers: dict[int, Worker] = {}
-        self.patience = Patience()
+        self.patience = AdaptiveWait()
         self.latest: dict[int, Event] = {}
         """The last command of each queue that was used since all were empty."""
         self._lock = threading.Lock()

@@ -11,13 +11,13 @@ from manycl.drivers.driver import DeviceLost, DriverError, Event
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex, Machine
 from manycl.run.commands.backend import Done, Failed
-from manycl.run.executor.completions import Inbox
+from manycl.run.executor.completions import Completions
 from manycl.run.executor.lanes import Lanes
 from manycl.run.executor.record import RunRecord
 from manycl.run.recovery.undo_log import UndoCopy
 
 
-class Underway:
+class RunState:
     """The run ``number`` of a back end. ``stopping``: something has failed, or the run is given up: nothing more is
     enqueued."""
 
@@ -37,7 +37,7 @@ class Underway:
         # not by a method of this: whatever refers to its own referrer waits for the garbage collection, with all events
         self.now: Callable[[], float] = lambda: time.perf_counter() - began
         """Seconds since the run began."""
-        self.inbox = Inbox(self.now, number)
+        self.inbox = Completions(self.now, number)
         self.launched: Callable[[], list[tuple[str, DeviceIndex, int, Event]]] | None = None
         """Names, devices, queues and events of its launches, where the record has not got them yet."""
         self.record = RunRecord(graph, machine, [x.driver for x in lanes], self.began, profiled=profiled)

@@ -13,7 +13,7 @@ from manycl.run.commands.backend import Run
 from manycl.run.data.memory import Memory
 from manycl.run.executor.lanes import Lanes
 from manycl.run.executor.programs import KernelObject, Programs, same
-from manycl.run.executor.run_state import Underway
+from manycl.run.executor.run_state import RunState
 from manycl.run.executor.sub_buffers import placed
 from manycl.utilities.kept import Kept
 from manycl.utilities.logs import logger
@@ -47,7 +47,7 @@ class Sequences:
         return True
 
     def give(
-        self, run: Underway, launch: Launch, chosen: Version, command: Run, waits: Sequence[Event] | None, lanes: Lanes
+        self, run: RunState, launch: Launch, chosen: Version, command: Run, waits: Sequence[Event] | None, lanes: Lanes
     ) -> Event:
         """Enqueue the kernels, each behind the one before it; the last one's event, which stands for all. There is room
         for what they need. Raises DriverError."""

@@ -40,7 +40,7 @@ class Moved(NamedTuple):
     rows: tuple[Box, ...]
 
 
-class Moves:
+class TransferLanes:
     """``events``: of the run's commands, by token. ``joined``: what was found to be moved by stores and pieces
     of the graph (the same for all its runs)."""
 

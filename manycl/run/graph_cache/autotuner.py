@@ -25,7 +25,7 @@ MUCH = 2e-3
 """Seconds: a plan that takes more than half as long again as what is kept, and longer by this, is not run again."""
 
 
-class Trials:
+class Autotuner:
     """``plan``: the one to run next, None where the policy is to be asked. ``thoughts``: after how many runs of what is
     kept it is asked again, each time."""
 

@@ -15,13 +15,13 @@ from manycl.graph.signature import Signature
 from manycl.machine import DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.preemptible import is_long
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.flow_control import at_once
 from manycl.run.engine.result import Result
-from manycl.run.graph_cache.autotuner import PLANNED_RUNS, SECOND_THOUGHTS, Trials
+from manycl.run.graph_cache.autotuner import PLANNED_RUNS, SECOND_THOUGHTS, Autotuner
 from manycl.run.graph_cache.background_analysis import Interest
 from manycl.run.session.session import LastTime, Session
-from manycl.run.streams.eager_result import Given, UnplannedRun
+from manycl.run.streams.eager_result import EagerResult, Given
 
 THOUGHTS = (*SECOND_THOUGHTS, *(4**n for n in range(3, 10)))
 """After so many runs of a plan the policy is asked once more: ever more rarely, as devices and links may change."""
@@ -45,14 +45,14 @@ RETRIED, RARELY = 32, 4096
 was seen of it may have been a disturbance, and devices and links may change."""
 
 
-class KnownGraph:
+class CachedGraph:
     """One of them. ``thoughts``: as of trials; nothing is tried where there is nothing to choose."""
 
     def __init__(self, nodes: int, of: Signature, thoughts: Sequence[int]) -> None:
         self.nodes = nodes
         self.graph: Graph | None = None  # its edges, once they were needed
         self.signature = of
-        self.then: weakref.ref[KnownGraph] | None = None  # what came next
+        self.then: weakref.ref[CachedGraph] | None = None  # what came next
         self.stays = False  # whether no device can be given all of it
         self._device: DeviceIndex | None = None  # that can be given it
         self._given: list[DeviceTask] = []  # in its last flight
@@ -61,7 +61,7 @@ class KnownGraph:
         # seconds of the last runs without a plan, and of what is kept
         self._flown, self._played = deque[float](maxlen=RECENT), deque[float](maxlen=RECENT)
         self._thoughts = thoughts
-        self._trials = Trials(thoughts=thoughts)
+        self._trials = Autotuner(thoughts=thoughts)
         self._until_other = self._patience = RETRIED  # runs of one way before the other one is tried
         self._latest = 0.0  # seconds of the last run
         self._answer: Plan | None = None  # the policy's last
@@ -98,11 +98,11 @@ class KnownGraph:
         self.is_looked_at = True
         self._planned, self._plan = 0, inf
         self._played.clear()
-        self._trials = Trials(thoughts=self._thoughts)
+        self._trials = Autotuner(thoughts=self._thoughts)
         self._forget()
 
     def _forget(self) -> None:
-        self._script: Script | None = None
+        self._script: CommandGraph | None = None
         self._keys: tuple[BufferKey, ...] = ()
         self._last = LastTime()
 
@@ -128,7 +128,7 @@ class KnownGraph:
             return False
         return self.then() is self and median_low(self._flown) < WORTH
 
-    def flew(self, run: UnplannedRun, seconds: float) -> None:
+    def flew(self, run: EagerResult, seconds: float) -> None:
         """It was given to a device without a plan."""
         self._runs += 1
         self._flights += 1
@@ -169,7 +169,7 @@ class KnownGraph:
         if self._thoughts:
             self._trials.answered(result.seconds, plan)
         else:
-            self._trials = Trials(plan, thoughts=())
+            self._trials = Autotuner(plan, thoughts=())
         if self._trials.plan is not None and self._trials.plan is plan:
             self._remember(result, keys)
 
@@ -186,7 +186,7 @@ class KnownGraph:
         if result is None:
             result = self._follow(session, graph, keys, plan)
         if result is None:
-            self._trials = Trials(thoughts=self._thoughts)
+            self._trials = Autotuner(thoughts=self._thoughts)
         else:
             self._trials.repeated(result.seconds)
         return result
@@ -208,7 +208,7 @@ class KnownGraph:
             self._script, self._keys = script, keys
 
 
-class Varied(KnownGraph):
+class Varied(CachedGraph):
     """Graphs that differ by their scalars, which decide what is touched, as a loop's counter does. The first ones are
     known each by itself; then those that have not been seen before are known together: planned anew each time, or
     given to a device without a plan, whichever takes less."""

@@ -28,9 +28,9 @@ from manycl.plan import policies
 from manycl.plan.policy import find, is_static, learns
 from manycl.plan.problem import queue_counts
 from manycl.run.engine.result import Result
-from manycl.run.graph_cache.cached_graph import LONG, THOUGHTS, WORTH, KnownGraph, Varied
+from manycl.run.graph_cache.cached_graph import LONG, THOUGHTS, WORTH, CachedGraph, Varied
 from manycl.run.session.session import Session
-from manycl.run.streams.eager_result import UnplannedRun
+from manycl.run.streams.eager_result import EagerResult
 
 KEPT, NODES = 64, 1 << 16
 """Graphs that are kept, and nodes of all of them."""
@@ -40,18 +40,18 @@ ONLY = DeviceIndex(0)
 """The device, where there is one."""
 
 
-class Recurring:
+class GraphCache:
     """The graphs of a queue that have run, by what they are and where their buffers were."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: OrderedDict[Hashable, KnownGraph] = OrderedDict()
+        self._known: OrderedDict[Hashable, CachedGraph] = OrderedDict()
         self._varied: OrderedDict[Hashable, Varied] = OrderedDict()
         self._nodes = 0
         self._changes = session.changes
         self._static: dict[str, bool] = {}
-        self._last: KnownGraph | None = None
-        self._expected: KnownGraph | None = None
+        self._last: CachedGraph | None = None
+        self._expected: CachedGraph | None = None
         self._quick = 0  # graphs in a row that were new and took little
         self._foreseen: tuple[DeviceIndex | None] | None = None  # what was expected ahead of time
         self._ran: float | None = None  # seconds of the last run, planning apart, if it was planned anew
@@ -168,7 +168,7 @@ class Recurring:
 
     def flew(
         self,
-        run: UnplannedRun,
+        run: EagerResult,
         seconds: float,
         policy: str,
         queues: Mapping[str, int] | None,
@@ -190,12 +190,12 @@ class Recurring:
             self._look(known, seconds, lambda: run.batch)
         self._follow(known)
 
-    def _note(self, known: KnownGraph, seconds: float) -> None:
+    def _note(self, known: CachedGraph, seconds: float) -> None:
         """A graph that may be new has taken so long. A plan of one command says no more than which device has it."""
         if known.is_new:
             self._quick = self._quick + 1 if seconds < (LONG if known.nodes == 1 else WORTH) else 0
 
-    def _look(self, known: KnownGraph, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:
+    def _look(self, known: CachedGraph, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:
         """Take note of what a graph takes, and of what has been found out beside it."""
         session = self._session
         is_asked = bool(session.demanded) and known.is_awaited(session.machine)
@@ -213,7 +213,7 @@ class Recurring:
             self._expected.stays = True
         self._follow(None)
 
-    def _follow(self, known: KnownGraph | None) -> None:
+    def _follow(self, known: CachedGraph | None) -> None:
         if self._last is not None:
             self._last.then = weakref.ref(known) if known is not None else None
         self._last = known
@@ -234,7 +234,7 @@ class Recurring:
         policy: str,
         queues: Mapping[str, int] | None,
         options: Mapping[str, str] | None,
-    ) -> KnownGraph:
+    ) -> CachedGraph:
         machine = self._session.machine
         settings = tuple((queues or {}).items()), tuple((options or {}).items())
         alone = queue_counts(machine, queues or {}) == (1,)
@@ -246,7 +246,7 @@ class Recurring:
             varied = self._of_kind(kind, len(batch.nodes), found) if scalars else None
             if varied is not None and varied.is_first(scalars):
                 return varied
-            return self._keep((kind, scalars), KnownGraph(len(batch.nodes), found, () if alone else THOUGHTS))
+            return self._keep((kind, scalars), CachedGraph(len(batch.nodes), found, () if alone else THOUGHTS))
         self._known.move_to_end((kind, scalars))
         return known
 
@@ -269,7 +269,7 @@ class Recurring:
             found = self._static[policy] = is_own and is_static(made) and not learns(made)
         return found
 
-    def _keep(self, key: Hashable, known: KnownGraph) -> KnownGraph:
+    def _keep(self, key: Hashable, known: CachedGraph) -> CachedGraph:
         self._known[key] = known
         self._nodes += known.nodes
         while len(self._known) > KEPT or self._nodes > NODES:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 KEPT = 8  # plans
 
 
-class KeptSteps:
+class LoweringCache:
     """Of plans with ranges, or in little memory. What steps allocate beside the graph's buffers lives as long as they
     are kept; ``discard`` takes the keys of it then."""
 

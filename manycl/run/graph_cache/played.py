@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import fitting, resumed
@@ -10,7 +10,7 @@ from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
 from manycl.run.executor.command_buffer import CommandBuffer, play
 from manycl.run.executor.executor import Executor
-from manycl.run.recovery.event_monitor import Watch
+from manycl.run.recovery.event_monitor import EventMonitor
 
 AT_ONCE = 1e-3
 """Seconds that what is certain to take as long as the last time may take for the driver's own wait, during which Ctrl-C
@@ -18,7 +18,12 @@ is not heard."""
 
 
 def played(
-    script: Script, executor: Executor, directory: Directory, buffer: CommandBuffer, seconds: float, watch: Watch
+    script: CommandGraph,
+    executor: Executor,
+    directory: Directory,
+    buffer: CommandBuffer,
+    seconds: float,
+    watch: EventMonitor,
 ) -> Result | None:
     """Play a script; None if buffers are not where it needs them. ``seconds``: what it took the last time; ``watch``:
     who is told of devices that are lost. Raises what ``execute`` raises."""

@@ -11,12 +11,12 @@ from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.plan.policy import LearningPolicy, Policy, learns
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.flow_control import at_once
 from manycl.run.engine.asking_policies import asked
 from manycl.run.engine.engine import RunFailure
 from manycl.run.engine.result import Result
-from manycl.run.graph_cache.autotuner import SECOND_THOUGHTS, Trials
+from manycl.run.graph_cache.autotuner import SECOND_THOUGHTS, Autotuner
 from manycl.run.graph_cache.background_analysis import Interest
 from manycl.run.graph_cache.learners import Learners, told
 from manycl.run.session.session import Session
@@ -63,9 +63,9 @@ class PreparedGraph:
     def _begin(self) -> None:
         """Nothing is known of how the graph runs on the devices that there are."""
         self._devices, self._changes = self._there, self.session.changes
-        self._trials = Trials(self._given, thoughts=SECOND_THOUGHTS if self.session.machine.memories > 1 else ())
+        self._trials = Autotuner(self._given, thoughts=SECOND_THOUGHTS if self.session.machine.memories > 1 else ())
         self._learned = self._given  # what the learner has planned
-        self._scripts: list[Script] = []
+        self._scripts: list[CommandGraph] = []
 
     @property
     def _there(self) -> tuple[tuple[str, ...], frozenset[DeviceIndex]]:

@@ -16,9 +16,9 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.preemptible import least_groups, longest_packet
 from manycl.plan.problem import Problem
 from manycl.run.lowering.declared_access import Declared
-from manycl.run.lowering.range_tasks import StepDraft
+from manycl.run.lowering.range_tasks import RangeTask
 from manycl.run.lowering.ranges import launches_of
-from manycl.run.lowering.steps import RANGE, Cells, Stock
+from manycl.run.lowering.steps import RANGE, Chunks, Stock
 from manycl.run.stealing.packet_size import settled_packets
 
 MOST = 48
@@ -136,8 +136,8 @@ def cut(groups: int, most: int, least: int, together: int = 1) -> list[int]:
 
 
 def cells_of(
-    problem: Problem, node: int, drafts: Sequence[StepDraft], tokens: Sequence[int], sizes: Mapping[BufferKey, int]
-) -> Cells | None:
+    problem: Problem, node: int, drafts: Sequence[RangeTask], tokens: Sequence[int], sizes: Mapping[BufferKey, int]
+) -> Chunks | None:
     """The cells of a node of which these are the steps, in drafts and by token; None where its shares may not move: a
     device has several, or what devices write would have to be put together."""
     launch, ordered = problem.graph.nodes[node], sorted(zip(drafts, tokens, strict=True), key=lambda c: c[0].step.first)
@@ -164,7 +164,7 @@ def cells_of(
     groups = tuple(s.groups for s in steps)
     before = (0, *accumulate(groups))
     items = launch.global_size[dimension] // before[-1]
-    return Cells(tuple(t for _, t in ordered), groups, tuple(stocks), launches.packets(before), dimension, items)
+    return Chunks(tuple(t for _, t in ordered), groups, tuple(stocks), launches.packets(before), dimension, items)
 
 
 def _division(problem: Problem, node: int, launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> Division:

@@ -28,12 +28,12 @@ from manycl.run.data.coherence import Directory
 from manycl.run.lowering.chunks import cells_of, in_cells
 from manycl.run.lowering.partition import Cut, Order, Touches
 from manycl.run.lowering.pipelining import in_turns, overlapped
-from manycl.run.lowering.range_tasks import StepDraft, draft_steps
-from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Cells, Lowered, Room, Step, state_of
+from manycl.run.lowering.range_tasks import RangeTask, draft_steps
+from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Chunks, Lowered, Room, Step, state_of
 from manycl.run.tiling.limits import stores, too_large
 from manycl.run.tiling.reuse_order import ordered
 from manycl.run.tiling.tiling import fitted
-from manycl.run.tiling.time_skewing import Pass, contracted
+from manycl.run.tiling.time_skewing import TimeTile, contracted
 
 if TYPE_CHECKING:
     pass
@@ -51,7 +51,7 @@ def lower(
     """
     split = plan is not None and _is_split(problem, plan)
     given = plan
-    passes: Sequence[Pass] = ()
+    passes: Sequence[TimeTile] = ()
     if limits and plan is not None:
         plan, passes = fitted(problem, plan, limits)
         split = split or plan.is_split
@@ -101,7 +101,7 @@ class _Assembly:
         plan: Plan | None,
         directory: Directory,
         limits: Mapping[DeviceIndex, int],
-        passes: Sequence[Pass] = (),
+        passes: Sequence[TimeTile] = (),
         shared: bool = True,
     ) -> None:
         self.limits = limits
@@ -170,11 +170,11 @@ class _Assembly:
             cells=self._cells(of_node),
         )
 
-    def _cells(self, of_node: Sequence[Sequence[int]]) -> dict[int, Cells]:
+    def _cells(self, of_node: Sequence[Sequence[int]]) -> dict[int, Chunks]:
         """Of the launches whose shares may move."""
         if self.plan is None or self.limits:
             return {}
-        found: dict[int, Cells] = {}
+        found: dict[int, Chunks] = {}
         sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
         for node in self.plan.movable:
             cells = cells_of(self.problem, node, self.drafts[node], of_node[node], sizes)
@@ -257,7 +257,7 @@ class _OnPieces(NamedTuple):
 
 
 def _on_pieces(
-    drafts: Sequence[StepDraft], touches: Mapping[int, Touches], windows: dict[int, dict[BufferKey, BufferKey]]
+    drafts: Sequence[RangeTask], touches: Mapping[int, Touches], windows: dict[int, dict[BufferKey, BufferKey]]
 ) -> list[_OnPieces]:
     """``touches``, by the identity of drafts' accesses; ``windows`` by buffer, by that of drafts' windows: what steps
     have in common is looked at once."""

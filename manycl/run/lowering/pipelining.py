@@ -32,7 +32,7 @@ WORTH = 2.0
 """Handovers that must be gained by cutting a device's ranges."""
 
 
-class Overlapped(NamedTuple):
+class Pipelined(NamedTuple):
     """``plan``: with ranges in parts. ``turns``: by node and first group of a part that is to run in the order of
     turns, whatever the order of nodes, its turn (1, 2, …)."""
 
@@ -40,7 +40,7 @@ class Overlapped(NamedTuple):
     turns: Mapping[tuple[int, int], int]
 
 
-def overlapped(problem: Problem, plan: Plan) -> Overlapped:
+def overlapped(problem: Problem, plan: Plan) -> Pipelined:
     """The plan with ranges cut where that is predicted to pay."""
     devices = problem.machine.devices
     memories = [d.memory for d in devices]
@@ -87,9 +87,9 @@ class _Cutter:
             self._begin(device, line)
             self._end(device, line)
 
-    def result(self) -> Overlapped:
+    def result(self) -> Pipelined:
         if not self._cuts:
-            return Overlapped(self._plan, {})
+            return Pipelined(self._plan, {})
         out: list[Assignment] = []
         turns: dict[tuple[int, int], int] = {}
         for i, a in enumerate(self._plan.assignments):
@@ -103,7 +103,7 @@ class _Cutter:
                 out.append(a._replace(first=a.first + low, groups=high - low, start=start, end=end))
                 if turn := sum(low >= at for at in self._turns.get(i, ())):
                     turns[a.node, a.first + low] = turn
-        return Overlapped(replace(self._plan, assignments=tuple(out), events=()), turns)
+        return Pipelined(replace(self._plan, assignments=tuple(out), events=()), turns)
 
     def _split(self, index: int) -> Split | None:
         """How an assignment's node is split, if it is a range that can be cut, and nothing of its node is merged."""

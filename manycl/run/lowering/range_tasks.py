@@ -28,14 +28,14 @@ from manycl.run.lowering.declared_access import Declared
 from manycl.run.lowering.ranges import launches_of
 from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Step
 from manycl.run.tiling.limits import stores
-from manycl.run.tiling.time_skewing import Column, Pass
+from manycl.run.tiling.time_skewing import Column, TimeTile
 from manycl.run.tiling.windows import Windows, intervals
 
 _MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one
 
 
 @dataclass(slots=True)
-class StepDraft:
+class RangeTask:
     """A step before its buffers are cut. ``access``: what it does to them, by buffer; the same object for steps that do
     the same. ``round``: steps of the same round of a node run beside each other."""
 
@@ -54,7 +54,7 @@ class Drafted:
     steps name the first of them). ``temporaries``: buffers that only this run needs. ``sizes``: bytes of all buffers by
     key, of temporaries too."""
 
-    of_node: Sequence[Sequence[StepDraft]]
+    of_node: Sequence[Sequence[RangeTask]]
     temporaries: Sequence[Buffer]
     sizes: Mapping[BufferKey, int]
 
@@ -91,7 +91,7 @@ def draft_steps(
     of: Sequence[Sequence[Assignment]],
     directory: Directory,
     limits: Container[DeviceIndex],
-    passes: Sequence[Pass] = (),
+    passes: Sequence[TimeTile] = (),
     shared: bool = True,
 ) -> Drafted:
     """The drafts of all nodes. ``of``: a plan's assignments by node (none: its policy decides while the run goes on).
@@ -110,7 +110,7 @@ class _Drafting:
         of: Sequence[Sequence[Assignment]],
         directory: Directory,
         limits: Container[DeviceIndex],
-        passes: Sequence[Pass],
+        passes: Sequence[TimeTile],
         shared: bool,
     ) -> None:
         self.problem = problem
@@ -125,7 +125,7 @@ class _Drafting:
         self.columns = Columns(self.graph, passes)
         self._may: dict[tuple[Division, GroupRange], dict[BufferKey, tuple[int, int]]] = {}  # be windows, of ranges
         self.windows = Windows(self._intervals(), directory.new_key, shared)
-        self._alike: dict[object, list[StepDraft]] = {}  # of nodes that have been seen before
+        self._alike: dict[object, list[RangeTask]] = {}  # of nodes that have been seen before
 
     def _defined(self, key: BufferKey) -> Region:
         """The bytes of a buffer that have contents."""
@@ -153,7 +153,7 @@ class _Drafting:
         return self._may[known]
 
     def result(self) -> Drafted:
-        of_node: list[list[StepDraft]] = []
+        of_node: list[list[RangeTask]] = []
         defining: set[int] = set()  # drafts that have been looked at for what they define
         for node, task in enumerate(self.graph.nodes):
             assignments = self.of[node]
@@ -163,7 +163,7 @@ class _Drafting:
                 drafts = self._divided(node, task, assignments)
             else:
                 a = assignments[0] if assignments else Assignment(node, ON_HOST, 0, 0.0, 0.0)
-                drafts = [StepDraft(Step(node), task, a.device, a.queue, access_of(task, self.sizes))]
+                drafts = [RangeTask(Step(node), task, a.device, a.queue, access_of(task, self.sizes))]
             written: dict[BufferKey, list[Region]] = {}
             for draft in drafts if id(drafts) not in defining else ():
                 for key, access in draft.access.items():
@@ -175,7 +175,7 @@ class _Drafting:
             defining.add(id(drafts))
         return Drafted(of_node, self.temporaries, self.sizes)
 
-    def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
+    def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[RangeTask]:
         """The ranges of a launch in a pass. Each of them is taken to touch all that its column does of its buffers, so
         little has to be told apart: what a column needs comes when it begins, and leaves when it has ended."""
         division = self._check(node, task, list(assignments))[0]
@@ -184,10 +184,10 @@ class _Drafting:
             access, windows = self.columns.touched(a, tuple(sorted(division.sizes)), self.windows)
             launch = launches_of(division).range(a.range, {}, windows)
             step = Step(node, RANGE, *a.range, Reduction.NONE.words())
-            drafts.append(StepDraft(step, launch, a.device, a.queue, access, turn, windows))
+            drafts.append(RangeTask(step, launch, a.device, a.queue, access, turn, windows))
         return drafts
 
-    def _divided(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
+    def _divided(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[RangeTask]:
         """The drafts of a divided launch. Of launches that are the same, are divided in the same way, and need no
         buffers beside, they are the same."""
         known = None
@@ -201,7 +201,7 @@ class _Drafting:
             self._alike[known] = drafts
         return drafts
 
-    def _drafted(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[StepDraft]:
+    def _drafted(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[RangeTask]:
         ranges = [a for a in assignments if a.dimension is not MERGE]
         divisions = self._check(node, task, ranges)
         division = divisions[0]
@@ -272,7 +272,7 @@ class _Drafting:
     def _memory(self, a: Assignment) -> int:
         return HOST if a.device == ON_HOST else self.problem.machine.devices[a.device].memory
 
-    def _ranges(self, cut: _Cut, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]) -> list[StepDraft]:
+    def _ranges(self, cut: _Cut, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]) -> list[RangeTask]:
         """The ranges, each with the buffers that it works on instead in its memory."""
         drafts = []
         merged = {k for other in partial.values() for k in other}  # must be whole to be put together
@@ -285,13 +285,13 @@ class _Drafting:
             launch = launches_of(division).range(groups, other, windows)
             mine = {other.get(k, k): x for k, x in access.items()} if other else access
             step = Step(cut.node, RANGE, *groups, method, a.version)
-            drafts.append(StepDraft(step, launch, a.device, a.queue, mine, windows=windows))
+            drafts.append(RangeTask(step, launch, a.device, a.queue, mine, windows=windows))
         turns = self._turns(cut.ranges, drafts)
         for draft, turn in zip(drafts, turns, strict=True):
             draft.round = turn
         return drafts
 
-    def _turns(self, ranges: Sequence[Assignment], drafts: Sequence[StepDraft]) -> list[int]:
+    def _turns(self, ranges: Sequence[Assignment], drafts: Sequence[RangeTask]) -> list[int]:
         """The rounds of ranges: those of a device that work on windows, and of which one may write what another one
         touches, run one after another, as they would in a queue."""
         of_device: dict[DeviceIndex, list[int]] = {}
@@ -307,10 +307,10 @@ class _Drafting:
                     turns[index] = turn
         return turns
 
-    def _by_kernel(self, cut: _Cut) -> list[StepDraft]:
+    def _by_kernel(self, cut: _Cut) -> list[RangeTask]:
         division, method = cut.division, Reduction.SCATTER.words()
         partial = {m: {k: self._temporary(k) for k in division.merge_written} for m in cut.elsewhere}
-        before: list[StepDraft] = []
+        before: list[RangeTask] = []
         for m, a in cut.elsewhere.items():
             kept = ((k, t) for k, t in partial[m].items() if k in division.launch.reads)
             before += [self._copied(cut, a, k, t, (0, self.sizes[k]), method) for k, t in kept]
@@ -324,13 +324,13 @@ class _Drafting:
             touched |= {k: replace(access[k], reads=NOTHING) for k in partial[m]}
             step = Step(cut.node, COMBINE, *a.range, method)
             merge = launches_of(division).merge(a.range, partial[m])
-            after.append(StepDraft(step, merge, cut.home.device, cut.home.queue, touched))
+            after.append(RangeTask(step, merge, cut.home.device, cut.home.queue, touched))
         return _rounds(before, drafts, after)
 
-    def _by_difference(self, cut: _Cut, keys: set[BufferKey]) -> list[StepDraft]:
+    def _by_difference(self, cut: _Cut, keys: set[BufferKey]) -> list[RangeTask]:
         division, home = cut.division, cut.home
         ordered = [k for k in division.launch.writes if k in keys]
-        before: list[StepDraft] = []
+        before: list[RangeTask] = []
         old: dict[BufferKey, BufferKey] = {}
         partial: dict[int, dict[BufferKey, BufferKey]] = {m: {} for m in cut.elsewhere}
         operations = {k: made.operation for k, made in division.operations.items()}
@@ -353,7 +353,7 @@ class _Drafting:
                 touched = {mine[k]: read, old[k]: read, k: written}
                 step = Step(cut.node, COMBINE, method=methods[k])
                 merge = launches_of(division).difference(k, mine[k], old[k])
-                after.append(StepDraft(step, merge, home.device, home.queue, touched))
+                after.append(RangeTask(step, merge, home.device, home.queue, touched))
         return _rounds(before, drafts, after)
 
     def _temporary(self, key: BufferKey) -> BufferKey:
@@ -365,16 +365,16 @@ class _Drafting:
 
     def _copied(
         self, cut: _Cut, a: Assignment, source: BufferKey, target: BufferKey, extent: tuple[int, int], method: str
-    ) -> StepDraft:
+    ) -> RangeTask:
         """The bytes from one up to another, to where they are in a buffer of the same size."""
         step = Step(cut.node, COPY, method=method)
         low, high = extent
         taken, given = (Buffer(key, self.sizes[key]) for key in (target, source))
         name = f"copy for {cut.division.launch.name}"
         copy = copy_task(taken, given, high - low, target_offset=low, source_offset=low, name=name)
-        return StepDraft(step, copy, a.device, a.queue, access_of(copy, self.sizes))
+        return RangeTask(step, copy, a.device, a.queue, access_of(copy, self.sizes))
 
-    def _cleared(self, cut: _Cut, key: BufferKey, extent: tuple[int, int], method: str) -> list[StepDraft]:
+    def _cleared(self, cut: _Cut, key: BufferKey, extent: tuple[int, int], method: str) -> list[RangeTask]:
         """Two copies of undefined contents differ: what is compared gets contents."""
         gaps = (Region.span(*extent) - self.defined[key]).intervals
         if len(gaps) > _MOST_GAPS:
@@ -386,11 +386,11 @@ class _Drafting:
             step = Step(cut.node, CLEAR, method=method)
             buffer, name = Buffer(key, self.sizes[key]), f"clear for {cut.division.launch.name}"
             clear = fill_task(buffer, b"\0", end - start, target_offset=start, name=name)
-            drafts.append(StepDraft(step, clear, cut.home.device, cut.home.queue, access_of(clear, self.sizes)))
+            drafts.append(RangeTask(step, clear, cut.home.device, cut.home.queue, access_of(clear, self.sizes)))
         return drafts
 
 
-def _rounds(before: list[StepDraft], ranges: list[StepDraft], after: list[StepDraft]) -> list[StepDraft]:
+def _rounds(before: list[RangeTask], ranges: list[RangeTask], after: list[RangeTask]) -> list[RangeTask]:
     """Preparations one after another, then all ranges beside each other, then what puts them together, in turn."""
     for number, draft in enumerate(before):
         draft.round = number
@@ -418,7 +418,7 @@ class Touched(NamedTuple):
 class Columns:
     """The columns of some passes, by the ranges in them."""
 
-    def __init__(self, graph: Graph, passes: Sequence[Pass]) -> None:
+    def __init__(self, graph: Graph, passes: Sequence[TimeTile]) -> None:
         self._columns: dict[int, dict[int, Column]] = {}  # by node and first group
         self._first: dict[int, dict[BufferKey, int]] = {}  # by column: the launch that touches a buffer first
         self._touched: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Touched] = {}

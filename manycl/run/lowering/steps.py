@@ -74,7 +74,7 @@ class Stock(NamedTuple):
     last: int
 
 
-class CellBytes(NamedTuple):
+class ChunkBytes(NamedTuple):
     """Of all cells of a launch: the pieces that any of them finds as they are (``finds``) and that any writes, and the
     steps that any comes after."""
 
@@ -84,7 +84,7 @@ class CellBytes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cells:
+class Chunks:
     """A launch whose shares may move: the step of each cell (``steps``), in the order of work-groups, and its
     work-groups (``groups``), of so many ``items`` along the launch's ``dimension`` each; the devices' ``stocks``.
     ``launch(first, last)``: cells from one to before another as one launch."""
@@ -95,7 +95,7 @@ class Cells:
     launch: Callable[[int, int], Launch]
     dimension: int = 0
     items: int = 1
-    _bytes: list[CellBytes] = field(default_factory=list, compare=False, repr=False)
+    _bytes: list[ChunkBytes] = field(default_factory=list, compare=False, repr=False)
     _order: dict[BufferKey, int] = field(default_factory=dict, compare=False, repr=False)
 
     def each(self, stock: Stock, seconds: Mapping[int, float]) -> float:
@@ -108,13 +108,13 @@ class Cells:
         groups = self.groups[first : first + count]
         return RangeParts(self.dimension, tuple(accumulate(self.items * n for n in groups)))
 
-    def bytes(self, graph: Graph) -> CellBytes:
+    def bytes(self, graph: Graph) -> ChunkBytes:
         """In the graph of steps that the cells are of; found out once."""
         if not self._bytes:
             tasks = [graph.nodes[step] for step in self.steps]
             kept = (key for t in tasks for key in t.writes if key not in t.overwrites)
             self._bytes.append(
-                CellBytes(
+                ChunkBytes(
                     tuple(dict.fromkeys([*(key for t in tasks for key in t.reads), *kept])),
                     tuple(dict.fromkeys(key for t in tasks for key in t.writes)),
                     frozenset().union(*[graph.predecessors[step] for step in self.steps]),
@@ -168,7 +168,7 @@ class Lowered:
     own: tuple[BufferKey, ...] = ()  # keys of the temporaries and of their pieces
     state: State = ()
     room: Room | None = None
-    cells: Mapping[int, Cells] = field(default_factory=dict)
+    cells: Mapping[int, Chunks] = field(default_factory=dict)
     joined: dict[tuple[int, ...], tuple[ValidRegion, ...]] = field(default_factory=dict, compare=False)
     """What ``Directory.close`` found when this ran before."""
     _timetable: list[Timetable] = field(default_factory=list, compare=False, repr=False)

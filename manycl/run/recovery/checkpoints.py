@@ -33,7 +33,7 @@ NOWHERE: frozenset[DeviceIndex] = frozenset()
 
 
 @dataclass(frozen=True)
-class Keeping:
+class CheckpointPolicy:
     """``mortal``: the devices that may be lost. ``undone``: the steps before which what they write is copied, if they
     run on one of these and in the host's memory. ``seconds``: of steps, as foreseen."""
 
@@ -46,10 +46,10 @@ class Keeping:
         return sum(self.seconds.get(step, 0.0) for step in steps) if self.seconds else 0.0
 
 
-NOTHING_KEPT = Keeping()
+NOTHING_KEPT = CheckpointPolicy()
 
 
-def keeping(problem: Problem, lowered: Lowered, plan: Plan | None, mortal: Collection[DeviceIndex]) -> Keeping:
+def keeping(problem: Problem, lowered: Lowered, plan: Plan | None, mortal: Collection[DeviceIndex]) -> CheckpointPolicy:
     """What is kept of a plan (None: it is decided while the run goes on, and nothing is). Where memory is short, there
     is none for that."""
     steps = lowered.plan or plan
@@ -57,7 +57,7 @@ def keeping(problem: Problem, lowered: Lowered, plan: Plan | None, mortal: Colle
         return NOTHING_KEPT
     seconds = {a.node: a.end - a.start for a in steps.assignments if a.device != ON_HOST}
     devices = frozenset(mortal)
-    return Keeping(devices, _undone(problem, lowered, steps.assignments, devices), seconds)
+    return CheckpointPolicy(devices, _undone(problem, lowered, steps.assignments, devices), seconds)
 
 
 def _undone(

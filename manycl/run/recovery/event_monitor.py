@@ -16,7 +16,7 @@ from manycl.run.recovery.device_events import (
 )
 
 
-class Watch:
+class EventMonitor:
     """Of a run on a machine, from when it is planned on: what was said before, the plan knows. ``used``: the devices
     that the run uses. ``lost``: devices that the run has found to be so, by index, with the reason."""
 

@@ -51,7 +51,7 @@ _GONE = PieceVersion(-1)
 
 
 @dataclass(frozen=True)
-class Rest:
+class Lineage:
     """``done``: steps that need not run again. ``valid``: where pieces are that the run touches, as masks (0: nowhere,
     and nobody needs it). ``again``: steps that had run, and run once more. ``lost``: pieces that nobody needs, whose
     contents are gone. ``restored``: of pieces that are to be in the host's memory, the copies kept beside in which they
@@ -141,7 +141,7 @@ class HeldVersions:
         for held in self.held.values():
             held.pop(memory, None)
 
-    def rest(self, repeatable: Callable[[int], bool], overwrites: Overwrites = nothing_known) -> Rest:
+    def rest(self, repeatable: Callable[[int], bool], overwrites: Overwrites = nothing_known) -> Lineage:
         """What is left to do. ``repeatable(step)``: whether it may run on what it has left when it was interrupted;
         ``overwrites(step, key)``: whether it is known to write all of a piece that it does not read. Raises
         Unrecoverable."""
@@ -188,7 +188,7 @@ class _Closure:
         self._lost: set[BufferKey] = set()
         self._restored: dict[BufferKey, int] = {}
 
-    def result(self) -> Rest:
+    def result(self) -> Lineage:
         pending = set(self._graph.buffers)
         while pending:
             new = self._settle(pending.pop())
@@ -198,7 +198,7 @@ class _Closure:
             pending.update(key for step in new for key in (*self._needs[step], *self._graph.nodes[step].writes))
         again = frozenset(self._run & self._done)
         done = frozenset(range(len(self._graph.nodes))) - self._run
-        return Rest(done, self._masks, again, frozenset(self._lost), self._restored)
+        return Lineage(done, self._masks, again, frozenset(self._lost), self._restored)
 
     def _check(self, step: int) -> None:
         task = self._graph.nodes[step]
@@ -284,7 +284,7 @@ def rest_of(
     gone: Collection[int],
     repeatable: Callable[[int], bool],
     overwrites: Overwrites = nothing_known,
-) -> Rest:
+) -> Lineage:
     """What is left of a run that was given some commands, each complete or not, when some memories are gone. Raises
     Unrecoverable."""
     for command, is_complete in commands:

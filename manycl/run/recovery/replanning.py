@@ -24,7 +24,7 @@ from manycl.run.commands.backend import HostCall, Run, nodes_of
 from manycl.run.commands.transfers import Subject
 from manycl.run.engine.playback import Playback
 from manycl.run.lowering.steps import Lowered, Step
-from manycl.run.recovery.lineage import Rest
+from manycl.run.recovery.lineage import Lineage
 from manycl.run.recovery.rescheduling import Reassignment
 from manycl.utilities.changed import changed
 
@@ -143,13 +143,13 @@ def _has_device(problem: Problem, node: int, there: Sequence[DeviceIndex]) -> bo
     return any(d in there and problem.can_run(node, d) and problem.fits(node, d) for d in problem.preferred(node))
 
 
-def is_whole(rest: Rest, found: Mapping[BufferKey, int], lowered: Lowered) -> bool:
+def is_whole(rest: Lineage, found: Mapping[BufferKey, int], lowered: Lowered) -> bool:
     """Whether all contents that there were are somewhere: none is gone that is to be overwritten."""
     known = {key for step in rest.done for key in lowered.graph.nodes[step].writes} | found.keys()
     return not any(not mask and key in known for key, mask in rest.valid.items())
 
 
-class Epochs:
+class Replanning:
     """What a run has been so far. ``graph``: all of it; ``first``: how many steps the epochs have that are over;
     ``plan``: what was planned first (None: it has not been planned anew)."""
 

@@ -119,7 +119,7 @@ class _Watched:
         )
 
 
-class Availability:
+class ReservationListener:
     """What a process does about reservations."""
 
     def __init__(self) -> None:
@@ -245,7 +245,7 @@ class Availability:
             self._waiting = []
 
 
-_availability = Availability()
+_availability = ReservationListener()
 watch = _availability.watch
 left = _availability.left
 

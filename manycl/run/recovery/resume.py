@@ -14,10 +14,10 @@ from manycl.run.commands.backend import Command, Copy, Download, Evict, HostCall
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.playback import Playback
-from manycl.run.recovery.lineage import HeldVersions, Overwrites, Rest, Unrecoverable, rest_of
+from manycl.run.recovery.lineage import HeldVersions, Lineage, Overwrites, Unrecoverable, rest_of
 from manycl.run.recovery.rescheduling import Reassignment
-from manycl.run.stealing.player import Moving
-from manycl.run.stealing.share_scheduler import Following
+from manycl.run.stealing.player import MovingPlayer
+from manycl.run.stealing.share_scheduler import ShareScheduler
 from manycl.utilities.changed import changed
 
 AS_FORESEEN: Mapping[DeviceIndex, float] = {}
@@ -36,7 +36,7 @@ class Stopped(NamedTuple):
 
 def left_of(
     subject: Subject, playback: Playback, stopped: Stopped, repeatable: Callable[[int], bool], overwrites: Overwrites
-) -> Rest:
+) -> Lineage:
     """What is left of a run; the rest: as HeldVersions.rest. Raises Unrecoverable."""
     ended, begun, unsound, lost = stopped
     machine = subject.problem.machine
@@ -80,7 +80,7 @@ def _beginning(given: Sequence[Command], begun: Set[int]) -> set[int]:
     return found
 
 
-def note(rest: Rest, directory: Directory) -> None:
+def note(rest: Lineage, directory: Directory) -> None:
     """Where the pieces of a run are that was stopped."""
     for key, mask in rest.valid.items():
         if mask:
@@ -92,13 +92,13 @@ def note(rest: Rest, directory: Directory) -> None:
 def going_on(
     subject: Subject,
     playback: Playback,
-    rest: Rest,
+    rest: Lineage,
     directory: Directory,
     away: Collection[DeviceIndex],
     lost: Collection[DeviceIndex],
     later: Set[int] = frozenset(),
     slower: Mapping[DeviceIndex, float] = AS_FORESEEN,
-) -> tuple[Subject, Moving]:
+) -> tuple[Subject, MovingPlayer]:
     """Who plays what is left, without the devices that are ``away``, and but for the steps that are left for ``later``.
     ``slower``: how many times as long as was foreseen devices take, where that has changed. (``note`` was called.)
     Raises Unrecoverable."""
@@ -109,7 +109,7 @@ def going_on(
     assert lowered.plan is not None
     subject = subject._replace(lowered=lowered, problem=problem, valid=directory.valid)
     known = replace(problem, estimates=Slowed(problem.estimates, slower)) if slower else problem
-    following = Following(known, lowered, directory.valid, rest.done | later)
+    following = ShareScheduler(known, lowered, directory.valid, rest.done | later)
     for device in (*sorted(lost), *sorted({*away} - {*lost})):  # (what a lost one was to run, one that leaves may run)
         following.leave(device, is_stopped=True)
     if slower:
@@ -120,7 +120,7 @@ def going_on(
     following.queues = tuple(0 if d in lost else n for d, n in enumerate(following.queues))
     followed = playback.plan(playback.script.plan.policy)
     nowhere = frozenset(key for key, mask in rest.valid.items() if not mask)
-    moving = Moving(subject, followed, following, directory, rest.done, playback.ran, nowhere, later)
+    moving = MovingPlayer(subject, followed, following, directory, rest.done, playback.ran, nowhere, later)
     moving.full = playback.full
     return subject, moving
 

@@ -56,7 +56,7 @@ class _Last:
             self._work -= self._foreseen.popleft()
 
 
-class Lag:
+class StragglerDetection:
     """Of a run that follows a plan. ``took``: seconds of a kernel that was heard of (None: nobody knows); ``before``:
     how many times as long devices take as the models say, as far as the plan knows that from the run itself;
     ``is_deterministic``: results must not depend on time."""

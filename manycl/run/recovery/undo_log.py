@@ -36,7 +36,7 @@ class UndoCopy(NamedTuple):
     events: Sequence[Event]
 
 
-class Undo:
+class UndoLog:
     """Each queue has memory for one undo copy: when the next one is made, the command before has ended."""
 
     def __init__(self, memory: Memory) -> None:

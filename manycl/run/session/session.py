@@ -33,13 +33,13 @@ from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
 from manycl.plan.problem import Looks, Problem, queue_counts
 from manycl.region import Region
-from manycl.run.commands.command_graph import Script
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.data.admission import make_room
 from manycl.run.data.buffers import Buffers
 from manycl.run.data.coherence import Directory
 from manycl.run.data.memory import MemoryUse
 from manycl.run.engine.engine import RunFailure, again, execute
-from manycl.run.engine.merged_record import JoinedRecord
+from manycl.run.engine.merged_record import MergedRecord
 from manycl.run.engine.observers import Observer, debugging
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
@@ -50,13 +50,13 @@ from manycl.run.executor.executor import Executor
 from manycl.run.executor.record import RunRecord
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
 from manycl.run.graph_cache.imbalance import note_shares
-from manycl.run.graph_cache.lowering_cache import KEPT, KeptSteps
+from manycl.run.graph_cache.lowering_cache import KEPT, LoweringCache
 from manycl.run.graph_cache.played import played
 from manycl.run.lowering.overwritten import contents
 from manycl.run.lowering.steps import Lowered, State, state_of
 from manycl.run.recovery.device_events import DeviceEvents, DevicesInUse
 from manycl.run.recovery.drain import await_devices, leaving
-from manycl.run.recovery.event_monitor import Watch
+from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.health import admit, examine
 from manycl.run.recovery.reservation_listener import left, watch
 from manycl.run.session.problem_builder import asked, problem_of
@@ -65,8 +65,8 @@ from manycl.utilities.logs import logger
 from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
-    from manycl.run.streams.eager_result import UnplannedRun
-    from manycl.run.streams.eager_stream import Flight
+    from manycl.run.streams.eager_result import EagerResult
+    from manycl.run.streams.eager_stream import EagerStream
 
 NOBODY: frozenset[DeviceIndex] = frozenset()
 UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread
@@ -142,10 +142,10 @@ class Session:
         self.directory = Directory(self.backend.memory.name)
         self.history = self.store.history() if self.store is not None else History()
         self.buffers = Buffers(self)
-        self._last_times: weakref.WeakKeyDictionary[Script, LastTime] = weakref.WeakKeyDictionary()
+        self._last_times: weakref.WeakKeyDictionary[CommandGraph, LastTime] = weakref.WeakKeyDictionary()
         # results that nobody has learned from yet: reading thousands of times out costs more than running again
-        self._unlearned: deque[Result | UnplannedRun] = deque(maxlen=UNLEARNED)
-        self._steps = KeptSteps(self.backend.memory, self.buffers.discard)
+        self._unlearned: deque[Result | EagerResult] = deque(maxlen=UNLEARNED)
+        self._steps = LoweringCache(self.backend.memory, self.buffers.discard)
         self.unneeded: deque[tuple[Graph, frozenset[BufferKey]]] = deque(maxlen=KEPT)
         self.looks = Looks()
         self.looking = BackgroundAnalysis(self.looks)
@@ -156,7 +156,7 @@ class Session:
         """How often the devices that are there have become others."""
         self.closed = False
         """Whether the devices have been released."""
-        self.flight: Flight | None = None
+        self.flight: EagerStream | None = None
         """What a queue has given the devices without a plan, as long as nobody has waited for it."""
         _open.add(self)
         self.device_events.listen(self.backend.wake)
@@ -296,7 +296,7 @@ class Session:
                 log.info("planned and ran: %r", result)
                 return result
 
-    def again(self, script: Script, *, learning: bool = True) -> Result | None:
+    def again(self, script: CommandGraph, *, learning: bool = True) -> Result | None:
         """Run what was recorded; None if buffers are not where it needs them (run the graph instead). ``learning``, and
         what it raises: as ``run``."""
         last = self._last_times.get(script)
@@ -321,11 +321,11 @@ class Session:
         return self._repeated(script, last, learning, play)
 
     def on_others(
-        self, script: Script, last: LastTime, keys: tuple[BufferKey, ...], scalars: tuple[bytes, ...]
+        self, script: CommandGraph, last: LastTime, keys: tuple[BufferKey, ...], scalars: tuple[bytes, ...]
     ) -> Result | None:
-        """Play a plain script (``Script.on``) on the buffers ``keys``, with its graph's ``scalars``; ``last``: what is
-        known of it on those of other times. Nobody learns from that. None where memory is short, or buffers are not
-        where it needs them; raises what ``run`` raises."""
+        """Play a plain script (``CommandGraph.on``) on the buffers ``keys``, with its graph's ``scalars``; ``last``:
+        what is known of it on those of other times. Nobody learns from that. None where memory is short, or buffers are
+        not where it needs them; raises what ``run`` raises."""
 
         def play() -> Result | None:
             if self.machine.memories > 1:
@@ -347,7 +347,7 @@ class Session:
 
         return self._repeated(script, last, False, play)
 
-    def _recorded(self, script: Script, for_others: bool = False) -> CommandBuffer | None:
+    def _recorded(self, script: CommandGraph, for_others: bool = False) -> CommandBuffer | None:
         """The shortest way to enqueue a script, if there is one and nobody debugs. Raises what its commands would."""
         if self.debug:
             return None
@@ -359,17 +359,17 @@ class Session:
             told(error, "finding the shortest way to enqueue a run")
             return None
 
-    def _watch(self) -> Watch:
-        return Watch(self.device_events, self.machine, self._used)
+    def _watch(self) -> EventMonitor:
+        return EventMonitor(self.device_events, self.machine, self._used)
 
-    def _played_by_steps(self, script: Script, setup: Setup) -> Result | None:
+    def _played_by_steps(self, script: CommandGraph, setup: Setup) -> Result | None:
         """A script, command by command."""
         name, watch = script.plan.policy, self._watch()
         observers = debugging(self.debug)
         return again(script, self.backend, self.directory, name=name, setup=setup, observers=observers, watch=watch)
 
     def _repeated(
-        self, script: Script, last: LastTime, learning: bool, play: Callable[[], Result | None]
+        self, script: CommandGraph, last: LastTime, learning: bool, play: Callable[[], Result | None]
     ) -> Result | None:
         """What ``play`` makes of a script of the devices that there are, with all that surrounds a run."""
         self.check_open()
@@ -439,7 +439,7 @@ class Session:
             self.directory.heal(key, region, self.backend.memory.nbytes(key))
         if result.lost:
             examine(self)
-        elif not isinstance(result.record, JoinedRecord) and not _is_in_packets(result):  # else it was disturbed
+        elif not isinstance(result.record, MergedRecord) and not _is_in_packets(result):  # else it was disturbed
             self.learn_from(result)
 
     def time_all(self) -> None:
@@ -515,13 +515,13 @@ class Session:
             except Exception as error:  # models do without
                 told(error, "learning from a run")
 
-    def learn_from(self, run: Result | UnplannedRun) -> None:
+    def learn_from(self, run: Result | EagerResult) -> None:
         """Later, when something is planned; runs that nobody has learned from for long are forgotten. Of devices that
         do not take as long as they do, nothing is learned."""
         if not self.device_events.slow:
             self._unlearned.append(run)
 
-    def _learn_from(self, result: Result | UnplannedRun) -> None:
+    def _learn_from(self, result: Result | EagerResult) -> None:
         record = result.record
         graph, durations = result.samples()
         learn(self.history, graph, self.machine, durations, record.versions if isinstance(record, RunRecord) else {})

@@ -16,14 +16,14 @@ from manycl.plan.problem import Problem
 from manycl.run.data.coherence import places
 from manycl.run.lowering.steps import RANGE, Lowered
 from manycl.run.stealing.packet_size import PacketSize, settled_packets
-from manycl.run.stealing.prefetch import InputsAhead
+from manycl.run.stealing.prefetch import Prefetch
 from manycl.run.stealing.worker import Terms
 
 DECIDING = 20e-6
 """Seconds that the engine takes to decide and enqueue a packet."""
 
 
-class Prospects:
+class DeviceEstimates:
     """``inputs``: what comes to devices ahead, where these have memories of their own."""
 
     def __init__(self, problem: Problem, lowered: Lowered) -> None:
@@ -33,9 +33,9 @@ class Prospects:
         self._settled = settled_packets(lowered.plan) if problem.demanded else {}
         self._others = lowered.timetable.others
         self._early, self._home = MergedEarly(problem, lowered), dict[int, int]()
-        self.inputs: InputsAhead | None = None
+        self.inputs: Prefetch | None = None
         if problem.machine.memories > 1:
-            self.inputs = InputsAhead(lowered.graph, self._memory, problem.estimates)
+            self.inputs = Prefetch(lowered.graph, self._memory, problem.estimates)
 
     def terms(self, node: int, device: DeviceIndex, total: int, each: float = 0.0) -> Terms:
         """Of a device for a launch of so many work-groups; ``each``: seconds of one, if known."""

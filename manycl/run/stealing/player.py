@@ -20,11 +20,11 @@ from manycl.run.engine.dynamic import Dynamic
 from manycl.run.engine.playback import Changed
 from manycl.run.lowering.steps import Lowered
 from manycl.run.stealing.packet_size import SETTLED
-from manycl.run.stealing.share_scheduler import Following
+from manycl.run.stealing.share_scheduler import ShareScheduler
 from manycl.utilities.changed import changed
 
 
-class Moving(Dynamic):
+class MovingPlayer(Dynamic):
     """The player of such a plan. ``before``: the steps as they have run by now, of which some are ``done``;
     ``nowhere``: pieces that are to be overwritten, and have no contents until then; ``later``: steps that it leaves to
     others, which nothing of what it runs comes after."""
@@ -33,7 +33,7 @@ class Moving(Dynamic):
         self,
         subject: Subject,
         plan: Plan,
-        following: Following,
+        following: ShareScheduler,
         directory: Directory,
         done: Set[int] = frozenset(),
         before: Lowered | None = None,
@@ -53,9 +53,9 @@ class Moving(Dynamic):
         self._far = [i for i, d in subject.problem.machine.numbered() if d.memory != HOST and d.holds(sizes)]
 
     @staticmethod
-    def following(subject: Subject, plan: Plan, directory: Directory) -> Moving:
+    def following(subject: Subject, plan: Plan, directory: Directory) -> MovingPlayer:
         """Who plays a plan, of which some shares may move (``lowered.cells``)."""
-        return Moving(subject, plan, Following(subject.problem, subject.lowered, directory.valid), directory)
+        return MovingPlayer(subject, plan, ShareScheduler(subject.problem, subject.lowered, directory.valid), directory)
 
     @property
     def issued(self) -> Sequence[Assignment]:

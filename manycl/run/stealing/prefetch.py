@@ -19,7 +19,7 @@ from typing import NamedTuple
 from manycl.graph.graph import BufferKey, Graph
 from manycl.machine import HOST, DeviceIndex
 from manycl.model.estimates import Estimates
-from manycl.run.lowering.steps import Cells
+from manycl.run.lowering.steps import Chunks
 from manycl.run.stealing.worker import Standing
 
 STEP = 1e-3
@@ -48,7 +48,7 @@ class _Coming(NamedTuple):
 
 
 def foreseen(
-    cells: Cells, standings: Mapping[DeviceIndex, Standing], device: DeviceIndex, free: float, in_turn: bool
+    cells: Chunks, standings: Mapping[DeviceIndex, Standing], device: DeviceIndex, free: float, in_turn: bool
 ) -> Foreseen | None:
     """What a device would take of a launch that has run nothing of it yet, and will have ended by ``free`` what it was
     given before; None: nothing, or it has nothing else to do, and takes what it takes. What others do until then is
@@ -74,7 +74,7 @@ def foreseen(
     return Foreseen(max(first, bisect_left(before, before[last] - groups, first, last) - 1), last, end)
 
 
-class InputsAhead:
+class Prefetch:
     """``graph``: of steps and pieces; ``memory``: of each device."""
 
     def __init__(self, graph: Graph, memory: Sequence[int], estimates: Estimates) -> None:
@@ -99,7 +99,7 @@ class InputsAhead:
         return max(0.0, coming.seconds - (now - coming.begun) / self._slower)
 
     def next(
-        self, cells: Cells, device: DeviceIndex, found: Foreseen, now: float, may_bring: Callable[[BufferKey], bool]
+        self, cells: Chunks, device: DeviceIndex, found: Foreseen, now: float, may_bring: Callable[[BufferKey], bool]
     ) -> list[BufferKey]:
         """What comes to a device next that would take some cells, in the order of its bytes; it counts as under way
         then. Nothing, if it would come too late."""
@@ -119,7 +119,7 @@ class InputsAhead:
         self._coming[device] = _Coming(frozenset(wanted), now, seconds)
         return sorted(wanted, key=cells.order(self._graph).__getitem__)
 
-    def _reads(self, cells: Cells) -> list[list[BufferKey]]:
+    def _reads(self, cells: Chunks) -> list[list[BufferKey]]:
         """What each cell of a launch reads and none writes."""
         found = self._read.get(cells.steps[0])
         if found is None:

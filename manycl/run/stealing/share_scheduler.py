@@ -21,11 +21,11 @@ from manycl.plan.preemptible import at_a_time
 from manycl.plan.problem import Problem
 from manycl.run.commands.backend import EndsEarly, Lane, Shorten
 from manycl.run.engine.assign import Assigned
-from manycl.run.lowering.steps import Cells, Lowered
+from manycl.run.lowering.steps import Chunks, Lowered
 from manycl.run.recovery.rescheduling import Reassignment
-from manycl.run.stealing.device_estimates import Prospects
+from manycl.run.stealing.device_estimates import DeviceEstimates
 from manycl.run.stealing.prefetch import foreseen
-from manycl.run.stealing.work_stealing import Stealing, nothing_moves, stocks_left
+from manycl.run.stealing.work_stealing import WorkStealing, nothing_moves, stocks_left
 from manycl.run.stealing.worker import Packet
 from manycl.trace import DecisionEvent
 from manycl.utilities.changed import named
@@ -39,7 +39,7 @@ class _Moved:
     of these have been given to devices; ``lanes``: of those that take part; ``thieves``: devices that have
     stolen."""
 
-    def __init__(self, node: int, cells: Cells, stealing: Stealing, before: frozenset[int]) -> None:
+    def __init__(self, node: int, cells: Chunks, stealing: WorkStealing, before: frozenset[int]) -> None:
         self.node, self.cells, self.stealing, self.before = node, cells, stealing, before
         self.lanes = {stock.device: (stock.device, stock.queue) for stock in cells.stocks}
         self.is_ready = False
@@ -62,7 +62,7 @@ class Share(NamedTuple):
     ran: int
 
 
-class Following:
+class ShareScheduler:
     """Who follows a plan whose shares may move: an assigner. ``stolen``: the first packets of what devices took from
     other ones' shares."""
 
@@ -72,7 +72,7 @@ class Following:
         assert lowered.plan is not None
         self._problem, self._graph, self._valid, self._done = problem, lowered.graph, valid, done
         self._in_turn = frozenset(lowered.plan.in_turn)
-        self._prospects, self._now = Prospects(problem, lowered), 0.0
+        self._prospects, self._now = DeviceEstimates(problem, lowered), 0.0
         self._reassignment = Reassignment(problem, lowered)
         self._away: set[DeviceIndex] = set()
         self._returning: set[DeviceIndex] = set()
@@ -137,7 +137,7 @@ class Following:
                 planned = sum(moved.cells.groups[first:last])
                 yield moved.node, Share(device, planned, moved.stealing.ran(device))
 
-    def _stealing(self, node: int, cells: Cells) -> Stealing:
+    def _stealing(self, node: int, cells: Chunks) -> WorkStealing:
         problem, total = self._problem, sum(cells.groups)
         terms = {d: self._prospects.terms(node, d, total, seconds) for d, seconds in self._each[node].items()}
 
@@ -148,7 +148,7 @@ class Following:
         ran = sum(1 for step in cells.steps if step in self._done)
         cost = moving if problem.machine.memories > 1 else nothing_moves
         in_turn = node in self._in_turn
-        return Stealing(cells.groups, stocks, terms, cost, others=others, ran=ran, in_turn=in_turn)
+        return WorkStealing(cells.groups, stocks, terms, cost, others=others, ran=ran, in_turn=in_turn)
 
     # the assigner
 
@@ -351,7 +351,7 @@ class Following:
         out = []
         for token, (moved, (device, first, _, _), _) in self._wishes.items():
 
-            def launch(count: int, of: Cells = moved.cells, first: int = first) -> Launch:
+            def launch(count: int, of: Chunks = moved.cells, first: int = first) -> Launch:
                 return of.launch(first, first + count)
 
             out.append(Shorten(token, device, launch))

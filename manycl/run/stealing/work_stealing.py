@@ -29,8 +29,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 
 from manycl.machine import DeviceIndex
-from manycl.run.lowering.steps import Cells
-from manycl.run.stealing.worker import GIVEN, SHORTEST, Packet, Participant, Standing, Terms
+from manycl.run.lowering.steps import Chunks
+from manycl.run.stealing.worker import GIVEN, SHORTEST, Packet, Standing, StealingWorker, Terms
 from manycl.utilities.changed import named
 
 PART = 1 / 3
@@ -51,7 +51,7 @@ def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
     return 0.0
 
 
-class Stealing:
+class WorkStealing:
     """One launch. ``groups[c]``: the work-groups of cell c; ``stocks``: by device, cells from one to before another,
     each cell in one of them, or in one of ``others``, which are nobody's, but for ``ran`` cells that need not run;
     ``terms``: by device that may take part. ``moving(device, first, last)``: the seconds in which what cells need comes
@@ -70,7 +70,7 @@ class Stealing:
     ) -> None:
         self._before = (0, *accumulate(groups))  # groups before a cell
         self._moment = self._before[-1] * MOMENT
-        self._members = {d: Participant(t, stocks.get(d, (0, 0))) for d, t in terms.items()}
+        self._members = {d: StealingWorker(t, stocks.get(d, (0, 0))) for d, t in terms.items()}
         self._present = list(self._members.values())  # those who are here
         self._open = list(others)  # stocks that nobody has any more
         covered = sorted([*(w.rest for w in self._members.values() if w.rest[0] < w.rest[1]), *others])
@@ -185,7 +185,7 @@ class Stealing:
         member.has_begun = True
         return self._given(member, Packet(device, first, last, stolen), end, now)
 
-    def _given(self, member: Participant, packet: Packet, end: int, now: float) -> Packet:
+    def _given(self, member: StealingWorker, packet: Packet, end: int, now: float) -> Packet:
         """A device is given the beginning of its stock, which ends before cell ``end``."""
         _, first, last, _ = packet
         before = self._before
@@ -212,7 +212,7 @@ class Stealing:
         member.foresee()
         return None
 
-    def _end_of_packet(self, member: Participant, first: int, end: int, now: float) -> int:
+    def _end_of_packet(self, member: StealingWorker, first: int, end: int, now: float) -> int:
         """The end of the packet that begins with cell ``first`` of a stock that ends before ``end``; ``first`` itself
         where what the device has bound lasts until others will have run the rest."""
         before, rate, until = self._before, member.rate, member.until
@@ -261,7 +261,7 @@ class Stealing:
         seconds = self._before[-1] / rate * MOMENT
         return min(seconds, self._rest / fastest / (GIVEN + 1)) if fastest > rate else seconds
 
-    def _steal(self, device: DeviceIndex, thief: Participant, now: float) -> DeviceIndex | None:
+    def _steal(self, device: DeviceIndex, thief: StealingWorker, now: float) -> DeviceIndex | None:
         """The end of the stock that would end last becomes the stock of a device that has none; who it is from."""
         own = thief.rate
         ends = {
@@ -290,8 +290,8 @@ class Stealing:
     def _divide(
         self,
         device: DeviceIndex,
-        thief: Participant,
-        victim: Participant,
+        thief: StealingWorker,
+        victim: StealingWorker,
         cells: tuple[int, int],
         end: float,
         now: float,
@@ -314,12 +314,12 @@ class Stealing:
                 return at
         return high
 
-    def _front(self, thief: Participant, low: int, high: int, now: float) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _front(self, thief: StealingWorker, low: int, high: int, now: float) -> tuple[tuple[int, int], tuple[int, int]]:
         """The packet with which a stock begins, and the rest of it."""
         last = self._end_of_packet(thief, low, high, now)
         return (low, last), (last, high)
 
-    def _end(self, member: Participant, now: float) -> float:
+    def _end(self, member: StealingWorker, now: float) -> float:
         """When a device would be through with its packets and its stock."""
         low, high = member.rest
         return member.through(now) + (self._before[high] - self._before[low]) / member.rate
@@ -346,7 +346,7 @@ class Stealing:
         cells = self._not_begun(victim, found, now), found.last
         return found if self._divide(device, thief, victim, cells, latest, now) < found.last else None
 
-    def _not_begun(self, member: Participant, packet: Packet, now: float) -> int:
+    def _not_begun(self, member: StealingWorker, packet: Packet, now: float) -> int:
         """The first of a packet's cells that a device should not have begun yet, but for the last one."""
         before, begun = self._before[packet.first], 0.0
         for one, given, _ in member.given:
@@ -386,7 +386,7 @@ class Stealing:
         return at < end
 
     @staticmethod
-    def _has_nothing(member: Participant) -> bool:
+    def _has_nothing(member: StealingWorker) -> bool:
         return member.is_here and not member.given and member.rest[0] == member.rest[1]
 
     # events
@@ -424,7 +424,7 @@ class Stealing:
         """A device takes part from now on, with nothing of its own."""
         member = self._members.get(device)
         if member is None:
-            member = self._members[device] = Participant(terms)
+            member = self._members[device] = StealingWorker(terms)
             if terms.shortens:
                 self.shortening.add(device)
         member.is_here, member.free = True, max(now, member.free)
@@ -439,7 +439,7 @@ class Stealing:
 
 
 def stocks_left(
-    cells: Cells, done: Collection[int]
+    cells: Chunks, done: Collection[int]
 ) -> tuple[dict[DeviceIndex, tuple[int, int]], list[tuple[int, int]]]:
     """Of each device the first of the cells that neighbour each other, and others; ``done``: the steps that need not
     run."""
@@ -453,7 +453,7 @@ def stocks_left(
     return own, others
 
 
-def _left(cells: Cells, done: Collection[int], first: int, last: int) -> Iterator[tuple[int, int]]:
+def _left(cells: Chunks, done: Collection[int], first: int, last: int) -> Iterator[tuple[int, int]]:
     begin = first
     for cell in range(first, last + 1):
         if cell == last or cells.steps[cell] in done:

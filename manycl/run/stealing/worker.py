@@ -70,7 +70,7 @@ class Standing(NamedTuple):
 
 
 @dataclass(slots=True)
-class Participant:
+class StealingWorker:
     """A device, with all that it has of a launch, and what is known of it."""
 
     terms: InitVar[Terms]

@@ -9,7 +9,7 @@ from manycl.graph.graph import BufferKey
 from manycl.run.data.coherence import ValidRegion
 
 
-class Leg:
+class CommandBatch:
     """``first``: the command that it begins with; ``moved``: the first of the flight's transfers that belongs to it.
     ``found``: by the keys of buffers that it uses, where these were valid before: the memories' mask, or part by part;
     ``written``: keys of those that it writes. ``began``: by ``time.perf_counter``, 0 as long as it has no commands."""

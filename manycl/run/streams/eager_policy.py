@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from manycl.drivers import last_words
 from manycl.machine import DeviceIndex
-from manycl.run.streams.eager_stream import Flight
+from manycl.run.streams.eager_stream import EagerStream
 from manycl.utilities.interrupts import Uninterrupted
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def is_possible(session: Session, queues: Mapping[str, int]) -> bool:
     return all(opened.device.slowdown == 1.0 for opened in session.opened)
 
 
-def begun(session: Session, device: DeviceIndex, learning: bool, news: int = 0) -> Flight | None:
+def begun(session: Session, device: DeviceIndex, learning: bool, news: int = 0) -> EagerStream | None:
     """A new flight to a device, of which somebody learns or not; None where something else is under way, or somebody
     wants to look on. ``news``: how many flights before it, in a row, had something new."""
     if session.closed or session.debug or last_words.keeping():
@@ -53,7 +53,9 @@ def begun(session: Session, device: DeviceIndex, learning: bool, news: int = 0) 
             session.check_open()
             session.buffers.collect()
             session.use_clocks(learning)
-            flight = session.flight = Flight(session, device, news >= MOST_NEWS and len(session.machine.devices) == 1)
+            flight = session.flight = EagerStream(
+                session, device, news >= MOST_NEWS and len(session.machine.devices) == 1
+            )
             return flight
     finally:
         session.lock.release()

@@ -24,12 +24,12 @@ from manycl.utilities.logs import logger
 
 if TYPE_CHECKING:
     from manycl.run.session.session import Session
-    from manycl.run.streams.eager_result import UnplannedRun
+    from manycl.run.streams.eager_result import EagerResult
 
 log = logger(__name__)
 
 
-def left_of_leg(session: Session, over: UnplannedRun, moved: Sequence[Transferred]) -> Batch | str:
+def left_of_leg(session: Session, over: EagerResult, moved: Sequence[Transferred]) -> Batch | str:
     """Of a leg whose device is lost: what the others have to do; then the directory says where things are. ``moved``:
     the leg's transfers; those to the host may have overwritten what that had. Why it does not go on where the device's
     process has ended by itself, or what it needs is gone; "" where the device works, or there is no other one."""
@@ -74,7 +74,7 @@ def left_of_leg(session: Session, over: UnplannedRun, moved: Sequence[Transferre
     return Batch(tuple([graph.nodes[n] for n in left]), over.batch.buffers, {n: a for n, a in after.items() if a})
 
 
-def _carried_out(over: UnplannedRun, driver: Driver) -> Iterator[tuple[Run, bool]]:
+def _carried_out(over: EagerResult, driver: Driver) -> Iterator[tuple[Run, bool]]:
     """Its commands that may have begun, and whether they are complete."""
     for n, (_, _, event) in enumerate(over.given):
         is_complete, has_begun = _fate(driver, event)

@@ -28,7 +28,7 @@ from manycl.run.session.problem_builder import problem_of
 
 if TYPE_CHECKING:
     from manycl.run.session.session import Session
-    from manycl.run.streams.eager_stream import Flight
+    from manycl.run.streams.eager_stream import EagerStream
 
 Value = TypeVar("Value")
 Given = tuple[DeviceTask, Sequence[Argument] | None, Event]
@@ -40,11 +40,11 @@ def launched(given: Sequence[Given], device: DeviceIndex) -> list[tuple[int, Dev
     return [(i, device, 0, event) for i, (_, _, event) in enumerate(given)]
 
 
-class UnplannedRun:
+class EagerResult:
     """A leg of a flight that is over. ``found``: masks of the memories where its buffers were valid before. ``error``:
     what went wrong with it, with command ``failed`` and all behind it."""
 
-    def __init__(self, session: Session, flight: Flight) -> None:
+    def __init__(self, session: Session, flight: EagerStream) -> None:
         leg = flight.leg
         self._session = session
         self._leg = leg

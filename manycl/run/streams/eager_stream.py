@@ -16,10 +16,10 @@ from manycl.run.commands.backend import Failed, Run
 from manycl.run.executor.record import RunRecord
 from manycl.run.recovery.device_events import DevicesInUse
 from manycl.run.recovery.health import examine
-from manycl.run.streams.batch import Leg
+from manycl.run.streams.batch import CommandBatch
 from manycl.run.streams.eager_recovery import left_of_leg
-from manycl.run.streams.eager_result import UnplannedRun, launched
-from manycl.run.streams.host_access import Exchange
+from manycl.run.streams.eager_result import EagerResult, launched
+from manycl.run.streams.host_access import HostAccess
 from manycl.run.streams.in_flight import UNKNOWN
 from manycl.run.streams.residency import Owner
 from manycl.utilities.interrupts import Uninterrupted
@@ -49,7 +49,7 @@ class Repeated(Protocol):
         """Whether the ends of more flights would tell nothing about it."""
 
 
-class Flight(Exchange):
+class EagerStream(HostAccess):
     """What a queue gives a device as it is enqueued. ``given``: of each command its node (of a launch that has a form,
     the one that the form was made for), its own arguments where they may differ from the node's, and its event.
     ``leg``: those of them that came since somebody has waited for all (``look``), which are a run of their own.
@@ -234,7 +234,7 @@ class Flight(Exchange):
             self._is_light = count <= FEW and sum([a.buffer.nbytes for a in self.arrays.values()]) <= LIGHT
         return self._is_light and self.is_short and self.has_leg and self.is_young and not self.is_giving
 
-    def look(self, wanted: Place | None = None) -> UnplannedRun | None:
+    def look(self, wanted: Place | None = None) -> EagerResult | None:
         """Wait for all that was given, which goes on from here: the leg that is over, as a run. ``wanted``: what
         the host will look at. None where it has to be ended instead: something has failed, Ctrl-C has ended the
         waiting, or the end would tell more about what it was given."""
@@ -244,7 +244,7 @@ class Flight(Exchange):
             is_usual = is_usual and not (self.uploads or self.is_giving)
             if not (is_usual and self.is_open and self.is_young and session.is_timed(False)):
                 return None
-            over = UnplannedRun(session, self)
+            over = EagerResult(session, self)
             if not over.given:
                 return over
             asked = self._ask_for(wanted) if wanted is not None else None
@@ -279,21 +279,21 @@ class Flight(Exchange):
         for form in self.bound:
             form.looked()
         self.bound = []
-        self.leg = Leg(len(self.given), len(self.record.transfers))
+        self.leg = CommandBatch(len(self.given), len(self.record.transfers))
 
     def close(self) -> None:
         """Nothing more is given."""
         with self.lock:
             self.is_open = False
 
-    def end(self, wanted: Place | None = None) -> UnplannedRun:
+    def end(self, wanted: Place | None = None) -> EagerResult:
         """Wait for all that was given, while nothing else runs; what has gone wrong is the run's ``error``. Ctrl-C ends
         the waiting, and all that is written is unknown then. ``wanted``: what the host will look at next."""
         self.close()
         with self._session.lock, Uninterrupted():
             if self._over is None:  # else another thread has waited
                 self._session.flight = None
-                self._over = UnplannedRun(self._session, self)
+                self._over = EagerResult(self._session, self)
                 try:
                     if self._over.given:
                         self._land(self._over, self._ask_for(wanted) if wanted is not None else None)
@@ -313,7 +313,7 @@ class Flight(Exchange):
             for form in self.forms:
                 form.landed(each)
 
-    def _land(self, over: UnplannedRun, asked: Event | None) -> None:
+    def _land(self, over: EagerResult, asked: Event | None) -> None:
         session, run, executor = self._session, self._run, self._session.backend
         executor.adopt(run)
         failed = None

@@ -13,9 +13,9 @@ from manycl.machine import DeviceIndex
 from manycl.run.data.coherence import HOST_BIT
 from manycl.run.data.host_bytes import copy_bytes
 from manycl.run.executor.record import Transferred
-from manycl.run.executor.run_state import Underway
-from manycl.run.streams.eager_result import UnplannedRun
-from manycl.run.streams.residency import BESIDE, Aboard, Owner
+from manycl.run.executor.run_state import RunState
+from manycl.run.streams.eager_result import EagerResult
+from manycl.run.streams.residency import BESIDE, Owner, Residency
 from manycl.utilities.interrupts import Uninterrupted
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ SLOW = 1e9
 """Bytes a second that copies to the host are taken to move, where it matters how much is ahead."""
 
 
-class Exchange(Aboard):
+class HostAccess(Residency):
     """Whoever gives the device something holds the ``lock``, while it ``is_open``. ``is_giving``: somebody is about to
     note what was enqueued; ``is_joined``: the leg has been waited for in between, and goes on all the same."""
 
     __slots__ = ("_over", "is_giving", "is_open", "lock")  # as of Ahead
 
-    def __init__(self, session: Session, device: DeviceIndex, run: Underway) -> None:
+    def __init__(self, session: Session, device: DeviceIndex, run: RunState) -> None:
         super().__init__(session, device, run)
-        self._over: UnplannedRun | None = None
+        self._over: EagerResult | None = None
         self._seen = 0  # transfers of which it is known that they have succeeded
         self.lock = threading.RLock()
         self.is_open = True

@@ -12,14 +12,14 @@ from manycl.machine import DeviceIndex
 from manycl.run.commands.backend import Failed
 from manycl.run.commands.flow_control import AHEAD
 from manycl.run.executor.adaptive_wait import SPIN, responsive
-from manycl.run.executor.completions import Inbox
+from manycl.run.executor.completions import Completions
 from manycl.run.streams.eager_result import Given
 from manycl.utilities.interrupts import interruptible
 from manycl.utilities.prompt import give_way
 
 if TYPE_CHECKING:
     from manycl.run.executor.lanes import Lanes
-    from manycl.run.executor.run_state import Underway
+    from manycl.run.executor.run_state import RunState
 
 UNKNOWN = AHEAD / 64
 """Seconds that a command counts for of which nobody knows how long it takes."""
@@ -29,14 +29,14 @@ AT_ONCE = 1e-3
 """Seconds that flights may take for the driver's own wait, during which Ctrl-C is not heard."""
 
 
-class Ahead:
+class InFlight:
     """``given``: commands in their order, the last part of each its event. ``ahead``: the foreseen seconds of what is
     not known to be complete; beyond ``limit`` somebody has to look (``pace``). ``waited``: how many commands there were
     when all of them were complete."""
 
     __slots__ = ("__dict__", "ahead", "given", "limit", "queue")  # what compiled code reads and writes, too
 
-    def __init__(self, device: DeviceIndex, lanes: Lanes, run: Underway) -> None:
+    def __init__(self, device: DeviceIndex, lanes: Lanes, run: RunState) -> None:
         self.device = device
         self._lanes = lanes
         self._run = run
@@ -88,7 +88,7 @@ class Ahead:
         """Until a command has ended, well or not: for threads that the flight does not know."""
         driver = self._lanes.driver
         if self._lanes.watched:
-            inbox = Inbox(self._run.now)
+            inbox = Completions(self._run.now)
             inbox.watch((self.device, 0), (0,), driver, event)
             inbox.wait()
         else:

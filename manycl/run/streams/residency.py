@@ -15,9 +15,9 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.region import Box, union
 from manycl.run.data.coherence import HOST_BIT, ValidRegion
 from manycl.run.executor.record import Transferred
-from manycl.run.executor.run_state import Underway
-from manycl.run.streams.batch import Leg
-from manycl.run.streams.in_flight import Ahead
+from manycl.run.executor.run_state import RunState
+from manycl.run.streams.batch import CommandBatch
+from manycl.run.streams.in_flight import InFlight
 from manycl.utilities.interrupts import Uninterrupted
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ class Owner(Protocol):
     def buffer(self) -> Buffer: ...
 
 
-class Aboard(Ahead):
+class Residency(InFlight):
     """``arrays``: by the keys of their buffers, all that the ``leg`` uses; ``uploads``: what the next command has to
     wait for."""
 
     __slots__ = ("_bit", "_directory", "allocations", "arrays", "leg", "uploads")  # as of Ahead
 
-    def __init__(self, session: Session, device: DeviceIndex, run: Underway) -> None:
+    def __init__(self, session: Session, device: DeviceIndex, run: RunState) -> None:
         executor = session.backend
         super().__init__(device, executor.lanes[device], run)
         self._session: Session = weakref.proxy(session)
@@ -57,7 +57,7 @@ class Aboard(Ahead):
         self._at_host: Place | None = None  # the part of a buffer that came there last
         self.allocations = executor.memory.buffers(device)
         self.arrays: dict[BufferKey, Owner] = {}
-        self.leg = Leg(0, 0, run.began)
+        self.leg = CommandBatch(0, 0, run.began)
         self.uploads: list[Event] = []
 
     def adopt(self, array: Owner) -> bool:

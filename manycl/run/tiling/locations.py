@@ -15,7 +15,7 @@ from manycl.run.data.coherence import HOST_BIT
 from manycl.run.lowering.steps import Room
 
 
-class PiecePlaces:
+class PieceLocations:
     """Where pieces may be valid. A place is a memory of the machine, or, from ``base`` on, a window: the bits of the
     directory's masks. ``whole[piece]``: the buffer that it is a piece of (or itself). Nothing here changes."""
 

@@ -29,15 +29,15 @@ from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import HOST_BIT
 from manycl.run.data.lifetimes import Lifetimes
 from manycl.run.tiling.limits import stores, too_large
-from manycl.run.tiling.locations import PiecePlaces
+from manycl.run.tiling.locations import PieceLocations
 
 Store = tuple[DeviceIndex, BufferKey]
 """A device and the key of what it allocates there: a whole buffer, or a window of one."""
 
 
 class TightEmitter(Emitter):
-    """An :class:`Emitter` with limited room. Masks are over places (:class:`manycl.run.tiling.locations.PiecePlaces`).
-    At the end nothing is valid in windows alone."""
+    """An :class:`Emitter` with limited room. Masks are over places
+    (:class:`manycl.run.tiling.locations.PieceLocations`). At the end nothing is valid in windows alone."""
 
     def __init__(self, subject: Subject, queues: tuple[int, ...], plan: Plan | None) -> None:
         """``plan``: who runs the steps (None: it is decided while the run goes on)."""
@@ -45,7 +45,7 @@ class TightEmitter(Emitter):
         lowered = subject.lowered
         assert lowered.room is not None
         self._room = lowered.room
-        self._places = PiecePlaces(subject.problem.machine, self._graph, self._room)
+        self._places = PieceLocations(subject.problem.machine, self._graph, self._room)
         self._everywhere = (1 << self._places.base) - 1
         self._mine = frozenset(lowered.own)
         self._lifetimes = Lifetimes(self._graph, self._is_emitted, self._mine, subject.overwritten)

@@ -23,8 +23,8 @@ from manycl.plan.problem import Problem
 from manycl.run.tiling.time_skewing import (
     Boundary,
     Outline,
-    Pass,
-    PassMember,
+    TileMember,
+    TimeTile,
     columns_of,
     contracted,
     cuts,
@@ -47,13 +47,13 @@ class _Chain:
     """Launches that may be a pass, or several."""
 
     def __init__(self, sizes: Mapping[BufferKey, int]) -> None:
-        self.members: list[PassMember] = []
+        self.members: list[TileMember] = []
         self.shapes: list[Outline] = []
         self._sizes = sizes
         self._middle = Boundary(0.5, sizes)
         self._moving: set[BufferKey] = set()  # buffers of which groups touch one part after another
 
-    def add(self, member: PassMember, shape: Outline) -> bool:
+    def add(self, member: TileMember, shape: Outline) -> bool:
         """Take in a launch, if it has data in common with the others, and needs about the same part of them at the same
         time. Nothing is added to a chain that has refused one."""
         moving = {key for key, line in shape.lines if line.stride}
@@ -83,10 +83,10 @@ class _Choice(NamedTuple):
 
 def find_passes(
     problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], dimensions: Mapping[int, int], cut: Container[int]
-) -> tuple[Pass, ...]:
+) -> tuple[TimeTile, ...]:
     """The passes of a plan. ``dimensions``: of the assignments (indices) that may be cut, along which dimension;
     ``cut``: those that have to be."""
-    found: list[Pass] = []
+    found: list[TimeTile] = []
     must = {a.node for i, a in enumerate(plan.assignments) if i in cut}
     for device, limit in limits.items():
         for chain in _chains(problem, plan, device, dimensions):
@@ -125,7 +125,7 @@ def _chains(problem: Problem, plan: Plan, device: DeviceIndex, dimensions: Mappi
 
 def _member(
     problem: Problem, a: Assignment, dimension: int, sizes: Mapping[BufferKey, int]
-) -> tuple[PassMember, Outline] | None:
+) -> tuple[TileMember, Outline] | None:
     task = problem.graph.nodes[a.node]
     if not isinstance(task, Launch) or not problem.graph.parts.isdisjoint((*task.reads, *task.writes)):
         return None  # a column touches what lies between views, which others may at the same time
@@ -136,7 +136,7 @@ def _member(
     if a.dimension is not WHOLE and a.range != division.whole:
         return None
     shape = shape_of(division)
-    return None if shape is None else (PassMember(a.node, division, problem.estimates.launch(a.node, a.device)), shape)
+    return None if shape is None else (TileMember(a.node, division, problem.estimates.launch(a.node, a.device)), shape)
 
 
 class _Links:
@@ -184,7 +184,7 @@ class _Chooser:
         self._command = ENQUEUING.get(where.kind, 0.0)
         self._known: dict[tuple[int, int], tuple[int, float, float]] = {}
 
-    def passes(self) -> Iterator[Pass]:
+    def passes(self) -> Iterator[TimeTile]:
         total = len(self._members)
         depths = dict.fromkeys(-(-total // number) for number in range(1, total))
         choices = [self._predicted(d, n) for d in depths if d > 1 for n in AT_ONCE]
@@ -246,7 +246,7 @@ class _Chooser:
         one = number * max(engine, comes, leaves, runs, around) + comes + leaves
         return _Choice(one * len(self._members) / launches, launches, at_once)
 
-    def _made(self, first: int, last: int, at_once: int) -> Pass | None:
+    def _made(self, first: int, last: int, at_once: int) -> TimeTile | None:
         members, shapes = self._members[first:last], self._shapes[first:last]
         number = self._columns(first, last, at_once) if len(members) > 1 else 0
         for _ in range(_TRIES):
@@ -257,6 +257,6 @@ class _Chooser:
                 break
             whole, windows, largest = needed(columns, self._sizes)
             if whole + at_once * windows <= self._limit and largest <= self._largest:
-                return Pass(self._device, tuple(m.node for m in members), columns)
+                return TimeTile(self._device, tuple(m.node for m in members), columns)
             number += max(1, number // 8)
         return None

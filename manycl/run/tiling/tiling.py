@@ -23,7 +23,7 @@ from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.tiling.limits import stores, too_large
 from manycl.run.tiling.tile_fusion import ENQUEUING, find_passes
-from manycl.run.tiling.time_skewing import Pass
+from manycl.run.tiling.time_skewing import TimeTile
 from manycl.run.tiling.windows import intervals, kept_whole, size_of
 
 AT_ONCE, MOST_AT_ONCE = 3, 16
@@ -36,7 +36,7 @@ class Fitted(NamedTuple):
     """``plan``: with launches in ranges; those of ``passes`` in columns."""
 
     plan: Plan
-    passes: tuple[Pass, ...]
+    passes: tuple[TimeTile, ...]
 
 
 def fitted(problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], together: bool = True) -> Fitted:
@@ -47,7 +47,7 @@ def fitted(problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], toge
         i: cutter.look(a) for i, a in enumerate(plan.assignments) if a.device in limits and a.dimension is not MERGE
     }
     cut = {i: (dimension, number) for i, (dimension, number) in wanted.items() if dimension is not None and number}
-    passes: tuple[Pass, ...] = ()
+    passes: tuple[TimeTile, ...] = ()
     if together and cut:
         # a launch that fits may be between others that do not
         along = {i: cut[i][0] if i in cut else cutter.along(plan.assignments[i]) for i in wanted}
@@ -77,7 +77,7 @@ def fitted(problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], toge
     return Fitted(Plan(tuple(out), plan.policy, plan.devices, plan.makespan, details=plan.details), passes)
 
 
-def _in_columns(found: Pass, assignments: Mapping[int, Assignment]) -> Iterable[Assignment]:
+def _in_columns(found: TimeTile, assignments: Mapping[int, Assignment]) -> Iterable[Assignment]:
     for column in found.columns:
         for node, groups in column.ranges:
             yield assignments[node].of_range(groups)

@@ -36,7 +36,7 @@ from manycl.run.tiling.windows import interval_of, is_window, size_of
 _DENSE = 1 / 2  # a range that touches less than this part of its interval is in no pass
 
 
-class PassMember(NamedTuple):
+class TileMember(NamedTuple):
     """A launch of a pass: node ``node``, in ranges along ``division.dimension``; all of it takes ``seconds``."""
 
     node: int
@@ -57,7 +57,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Pass:
+class TimeTile:
     """The launches ``nodes`` run on ``device``, in columns."""
 
     device: DeviceIndex
@@ -171,7 +171,7 @@ def touched(shapes: Sequence[Outline], low: Sequence[int], high: Sequence[int]) 
 # columns
 
 
-def columns_of(members: Sequence[PassMember], shapes: Sequence[Outline], number: int) -> tuple[Column, ...] | None:
+def columns_of(members: Sequence[TileMember], shapes: Sequence[Outline], number: int) -> tuple[Column, ...] | None:
     """The launches in so many columns at most, all of one size but for the last; None where it does not follow that
     these may run one after another."""
     sizes = {key: size for m in members for key, size in m.division.sizes.items()}
@@ -191,10 +191,10 @@ def columns_of(members: Sequence[PassMember], shapes: Sequence[Outline], number:
     return tuple(_column(ranges, may, sizes) for ranges in out if ranges)
 
 
-_Ranges = Sequence[tuple[PassMember, GroupRange]]
+_Ranges = Sequence[tuple[TileMember, GroupRange]]
 
 
-def _in_order(members: Sequence[PassMember], columns: Sequence[_Ranges]) -> bool:
+def _in_order(members: Sequence[TileMember], columns: Sequence[_Ranges]) -> bool:
     """Whether no range touches what one of an earlier launch in a later column writes, or writes what it reads: all
     that it touches of a buffer lies before all that those touch."""
     read: dict[int, dict[BufferKey, float]] = {}  # by launch: from which byte on later columns read a buffer
@@ -225,7 +225,7 @@ def _in_order(members: Sequence[PassMember], columns: Sequence[_Ranges]) -> bool
     return True
 
 
-def movable(members: Sequence[PassMember]) -> frozenset[BufferKey]:
+def movable(members: Sequence[TileMember]) -> frozenset[BufferKey]:
     """The buffers that may be windows in all launches."""
     never: set[BufferKey] = set()
     every: set[BufferKey] = set()
@@ -281,11 +281,11 @@ def _joined(a: Region, b: Region) -> Region:
 # in the program
 
 
-def contracted(graph: Graph, passes: Sequence[Pass]) -> list[Pass | int] | None:
+def contracted(graph: Graph, passes: Sequence[TimeTile]) -> list[TimeTile | int] | None:
     """The nodes of a graph, and in place of nodes of passes these, in an order that keeps to the graph; None where
     there is none."""
     unit = list(range(len(graph.nodes)))
-    at: dict[int, Pass] = {}
+    at: dict[int, TimeTile] = {}
     for found in passes:
         first = min(found.nodes)
         at[first] = found
@@ -301,7 +301,7 @@ def contracted(graph: Graph, passes: Sequence[Pass]) -> list[Pass | int] | None:
     missing = {u: len(found) for u, found in before.items()}
     ready = [u for u, count in missing.items() if not count]
     heapify(ready)
-    order: list[Pass | int] = []
+    order: list[TimeTile | int] = []
     while ready:
         u = heappop(ready)
         order.append(at.get(u, u))

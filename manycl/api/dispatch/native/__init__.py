@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manycl.api.arrays.arrays import Array
-from manycl.api.dispatch.launch_cache import LaunchForm
+from manycl.api.dispatch.launch_cache import CachedLaunch
 from manycl.api.dispatch.native.places import tell
 from manycl.api.events import Event
 from manycl.api.program import Kernel
 from manycl.api.queue import Queue
-from manycl.api.submission import Enqueued
+from manycl.api.submission import Submission
 from manycl.drivers.driver import DirectlyLaunched, Driver, DriverError
 from manycl.graph.graph import Buffer
 from manycl.run.data.buffers import Buffers
 from manycl.run.data.coherence import Directory
-from manycl.run.data.exact_size_pool import Resting
+from manycl.run.data.exact_size_pool import ExactSizePool
 from manycl.run.executor.programs import KernelObject
-from manycl.run.streams.batch import Leg
-from manycl.run.streams.eager_stream import Flight
+from manycl.run.streams.batch import CommandBatch
+from manycl.run.streams.eager_stream import EagerStream
 from manycl.utilities.disk_cache import DiskCache
 from manycl.utilities.logs import logger
 
@@ -42,14 +42,14 @@ _TYPES = {
     "buffer": Buffer,
     "buffers": Buffers,
     "directory": Directory,
-    "enqueued": Enqueued,
+    "enqueued": Submission,
     "event": Event,
-    "flight": Flight,
-    "form": LaunchForm,
+    "flight": EagerStream,
+    "form": CachedLaunch,
     "kernel": Kernel,
-    "leg": Leg,
+    "leg": CommandBatch,
     "queue": Queue,
-    "resting": Resting,
+    "resting": ExactSizePool,
     "setter": KernelObject,
 }
 """By what the code calls them."""
