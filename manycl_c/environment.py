@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,20 +17,6 @@ def variables() -> dict[str, str]:
     folder = str(library_folder())
     before = [f for f in os.environ.get(_FOLDERS, "").split(os.pathsep) if f and f != folder]
     return {_FOLDERS: os.pathsep.join([folder, *before])}
-
-
-def is_python(word: str) -> bool:
-    """Whether a command is a Python, or a program of Python's: these have OpenCL from PyOpenCL."""
-    name = os.path.basename(word)
-    if name.startswith("python") or name.endswith(".py"):
-        return True
-    path = shutil.which(word)
-    try:
-        with open(path or word, "rb") as file:
-            first = file.readline(256)
-    except OSError:
-        return False
-    return first.startswith(b"#!") and b"python" in first
 
 
 @contextmanager

@@ -69,17 +69,30 @@ def run(args: argparse.Namespace) -> int:
 def _for_c_programs(words: list[str]) -> dict[str, str]:
     """What is set for programs that have OpenCL from a ``libOpenCL.so.1``. Where that cannot be made, only Python's
     programs run on manycl, and others are told so."""
-    if importlib.util.find_spec("manycl_c") is None:
-        return {}
-    c_programs = importlib.import_module("manycl_c.environment")
     try:
-        found: dict[str, str] = c_programs.variables()
+        if importlib.util.find_spec("manycl_c") is None:
+            raise ManyclError("the package manycl_c, which comes with manycl, is not here")
+        found: dict[str, str] = importlib.import_module("manycl_c.environment").variables()
         return found
     except ManyclError as failure:
-        if words and not c_programs.is_python(words[0]):
+        if words and not _is_python(words[0]):
             hint = f" ({failure.hint})" if failure.hint else ""
             print(f"manycl: C and C++ programs are not run on manycl: {failure.message}{hint}", file=sys.stderr)
         return {}
+
+
+def _is_python(word: str) -> bool:
+    """Return whether a command is a Python or a program in Python: these have OpenCL from PyOpenCL."""
+    name = os.path.basename(word)
+    if name.startswith("python") or name.endswith(".py"):
+        return True
+    path = shutil.which(word)
+    try:
+        with open(path or word, "rb") as file:
+            first = file.readline(256)
+    except OSError:
+        return False
+    return first.startswith(b"#!") and b"python" in first
 
 
 def _reports(args: argparse.Namespace) -> dict[str, Any]:
