@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import grimp
@@ -31,6 +32,11 @@ def stage(module: str) -> str:
 def modules() -> list[Path]:
     """All but the examples, which are nobody's modules: they are copied, and import manycl like any program."""
     return sorted(p for package in PACKAGES for p in package.rglob("*.py") if PACKAGE / "examples" not in p.parents)
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def name_of(path: Path) -> str:
@@ -59,7 +65,7 @@ def test_only_flags_and_the_drivers_read_the_environment():
     allowed |= {"manycl.stand_in.site.sitecustomize"}
     readers = set()
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"}:
                 readers.add(name_of(path))
     assert readers <= allowed
@@ -71,7 +77,7 @@ def test_no_two_classes_have_one_name() -> None:
     theirs = set(vars(pyopencl._cl))
     homes: dict[str, set[str]] = {}
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef) and not ("stand_in" in path.parts and node.name in theirs):
                 homes.setdefault(node.name, set()).add(f"{path.relative_to(ROOT).as_posix()}:{node.lineno}")
     assert {name: sorted(places) for name, places in homes.items() if len(places) > 1} == {}
@@ -86,9 +92,8 @@ def test_what_decides_reads_no_clock() -> None:
     reads = set()
     for stage_ in ("analysis", "graph", "model", "plan"):
         for path in (PACKAGE / stage_).rglob("*.py"):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-            names |= {str(n.module) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+            names = {a.name for n in ast.walk(tree(path)) if isinstance(n, ast.Import) for a in n.names}
+            names |= {str(n.module) for n in ast.walk(tree(path)) if isinstance(n, ast.ImportFrom)}
             if names & {"time", "datetime"}:
                 reads.add(path.relative_to(ROOT).as_posix())
     assert reads == told
@@ -98,7 +103,7 @@ def test_what_is_called_pure_is_pure_by_import() -> None:
     """Whatever a module that says so imports, and what that imports: no process, device, file or clock."""
     effects = {"islpy", "pyopencl", "socket", "sqlite3", "subprocess", "tempfile", "time", "manycl.analysis.service"}
     graph = grimp.build_graph("manycl", include_external_packages=True)
-    called = [m for m in modules() if re.search(r"\bPure\b", ast.get_docstring(ast.parse(m.read_text("utf-8"))) or "")]
+    called = [m for m in modules() if re.search(r"\bPure\b", ast.get_docstring(tree(m)) or "")]
     assert len(called) > 15
     for path in called:
         found = effects & graph.find_upstream_modules(name_of(path))

@@ -21,7 +21,7 @@ from manycl.drivers.driver import DriverError, Source
 
 SEED = int(os.environ.get("SEED", "1"))
 PER_PROGRAM = 4
-PROGRAMS = -(-int(os.environ.get("KERNELS", "500")) // PER_PROGRAM)
+PROGRAMS = -(-int(os.environ.get("KERNELS", "200")) // PER_PROGRAM)
 SPARE = {"float3_copy"}
 """Kernels that may write what lies between elements."""
 CANCELS = {"transform_step": 1e-6}
