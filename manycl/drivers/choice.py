@@ -30,8 +30,12 @@ class OpenDevice:
     selection: str = ""
 
     def open(self) -> Driver:
-        """Raises DriverError."""
-        return self.handle.open(self.device)
+        """Return its driver. Raises DriverError, also for a slow-down of a device that cannot be slowed down."""
+        driver = self.handle.open(self.device)
+        if self.device.slowdown != 1.0 and not driver.slows_down:
+            driver.release()
+            raise DriverError(f"{self.device.name} cannot be slowed down: of all devices, only native ones can")
+        return driver
 
 
 def open_devices(selection: str | Sequence[str] | None = None) -> tuple[Machine, tuple[OpenDevice, ...]]:
@@ -94,7 +98,8 @@ def _choose(items: Sequence[Item], roots: Sequence[Root]) -> list[OpenDevice]:
             if divisions.setdefault(name, item.division) != item.division:
                 raise _refusal(item, f"{name} cannot be whole and divided, or divided in two ways, at once")
             if not item.division:
-                found = [OpenDevice(replace(root.device, slowdown=item.factor), root.handle, name)]
+                selection = str(Item(name, factor=item.factor))
+                found = [OpenDevice(replace(root.device, slowdown=item.factor), root.handle, selection)]
             else:
                 if name not in parts:
                     parts[name] = _divide(root, item)
@@ -171,7 +176,8 @@ def _parts(root: Root, item: Item, parts: Sequence[Handle]) -> list[OpenDevice]:
             bandwidth=root.device.bandwidth * share,
             slowdown=item.factor,
         )
-        out.append(OpenDevice(value, parts[number], str(Item(root.device.name, item.division, (number, number)))))
+        selection = str(Item(root.device.name, item.division, (number, number), item.factor))
+        out.append(OpenDevice(value, parts[number], selection))
     return out
 
 

@@ -117,8 +117,8 @@ class Driver(Protocol):
     is_interruptible: bool
     """Whether Python's signal handlers run while the main thread is in ``wait``, so that Ctrl-C is heard there."""
     slows_down: bool
-    """Whether it is the driver that has kernels take ``device.slowdown`` times as long, times of events included; else
-    whoever launches them sees to it."""
+    """Whether its kernels take ``device.slowdown`` times as long, times of events included. No other device can be
+    opened with a slow-down."""
     has_own_process: bool
     """Whether it computes in another process. Then the host memory that becomes the device's (``allocate``) must be
     shared memory (:func:`manycl.drivers.shared.shared_memory`), which is also what it copies best."""

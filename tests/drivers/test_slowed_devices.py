@@ -13,6 +13,7 @@ from native_commands import Flag, kernel, shared
 import manycl as mc
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
+from manycl.errors import DeviceError
 from manycl.trace import KernelEvent
 
 Slowed = Callable[[float, int], NativeDriver]
@@ -73,3 +74,18 @@ def test_traces_have_the_times_as_they_were() -> None:
             (event,) = (e for e in result.trace.events if isinstance(e, KernelEvent))
             assert 0 < event.end - event.start <= result.seconds
         assert (x.get() == 3).all()
+
+
+@pytest.mark.parametrize("selection", ["opencl@2", "opencl/2#1@1.5", "opencl@2@process"])
+def test_devices_of_other_drivers_cannot_be_slowed_down(selection: str) -> None:
+    with pytest.raises(DeviceError, match="cannot be slowed down: of all devices, only native ones can"):
+        mc.Queue(selection)
+
+
+def test_a_device_with_a_process_of_its_own_is_slowed_down_there() -> None:
+    source = "kernel void add(global int *x) { x[get_global_id(0)] += 1; }"
+    with mc.Queue("native/2#1@3@process") as queue:
+        assert queue.session.opened[0].selection.endswith("#1@3")
+        x = queue.array(np.arange(64, dtype=np.int32))
+        mc.Program(source).add(queue, (64,), (16,), x)
+        assert (x.get() == np.arange(1, 65)).all()

@@ -28,7 +28,7 @@ PROGRAM = mc.Program(
 )
 
 
-DEVICES = {"shared": "native/2", "own": "opencl/2", "slowed": "opencl/2#0,opencl/2#1@2"}
+DEVICES = {"shared": "native/2", "own": "opencl/2", "slowed": "cpu/2#0,cpu/2#1@2"}
 
 
 @pytest.fixture(scope="module", params=DEVICES)

@@ -50,7 +50,7 @@ def short() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["cpu/2", "opencl/2#0,opencl/2#1@2"])
+@pytest.fixture(params=["cpu/2", "cpu/2#0,cpu/2#1@2"])
 def queue(request: pytest.FixtureRequest, short: None) -> Iterator[mc.Queue]:
     with mc.Queue(request.param) as made:
         yield made

@@ -376,7 +376,7 @@ def test_runs_that_find_slower_devices_by_themselves(data: Any, graph: Graph, wh
         patch.setattr("manycl.run.recovery.stragglers.IN_A_ROW", 1)
         patch.setattr("manycl.run.recovery.stragglers.WORK", 0.0)
         patch.setattr("manycl.run.engine.engine.GAIN", 0.0)
-        patch.setattr("manycl.run.recovery.stragglers.Lag._others_will_tell", lambda _: False)
+        patch.setattr("manycl.run.recovery.stragglers.StragglerDetection._others_will_tell", lambda _: False)
         result = loss.run(way("asked again", data, graph, where, seed), backend)
     assert not result.lost
     assert result.playback is not None

@@ -120,7 +120,7 @@ def stealing(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PacketEmitter, "bring_ahead", noted)
         if request.param == "anyhow":
-            patch.setattr("manycl.run.stealing.share_scheduler.Stealing", StolenAnyhow)
+            patch.setattr("manycl.run.stealing.share_scheduler.WorkStealing", StolenAnyhow)
             patch.setattr("manycl.run.stealing.share_scheduler.foreseen", foreseen_anyhow)
         yield request.param
 

@@ -31,7 +31,7 @@ class WorkerDriver:
 
     is_polled = False
     is_interruptible = True
-    slows_down = False
+    slows_down = True  # or its process opens no such device
     has_own_process = True
 
     def __init__(

@@ -70,7 +70,7 @@ class Warm:
         if device.memory != HOST and not own:
             raise DriverError(f"{name} does not compute in the host's memory")
         memory = HOST + 1 if own else HOST
-        return opened[0].handle.open(replace(device, name=name, memory=memory))
+        return replace(opened[0], device=replace(device, name=name, memory=memory)).open()
 
     def give_back(self, key: str, driver: Driver) -> None:
         """Nobody uses it any more."""

@@ -85,7 +85,7 @@ def recorded(executor: Executor, script: CommandGraph, for_others: bool = False)
     bound to graphs with other scalars, which are therefore all set. Makes the queues that are missing."""
     if script.waits or executor.memory.guarded:
         return None
-    if not all(isinstance(c, Run) and not c.undo and not executor.lanes[c.device].throttled for c in script.commands):
+    if not all(isinstance(c, Run) and not c.undo for c in script.commands):
         return None
     for lanes, count in zip(executor.lanes, script.queues, strict=True):
         lanes.need_queues(count)  # the runs before may have had timed ones

@@ -9,7 +9,6 @@ factor that its driver does not know of are enqueued by a thread of its own inst
 from __future__ import annotations
 
 import sys
-import time
 import weakref
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence, Set
@@ -344,9 +343,6 @@ class Executor:
 
     def _enter(self, run: RunState, command: Run) -> None:
         lanes = self.lanes[command.device]
-        if lanes.throttled:
-            lanes.submit(0, lambda: self._run_slowly(run, lanes, command))
-            return
         if command.undo:
             run.undo(command.token, self.undo.copied(run.graph, command, lanes, _events(run, command.after)))
         event = self._enqueue(run, command)
@@ -470,28 +466,8 @@ class Executor:
             f" first at byte {first}"
         )
 
-    def _run_slowly(self, run: RunState, lanes: Lanes, command: Run) -> None:
-        """On a slowed device's own thread: run, then sleep for the rest of the time a slow device would take."""
-        if run.stopping:
-            return
-        try:
-            event = self._enqueue(run, command)
-            lanes.flush(lanes.queues[command.queue])
-            lanes.driver.wait(event)
-            if command.task is not None or isinstance(run.graph.nodes[command.token], Launch):
-                start, end = lanes.driver.times(event)
-                time.sleep((end - start) * (lanes.device.slowdown - 1.0))
-        except Exception as error:
-            run.fail(command.token, error)
-            return
-        if command.notify:
-            run.complete(command.token)
-
     def _settle_threads(self) -> None:
         """Wait until no thread of ours works."""
-        for lanes in self.lanes:
-            if lanes.throttled and 0 in lanes.workers:  # its own thread gives the others work
-                lanes.workers[0].settle()
         workers = [worker for lanes in self.lanes for worker in lanes.workers.values()]
         # one after another they would cost a change of threads each
         for mark in [worker.mark() for worker in (*workers, *self.host_calls.workers)]:

@@ -80,12 +80,11 @@ class Lanes:
         self.driver = driver
         self.device = driver.device
         self.launch, self.flush = driver.launch, driver.flush
-        self.throttled = self.device.slowdown > 1.0 and not driver.slows_down
-        self.shortening = driver if isinstance(driver, Shortening) and not self.throttled else None
+        self.shortening = driver if isinstance(driver, Shortening) else None
         # commands are looked after by the engine's thread; not where commands are enqueued by another thread
-        self.watched = driver.is_polled and not self.throttled
+        self.watched = driver.is_polled
         # whoever wants to know of a command's end may wait for it by the driver, however long that takes
-        self.is_interruptible = driver.is_interruptible and not self.throttled
+        self.is_interruptible = driver.is_interruptible
         self.own = self.device.memory != HOST
         self.is_lost = False  # it was found not to work any more
         self._by_profile: dict[bool, _Queues] = {}
@@ -99,9 +98,8 @@ class Lanes:
 
     def use(self, profile: bool) -> None:
         """From now on use the queues of kernels whose commands are timed, or the others; between runs, when all are
-        empty. A slowed device needs the times. Transfers have the same queues in any case: making one takes NVIDIA's
+        empty. Transfers have the same queues in any case: making one takes NVIDIA's
         driver 10 ms or more."""
-        profile = profile or self.throttled
         if profile not in self._by_profile:
             kernels = [self.driver.queue(profile)]
             made = next(iter(self._by_profile.values()), None)

@@ -116,8 +116,6 @@ class RunRecord:
         """(node, device, queue, start, end) of every launch that completed; seconds since the run began."""
         if self._times is None:
             shift = [None if o is None else o - self.begin for o in self.offsets]
-            pairs = zip(self.machine.devices, self._drivers, strict=True)
-            slow = [1.0 if driver.slows_down else device.slowdown for device, driver in pairs]
             times = []
             for node, device, queue, event in self.kernels if self.profiled else ():
                 try:
@@ -126,11 +124,8 @@ class RunRecord:
                     continue  # it never completed
                 offset = shift[device]
                 if offset is not None:
-                    factor = slow[device]
-                    if factor > 1.0 and not isinstance(self.graph.nodes[node], Launch):
-                        factor = 1.0  # copies and fills take what bandwidth says
                     begin = max(0.0, start + offset)
-                    times.append((node, device, queue, begin, begin + (end - start) * factor))
+                    times.append((node, device, queue, begin, begin + end - start))
             self._times = times
             self.kernels = []
         return self._times

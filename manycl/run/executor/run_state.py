@@ -82,7 +82,7 @@ class RunState:
             start, end = lanes.driver.times(event)
         except DriverError:
             return None
-        return (end - start) * (lanes.device.slowdown if lanes.throttled else 1.0)
+        return end - start
 
     def completed(self) -> set[int]:
         """The tokens of the commands that have ended well."""

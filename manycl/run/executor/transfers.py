@@ -70,28 +70,6 @@ class TransferLanes:
         first = commands[0]
         assert not isinstance(first, Upload) or first.source == HOST, "no driver copies from another device's memory"
         lanes = self._lanes[first.device]
-        # what it waits for, or comes behind, is enqueued by a slowed device's own thread, perhaps not yet
-        follows = (
-            not isinstance(first.queue, TransferQueue)
-            if isinstance(first, Upload)
-            else first.after or isinstance(first, Copy)
-        )
-        if lanes.throttled and follows:
-            lanes.submit(0, lambda: self._slowly(lanes, commands))
-        else:
-            self._enqueue(lanes, commands)
-
-    def _slowly(self, lanes: Lanes, commands: Sequence[Transfer]) -> None:
-        """On a slowed device's own thread, behind the kernels."""
-        if self._run.stopping:
-            return
-        try:
-            self._enqueue(lanes, commands)
-        except Exception as error:
-            self._run.fail(commands[0].token, error)
-
-    def _enqueue(self, lanes: Lanes, commands: Sequence[Transfer]) -> None:
-        first = commands[0]
         after = list({id(event): event for c in commands for t in c.after for event in [self._events[t]]}.values())
         if isinstance(first, Download) and first.saves:
             self._kept.save(
@@ -100,7 +78,7 @@ class TransferLanes:
         queue, target, source, rows = self._ways(lanes, commands)
         events = lanes.driver.copy(queue, target, source, rows, after)
         # else it is flushed when all that comes with it is enqueued
-        if isinstance(first, Download) and (isinstance(first.queue, TransferQueue) or lanes.throttled):
+        if isinstance(first, Download) and isinstance(first.queue, TransferQueue):
             lanes.flush(queue)
         event = lanes.latest[first.queue] = events[-1]  # in order: all are complete when this is
         is_upload = None if isinstance(first, Copy) else isinstance(first, Upload)
