@@ -2,9 +2,12 @@
 
 import threading
 from importlib import import_module
+from importlib.util import find_spec
 from pkgutil import walk_packages
 
 _HOMES = {m.name.rpartition(".")[2]: m.name for m in walk_packages(__path__, f"{__name__}.") if not m.ispkg}
+if find_spec("manycl_bench") is not None:
+    _HOMES["optimal"] = "manycl_bench.optimal.policy"
 NAMES = tuple(sorted(_HOMES))
 
 _loading = threading.RLock()  # threads that import modules which need one another may find them half made
@@ -15,3 +18,9 @@ def load(*names: str) -> None:
     with _loading:
         for name in names:
             import_module(_HOMES[name])
+
+
+def own_name(policy: object) -> str:
+    """Return the name of a policy that is one of these, whose defects are manycl's own: empty for any other."""
+    home = type(policy).__module__
+    return next((name for name, module in _HOMES.items() if module == home), "")

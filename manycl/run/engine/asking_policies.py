@@ -18,6 +18,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.available_devices import on_present
 from manycl.plan.movable import with_moving_shares
 from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.policies import own_name
 from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.policy import (
     Choice,
@@ -40,7 +41,6 @@ Policy = StaticPolicy | DynamicPolicy | Plan
 Lowering = Callable[[Problem, Plan | None, Directory], Lowered]
 Value = TypeVar("Value")
 
-_OWN = "manycl.plan.policies."
 UNFORESEEN = "unforeseen"
 """The entry of a plan's details, and of its run's trace, with what failed."""
 POSTPONED = "postponed"
@@ -63,7 +63,7 @@ def planned(problem: Problem, policy: Policy) -> Plan | None:
     except ManyclError:
         raise  # the problem has no plan, and says why
     except Exception as error:
-        if not _is_own(policy):
+        if not own_name(policy):
             raise _users(policy, error) from error
         plan = plain(problem, told(error, f"planning with {_name(policy)}"))
     splits = problem.splits
@@ -74,7 +74,7 @@ def planned(problem: Problem, policy: Policy) -> Plan | None:
 def decided(problem: Problem, policy: Policy, directory: Directory, lowering: Lowering) -> tuple[Plan | None, Lowered]:
     """The plan, and its steps. Raises what ``planned`` and ``lowering`` raise."""
     plan = planned(problem, policy)
-    if plan is not None and plan is not policy and _is_own(policy) and not learns(policy):
+    if plan is not None and plan is not policy and own_name(policy) and not learns(policy):
         plan = in_packets(problem, _moving(problem, plan))
     try:
         return plan, lowering(problem, plan, directory)
@@ -105,7 +105,7 @@ def _moving(problem: Problem, plan: Plan) -> Plan:
 def otherwise(problem: Problem, policy: Policy, plan: Plan, error: Exception) -> Plan:
     """What runs instead of a plan that cannot be followed: of manycl's own policies, whole kernels where it divides
     some. Raises the error where there is nothing else."""
-    if policy is plan or not (plan.is_split and _is_own(policy)):
+    if policy is plan or not (plan.is_split and own_name(policy)):
         raise error
     return plain(problem, f"the plan of {_name(policy)} cannot be followed: {_first_line(error)}")
 
@@ -149,7 +149,7 @@ def asked(policy: object, what: str, ask: Callable[[], Value], otherwise: Callab
     except ManyclError:
         raise
     except Exception as error:
-        if not _is_own(policy):
+        if not own_name(policy):
             raise _users(policy, error) from error
         told(error, f"{what} with {_name(policy)}")
         return otherwise()
@@ -185,12 +185,8 @@ def _free(frontier: Sequence[Component], devices: Sequence[DeviceState]) -> Choi
     return next((Choice(c.index, d) for c in frontier for d in c.devices if devices[d].free), None)
 
 
-def _is_own(policy: object) -> bool:
-    return type(policy).__module__.startswith(_OWN)
-
-
 def _name(policy: object) -> str:
-    return f"policy {type(policy).__module__.rpartition('.')[2] if _is_own(policy) else type(policy).__name__}"
+    return f"policy {own_name(policy) or type(policy).__name__}"
 
 
 def _users(policy: object, error: Exception) -> PolicyError:

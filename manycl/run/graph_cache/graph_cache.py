@@ -265,7 +265,7 @@ class GraphCache:
         found = self._static.get(policy)
         if found is None:
             made = find(policy)
-            is_own = type(made).__module__.startswith(f"{policies.__name__}.")
+            is_own = bool(policies.own_name(made))
             found = self._static[policy] = is_own and is_static(made) and not learns(made)
         return found
 

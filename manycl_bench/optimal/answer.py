@@ -6,12 +6,12 @@ from typing import Any
 
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment
-from manycl.plan.search.constraint_model import Model, ModelContents
 from manycl.plan.search.insertion import put
 from manycl.plan.search.rank import least_first
 from manycl.plan.timeline.segments import Move
 from manycl.plan.timeline.timeline import Schedule
 from manycl.plan.timeline.timing import timed
+from manycl_bench.optimal.model import Model, ModelContents
 
 
 def schedule_of(model: Model, solver: Any) -> Schedule:

@@ -4,7 +4,7 @@ Transfers as in the option ``contention``: the machine's (of whole buffers, by t
 queue a device, as in ``plan/timeline/timeline.py``) or the literature's (``plan/timeline/delays.py``). Times are whole
 ticks, and every duration is rounded down: any schedule, its times rounded down, is a solution, so no schedule is below
 the model's bound. What is found is only who runs what, the transfers, and the order of all that
-(``plan/search/constraint_answer.py``).
+(``optimal/answer.py``).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PossibleCopy(NamedTuple):
 
 class Answer(NamedTuple):
     """What the solver says: its status in words, itself if it has found a solution
-    (``plan/search/constraint_answer.py`` reads it), and seconds that no schedule is below."""
+    (``optimal/answer.py`` reads it), and seconds that no schedule is below."""
 
     status: str
     solver: Any

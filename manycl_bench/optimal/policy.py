@@ -1,6 +1,6 @@
 """``optimal``: the shortest schedule of whole kernels, or how far from it one can be, by constraint programming.
 
-One kernel at a time on a device, transfers of whole buffers (``plan/search/constraint_model.py``). OR-Tools' CP-SAT
+One kernel at a time on a device, transfers of whole buffers (``manycl_bench/optimal/model.py``). OR-Tools' CP-SAT
 searches from the portfolio's plan on. What it finds is timed exactly; *proven* says that this is not longer than the
 bound by more than the model's rounding. In the model, transfers take turns on a device's links. Little ones that the
 engine has the kernels' own queues make (``run/commands/emit.py``) do not: where these decide, a run can be shorter than
@@ -15,11 +15,11 @@ from manycl.plan.plan import Plan
 from manycl.plan.policies.classical import portfolio
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
-from manycl.plan.search.constraint_answer import schedule_of
-from manycl.plan.search.constraint_model import Model
 from manycl.plan.search.insertion import CONTENTION, setting
 from manycl.plan.timeline.timing import contended
 from manycl.utilities.interrupts import Uninterrupted
+from manycl_bench.optimal.answer import schedule_of
+from manycl_bench.optimal.model import Model
 
 _EFFORT = Option("effort", 10.0, real(zero=False), "a number above zero")
 _WORKERS = whole("workers", 1, most=999)

@@ -1,0 +1,1 @@
+"""``optimal``: the shortest schedule of whole kernels by constraint programming (OR-Tools' CP-SAT)."""
