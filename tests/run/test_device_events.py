@@ -196,9 +196,9 @@ class Sums:
         return {e.device for e in self.queue.trace.kernels()}
 
 
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_what_was_said_of_a_device_since_it_was_reserved_holds_when_it_is_free(devices: str, is_lost: bool) -> None:
-    """That it was used again all the same, or is lost."""
+@pytest.mark.parametrize("said", ["comes", "lost", "drain"])
+def test_what_was_said_of_a_device_since_it_was_reserved_holds_when_it_is_free(devices: str, said: str) -> None:
+    """That it was used again all the same, is lost, or is not to be used by its user's own wish."""
     with mc.Queue(devices) as queue:
         session = queue.session
         names = [d.name for d in session.machine.devices]
@@ -206,9 +206,9 @@ def test_what_was_said_of_a_device_since_it_was_reserved_holds_when_it_is_free(d
         for _ in range(2):
             watched.look(frozenset({names[0]}), ())
             assert [*events.away] == [names[0]]
-            events.put(DeviceLeaves(names[0], "lost") if is_lost else DeviceComes(names[0]))
+            events.put(DeviceComes(names[0]) if said == "comes" else DeviceLeaves(names[0], said))
             watched.look(frozenset(), ())
-            assert [*events.away] == [names[0]] * is_lost
+            assert [*events.away] == [names[0]] * (said != "comes")
             assert not watched.left
 
 

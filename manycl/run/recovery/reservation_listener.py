@@ -78,7 +78,7 @@ class _Watched:
         for name in self.left & gone:
             self.left.discard(name)
             left = events.away.get(name)
-            if left is not None and left.how != "lost":
+            if left is not None and left.returns:  # else it is lost, or not to be used, since
                 events.put(DeviceComes(name))
         for name in new if is_all else ():
             self._hold(name, drivers.get(name), True)
