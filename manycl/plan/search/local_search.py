@@ -19,6 +19,10 @@ from manycl.plan.timeline.timeline import Schedule
 from manycl.plan.timeline.times_only import TimesOnly
 from manycl.plan.tuning import PLANNING
 
+SMALL = 6
+"""Nodes of a graph whose schedules are counted: orders times devices."""
+TRIES = 4
+"""Tries without gain for each schedule that there is, after which all but surely each has been seen (e**-4 are not)."""
 Wish = DeviceIndex | None
 """Where a node is to go (None: where it ends first)."""
 
@@ -53,6 +57,9 @@ class Search:
         self._given = given
         self._effort = effort
         self._random = random.Random(seed)
+        count, places = len(given.view.places), map(len, given.view.places)
+        few = math.factorial(count) * math.prod(places) if count <= SMALL else math.inf
+        self._idle = min(PLANNING.without_gain, TRIES * few)
         self._before = [[p for p, _ in edges] for edges in given.view.before]
         self._after = [[s for s, _ in edges] for edges in after(given.view)]
         self.placed = 0
@@ -110,7 +117,7 @@ class Search:
         """The shortest found; never longer than what was given. Ends at ``bound``, below which nothing can be."""
         best = current = given
         idle = 0
-        while self.placed < self._effort and idle < PLANNING.without_gain and best.makespan > bound * (1 + 1e-12):
+        while self.placed < self._effort and idle < self._idle and best.makespan > bound * (1 + 1e-12):
             found = self.decode(*self._changed(current))
             excess = (found.makespan - current.makespan) / max(current.makespan, 1e-300)
             if excess <= 0 or self._random.random() < math.exp(-excess / PLANNING.temperature):
