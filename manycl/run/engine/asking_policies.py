@@ -1,7 +1,7 @@
-"""Asking a policy what to do, so that no defect of a planner stops a run that one device could do.
+"""Ask a policy for its plan or choice, so that no defect of a planner stops a run that one device could do.
 
-What a policy of manycl's own fails to plan runs in order on the best device, and what a dynamic one fails to choose
-goes where there is room; the reason is told. An error of a user's own policy is the user's, and is raised.
+Where a policy of manycl's own fails to plan, the graph runs in order on the best device; where a dynamic one fails to
+choose, the kernel goes to a device with room. The reason is logged. An error of a user's own policy is raised.
 """
 
 from __future__ import annotations
@@ -42,26 +42,27 @@ Lowering = Callable[[Problem, Plan | None, Directory], Lowered]
 Value = TypeVar("Value")
 
 UNFORESEEN = "unforeseen"
-"""The entry of a plan's details, and of its run's trace, with what failed."""
+"""The key in a plan's details, and in its run's trace, of the list of what failed."""
 POSTPONED = "postponed"
-"""The entry that says that how kernels may be divided was not found out: the run is too short to pay for that."""
+"""The key that marks a plan before which division of kernels was not analysed: the run is too short to pay for that."""
 UNPLANNED = "unplanned"
-"""The entry of what went to a device as it was enqueued: nobody was asked."""
+"""The key that marks a run whose commands went to devices as they were enqueued: no policy was asked."""
 UNDIVIDED = "undivided"
-"""The entry with the kernels that could not be divided, and why (:meth:`manycl.plan.splitting.Splits.undivided`)."""
+"""The key of the list of kernels that could not be divided, with reasons
+(:meth:`manycl.plan.splitting.Splits.undivided`)."""
 
 
 def planned(problem: Problem, policy: Policy) -> Plan | None:
-    """The plan of a static policy (None: of a dynamic one). Raises PolicyError, also for whatever a policy raises that
-    is not manycl's own."""
+    """Return the plan of a static policy (None: the policy is dynamic). Raises PolicyError, also for any exception of a
+    policy that is not manycl's own."""
     if isinstance(policy, Plan):
         return policy
     if not is_static(policy):
         return None
     try:
-        plan = on_present(problem, policy.plan(problem))  # it may know nothing of devices that leave
+        plan = on_present(problem, policy.plan(problem))  # the policy may not know of devices that leave
     except ManyclError:
-        raise  # the problem has no plan, and says why
+        raise  # the problem has no plan; the error says why
     except Exception as error:
         if not own_name(policy):
             raise _users(policy, error) from error
@@ -72,7 +73,7 @@ def planned(problem: Problem, policy: Policy) -> Plan | None:
 
 
 def decided(problem: Problem, policy: Policy, directory: Directory, lowering: Lowering) -> tuple[Plan | None, Lowered]:
-    """The plan, and its steps. Raises what ``planned`` and ``lowering`` raise."""
+    """Return the plan and its steps. Raises what ``planned`` and ``lowering`` raise."""
     plan = planned(problem, policy)
     if plan is not None and plan is not policy and own_name(policy) and not learns(policy):
         plan = in_packets(problem, _moving(problem, plan))
@@ -85,14 +86,14 @@ def decided(problem: Problem, policy: Policy, directory: Directory, lowering: Lo
             whole = otherwise(problem, policy, plan, error)
             lowered = lowering(problem, whole, directory)
         except ManyclError:
-            raise error from None  # the kernels have to be divided: there is nothing else to do
+            raise error from None  # the kernels have to be divided: no other plan is possible
         if not isinstance(error, ManyclError):
             told(error, f"following a plan of {_name(policy)}")
         return whole, lowered
 
 
 def _moving(problem: Problem, plan: Plan) -> Plan:
-    """The plan, its shares free to move while they run where that pays."""
+    """Return the plan with shares that may move at run time, where that pays."""
     try:
         return with_moving_shares(problem, plan, flags.deterministic()) if plan.is_split else plan
     except Exception as error:
@@ -103,20 +104,22 @@ def _moving(problem: Problem, plan: Plan) -> Plan:
 
 
 def otherwise(problem: Problem, policy: Policy, plan: Plan, error: Exception) -> Plan:
-    """What runs instead of a plan that cannot be followed: of manycl's own policies, whole kernels where it divides
-    some. Raises the error where there is nothing else."""
+    """Return the plan that replaces one that cannot be lowered: whole kernels, where one of manycl's own policies has
+    divided some. Raises the error where there is no other plan."""
     if policy is plan or not (plan.is_split and own_name(policy)):
         raise error
     return plain(problem, f"the plan of {_name(policy)} cannot be followed: {_first_line(error)}")
 
 
 def careful(policy: Policy) -> Policy:
-    """A dynamic policy that always answers, or says whose error it is that it does not."""
+    """Return the policy, wrapped, if it is dynamic, so that it always answers or raises an error that says whose fault
+    it is."""
     return policy if isinstance(policy, Plan) or is_static(policy) else _Careful(cast("DynamicPolicy", policy))
 
 
 def plain(problem: Problem, reason: str) -> Plan:
-    """Whole kernels in order on the best device. Raises PolicyError where a kernel can run nowhere as a whole."""
+    """Return a plan of whole kernels in order on the best device. Raises PolicyError where a kernel can run nowhere as
+    a whole."""
     asked = replace(problem, options={}, foresee=None, rival=False)
     try:
         plan = InOrder().plan(asked)
@@ -129,7 +132,8 @@ def plain(problem: Problem, reason: str) -> Plan:
 
 
 def _plainest(problem: Problem) -> Plan:
-    """Each kernel on the device that may run most of them, or on the first of its own."""
+    """Return a plan with each kernel on the device that may run most kernels, or else on the first of its allowed
+    devices."""
     nodes = problem.graph.nodes
     allowed = [(ON_HOST,) if isinstance(task, HostTask) else problem.allowed(n) for n, task in enumerate(nodes)]
     devices = problem.machine.indices
@@ -143,7 +147,8 @@ def _plainest(problem: Problem) -> Plan:
 
 
 def asked(policy: object, what: str, ask: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
-    """What a policy answers; where one of manycl's own fails, what holds otherwise. Raises PolicyError for others."""
+    """Return what a policy answers. Where a policy of manycl's own fails, return what ``otherwise`` gives; for other
+    policies raise PolicyError."""
     try:
         return ask()
     except ManyclError:
@@ -181,7 +186,7 @@ class _Careful(KernelByKernel):
 
 
 def _free(frontier: Sequence[Component], devices: Sequence[DeviceState]) -> Choice | None:
-    """The first component that finds room."""
+    """Return a choice for the first component for which a device has room."""
     return next((Choice(c.index, d) for c in frontier for d in c.devices if devices[d].free), None)
 
 
@@ -190,7 +195,7 @@ def _name(policy: object) -> str:
 
 
 def _users(policy: object, error: Exception) -> PolicyError:
-    """The error of a policy that is not manycl's, with its place."""
+    """Return the error of a policy that is not manycl's, with its file and line."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{place.filename}, line {place.lineno}"
     return PolicyError(f"{_name(policy)} failed: {type(error).__name__}: {error} ({where})")

@@ -1,4 +1,4 @@
-"""Who runs what: turns a dynamic policy's choices into assignments of nodes to queues. Pure."""
+"""Assignment at run time: a dynamic policy's choices become assignments of nodes to queues. Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from manycl.utilities.unforeseen import told
 
 
 class Assigned(NamedTuple):
-    """A node may be enqueued. ``watched``: the assigner must hear when it is complete. ``seconds``: what it is foreseen
-    to take (0: nothing is). ``cells``: all of these nodes run, the first being ``node``, as one ``task``, a packet
-    ``of`` a launch."""
+    """A node that may be enqueued now. ``watched``: the assigner must be notified when the node is complete.
+    ``seconds``: its predicted time (0: no prediction). ``cells``: the nodes, ``node`` being the first, that run
+    together as one ``task``, a packet of the chunks ``of`` a launch."""
 
     node: int
     device: DeviceIndex
@@ -37,23 +37,23 @@ class Assigned(NamedTuple):
 
 
 class Assigner(Protocol):
-    """Who decides while a run goes on. ``queues`` by device: how many of them it uses."""
+    """A component that decides at run time which device runs what. ``queues`` by device: how many of them it uses."""
 
     queues: tuple[int, ...]
     decisions: list[DecisionEvent]
 
     def start(self, now: float) -> list[Assigned]:
-        """What may be enqueued when the run begins."""
+        """Return what may be enqueued when the run begins."""
 
     def completed(self, nodes: list[int], now: float, valid: Mapping[BufferKey, int]) -> list[Assigned]:
-        """What may be enqueued when nodes have turned out to be complete. ``valid``: where buffers are, as masks of
-        memories, as far as it is decided."""
+        """Return what may be enqueued when ``nodes`` have been reported complete. ``valid``: the memories in which
+        buffers are valid, as masks, as far as that is decided."""
 
     def leave(self, device: DeviceIndex) -> None:
-        """A device is to be given nothing more that another one can run."""
+        """Give a device nothing more that another device can run."""
 
     def come(self, device: DeviceIndex, now: float) -> None:
-        """A device may be given something from now on."""
+        """Consider a device for assignments from now on."""
 
 
 @dataclass(slots=True)
@@ -65,9 +65,9 @@ class _Running:
 
 
 class Ask:
-    """PySchedCL's Algorithm 1: keeps the frontier of ready task components and the devices with free places, and asks
-    the policy's ``select`` until it answers None; a chosen component's kernels go to queues by ``setup_cq``. ``fits``:
-    whether a device has room for what a node needs at once (else as the problem says)."""
+    """PySchedCL's Algorithm 1. It keeps the frontier of ready task components and the devices with free places, and
+    asks the policy's ``select`` until that returns None; a chosen component's kernels go to queues by ``setup_cq``.
+    ``fits``: whether a device has room for all that a node needs at once (default: ``problem.fits``)."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Ask:
             [set(problem.allowed(n)) for n in nodes if not isinstance(graph.nodes[n], HostTask)]
             for nodes in self._members
         )
-        if all(set.intersection(*found) - away for found in places if found):  # else what is left could not run
+        if all(set.intersection(*found) - away for found in places if found):  # else the rest could not run
             self._away.add(device)
             self._slots[device] = []
 
@@ -193,7 +193,7 @@ class Ask:
             self._slots[device] = [slot for slot in range(self._places[device]) if slot not in busy]
 
     def _ready(self, index: int, out: list[Assigned]) -> None:
-        """A component's outside predecessors are complete: onto the frontier (host functions start at once)."""
+        """Put a component whose outside predecessors are complete onto the frontier; host functions start at once."""
         nodes = self._members[index]
         graph = self._problem.graph
         if all(isinstance(graph.nodes[n], HostTask) for n in nodes):
@@ -219,7 +219,7 @@ class Ask:
             node = graph.nodes[n]
             if isinstance(node, HostTask):
                 continue
-            # what fits nowhere is placed all the same: the run then says what it needs, and what to do
+            # a node that fits nowhere is placed all the same: the run's error then says what it needs, and what to do
             fits = self._fits(n, device) or not any(self._fits(n, d) for d in problem.allowed(n))
             total += estimates.launch(n, device) if fits else inf
             for key in node.reads:
@@ -280,7 +280,7 @@ class Ask:
         first = slot * share % self.queues[device]
         graph, of = self._problem.graph, self._component_of
         placed = setup_cq(graph, component.nodes, share, first).order
-        # queues run in order: hearing of the last kernel of a queue is hearing of all before it
+        # queues run in order: the report of a queue's last kernel stands for all before it
         last = {queue: n for n, queue in placed}
         seconds = component.seconds[device] / len(component.nodes) if component.seconds[device] < inf else 0.0
         return [

@@ -1,8 +1,8 @@
-"""Time in which devices did nothing but compile: a phase of its own, not part of the run.
+"""Compile phases: intervals in which devices did nothing but compile. They are not part of the run.
 
-Some drivers (PoCL) compile a kernel when it is first launched with a work-group size, after time has started. What was
-enqueued then, and is the first of its kind on its device, *waits*; where nothing ran anywhere meanwhile, that is what
-was waited for. Such moments are taken out of the trace, and what comes later moves forward.
+Some drivers (PoCL) compile a kernel when it is first launched with a work-group size, after time has started. A launch
+that was enqueued then, and is the first of its kind on its device, *waits*. Where nothing ran anywhere meanwhile, it
+waited for the compiler. Such intervals are taken out of the trace, and later events move forward.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from typing import NamedTuple
 from manycl.trace import DecisionEvent, Event, FailureEvent
 
 LEAST = 1e-3
-"""Seconds; shorter waits are what handing over and waking up take."""
+"""The shortest wait that counts as compiling, in seconds; shorter waits are what handing over and waking up take."""
 
 
 class Phase(NamedTuple):
-    """Seconds since the run began, compiling included."""
+    """An interval in seconds since the run began, compiling included."""
 
     start: float
     end: float
 
 
 def phases(waiting: Iterable[tuple[float, float]], events: Iterable[Event]) -> tuple[Phase, ...]:
-    """When devices only compiled, in order. ``waiting``: from when to when first launches waited to start."""
+    """Return the intervals in which devices only compiled, in order. ``waiting``: the intervals in which first launches
+    waited to start."""
     busy = sorted((e.start, e.end) for e in events if not isinstance(e, DecisionEvent | FailureEvent))
     found: list[Phase] = []
     for start, end in united(sorted(waiting)):
@@ -42,7 +43,7 @@ def phases(waiting: Iterable[tuple[float, float]], events: Iterable[Event]) -> t
 
 
 def united(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Intervals in the order in which they begin, without what they have in common."""
+    """Return the union of intervals that are sorted by their beginnings, as disjoint intervals."""
     out: list[tuple[float, float]] = []
     for start, end in intervals:
         if out and start <= out[-1][1]:
@@ -53,12 +54,12 @@ def united(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]
 
 
 def without(phases_: Sequence[Phase], time: float) -> float:
-    """A moment of the run, compiling taken out."""
+    """Return a moment of the run with compiling taken out."""
     return time - sum(min(p.end, time) - p.start for p in phases_ if p.start < time)
 
 
 def moved(phases_: Sequence[Phase], event: Event) -> Event:
-    """An event as it would have been without compiling."""
+    """Return an event at the times that it would have had without compiling."""
     if not phases_:
         return event
     if isinstance(event, DecisionEvent | FailureEvent):

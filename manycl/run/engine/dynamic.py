@@ -1,4 +1,4 @@
-"""A run whose policy decides while it goes on: what is decided is compiled at once, and played. Pure."""
+"""Playback for a policy that decides at run time: each decision is compiled into commands at once and played. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from manycl.run.engine.playback import Changed, Playback, leave
 
 
 class Dynamic(Playback):
-    """A script that grows."""
+    """Playback of a command graph that grows while it runs."""
 
     def __init__(
         self, subject: Subject, assigner: Assigner, emitter: Emitter, directory: Directory, done: Set[int] = frozenset()
@@ -34,24 +34,24 @@ class Dynamic(Playback):
         self._commands = self._emitter.commands
         self._frees: dict[int, list[int]] = {}
         self._hears: dict[int, list[int]] = {}
-        self._nodes: dict[Lane, deque[int]] = {}  # of queues, that are not complete; of packets the token, …
-        self._cells: dict[int, tuple[int, ...]] = {}  # … by which these are their nodes, …
-        self._after_nothing: dict[int, deque[int]] = {}  # … and the queues of those that come after nothing
+        self._nodes: dict[Lane, deque[int]] = {}  # by queue, tokens of incomplete nodes and packets
+        self._cells: dict[int, tuple[int, ...]] = {}  # by a packet's token, the nodes of its chunks
+        self._after_nothing: dict[int, deque[int]] = {}  # by the token of a packet with no predecessors, its queue
         self._complete: set[int] = set(done)
         self._is_heard: set[int] = set(done)
-        self._moving: set[int] = set()  # transfers that will be reported
-        self._at_once: list[Command] = []  # those that were freed as they were decided
+        self._moving: set[int] = set()  # tokens of transfers that will be reported
+        self._at_once: list[Command] = []  # commands that were ready as soon as they were decided
         self._done = done
-        self._undecided = len(self.graph.nodes) - len(done)  # nodes of which it is not decided yet who runs them
+        self._undecided = len(self.graph.nodes) - len(done)  # nodes whose device is not decided yet
         self._valid = ChainMap(self._emitter.masks, directory.valid)
 
     @staticmethod
     def of(subject: Subject, policy: DynamicPolicy, directory: Directory) -> Dynamic:
-        """Who plays what a dynamic policy decides."""
+        """Return the playback of what a dynamic policy decides."""
         problem, lowered = subject.problem, subject.lowered
 
         def fits(step: int, device: DeviceIndex) -> bool:
-            """Devices hold whole buffers, whatever pieces a step touches."""
+            """Return whether a device can hold a step's whole buffers, whichever pieces it touches."""
             return problem.fits(lowered.step(step).node, device)
 
         assigner = Ask(replace(problem, graph=lowered.graph), policy, directory.valid, fits)
@@ -97,7 +97,7 @@ class Dynamic(Playback):
             self._heard.append(token)
             self._is_heard.add(token)
             line = self._after_nothing.pop(token, None)
-            if line and line[0] == token:  # a packet, as nearly always of those
+            if line and line[0] == token:  # a packet, as nearly always here
                 line.popleft()
                 complete.update(self._cells.pop(token))
                 ended = [token]
@@ -105,7 +105,7 @@ class Dynamic(Playback):
                 self._moving.discard(token)
                 ended = self._end(self._emitter.told_by(token))
                 self._is_heard.update(ended)
-            if self._hears:  # who waits for a node may hear of it by a later one of its queue
+            if self._hears:  # a node's end may be known by the report of a later node of its queue
                 for told in {token, *ended}:
                     for i in self._hears.pop(told, ()):
                         self._free(i)
@@ -118,8 +118,8 @@ class Dynamic(Playback):
         return out
 
     def _end(self, node: int | None) -> list[int]:
-        """The nodes that turn out to be complete when one is: with it what its queue was given before, and whatever
-        any of these came after; of packets, their tokens."""
+        """Return the nodes that are known to be complete when one is: what its queue was given before, and whatever any
+        of these depends on; for packets, their tokens."""
         complete, predecessors, packets = self._complete, self.graph.predecessors, self._cells
         ended: list[int] = []
         pending = [] if node is None else [node]
@@ -147,13 +147,13 @@ class Dynamic(Playback):
         return ended
 
     def _add(self, assigned: Sequence[Assigned]) -> None:
-        """Compile what was decided."""
+        """Compile the assignments that were decided."""
         if not assigned:
             return
         emitter = self._emitter
         first = len(emitter.commands)
         steps = [Assignment(a.node, a.device, a.queue, 0.0, a.seconds) for a in assigned]
-        if emitter.far:  # in one memory nothing comes before its turn
+        if emitter.far:  # in one memory nothing is transferred ahead
             emitter.give(
                 [s._replace(node=n) for s, a in zip(steps, assigned, strict=True) for n in a.cells or (a.node,)]
             )
@@ -171,7 +171,7 @@ class Dynamic(Playback):
         self._play(first)
 
     def _play(self, first: int) -> None:
-        """The commands from ``first`` on were emitted now."""
+        """Queue the commands from index ``first`` on, which were emitted just now."""
         emitter, ready = self._emitter, self._ready
         for index in range(first, len(emitter.commands)):
             command = emitter.commands[index]
@@ -190,12 +190,12 @@ class Dynamic(Playback):
                 heappush(ready, index)
 
     def _line(self, lane: Lane) -> deque[int]:
-        """The nodes of a queue that are not complete."""
+        """Return the tokens of a queue that are not complete."""
         return self._nodes.setdefault(lane, deque())
 
     def _hold(self, index: int, first: int) -> None:
-        """A command waits for others to be given, and to be heard of; it is one of those from ``first`` on that were
-        emitted now."""
+        """Hold back a command until the commands that it waits for are enqueued or reported. It is one of those from
+        index ``first`` on, which were emitted just now."""
         emitter = self._emitter
         behind = [b for b in emitter.enqueued.get(index, ()) if b in emitter.held]
         told = [t for t in emitter.heard.get(index, ()) if t not in self._is_heard]
@@ -250,7 +250,7 @@ class Dynamic(Playback):
         super().lose(reason)
 
     def plan(self, name: str) -> Plan:
-        """What was decided, so that it can be done again without asking."""
+        """Return what was decided as a plan, so that it can run again without asking the policy."""
         return Plan(tuple(self._issued), name, self._names, 0.0)
 
     def where(self, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:

@@ -1,4 +1,5 @@
-"""The one loop that acts: reports from the back end go to the player of a script, its commands go back out."""
+"""The one loop that acts: reports of the back end go to the playback of a command graph, and its commands go to the
+back end."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ CRASHED = "what ends a device's process is not run again on another one"
 
 
 class RunFailure(RunError):
-    """A run that failed; ``result`` and its ``trace`` have what was done before and the failure itself."""
+    """The error of a run that failed. ``result`` and its ``trace`` have what was done before and the failure itself."""
 
     def __init__(self, message: str, result: Result, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -64,7 +65,7 @@ def execute(
     observers: Sequence[Observer] = (),
     watch: EventMonitor | None = None,
 ) -> Result:
-    """Run a problem's graph to its end on a back end. ``name``: of the policy; ``watch``: who hears of devices that
+    """Run a problem's graph to its end on a back end. ``name``: the policy's; ``watch``: the monitor of devices that
     leave and come. Raises :class:`RunFailure` when a node fails; whatever happens, nothing is left running."""
     policy = careful(policy)
     begun = begin(problem, policy, directory, setup)
@@ -84,7 +85,8 @@ def again(
     observers: Sequence[Observer] = (),
     watch: EventMonitor | None = None,
 ) -> Result | None:
-    """Play a script; None if buffers are not where it needs them. The rest: as ``execute``."""
+    """Play a command graph compiled before. Return None if buffers are not where it needs them. For the rest, see
+    ``execute``."""
 
     def play(playback: Playback) -> Result | None:
         setup.prepare(script.lowered, playback)
@@ -97,7 +99,7 @@ def again(
 
 
 def fitting(script: CommandGraph, directory: Directory, play: Callable[[Playback], Result | None]) -> Result | None:
-    """What ``play`` makes of a script; None if buffers are not where it needs them."""
+    """Return what ``play`` returns for a command graph; None if buffers are not where it needs them."""
     script.lowered.open(directory)
     try:
         return play(Playback(script, directory)) if script.fits(directory) else None
@@ -106,13 +108,14 @@ def fitting(script: CommandGraph, directory: Directory, play: Callable[[Playback
 
 
 def resumed(subject: Subject, playback: Playback, backend: Backend, name: str, watch: EventMonitor | None) -> Result:
-    """A run that somebody else has played, and that has failed, goes on without the devices that are lost; it may be
-    the end of it. The rest: as ``execute``."""
+    """Resume a run that was played elsewhere and has failed, without the devices that are lost. The run may end with
+    that failure. The other arguments are those of ``execute``."""
     return _Play(subject, playback, backend, name, (), watch).result(has_failed=True)
 
 
 class _Play:
-    """A run, which may be stopped and go on; ``rest``: who plans what is left of it then (None: nobody)."""
+    """A run, which may be stopped and resumed. ``rest``: the planner of what is left of it then (None: nothing is
+    planned anew)."""
 
     def __init__(
         self,
@@ -127,15 +130,16 @@ class _Play:
         self._subject, self._playback, self._backend = subject, playback, backend
         self._name, self._observers, self._watch = name, observers, watch
         self._stretches: list[RecordedBatch] = []
-        self._why = ""  # it does not go on without a device that is lost
+        self._why = ""  # the reason why the run cannot go on without a lost device
         self._rest = rest
         self._epochs = Replanning(subject.problem.graph)
         self._postponed: tuple[int, ...] = ()  # nodes that are planned when what was begun has run
-        self._changed = ""  # what the run was stopped for
-        self._is_open = True  # the directory, for the present steps
+        self._changed = ""  # the event for which the run was stopped
+        self._is_open = True  # whether the directory is open for the present steps
 
     def closed(self, directory: Directory) -> Result:
-        """The result, and whatever happens the directory knows buffers again, and no steps."""
+        """Return the result. Whatever happens, the directory describes buffers again afterwards, not pieces of
+        steps."""
         try:
             return self.result()
         finally:
@@ -143,7 +147,7 @@ class _Play:
                 self._subject.lowered.close(directory)
 
     def result(self, has_failed: bool = False) -> Result:
-        """``has_failed``: it has been played until there."""
+        """Play to the end and return the result. ``has_failed``: the playback has already failed."""
         for observer in self._observers:
             observer.begun(self._playback, self._name, 0.0)
         while True:
@@ -164,7 +168,7 @@ class _Play:
         return found
 
     def _until_it_stops(self) -> None:
-        """Until all is complete, something has failed, or the run cannot go on like this."""
+        """Play until all is complete, something has failed, or the run has to be stopped and decided anew."""
         playback, backend, observers, watch = self._playback, self._backend, self._observers, self._watch
         run = backend.begin(playback.graph, playback.queues, bool(self._stretches))
         awaited, lag = Liveness(), self._lag()
@@ -202,7 +206,7 @@ class _Play:
                 return
 
     def _issuing(self, awaited: Liveness) -> Callable[[list[Command]], None]:
-        """Who gives commands to devices, and has launches end early."""
+        """Return the function that gives commands to devices, and makes launches end early."""
         playback, backend, observers = self._playback, self._backend, self._observers
 
         def give(commands: list[Command]) -> None:
@@ -221,7 +225,7 @@ class _Play:
         return issue
 
     def _is_planned_anew(self, news: Sequence[Changed]) -> bool:
-        """Whether a run that could go on as it is, is stopped for devices that have come, or become slower."""
+        """Return whether a run that could go on as it is, is stopped for devices that have come or become slower."""
         playback, watch = self._playback, self._watch
         if self._rest is None or watch is None or not playback.is_fixed:
             return False
@@ -230,7 +234,8 @@ class _Play:
         return bool(self._foreseen(lambda outlook: outlook.gain(playback), watch.slower))
 
     def _lag(self) -> StragglerDetection | None:
-        """Who finds out whether devices have become slower, where the rest of the run could be planned anew for it."""
+        """Return the detection of devices that have become slower, where the rest of the run could be planned anew for
+        it."""
         if self._rest is None or self._watch is None or not self._playback.is_fixed:
             return None
         lag = StragglerDetection(
@@ -239,7 +244,8 @@ class _Play:
         return lag if lag.is_possible else None
 
     def _lags(self, lag: StragglerDetection, reports: Sequence[Report]) -> bool:
-        """Whether the run is stopped, as a device has become slower, or faster again, and nobody has said so."""
+        """Return whether the run is stopped because its own kernels show that a device has become slower, or faster
+        again."""
         playback, watch = self._playback, self._watch
         if playback.finished or watch is None or not (found := lag.heard(reports)):
             return False
@@ -252,7 +258,7 @@ class _Play:
         return True
 
     def _foreseen(self, ask: Callable[[Outlook], float], slower: Mapping[DeviceIndex, float]) -> float:
-        """What planning anew is foreseen to gain; where nobody can tell, nothing."""
+        """Return the predicted gain of planning anew, in seconds; 0 where the prediction fails."""
         assert self._watch is not None
         try:
             return ask(Outlook(self._subject, self._watch.away, slower))
@@ -261,7 +267,7 @@ class _Play:
             return 0.0
 
     def _ended(self) -> Result | None:
-        """What the run has given; None where it goes on."""
+        """Return the result of the run; None where it goes on."""
         playback, backend = self._playback, self._backend
         stopped = not playback.finished and playback.failed is None
         seconds = backend.now()
@@ -278,7 +284,7 @@ class _Play:
         if record.failed_transfer is not None:
             playback.fail(record.failed_transfer)
         if record.failure is not None and (playback.failed is None or record.failure.token < playback.failed.token):
-            playback.fail(record.failure)  # nobody waited for it, or what waited for it has failed, too
+            playback.fail(record.failure)  # no command waited for it, or one that did has failed, too
         for observer in self._observers:
             observer.ended(playback, seconds)
         if self._stretches:
@@ -301,7 +307,7 @@ class _Play:
         )
 
     def _without(self, record: Record) -> bool:
-        """Something has failed: whether devices are lost, and the run goes on without them."""
+        """Return whether a failure is due to lost devices, and the run goes on without them."""
         playback, backend, watch = self._playback, self._backend, self._watch
         if watch is None or playback.script.lowered.room is not None:
             return False
@@ -309,7 +315,7 @@ class _Play:
         where = {playback.where(f.token, -1)[0] for f in found}
         if ON_HOST in where:
             return False
-        # (of a device that runs nothing, what its memory has may be needed)
+        # (a device that runs nothing may hold contents that are needed)
         devices = playback.script.problem.machine.indices
         used = [d for d in devices if (playback.queues[d] or d in where) and d not in watch.lost]
         with interruptible:
@@ -332,7 +338,7 @@ class _Play:
         return True
 
     def _go_on(self, record: Record, failed: Sequence[Failed] | None) -> None:
-        """What is left is decided anew. Raises Unrecoverable."""
+        """Decide anew what is left of the run. Raises Unrecoverable."""
         subject, playback, watch, backend = self._subject, self._playback, self._watch, self._backend
         assert watch is not None
         lost, directory = watch.lost.keys(), playback.directory
@@ -343,7 +349,7 @@ class _Play:
             begun = backend.begun({f.token for f in failed})
             ended, unsound = backend.completed(), playback.unsound(failed)
             if all(backend.is_cut_off(d) for d in lost):
-                unsound -= ended  # nothing has gone on behind what was lost
+                unsound -= ended  # nothing has run after the commands that were lost
             stopped = Stopped(ended, begun, unsound, lost)
         overwritten = Overwritten(subject.lowered, subject.problem.graph, repeated=True, questions=0)
         repeatable = Repeatable(subject.problem, subject.lowered)
@@ -377,12 +383,12 @@ class _Play:
                 self._epochs.tell(self._changed, 0, self._seconds(record))
 
     def _seconds(self, record: Record) -> float:
-        """Since the run has begun, until now."""
+        """Return the seconds from the beginning of the run until now."""
         return record.begin - self._stretches[0].record.begin + self._backend.now()
 
     def _plan_rest(self, record: Record, void: Collection[int] = ()) -> None:
-        """All that was begun has run: the rest is planned for the devices that there are now. Raises what planning
-        raises; all that has run counts."""
+        """Plan the rest for the devices that there are now, as all that was begun has run. Raises what planning raises;
+        all that has run counts."""
         playback, watch, rest = self._playback, self._watch, self._rest
         assert watch is not None
         assert rest is not None
@@ -401,8 +407,8 @@ class _Play:
 
 
 def failure(playback: Playback, failed: Failed, result: Result, why: str = "", first: int = 0) -> ManyclError:
-    """Tell the story: which kernel, where, with which sizes, what was done before, and ``why`` no other device goes
-    on. ``first``: how many steps come before those of the playback."""
+    """Return the error that tells which kernel failed, where, with which sizes, what was done before, and ``why`` no
+    other device goes on. ``first``: the number of steps before those of the playback."""
     graph, machine = playback.graph, result.machine
     assert result.lowered is not None
     number = result.lowered.step(first + failed.token).node if failed.token < len(graph) else -1

@@ -1,5 +1,6 @@
-"""Why an instruction of a run ran where and when it did: what the plan said, what it waited for, which of that came
-last, and who waited for it. Read from the script that was played and from what the devices recorded."""
+"""Explanation of why an instruction of a run ran where and when it did: what the plan said, what it waited for, which
+of these ended last, and what waited for it. Read from the command graph that was played and from what the devices
+recorded."""
 
 from __future__ import annotations
 
@@ -21,20 +22,20 @@ from manycl.trace import HostEvent, KernelEvent, TransferEvent
 if TYPE_CHECKING:
     from manycl.run.engine.result import Result
 
-MOST = 8  # commands that are named of those that something waited for
+MOST = 8  # commands named in an explanation, of all that an instruction waited for
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Something that an instruction waited for: ``token`` and how it knew of its end (``queue``: commands of a queue
-    run in their order; ``device``: the device waited; ``report``: the host had to hear of it first)."""
+    """A command that an instruction waited for: ``token``, and how its end became known (``queue``: commands of a queue
+    run in order; ``device``: the device waited; ``report``: the host waited for its report)."""
 
     token: int
     how: str
 
 
 def causes(script: CommandGraph, token: int) -> list[Cause]:
-    """What a command waited for, each once, in the order of the script."""
+    """Return the commands that a command waited for, each once, in the order of the command graph."""
     index = script.index
     at = index[token]
     command = script.commands[at]
@@ -51,7 +52,8 @@ def causes(script: CommandGraph, token: int) -> list[Cause]:
 
 
 def node_of(graph: Graph, node: int | str) -> int:
-    """The number of a node, by that or by the name that is its own. Raises ManyclError if there is none."""
+    """Return the number of a node, given that number or a name that no other node has. Raises ManyclError if there is
+    none."""
     if isinstance(node, str):
         named = [i for i, task in enumerate(graph.nodes) if task.name == node]
         if len(named) != 1:
@@ -64,7 +66,7 @@ def node_of(graph: Graph, node: int | str) -> int:
 
 
 class Stories:
-    """The instructions of a run."""
+    """Explanations of a run's instructions."""
 
     def __init__(self, result: Result) -> None:
         if result.playback is None:
@@ -87,13 +89,13 @@ class Stories:
         self._assigned: dict[int, Assignment] = {a.node: a for a in plan.assignments}
 
     def of_node(self, node: int) -> str:
-        """Of a node of the graph: of each step that it ran in."""
+        """Return the explanation of a node of the graph: of each step in which it ran."""
         script = self._script
-        own = {c.token for c in script.commands if isinstance(c, Run | HostCall)}  # what ran with others is told there
+        own = {c.token for c in script.commands if isinstance(c, Run | HostCall)}  # (of a packet, its first step)
         return "\n".join(self.of(t) for t in sorted(own) if self._steps.step(t).node == node)
 
     def of(self, token: int) -> str:
-        """Of one instruction, in lines."""
+        """Return the explanation of one instruction, in lines."""
         return "\n".join(self._lines(token))
 
     def _lines(self, token: int) -> Iterator[str]:
@@ -108,7 +110,7 @@ class Stories:
         yield from self._waited(token, "  ")
 
     def _waited(self, token: int, indent: str) -> Iterator[str]:
-        """What it waited for; of transfers among that, what these waited for in turn."""
+        """Yield what an instruction waited for; for each transfer among that, also what the transfer waited for."""
         waited = causes(self._script, token)
         known = [(end, c) for c in waited if (end := self._end(c.token)) is not None]
         last = max(known, key=lambda found: found[0])[1] if known else None
@@ -151,7 +153,7 @@ class Stories:
         own = "host" if device.memory == HOST else device.name
         source, target = (own, "host") if isinstance(command, Download) else (machine.memory_name(command.source), own)
         found = self._moved.get((command.buffer, source, target), [])
-        return found[0] if len(found) == 1 else None  # of several nobody can tell which
+        return found[0] if len(found) == 1 else None  # which one of several is unknown
 
     def _end(self, token: int) -> float | None:
         span = self._span(token)

@@ -1,4 +1,4 @@
-"""What of a run will be heard of: the engine waits only while something is. Pure."""
+"""Liveness of a run: the engine waits only while a command is in flight that will be reported. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from manycl.run.commands.backend import Command, Evict, HostCall, Report
 
 
 class Stalled(Protocol):
-    """Who can say what a run has not given to any device yet, and why."""
+    """A run that can say which of its commands are not enqueued yet, and why."""
 
     def held_up(self) -> str: ...
 
 
 class Liveness:
-    """The commands that were given to the back end, will be reported, and have not been."""
+    """The commands in flight that the back end will report and has not reported yet."""
 
     def __init__(self) -> None:
         self._due: set[int] = set()
 
     def given(self, commands: Iterable[Command]) -> None:
-        """The back end has got these."""
+        """Add the commands that the back end has been given."""
         due = self._due
         for command in commands:
             if isinstance(command, HostCall) or (not isinstance(command, Evict) and command.notify):
@@ -33,11 +33,11 @@ class Liveness:
 
     @property
     def is_over(self) -> bool:
-        """Whether all of them have been reported."""
+        """True if all of them have been reported."""
         return not self._due
 
     def check(self, state: Stalled) -> None:
-        """Raise RunError where a wait would never end: nothing that will be reported is under way."""
+        """Raise RunError where a wait would never end: no command in flight will be reported."""
         if not self._due:
             raise RunError(
                 f"manycl itself is at fault: the run is not complete, but nothing is under way. {state.held_up()}",

@@ -1,4 +1,4 @@
-"""The record of a run that was stopped on its way and went on."""
+"""The merged record of a run that was stopped and resumed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from manycl.trace import Event, HostEvent, KernelEvent, later
 
 
 class RecordedBatch(NamedTuple):
-    """What was recorded up to a stop. ``void``: the steps of which nothing counts that was recorded here; ``first``:
-    the number of its first step in the whole."""
+    """The record of a command batch that ended with a stop. ``void``: the steps whose entries in it do not count;
+    ``first``: the number of its first step in the whole run."""
 
     record: Record
     void: Collection[int]
@@ -20,7 +20,7 @@ class RecordedBatch(NamedTuple):
 
 
 class MergedRecord:
-    """Several records, one after another."""
+    """A record made of the records of several command batches, one after another."""
 
     failure: Failed | None = None
     failed_transfer: Failed | None = None

@@ -1,4 +1,4 @@
-"""Several runs in one trace, on one clock."""
+"""The merged trace of several runs, on one clock."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from manycl.trace import Event, Trace, later
 
 
 class PastRun(NamedTuple):
-    """What is kept of a run. ``begin``: by ``time.perf_counter``; ``events``, ``waited`` (``Record.waited``) and
-    ``seconds``, which it took: since then, compiling included. ``nodes`` of its graph. ``trace``: all else."""
+    """The data that are kept of a run. ``begin``: by ``time.perf_counter``. ``events``, ``waited`` (``Record.waited``)
+    and ``seconds``, its duration, count from then, compiling included. ``nodes``: their number in its graph. ``trace``:
+    all else."""
 
     begin: float
     seconds: float
@@ -24,7 +25,7 @@ class PastRun(NamedTuple):
 
 
 def past_run(result: Result) -> PastRun:
-    """Of one run."""
+    """Return the data to keep of one run."""
     record = result.record
     return PastRun(
         record.begin, result.seconds, len(result.graph), result.happened, tuple(record.waited()), result.trace
@@ -32,9 +33,9 @@ def past_run(result: Result) -> PastRun:
 
 
 def joined(past: Iterable[PastRun], application: str = "") -> Trace:
-    """Runs in the order in which they began, also such that went on at the same time; time begins with the first of
-    them. Left out is the time in which devices only compiled and nothing else ran. Nodes are numbered on from run to
-    run; of what was planned, only the runs know how long they should have taken."""
+    """Return one trace of runs, in the order in which they began; runs may overlap. Time begins with the first of them.
+    Time in which devices only compiled and nothing else ran is left out. Nodes are numbered on from run to run.
+    Predicted times are kept for the nodes; there is no predicted makespan."""
     runs = sorted(past, key=lambda run: run.begin)
     origin = runs[0].begin if runs else 0.0
     events: list[Event] = []
@@ -67,7 +68,7 @@ def joined(past: Iterable[PastRun], application: str = "") -> Trace:
 
 
 def _details(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What traces say of the devices, and of what could not be done."""
+    """Return the merged details: device models, and what could not be done."""
     out: dict[str, Any] = {"models": {name: model for one in found for name, model in one["models"].items()}}
     launches: dict[tuple[tuple[str, Any], ...], int] = {}
     for kernel in (dict(kernel) for one in found for kernel in one.get(UNDIVIDED, ())):

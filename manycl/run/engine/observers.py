@@ -1,7 +1,7 @@
-"""Who hears of a run while it goes on: progress, what MANYCL_DEBUG prints, whatever else wants to look on.
+"""Observers of a run: progress, the output of MANYCL_DEBUG, and others.
 
-The engine tells all of them what it gives to the devices and what it hears from them, in that order and from its own
-thread. They only listen: a run with and one without them do the same.
+The engine calls each of them with what it gives to the devices and what these report, in that order and from its own
+thread. They only listen: a run does the same with and without them.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from manycl.run.engine.playback import Playback
 
 
 class Observer:
-    """``playback``: the state of the run, to read; ``now``: seconds since the run began. An exception of an observer
-    stops the run."""
+    """A listener to a run. ``playback``: the state of the run, to read; ``now``: seconds since the run began. An
+    exception of an observer stops the run."""
 
     def begun(self, playback: Playback, name: str, now: float) -> None:
-        """A run begins; ``name``: of its policy."""
+        """Note that a run begins; ``name``: its policy's."""
 
     def issued(self, playback: Playback, commands: Sequence[Command], now: float) -> None:
-        """Commands are about to be given to the devices."""
+        """Note commands that are about to be given to the devices."""
 
     def heard(self, playback: Playback, reports: Sequence[Report], now: float) -> None:
-        """Something has ended, or failed; ``playback`` does not know it yet."""
+        """Note that commands have ended or failed, before ``playback`` handles the reports."""
 
     def advanced(self, playback: Playback, now: float) -> None:
-        """``playback`` knows what was heard, and what follows from it is issued."""
+        """Note that ``playback`` has handled the reports, and that the commands that follow are issued."""
 
     def ended(self, playback: Playback, now: float) -> None:
-        """Nothing of the run will follow. Not called when it is interrupted."""
+        """Note that nothing of the run will follow. Not called when it is interrupted."""
 
 
 class Counting(Observer):
-    """``tell(n)`` whenever n nodes of the graph are complete."""
+    """An observer that calls ``tell(n)`` whenever n nodes of the graph are complete."""
 
     def __init__(self, tell: Callable[[int], None]) -> None:
         self._tell = tell
@@ -45,14 +45,15 @@ class Counting(Observer):
 
 
 class Debugging(Observer):
-    """MANYCL_DEBUG: 1: runs; 2: which node goes where; 3: every command; 4: every report, and all is validated."""
+    """The observer that prints for MANYCL_DEBUG. Level 1: runs; 2: which node goes where; 3: every command; 4: every
+    report, and all is validated."""
 
     def __init__(self, level: int) -> None:
         self._level = level
 
     def begun(self, playback: Playback, name: str, now: float) -> None:
         _say(now, f"run of {len(playback.graph)} steps by {name or 'a plan'}, queues {playback.queues}")
-        if self._level >= 4 and playback.script.commands and playback.script.lowered.room is None:  # else it is to come
+        if self._level >= 4 and playback.script.commands and playback.script.lowered.room is None:  # else unverifiable
             from manycl.run.commands.verify_commands import verify_script
 
             verify_script(playback.script)
@@ -80,7 +81,7 @@ class Debugging(Observer):
 
 
 def debugging(level: int) -> tuple[Observer, ...]:
-    """What MANYCL_DEBUG asks for."""
+    """Return the observers that MANYCL_DEBUG asks for."""
     return (Debugging(level),) if level else ()
 
 

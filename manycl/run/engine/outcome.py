@@ -1,4 +1,4 @@
-"""What a run that did not come to its end has left: where contents are that are known, and which are not. Pure."""
+"""The outcome of a run that did not come to its end: where known contents are, and which contents are unknown. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from manycl.run.tiling.locations import PieceLocations
 
 
 def done(script: CommandGraph, heard: Iterable[int]) -> dict[Lane, int]:
-    """Up to which command the nodes of each queue are known to be complete, by the tokens that were ``heard``."""
+    """Return, by queue, the index of the last command up to which its nodes are known to be complete. ``heard``: the
+    tokens that were reported."""
     commands, index, count = script.commands, script.index, len(script.lowered.graph)
     found: dict[Lane, int] = {}
     for told in heard:
         command = commands[index[told]]
-        # what a transfer was to wait for is complete when it is
+        # when a transfer is complete, so is what it waited for
         for token in (told, *command.after) if isinstance(command, (Upload, Download, Copy)) else (told,):
             if token < count:
                 of = commands[index[token]]
@@ -30,13 +31,13 @@ def done(script: CommandGraph, heard: Iterable[int]) -> dict[Lane, int]:
 def left(
     script: CommandGraph, given: Set[int], heard: Iterable[int], failed: Failed | None
 ) -> tuple[dict[BufferKey, int], set[BufferKey]]:
-    """Where the commands that are known to be complete have left buffers, as masks; and the buffers whose contents are
-    unknown: written by what was enqueued (``given``) and is not complete, or comes after what failed (a driver may run
-    it all the same), or let go."""
+    """Return the masks of the memories where the complete commands have left buffers, and the buffers whose contents
+    are unknown: those written by a command that was enqueued (``given``) and is not complete, or that depends on one
+    that failed (a driver may run it all the same), and those let go."""
     outcome = _Outcome(script)
     ended, spoilt, told = done(script, heard), _spoilt(script, given, failed), set(heard)
     known: set[int] = set()
-    begun: set[int] = set()  # nodes of the graph that was lowered
+    begun: set[int] = set()  # nodes of the graph that was lowered, of which a step was enqueued
     for index in sorted(given):
         command = script.commands[index]
         if isinstance(command, Evict):
@@ -51,14 +52,14 @@ def left(
             begun.add(script.lowered.step(command.token).node)
             if is_known:
                 known.update(nodes)
-    # of a launch whose ranges have run in part, what the others would have written is neither old nor new
+    # where only some ranges of a launch have run, what the other ranges were to write counts as unknown
     steps = script.lowered.steps
     outcome.lose_all({step.node for token, step in enumerate(steps) if token not in known and step.node in begun})
     return outcome.found()
 
 
 def _spoilt(script: CommandGraph, given: Set[int], failed: Failed | None) -> set[int]:
-    """The nodes that may have run without what they read."""
+    """Return the nodes that may have run without the contents that they read."""
     index, graph = script.index, script.lowered.graph
     if failed is None:
         return set()
@@ -74,7 +75,7 @@ def _spoilt(script: CommandGraph, given: Set[int], failed: Failed | None) -> set
 
 
 def unsound(script: CommandGraph, given: Set[int], failures: Iterable[Failed]) -> set[int]:
-    """The tokens of commands that have failed, or may have found what others that failed were to leave."""
+    """Return the tokens of commands that have failed, or that may have read what failed commands were to write."""
     found: set[int] = set()
     for failed in failures:
         found |= _spoilt(script, given, failed)
@@ -87,7 +88,7 @@ def unsound(script: CommandGraph, given: Set[int], failures: Iterable[Failed]) -
 
 
 class _Outcome:
-    """Commands, in their order: what those that are complete leave."""
+    """The effect of commands, taken in their order, on where buffers are valid."""
 
     def __init__(self, script: CommandGraph) -> None:
         room, machine = script.lowered.room, script.problem.machine
@@ -96,9 +97,7 @@ class _Outcome:
         self._places = PieceLocations(machine, script.lowered.graph, room) if room is not None else None
         self._masks: dict[BufferKey, int] = {}
         self._lost: set[BufferKey] = set()
-        self._gone: set[BufferKey] = (
-            set()
-        )  # nobody needed it any more: it is known again when the next one has written it
+        self._gone: set[BufferKey] = set()  # let go as no longer needed; known again once written
 
     def _mask(self, key: BufferKey) -> int:
         return self._masks.get(key, self._script.needs.get(key, 0))
@@ -139,13 +138,13 @@ class _Outcome:
                 self._lost.add(key)
 
     def lose_all(self, nodes: Set[int]) -> None:
-        """What any step of these nodes writes."""
+        """Mark as unknown what any step of these nodes writes."""
         for token, step in enumerate(self._script.lowered.steps):
             if step.node in nodes:
                 self._lost.update(self._script.lowered.graph.nodes[token].writes)
 
     def found(self) -> tuple[dict[BufferKey, int], set[BufferKey]]:
-        if self._places is not None:  # there are no windows any more
+        if self._places is not None:  # windows end with the run
             everywhere = (1 << self._places.base) - 1
             self._gone.update(key for key, mask in self._masks.items() if mask and not mask & everywhere)
             self._masks = {key: mask & everywhere for key, mask in self._masks.items()}

@@ -1,7 +1,7 @@
-"""Who plays a script: reports in, commands out. Pure.
+"""Playback of a command graph: reports in, commands out. Pure.
 
-The directory is brought up to date when all is complete. Of a run that does not get there, what is known to be complete
-counts, and the contents of what else it has begun to write are unknown.
+The directory is brought up to date when all is complete. Where a run does not get there, what is known to be complete
+counts, and the contents of whatever else it has begun to write are unknown.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from manycl.trace import DecisionEvent
 
 
 class State(Enum):
-    """Of an instruction: not given to its device yet; given, so that it cannot be taken back; known to be complete;
-    or neither given nor ever to be, as the run has ended without it."""
+    """The state of an instruction. Held: not given to its device yet. Issued: given, so that it cannot be taken back.
+    Done: known to be complete. Cancelled: never given, as the run has ended without it."""
 
     HELD = "held"
     ISSUED = "issued"
@@ -34,8 +34,8 @@ class State(Enum):
 
 
 class Changed(NamedTuple):
-    """A device comes, or leaves; or takes ``factor`` times as long as was measured (0: that has not changed).
-    ``returns``: one that leaves will come again."""
+    """A change of a device: it comes, or leaves, or takes ``factor`` times as long as was measured (0: that has not
+    changed). ``returns``: a device that leaves will come again."""
 
     device: DeviceIndex
     comes: bool
@@ -44,8 +44,8 @@ class Changed(NamedTuple):
 
 
 class Playback:
-    """The state of a run that follows a script. ``full``: devices whose memory has no room for all of the run beside
-    what they hold."""
+    """The state of a run that follows a command graph. ``full``: devices whose memory has no room for all of the run
+    beside what they hold."""
 
     def __init__(self, script: CommandGraph, directory: Directory) -> None:
         self.script = script
@@ -55,17 +55,17 @@ class Playback:
         self._issued: list[Assignment] = []
         self.failed: Failed | None = None
         self.full: Set[DeviceIndex] = frozenset()
-        self._is_over = False  # before its end
+        self._is_over = False  # the run ended before it was complete
         self._is_disturbed = False
         self.directory = directory
         self._commands: Sequence[Command] = script.commands
         self._frees = script.frees
         self._waits = dict(script.waits)
         self._ready: list[int] = []  # a heap
-        self._reports = len(script.hears)  # that are to come
+        self._reports = len(script.hears)  # the number that is still to come
         self._heard: list[int] = []  # tokens that are complete
-        self._begun = 0  # how many of the two lots that wait for nothing are given
-        self._freed: list[int] = []  # commands that waited, and are given
+        self._begun = 0  # how many of the two lots of ``begins`` are given
+        self._freed: list[int] = []  # indices of commands that waited and are given
 
     @property
     def finished(self) -> bool:
@@ -73,7 +73,7 @@ class Playback:
 
     @property
     def complete(self) -> int:
-        """How many nodes are known to be."""
+        """The number of nodes that are known to be complete."""
         if not self._reports:
             return len(self.graph.nodes)
         return sum(
@@ -82,12 +82,12 @@ class Playback:
 
     @property
     def done(self) -> Set[int]:
-        """The steps that had run before, where a run goes on that was stopped."""
+        """The steps that had run before, where this run resumes another one."""
         return frozenset()
 
     @property
     def found(self) -> Mapping[BufferKey, int]:
-        """Where the run has found buffers, as masks; of those that it has overwritten, that may be unknown."""
+        """The masks of the memories where the run has found buffers. Buffers that it has overwritten may be unknown."""
         valid = self.directory.valid
         if not self.finished:
             return valid
@@ -96,43 +96,44 @@ class Playback:
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing more is given to devices until one of them comes."""
+        """True if nothing more is given to devices until one of them comes."""
         return False
 
     @property
     def is_fixed(self) -> bool:
-        """Whether all is decided before it begins."""
+        """True if all is decided before the run begins."""
         return True
 
     @property
     def issued(self) -> Sequence[Assignment]:
-        """Who runs what, where that is decided while it goes on."""
+        """The assignments that were decided while the run went on."""
         return self._issued
 
     @property
     def to_come(self) -> list[Command]:
-        """The commands of what is decided that were not enqueued yet."""
+        """The commands that are decided and not enqueued yet."""
         given = self._was_given()
         return [command for index, command in enumerate(self._commands) if index not in given]
 
     def is_free(self, device: DeviceIndex) -> bool:
-        """Whether a device is known to have ended all that it was given."""
+        """Return whether a device is known to have ended all that it was given."""
         return all(
             is_complete or isinstance(c, (HostCall, Evict)) or c.device != device for c, is_complete in self.given
         )
 
     @property
     def ran(self) -> Lowered:
-        """The steps, as they have run."""
+        """The steps as they have run."""
         return self.script.lowered
 
     @property
     def stolen(self) -> Mapping[str, float]:
-        """By kernel, the part of its work-groups that have run elsewhere than planned, where shares could move."""
+        """The part of each kernel's work-groups, by its name, that have run elsewhere than planned, where shares could
+        move."""
         return {}
 
     def settled(self, plan: Plan | None) -> Plan | None:
-        """A plan that was followed, as it may be followed again without deciding anything."""
+        """Return a plan that was followed in the form in which it can be followed again without decisions."""
         return plan
 
     @property
@@ -142,19 +143,19 @@ class Playback:
 
     @property
     def buffers(self) -> Set[int]:
-        """The run's buffers, as they are without being cut."""
+        """The run's buffers, whole."""
         return {b.whole if isinstance(b, Piece) else key for key, b in self.graph.buffers.items()}
 
     def held(self, device: DeviceIndex) -> Set[int]:
-        """The stores that a device whose room is limited holds at the beginning."""
+        """Return the stores that a device with limited room holds at the beginning."""
         return self.script.held[device]
 
     def shortening(self) -> Sequence[Shorten]:
-        """The launches that are to end early, of those that were given; each is asked for once."""
+        """Return the given launches that are to end early; each is returned once."""
         return ()
 
     def shortened(self, command: Shorten, found: EndsEarly | None, now: float) -> list[Command]:
-        """What may be enqueued as a launch ends early, if it does."""
+        """Return the commands that may be enqueued as a launch ends early, if it does."""
         raise NotImplementedError
 
     def start(self, now: float) -> list[Command]:
@@ -182,12 +183,12 @@ class Playback:
         return (self._given(1) if self._begun < 2 else []) + self._released()
 
     def end(self) -> None:
-        """All commands were given, and are complete, without anybody telling of each."""
+        """Note that all commands were given and are complete, without a report of each."""
         self._begun, self._reports = 2, 0
         leave(self.script.leaves, self.directory)
 
     def _given(self, lot: int) -> list[Command]:
-        """The commands that wait for nothing, of the first or the second lot."""
+        """Return the commands of the first or the second lot that wait for nothing."""
         self._begun = lot + 1
         commands, script = self.script.commands, self.script
         if not script.waits and not script.ahead:
@@ -197,7 +198,7 @@ class Playback:
         return found
 
     def _released(self) -> list[Command]:
-        """The commands that wait for nothing any more."""
+        """Return the commands that have nothing left to wait for."""
         waits, ready, commands, frees = self._waits, self._ready, self._commands, self._frees
         out: list[Command] = []
         while ready:
@@ -212,14 +213,14 @@ class Playback:
         return out
 
     def react(self, events: Sequence[Changed], now: float) -> list[Command] | None:
-        """Devices have left or come: the commands to enqueue. None: the run is to be stopped, and what is left of it is
-        decided anew; here, where a device has left that is still to be given something."""
+        """Return the commands to enqueue when devices have left or come. Return None if the run is to be stopped and
+        its rest decided anew: here, where a device has left that is still to be given something."""
         gone = {event.device for event in events if not event.comes}
         has_left = any(not isinstance(c, HostCall) and c.device in gone for c in self.to_come) if gone else False
         return None if has_left else []
 
     def unsound(self, failures: Sequence[Failed]) -> set[int]:
-        """The tokens of commands that have failed, or may have found what others that failed were to leave."""
+        """Return the tokens of commands that have failed, or that may have read what failed commands were to write."""
         return unsound(self.written(), self._was_given(), failures)
 
     @property
@@ -237,28 +238,28 @@ class Playback:
         return out
 
     def fail(self, failure: Failed) -> None:
-        """A launch or transfer turned out to have failed after all was over: nothing that was reported since can be
+        """Note a launch or transfer that is found to have failed after all was over: later reports cannot be
         trusted."""
         self.failed = failure
         self._heard = [t for t in self._heard if self.script.index[t] < self.script.index[failure.token]]
         self._reports = max(1, self._reports)
 
     def plan(self, name: str) -> Plan:
-        """What was followed; ``name``: of the policy."""
+        """Return the plan that was followed. ``name``: the policy's."""
         return self.script.plan
 
     def where(self, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
-        """As :func:`where`, of any command."""
+        """Return what :func:`where` returns, for any command."""
         command = self.script.commands[self.script.index[token]]
         device = ON_HOST if isinstance(command, (HostCall, Evict)) else command.device
         return where(self.graph, device, token, node)
 
     def written(self) -> CommandGraph:
-        """The script, as far as it is known."""
+        """Return the command graph, as far as it is known."""
         return self.script
 
     def state(self, token: int) -> State:
-        """Of the instruction with a token."""
+        """Return the state of the instruction with a token."""
         script, node = self.written(), token < len(self.graph)
         at = script.index[token]
         if self.finished:
@@ -271,12 +272,13 @@ class Playback:
         return State.DONE if known else State.ISSUED
 
     def held_up(self) -> str:
-        """For messages: what has not been given to any device yet."""
+        """Return, for messages, what has not been given to any device yet."""
         held = [self.script.commands[i] for i, n in self._waits.items() if n]
         return f"{len(held)} commands of a script were not enqueued, first {held[:1]}"
 
     def lose(self, reason: str) -> None:
-        """The run has not come to its end: where contents are that are known, and which are not."""
+        """Record in the directory, for a run that has not come to its end, where known contents are and which are
+        unknown."""
         self._is_over = True
         masks, lost = left(self.script, self._was_given(), self._heard, self.failed)
         directory, needs = self.directory, self.script.needs
@@ -290,7 +292,7 @@ class Playback:
                 directory.valid.pop(key, None)
 
     def _was_given(self) -> set[int]:
-        """The places of the commands that were enqueued."""
+        """Return the indices of the commands that were enqueued."""
         return {*self._freed, *(i for lot in self.script.begins[: self._begun] for i in lot)}
 
     def validate(self) -> None:
@@ -299,7 +301,7 @@ class Playback:
 
 
 def leave(leaves: Mapping[BufferKey, int], directory: Directory) -> None:
-    """A run has come to its end: where buffers are now."""
+    """Record in the directory where buffers are at the end of a run."""
     valid = directory.valid
     if all(leaves.values()):  # as nearly always
         valid.update(leaves)
@@ -312,7 +314,8 @@ def leave(leaves: Mapping[BufferKey, int], directory: Directory) -> None:
 
 
 def where(graph: Graph, device: DeviceIndex, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
-    """For messages: the device of a command, its token if it is a step (of node ``node``), and what it is in words."""
+    """Return, for messages, the device of a command, its token if it is a step (of node ``node``), and a
+    description."""
     if token >= len(graph.nodes):
         return device, None, "a transfer"
     task = graph.nodes[token]

@@ -1,4 +1,4 @@
-"""What a run has given: how long its steps took, its trace, and its script."""
+"""The result of a run: how long its steps took, its trace, and its command graph."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from manycl.run.lowering.steps import RANGE, Lowered, Step
 from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 TYPICAL = 4
-"""Ranges of a launch on a device that models learn from, where a memory does not hold all of it."""
+"""The number of ranges of a launch on a device that models learn from, where a memory does not hold all of it."""
 
 
 class Measured(NamedTuple):
-    """A step of a run took ``seconds`` on device ``device`` (index): the whole node, a range of its work-groups, or
-    what puts ranges together (``step.role``)."""
+    """The measured time of a step: it took ``seconds`` on device ``device`` (index). The step is the whole node, a
+    range of its work-groups, or one that puts ranges together (``step.role``)."""
 
     step: Step
     device: DeviceIndex
@@ -38,10 +38,10 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run. ``seconds`` from the first command to the last completion, compiling by drivers included.
+    """A finished run. ``seconds``: from the first command to the last completion, compiling by drivers included.
 
-    ``record`` knows *steps*: of a plan with ranges, each range and each merge is one (``lowered.steps``, by the tokens
-    of the record). :meth:`measured` tells how long each of them took.
+    ``record`` knows *steps*: in a plan with ranges, each range and each merge is one (``lowered.steps``, by the tokens
+    of the record). :meth:`measured` returns how long each of them took.
     """
 
     graph: Graph
@@ -50,13 +50,13 @@ class Result:
     seconds: float
     record: Record
     decisions: tuple[DecisionEvent, ...] = ()
-    failures: tuple[FailureEvent, ...] = ()  # the run stopped there
-    plan: Plan | None = None  # a dynamic policy's: what it decided, without times
-    lowered: Lowered | None = None  # what was really run
+    failures: tuple[FailureEvent, ...] = ()  # where the run stopped
+    plan: Plan | None = None  # for a dynamic policy: its decisions, without times
+    lowered: Lowered | None = None  # the steps that were really run
     kind: str = "run"
     details: dict[str, Any] = field(default_factory=dict)
-    playback: Playback | None = None  # who played it
-    lost: Mapping[str, str] = field(default_factory=dict)  # devices that the run went on without, and why
+    playback: Playback | None = None  # the playback of the run
+    lost: Mapping[str, str] = field(default_factory=dict)  # by name of a device that the run went on without, why
 
     def __repr__(self) -> str:
         what = self.kind + (f" of {self.graph.name}" if self.graph.name else "")
@@ -64,31 +64,32 @@ class Result:
 
     @property
     def script(self) -> CommandGraph | None:
-        """What it has played, to be played again; None where a policy decided while the run went on, or it was stopped
-        on its way."""
+        """The command graph that was played, to be played again; None where a policy decided at run time, or the run
+        was stopped on its way."""
         if self.playback is None or self.playback.issued or isinstance(self.record, MergedRecord):
             return None
         return self.playback.script
 
     def story(self, node: int | str) -> str:
-        """Why a node of the graph (its number, or the name that is its own) ran where and when it did, in lines."""
-        from manycl.run.engine.explain import Stories, node_of  # nobody needs it before something puzzles them
+        """Return why a node of the graph (its number, or a name that no other node has) ran where and when it did, in
+        lines."""
+        from manycl.run.engine.explain import Stories, node_of  # seldom needed
 
         return Stories(self).of_node(node_of(self.graph, node))
 
     def measured(self) -> Iterator[Measured]:
-        """The seconds of every launch that completed, as measured on the device (none without profiling)."""
+        """Return the time of every launch that completed, as measured on the device (none without profiling)."""
         step = self.lowered.step if self.lowered is not None else Step
         return (Measured(step(token), device, seconds) for token, device, seconds in self.record.durations())
 
     def ranges(self, node: int) -> list[Measured]:
-        """The ranges of work-groups in which a node ran, by their first groups."""
+        """Return the ranges of work-groups in which a node ran, by their first groups."""
         found = (m for m in self.measured() if m.step.node == node and m.step.role == RANGE)
         return sorted(found, key=lambda m: m.step.first)
 
     def samples(self) -> tuple[Graph, Iterable[tuple[int, DeviceIndex, float]]]:
-        """What models learn from: (node, device, seconds) of launches of a graph. A range is a launch of the kernel as
-        well, a smaller one; what puts ranges together is none."""
+        """Return what models learn from: a graph, and (node, device, seconds) of its launches. A range counts as a
+        smaller launch of the kernel; a step that puts ranges together does not count."""
         lowered, durations = self.lowered, self.record.durations()
         if lowered is None or not lowered.steps:
             return self.graph, durations
@@ -106,8 +107,7 @@ class Result:
 
     @cached_property
     def times(self) -> dict[int, tuple[float, float]]:
-        """When nodes of the graph began and ended, all parts of each, by ``time.perf_counter``; of those that were
-        timed."""
+        """The beginning and end of each timed node of the graph, all its parts together, by ``time.perf_counter``."""
         found: dict[int, tuple[float, float]] = {}
         for event in self.happened:
             if isinstance(event, KernelEvent | HostEvent):
@@ -117,7 +117,7 @@ class Result:
         return {node: (begin + start, begin + end) for node, (start, end) in found.items()}
 
     def _planned(self) -> dict[str, Any]:
-        """What was predicted of the plan, where there was one with times."""
+        """Return what was predicted for the plan, if it had times."""
         if self.plan is None or self.plan.makespan <= 0.0:
             return {}
         ran = [a for a in self.plan.assignments if a.device != ON_HOST]
@@ -126,7 +126,7 @@ class Result:
         return {"planned": {"makespan": self.plan.makespan, "seconds": seconds, "computing": computing}}
 
     def _limited(self) -> dict[str, Any]:
-        """What was predicted to move because devices did not hold all of the run."""
+        """Return what was predicted to move because devices did not hold all of the run."""
         room = self.lowered.room if self.lowered is not None else None
         if room is None or not room.spills:
             return {}
@@ -135,14 +135,14 @@ class Result:
         return {"memory": [{"name": names[s.device], **dict(zip(said, s[1:], strict=True))} for s in room.spills]}
 
     def _told(self) -> dict[str, Any]:
-        """What the plan says of itself: what failed, and what could not be divided."""
+        """Return the plan's own details: what failed, and what could not be divided."""
         known = self.plan.details if self.plan is not None else {}
         told = {name: known[name] for name in (UNFORESEEN, UNDIVIDED, POSTPONED, MOVING) if name in known}
         stolen = self.playback.stolen if self.playback is not None else {}
         return told | ({"stolen": stolen} if stolen else {}) | self._merged()
 
     def _merged(self) -> dict[str, Any]:
-        """When what parts of launches wrote has gone to the host's memory."""
+        """Return how many parts of launches, and bytes, were sent to the host's memory as soon as they were written."""
         if self.playback is None or not self.lowered or not any(s.role == RANGE for s in self.lowered.steps):
             return {}
         script = self.playback.written()
@@ -151,15 +151,15 @@ class Result:
 
     @property
     def settled(self) -> Plan | None:
-        """The plan to keep for runs like this one: shares that could move are as large as they have become. None
-        where it was stopped on its way."""
+        """The plan to keep for runs like this one: shares that could move have their final sizes. None where the run
+        was stopped on its way."""
         if isinstance(self.record, MergedRecord):
             return None
         return self.playback.settled(self.plan) if self.playback is not None else self.plan
 
     @cached_property
     def compiled(self) -> tuple[Phase, ...]:
-        """When devices only compiled kernels: part of ``seconds``, but not of the trace."""
+        """The intervals in which devices only compiled kernels: part of ``seconds``, but not of the trace."""
         waited = list(self.record.waited())
         return phases(waited, self.record.events()) if waited else ()
 
@@ -170,7 +170,8 @@ class Result:
 
     @cached_property
     def trace(self) -> Trace:
-        """Built when first asked for; without the time in which devices only compiled kernels, which is said."""
+        """The trace, built when first asked for. It leaves out the time in which devices only compiled kernels; its
+        details give that time."""
         return Trace(
             events=tuple(moved(self.compiled, event) for event in self.happened),
             devices=tuple(d.name for d in self.machine.devices),
@@ -191,8 +192,8 @@ class Result:
 
 
 def _typical(lowered: Lowered, ran: Sequence[tuple[int, DeviceIndex, float]]) -> list[tuple[int, DeviceIndex, float]]:
-    """Of launches that ran in many ranges on a device, one after another, a few ranges of the size that most of them
-    have: these tell what can be learned, and learning takes time."""
+    """Return a few entries for each launch that ran in many ranges on a device, one after another: ranges of the most
+    frequent size. They suffice for learning, and learning takes time."""
     sizes: dict[tuple[int, int], Counter[int]] = {}
     for token, device, _ in ran:
         step = lowered.steps[token]
@@ -210,7 +211,7 @@ def _typical(lowered: Lowered, ran: Sequence[tuple[int, DeviceIndex, float]]) ->
 
 
 def _events(result: Result) -> Iterator[Event]:
-    """What happened, in terms of the graph's nodes and buffers."""
+    """Yield the events in terms of the graph's nodes and buffers."""
     lowered = result.lowered
     if lowered is None or not (lowered.steps or lowered.cut):
         yield from result.record.events()
@@ -230,7 +231,7 @@ def _events(result: Result) -> Iterator[Event]:
         elif isinstance(event, HostEvent):
             yield replace(event, node=lowered.step(event.node).node)
         elif isinstance(event, TransferEvent):
-            # (what was given without a plan moved whole buffers, which the steps may have cut)
+            # (eager commands moved whole buffers, which the steps may have cut)
             buffer = lowered.graph.buffers.get(BufferKey(event.buffer))
             yield replace(event, buffer=buffer.whole) if isinstance(buffer, Piece) else event
         else:

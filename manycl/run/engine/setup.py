@@ -1,5 +1,5 @@
-"""A problem becomes who plays it: its plan is asked for, its steps are made, and all that they need is there. Between
-runs, or where one has stopped: nothing is under way."""
+"""Setup of a run: ask for the plan of a problem, make its steps, prepare what they need, and return the playback. Done
+between runs, or where one has stopped: no command is in flight."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ log = logger(__name__)
 
 
 def _nothing(lowered: Lowered, playback: Playback) -> None:
-    """For back ends that need no preparation."""
+    """Prepare nothing, for back ends that need no preparation."""
 
 
 class Setup(NamedTuple):
-    """What is done between deciding and running: ``lower`` gives the steps of a plan (None: of a policy that decides
-    while the run goes on); ``prepare`` is called when it is known what will run on which devices
-    (``playback.queues``), before time starts. ``rest``: the problem of a graph of the nodes that are left, where the
-    rest of a run may be planned anew (None: it may not). ``mortal``: devices that may be lost, for which something is
-    kept."""
+    """The functions that are called between deciding and running. ``lower`` returns the steps of a plan (None: of a
+    policy that decides at run time). ``prepare`` is called before time starts, when it is known what will run on which
+    devices (``playback.queues``). ``rest`` returns the problem of a graph of the nodes that are left, where the rest of
+    a run may be planned anew (None: it may not). ``mortal``: devices that may be lost, for which checkpoints or undo
+    copies are kept."""
 
     lower: Lowering = lower
     prepare: Callable[[Lowered, Playback], None] = _nothing
@@ -53,15 +53,15 @@ PLAIN = Setup()
 
 
 class Begun(NamedTuple):
-    """What is to be played, and who plays it; the directory is open for its steps."""
+    """A run that is ready to be played; the directory is open for its steps."""
 
     subject: Subject
     playback: Playback
 
 
 def begin(problem: Problem, policy: Policy, directory: Directory, setup: Setup) -> Begun:
-    """Plan a problem's graph. Raises what planning and lowering raise, and ``setup.prepare``; the directory is closed
-    then."""
+    """Plan a problem's graph and return the run. Raises what planning, lowering and ``setup.prepare`` raise; then the
+    directory is closed."""
     with interruptible:
         plan, lowered = decided(problem, policy, directory, setup.lower)
     if plan is not None:
@@ -77,7 +77,7 @@ def begin(problem: Problem, policy: Policy, directory: Directory, setup: Setup) 
         subject = Subject(problem, lowered, directory.valid, overwritten, kept)
         playback = _player(subject, policy, plan, directory)
         setup.prepare(lowered, playback)
-        if not playback.script.fits(directory):  # something made way
+        if not playback.script.fits(directory):  # preparing has evicted some buffers
             full, playback = playback.full, _player(subject, policy, plan, directory)
             playback.full = full
     except BaseException:
@@ -87,7 +87,7 @@ def begin(problem: Problem, policy: Policy, directory: Directory, setup: Setup) 
 
 
 class RestPlanner:
-    """Plans what is left of a run, with the policy that has planned it."""
+    """A planner of what is left of a run, with the policy that planned the run."""
 
     def __init__(self, policy: StaticPolicy, directory: Directory, setup: Setup) -> None:
         self._policy, self._directory, self._setup = policy, directory, setup
@@ -99,9 +99,9 @@ class RestPlanner:
         lost: Collection[DeviceIndex],
         found: Mapping[DeviceIndex, float],
     ) -> Begun:
-        """A graph of the nodes that are left, without the devices that are ``away``, some of which are ``lost``; those
-        that were ``found`` to take longer do. What only devices that have left can run, runs there. Raises what happens
-        where no device can run something."""
+        """Return the run of a graph of the nodes that are left, without the devices that are ``away``, some of which
+        are ``lost``. ``found``: by device, how many times as long as measured it takes. What only devices that have
+        left can run, runs there. Raises an error where no device can run a node."""
         assert self._setup.rest is not None
         problem = replace(self._setup.rest(graph), away=frozenset(away))
         if found:
@@ -119,7 +119,7 @@ class RestPlanner:
 def _player(
     subject: Subject, policy: StaticPolicy | DynamicPolicy | Plan, plan: Plan | None, directory: Directory
 ) -> Playback:
-    """Who plays a plan, or what a policy decides while it goes on."""
+    """Return the playback of a plan, or of what a policy decides at run time."""
     if plan is None:
         return Dynamic.of(subject, cast("DynamicPolicy", policy), directory)
     if subject.lowered.cells:
