@@ -1,4 +1,4 @@
-"""The seam between the engine and what really runs: real devices, or a simulated machine on a virtual clock.
+"""The interface between the engine and a back end: real devices, or a simulated machine on a virtual clock.
 
 Every back end passes the same conformance suite (tests/run/test_backend_conformance.py). A *token* names a command:
 node indices for launches and host tasks, higher numbers for transfers. Commands on one (device, queue) run in order; a
@@ -20,9 +20,9 @@ from manycl.trace import Event
 
 
 class TransferQueue(IntEnum):
-    """The queues of a device that its transfers use, beside its kernel queues (0, 1, …). What is brought before its
-    turn is uploaded in one of its own, and what leaves as soon as it is made is downloaded in one of its own, so that
-    nothing that is due waits behind them. Small transfers may also be in a kernel queue."""
+    """The queues of a device for its transfers, beside its kernel queues (0, 1, …). AHEAD is for uploads before their
+    turn, EARLY for downloads of what was just written, so that transfers that are due do not wait behind them. Small
+    transfers may also be in a kernel queue."""
 
     UPLOAD = -1
     DOWNLOAD = -2
@@ -31,18 +31,20 @@ class TransferQueue(IntEnum):
 
 
 APART = 1 << 20
-"""Bytes of a piece that leaves a device in a transfer of its own: others that are brought behind it need not wait."""
+"""The bytes from which a downloaded piece is a transfer of its own, so that commands that need it do not wait for the
+pieces behind it."""
 
 TINY = 1 << 14
-"""Bytes of a piece that takes longer to enqueue than to move (30 us, at 6 GB/s: twelve times as many)."""
+"""The bytes up to which a piece takes longer to enqueue than to move: enqueueing takes 30 us, in which a link of 6 GB/s
+moves twelve times as many bytes."""
 
 
 class Run(NamedTuple):
-    """Run node ``token`` on a device; or, as the one launch ``task``, all of the nodes ``cells``, of which the first is
-    ``token``. ``parts``: how it falls into theirs, if it may be shortened. ``beside``: it need not come after the
-    command that its queue has been given before. ``undo``: buffers whose contents are copied beside before, in the same
-    queue, so that they can be put back if the device is lost meanwhile (``Backend.begun``): it comes after what the
-    queue has been given before."""
+    """A command that runs node ``token`` on a device; or the nodes ``cells``, of which the first is ``token``, as the
+    one launch ``task``. ``parts``: the part of each of these in the launch, if it may be shortened. ``beside``: it need
+    not come after the previous command of its queue. ``undo``: buffers whose contents are copied beforehand in the same
+    queue, so that they can be put back if the device is lost meanwhile (``Backend.begun``); such a command comes after
+    the previous ones of its queue."""
 
     token: int
     device: DeviceIndex
@@ -57,8 +59,9 @@ class Run(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """Copy a buffer from the host's memory to the device's, or (``source``) from one to which the machine has a link.
-    ``store``: to this window of it (None: to the whole). ``queue``: UPLOAD, AHEAD or a kernel queue."""
+    """A command that copies a buffer to a device's memory, from the host's or from the memory ``source``, to which the
+    machine has a link. ``store``: the window of the buffer to copy to (None: the whole). ``queue``: UPLOAD, AHEAD or a
+    kernel queue."""
 
     token: int
     buffer: BufferKey
@@ -71,16 +74,17 @@ class Upload(NamedTuple):
 
 
 FIRST = 0
-"""Of the copies that the host keeps beside: of what its own copy was when the run began."""
+"""The number, among the copies that the host keeps beside its own, of the one with the contents at the run's
+beginning."""
 ASIDE = (1, 2)
-"""Those that checkpoints go to, in turns."""
+"""The numbers of those copies to which checkpoints go, in turns."""
 
 
 class Download(NamedTuple):
-    """Copy a buffer from the device's memory to the host's. ``store``: from this window of it (None: from the whole).
-    ``queue``: DOWNLOAD, EARLY or a kernel queue. ``aside``: to this one of the copies that the host keeps beside (None:
-    to its own). ``saves``: the host's own copy, which nobody has changed in the run, is copied to FIRST of these
-    before."""
+    """A command that copies a buffer from a device's memory to the host's. ``store``: the window to copy from (None:
+    the whole). ``queue``: DOWNLOAD, EARLY or a kernel queue. ``aside``: the number of the copy that the host keeps
+    beside, to which it goes (None: to the host's own). ``saves``: the host's own copy, which is unchanged in the run,
+    is copied to FIRST of these before."""
 
     token: int
     buffer: BufferKey
@@ -94,8 +98,8 @@ class Download(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Copy a buffer from one store of a device to another, in one of its kernel queues: from a window of it, or the
-    whole, to another one (keys)."""
+    """A command that copies a buffer between two stores of a device, in one of its kernel queues. ``source``,
+    ``target``: the keys of windows of it, or of the whole."""
 
     token: int
     buffer: BufferKey
@@ -108,10 +112,10 @@ class Copy(NamedTuple):
 
 
 def continues(graph: Graph, transfer: Upload | Download | Copy, command: Command) -> bool:
-    """Whether a command moves more of a buffer in the way in which another one does, so that one transfer does for
-    both: the bytes behind, what the same window is to hold, or what is so little that it is not worth a transfer of its
-    own. What leaves in large parts goes on in them. Copies
-    within a device may wait for different commands: all of them are waited for."""
+    """Return whether a command moves more of the same buffer in the same way as a transfer, so that one transfer can do
+    both: bytes that follow, bytes for the same window, or so few bytes that a transfer of their own does not pay. Large
+    downloaded pieces stay apart. Copies within a device may wait for different commands; the joined one waits for all
+    of them."""
     if type(command) is not type(transfer) or (isinstance(transfer, Upload) and transfer.after):
         return False
     if isinstance(transfer, Copy) and isinstance(command, Copy):
@@ -131,20 +135,21 @@ def continues(graph: Graph, transfer: Upload | Download | Copy, command: Command
 
 
 class Evict(NamedTuple):
-    """A device's memory of a store (the key of a window or buffer) is free again: all that used it has completed."""
+    """A command that frees a device's memory of a store (the key of a window or buffer): all that used it has
+    completed."""
 
     device: DeviceIndex
     store: BufferKey
 
 
 class HostCall(NamedTuple):
-    """Call the function of host task ``token``; always reported back."""
+    """A command that calls the function of host task ``token``; always reported back."""
 
     token: int
 
 
 Queued = Run | Upload | Download | Copy | HostCall
-"""What waits in a queue, and takes time."""
+"""A command that waits in a queue and takes time."""
 Command = Queued | Evict
 
 
@@ -157,12 +162,12 @@ def lane_of(command: Queued) -> Lane:
 
 
 def nodes_of(command: Run | HostCall) -> tuple[int, ...]:
-    """The nodes that a command runs."""
+    """Return the nodes that a command runs."""
     return command.cells if isinstance(command, Run) and command.cells else (command.token,)
 
 
 class Done(NamedTuple):
-    """Command ``token`` of run ``run`` has completed; so has all that its queue held before it."""
+    """The report that command ``token`` of run ``run`` has completed, and so has all that its queue held before it."""
 
     token: int
     time: float
@@ -170,7 +175,8 @@ class Done(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Command ``token`` of run ``run`` failed; ``message`` is the driver's or the function's own words."""
+    """The report that command ``token`` of run ``run`` has failed; ``message`` is the driver's or the function's own
+    words."""
 
     token: int
     time: float
@@ -182,8 +188,8 @@ Report = Done | Failed
 
 
 class Shorten(NamedTuple):
-    """The launch of several nodes, ``token``, that a device was given is to end with the node that it is at, or the
-    first one; ``launch(n)``: the first n nodes as one launch."""
+    """A request that the launch of several nodes, ``token``, on a device ends after the node that it is at, or after
+    the first. ``launch(n)``: the first n nodes as one launch."""
 
     token: int
     device: DeviceIndex
@@ -191,86 +197,87 @@ class Shorten(NamedTuple):
 
 
 class EndsEarly(NamedTuple):
-    """A launch runs the first ``nodes`` of its nodes alone; ``begun`` of what it was to run has, as a part of 1."""
+    """The answer that a launch runs only the first ``nodes`` of its nodes. ``begun``: the part of the whole launch,
+    from 0 to 1, that has begun."""
 
     nodes: int
     begun: float
 
 
 class Record(Protocol):
-    """What a run did, read out after it has ended (building events costs time that a run need not spend)."""
+    """The record of a run, read after it has ended (building events costs time that a run need not spend)."""
 
     begin: float
-    """When it began, by the host's ``perf_counter``; in simulated time 0."""
+    """The beginning of the run by the host's ``perf_counter``; in simulated time 0."""
     failure: Failed | None
-    """A launch that failed although nobody waited for it; found when the run is finished."""
+    """A launch that failed although no command waited for it; found when the run is finished."""
     failed_transfer: Failed | None
-    """A transfer of which that is true."""
+    """A transfer that failed although no command waited for it; found when the run is finished."""
 
     def events(self) -> Sequence[Event]:
-        """Kernel, transfer and host events of everything that completed, sorted by start."""
+        """Return kernel, transfer and host events of everything that completed, sorted by start."""
 
     def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
-        """(node, device, seconds) of every launch that completed."""
+        """Return (node, device, seconds) of every launch that completed."""
 
     def waited(self) -> Iterable[tuple[float, float]]:
-        """From when to when, in seconds since the run began, launches waited to start that a driver may have had to
-        compile first."""
+        """Return the intervals, in seconds since the run began, in which launches waited to start that a driver may
+        have had to compile first."""
 
 
 class Backend(Protocol):
     machine: Machine
 
     def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
-        """A run of ``graph`` starts; ``queues[d]`` kernel queues of device d will be used (0: the device is not). What
-        an interrupted run has left is waited for. ``goes_on``: it is what is left of the one before, which was stopped.
-        Returns the run's number, which its reports carry."""
+        """Begin a run of ``graph`` and return its number, which its reports carry. ``queues[d]``: the number of kernel
+        queues of device d that will be used (0: the device is not). Wait for what an interrupted run has left.
+        ``goes_on``: this run resumes the one before, which was stopped."""
 
     def perform(self, commands: Sequence[Command]) -> None:
         """Enqueue the commands, in order, and return without waiting for them."""
 
     def shorten(self, command: Shorten) -> EndsEarly | None:
-        """Have a launch end early. None where it runs what it was to, or was not given."""
+        """Make a launch end early. Return None where it runs to its full length, or was not given."""
 
     def wait(self) -> list[Report]:
-        """Block until something with ``notify`` has completed or failed; return all that has. There may be late
-        reports of an earlier run, which was interrupted; and nothing, when somebody has called ``wake``."""
+        """Block until a command with ``notify`` has completed or failed; return all that have. There may be late
+        reports of an earlier run that was interrupted, and none after a call of ``wake``."""
 
     def wake(self) -> None:
-        """Have ``wait`` return, now or when it is called next; by any thread."""
+        """Make ``wait`` return, now or when it is called next. Any thread may call this."""
 
     def now(self) -> float:
-        """Seconds since ``begin``."""
+        """Return the seconds since ``begin``."""
 
     def took(self, token: int, device: DeviceIndex) -> float | None:
-        """Seconds that a launch of the run took on its device, of which it was heard that it is complete; None where
-        nobody knows, as the devices' clocks are off."""
+        """Return the seconds that a launch took on its device, given that it was reported complete; None where that is
+        unknown, as the devices' clocks are off."""
 
     def finish(self) -> Record:
         """Wait until all that was enqueued has ended."""
 
     def abort(self) -> Record:
-        """As ``finish``, after a failure: stop what can be stopped and never raise. Only Ctrl-C ends the waiting: then
-        devices may still be busy, and the next run waits for them."""
+        """Do as ``finish``, after a failure: stop what can be stopped and never raise. Only Ctrl-C ends the waiting:
+        then devices may still be busy, and the next run waits for them."""
 
     def completed(self) -> Set[int]:
-        """The tokens of the commands that have ended well; after ``abort``."""
+        """Return the tokens of the commands that have ended without error; to be called after ``abort``."""
 
     def begun(self, failed: Set[int]) -> Set[int]:
-        """The tokens of the commands that may have begun; after ``abort``. Those that have ``failed`` have, unless it
-        is known that they have not. What had begun and did not end, and whose ``undo`` copies tell what was there, is
-        undone, and has not begun."""
+        """Return the tokens of the commands that may have begun; to be called after ``abort``. Commands that have
+        ``failed`` count as begun unless it is known that they have not. A command that had begun and did not end is
+        undone where its ``undo`` copies have the contents from before, and then does not count as begun."""
 
     def restore(self, graph: Graph, copies: Mapping[BufferKey, int]) -> None:
-        """After ``abort``: the host's own copies of buffers of the run's graph become what is kept beside of them, in
-        these copies."""
+        """Restore the host's own copies of buffers of the run's graph from these numbers of the copies kept beside
+        them; to be called after ``abort``."""
 
     def lost(self, device: DeviceIndex) -> str:
-        """After a failure: why a device does not work any more; empty where it does."""
+        """Return why a device does not work any more; empty where it works. To be called after a failure."""
 
     def has_crashed(self, device: DeviceIndex) -> bool:
-        """Of one that is lost: whether what it was given may have ended its process."""
+        """Return whether the commands of a lost device may have ended its process."""
 
     def is_cut_off(self, device: DeviceIndex) -> bool:
-        """Of one that is lost: whether it is known of each of its commands whether it has ended, and all that have
-        ended have done so well."""
+        """Return whether it is known for each command of a lost device whether it has ended, and all that have ended
+        did so without error."""

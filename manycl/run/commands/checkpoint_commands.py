@@ -1,4 +1,5 @@
-"""Who emits what a run keeps because a device may be lost (:mod:`manycl.run.recovery.checkpoints`). Pure."""
+"""Commands for the copies that a run keeps because a device may be lost (:mod:`manycl.run.recovery.checkpoints`).
+Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Keeper:
-    """Of an emitter."""
+    """The part of an emitter that decides on checkpoints and undo copies."""
 
     def __init__(self, emitter: Emitter, subject: Subject) -> None:
         memories = [d.memory for d in subject.problem.machine.devices]
@@ -28,7 +29,7 @@ class Keeper:
         self._valid, self._overwritten = subject.valid, subject.overwritten
         self._here = {d for d in subject.keeping.mortal if memories[d] == HOST}
         self._memory = memories
-        # (of a memory that several devices have, one of them may be lost without it)
+        # (the contents of a memory that several devices share survive the loss of one of them)
         self._alone = {d for d in subject.keeping.mortal - self._here if memories.count(memories[d]) == 1}
         self._checkpoints: Checkpoints | None = None
         self._skipped: Collection[BufferKey] = ()
@@ -36,14 +37,14 @@ class Keeper:
             work = sum((subject.keeping.seconds or {}).values())
             self._checkpoints = Checkpoints(work / len(memories))
             self._skipped = frozenset(subject.lowered.own) | self._graph.written_together
-        self._busy = [0.0] * len(memories)  # foreseen seconds of what devices were given
-        self._changed: set[BufferKey] = set()  # what of the host's is not what it was at first
+        self._busy = [0.0] * len(memories)  # predicted seconds of the steps given, by device
+        self._changed: set[BufferKey] = set()  # buffers whose host copy is not what it was at first
         self._latest: dict[DeviceIndex, list[int]] = {}  # the transfers of the last checkpoint
-        self._aside: set[BufferKey] = set()  # what checkpoints have
+        self._aside: set[BufferKey] = set()  # buffers that are in a checkpoint
 
     def begin(self, lines: Mapping[Lane, Sequence[int]]) -> None:
-        """Nothing was given yet; ``lines``: the steps of each queue. What the run finds that a device alone has goes to
-        the host, before steps change it."""
+        """Begin before any command; ``lines``: the steps of each queue. Contents that only a device has at the
+        beginning go to the host before steps change them."""
         if self._checkpoints is None:
             return
         busy = [0.0] * len(self._memory)
@@ -65,21 +66,21 @@ class Keeper:
                 self._keep(key, device, NOTHING)
 
     def _finds(self, node: int, key: BufferKey) -> bool:
-        """Whether a step may find some of what is in a buffer that it touches."""
+        """Return whether a step may find some of the old contents of a buffer that it touches."""
         task = self._graph.nodes[node]
         if key in task.reads:
             return True
         return key not in task.overwrites and (isinstance(task, HostTask) or not self._overwritten(node, key))
 
     def undo(self, steps: Collection[int], device: DeviceIndex) -> tuple[BufferKey, ...]:
-        """What is copied before some steps that run as one command."""
+        """Return the buffers that are copied before some steps that run as one command."""
         if device not in self._here or not self._keeping.undone.issuperset(steps):
             return ()
         return tuple(dict.fromkeys(key for step in steps for key in self._graph.nodes[step].writes))
 
     def saves(self, key: BufferKey, needed: int) -> bool:
-        """The host's copy of a piece is about to be overwritten by a transfer: whether it is kept beside. ``needed``:
-        where steps need what was there when the run began, as a mask."""
+        """Return whether the host's copy of a piece is kept beside, as a transfer is about to overwrite it. ``needed``:
+        the mask of the memories where steps need what was there when the run began."""
         if self._checkpoints is None or key in self._changed:
             return False
         self._changed.add(key)
@@ -88,14 +89,15 @@ class Keeper:
         return self._checkpoints.saves(COMMAND + self._graph.buffers[key].nbytes / COPYING)
 
     def wrote_here(self, keys: Collection[BufferKey]) -> None:
-        """The host's own copies of pieces are changed there, by a host function or by a device that computes there."""
+        """Note that a host function, or a device that computes there, changes the host's own copies of pieces."""
         if self._checkpoints is not None:
             for key in keys:
                 self._changed.add(key)
                 self._checkpoints.elsewhere(key)
 
     def wrote(self, steps: Collection[int], lane: Lane) -> None:
-        """Steps were given to a queue, with all that takes their results to others: what else goes to the host."""
+        """Note that steps were given to a queue, with the transfers of their results, and make a checkpoint if one is
+        due."""
         if (checkpoints := self._checkpoints) is None:
             return
         device, masks = lane[0], self._emitter.masks
@@ -106,7 +108,7 @@ class Keeper:
         for key in written:
             checkpoints.gone(key)
             if key in self._skipped:
-                checkpoints.elsewhere(key)  # it may be in several memories in parts
+                checkpoints.elsewhere(key)  # parts of it may be in several memories
             if key in self._skipped or self._memory[device] == HOST:
                 continue
             cost = self._cost(key, device)
@@ -116,7 +118,7 @@ class Keeper:
         self._look(checkpoints)
 
     def finish(self) -> None:
-        """All steps were given."""
+        """Bring the last buffers to the host, as all steps were given."""
         if (checkpoints := self._checkpoints) is None:
             return
         self._look(checkpoints)
@@ -125,7 +127,7 @@ class Keeper:
             masks = self._emitter.masks
             if masks[key] >> self._memory[device] & 1 and not masks[key] & HOST_BIT:
                 if key in self._aside:
-                    self._changed.add(key)  # nobody needs what the host had, once that has ended
+                    self._changed.add(key)  # the host's old contents are not needed once that has ended
                 self._keep(key, device, ends[device])
 
     def _look(self, checkpoints: Checkpoints) -> None:
@@ -137,7 +139,7 @@ class Keeper:
         self._aside.update(found)
         for key, device in found.items():
             mine = made.setdefault(device, [])
-            # what comes from a device comes behind its first, which waits for the checkpoint before
+            # a device's transfers come after its first, which waits for the previous checkpoint
             ends = EndedTransfers(mine[:1]) if mine else self._ends(device)
             token = self._emitter.set_aside(key, device, TransferQueue.EARLY, ASIDE[turn], ends)
             mine.append(token)
@@ -145,7 +147,7 @@ class Keeper:
         self._latest = made
 
     def _ends(self, device: DeviceIndex) -> EndedTransfers:
-        """All of the last checkpoint, for a transfer of a device."""
+        """Return the transfers of the last checkpoint, all of which a device's next transfer waits for."""
         others = [token for d, tokens in self._latest.items() if d != device for token in tokens]
         return EndedTransfers(self._latest.get(device, ()), others)
 
@@ -154,5 +156,5 @@ class Keeper:
         self._emitter.reads_on(key, token)
 
     def _cost(self, key: BufferKey, device: DeviceIndex) -> float:
-        """Seconds to bring what a device has to the host."""
+        """Return the seconds in which a device's buffer comes to the host."""
         return COMMAND + self._transfer(self._graph.buffers[key].nbytes, self._memory[device], HOST)

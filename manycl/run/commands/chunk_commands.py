@@ -1,4 +1,4 @@
-"""Several cells of a launch become one command. Pure."""
+"""Packets as commands: several chunks of a launch become one command. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Found = TypeVar("Found")
 
 
 class _Before(NamedTuple):
-    """Of a piece, before a cell writes it: where it is, by which commands, who has written it, and which transfers
-    still read it."""
+    """The state of a piece before a chunk writes it: its mask, the commands that made it valid there, its writers, and
+    the transfers that still read it."""
 
     key: BufferKey
     mask: int | None
@@ -30,32 +30,33 @@ class _Before(NamedTuple):
 
 
 class PacketEmitter(Emitter):
-    """What is made by one of some cells that run together is made by their command, which has the first one's token."""
+    """An emitter of packets. What one of the chunks of a packet makes is made by the packet's command, which has the
+    first chunk's token."""
 
     def __init__(self, subject: Subject, queues: tuple[int, ...], done: Set[int] = frozenset()) -> None:
         super().__init__(subject, queues)
         self._done = done
-        for step in done:  # it has run before, and is known to be complete
+        for step in done:  # it ran before, and is complete
             self._lane[step] = (ON_HOST, 0)
-        self._is_cut = False  # there are packets
-        # of a queue, the index of its last packet, and the first cell of its launch: if nothing comes between, the
-        # next one need not come after it, and all that it is to come after came before
+        self._is_cut = False  # whether there are packets
+        # by queue, the index of its last packet and the first chunk of its launch: a packet of the same launch that
+        # follows directly need not come after it, as all that it depends on came before
         self._latest: dict[Lane, tuple[int, int]] = {}
         self._is_near = not (self.far or self._together or done)
         self._keeps = bool(subject.keeping.mortal)
-        # launches, by the first of their cells: of which it is known what all cells do, …
+        # launches, by their first chunk: those whose chunks' accesses are all entered in the books
         self._known: set[int] = set()
         self.alone: set[int] = set()
-        """… of which no cell comes after anything, so that packets only come behind what their queues were given, …"""
-        self._simple: set[int] = set()  # … and those of which both is so, with nothing to be kept
+        """Launches, by their first chunk, of which no chunk depends on another step, so that packets only follow what
+        their queues were given."""
+        self._simple: set[int] = set()  # launches in both sets, where nothing is kept for lost devices
         self._shortens = [d.shortens for d in subject.problem.machine.devices]
-        # what is where without a cell of a packet that may be shortened: of what it writes masks, makers, writers, and
-        # transfers that still read it
+        # by chunk of a packet that may be shortened, the state of what it writes as it is without that chunk
         self._without: dict[int, list[_Before]] = {}
 
     def take(self, token: int, lane: Lane, cells: tuple[int, ...], task: Launch, launch: Chunks) -> int:
-        """Emit the command of some cells of a launch, the first of which is the token: it is one launch, and its end is
-        reported. Which of the commands it is."""
+        """Emit the command of a packet of chunks and return its index. The command is one launch with the first chunk's
+        token, and its end is reported."""
         first = launch.steps[0]
         if first not in self._simple:
             return self._take(token, lane, cells, task, launch)
@@ -75,7 +76,7 @@ class PacketEmitter(Emitter):
         return index
 
     def _take(self, token: int, lane: Lane, cells: tuple[int, ...], task: Launch, launch: Chunks) -> int:
-        """The same, whatever comes before and behind it."""
+        """Do the same, with all checks of what comes before and after."""
         device, first = lane[0], launch.steps[0]
         is_alone = not launch.bytes(self._graph).before
         near = self._is_near and (first in self._known or self._know(launch, self._memory[device]))
@@ -99,7 +100,7 @@ class PacketEmitter(Emitter):
         index = len(self.commands)
         waits = self._in_queue(index, lane, after, heard)
         undo = self._keeper.undo(cells, device)
-        # (what undo copies put back is what the whole packet was to change)
+        # (undo copies put back all that the whole packet was to change)
         ends_early = self._shortens[device] and not undo
         parts = launch.parts(launch.steps.index(token), len(cells)) if ends_early else None
         self.commands.append(Run(token, device, lane[1], waits, True, cells, task, beside and not undo, undo, parts))
@@ -123,7 +124,8 @@ class PacketEmitter(Emitter):
         return index
 
     def _remember(self, cells: tuple[int, ...], read_on: Mapping[BufferKey, list[int]]) -> None:
-        """What is where without some cells; ``read_on``: which transfers still read what they were to write."""
+        """Store the state of pieces as it is without some chunks. ``read_on``: the transfers that still read what they
+        are to write."""
         masks, made, writers = self.masks, self._made, self._writers
         for cell in cells:
             keys = self._graph.nodes[cell].writes
@@ -131,19 +133,19 @@ class PacketEmitter(Emitter):
                 _Before(k, masks.get(k), made.get(k), writers.get(k), read_on.get(k, [])) for k in keys
             ]
 
-    # what comes to devices before it is known whether they need it
+    # prefetching: uploads to devices before it is known whether they need the data
 
     def may_bring(self, heard: Set[int], device: DeviceIndex, key: BufferKey) -> bool:
-        """Whether a piece is in the host's memory and not in a device's, and nothing has to be waited for; ``heard``:
-        tokens of commands that are known to be complete."""
+        """Return whether a piece is in the host's memory and not in a device's, and no command has to be waited for.
+        ``heard``: tokens of commands that are known to be complete."""
         mask, maker = self.masks.get(key, self._valid.get(key, 0)), self._made.get(key, {}).get(HOST)
         if not mask & HOST_BIT or mask >> self._memory[device] & 1 or key in self._together:
             return False
         return maker is None or maker in heard
 
     def bring_ahead(self, keys: Iterable[BufferKey], device: DeviceIndex) -> list[int]:
-        """Pieces come from the host's memory to a device, behind all that comes for what it was given; the tokens,
-        which are reported."""
+        """Emit uploads of pieces to a device, after all uploads for what it was given. Return their tokens, which are
+        reported."""
         tokens, memory = [], self._memory[device]
         for key in keys:
             tokens.append(self._bring_up(key, memory, device, TransferQueue.AHEAD, is_told=True))
@@ -151,13 +153,13 @@ class PacketEmitter(Emitter):
         return tokens
 
     def is_held(self, token: int) -> bool:
-        """Whether the command of a packet that may be shortened waits for others, and no device has it."""
+        """Return whether the command of a packet that may be shortened is still held back, so that no device has it."""
         command = self.command(token)
         return self._at[token] in self.held and isinstance(command, Run) and command.parts is not None
 
     def shorten(self, token: int, count: int, task: Launch) -> tuple[int, ...]:
-        """A packet runs the first ``count`` of its cells alone, which are one ``task``: the others, which are to be
-        emitted again."""
+        """Shorten a packet to the first ``count`` of its chunks, which are one ``task``. Return the other chunks, which
+        are to be emitted again."""
         index = self._at[token]
         command = self.commands[index]
         assert isinstance(command, Run)
@@ -178,14 +180,14 @@ class PacketEmitter(Emitter):
                     _put(self.masks, key, mask)
                     _put(self._made, key, made)
                     _put(self._writers, key, writers)
-                    if read_on or key in self._unawaited:  # (what reads it since, reads what was there before)
+                    if read_on or key in self._unawaited:  # (later transfers read the contents from before)
                         self._unawaited[key] = list(dict.fromkeys((*read_on, *self._unawaited.get(key, ()))))
             for cell in gone:
                 self._moves_in_vain(cell)
         return gone
 
     def _moves_in_vain(self, cell: int) -> None:
-        """A cell leaves a packet: what it needs may still be on its way to the host's memory for that."""
+        """Note that transfers to the host's memory may still run for a chunk that leaves a packet."""
         node = self._graph.nodes[cell]
         for key in dict.fromkeys((*node.reads, *node.writes)):
             token = self._transfer_to(key, HOST)
@@ -193,9 +195,9 @@ class PacketEmitter(Emitter):
                 self.reads_on(key, token)
 
     def _know(self, launch: Chunks, memory: int) -> bool:
-        """In the one memory, once all that any cell of a launch comes after is emitted: what its cells find is there by
-        now, and what they write will be, as what is emitted from now on comes behind those of them that it has to do
-        with. Whether that is so."""
+        """Enter the accesses of all chunks of a launch at once, in the one memory, if all that any of them depends on
+        is emitted. Return whether that is so. What the chunks find is there by now; what they write will be, as later
+        commands come after those of them that they depend on."""
         lanes, touched = self._lane, launch.bytes(self._graph)
         if any(lanes[p] is None for p in touched.before):
             return False
@@ -208,7 +210,7 @@ class PacketEmitter(Emitter):
         return True
 
     def _make(self, cells: tuple[int, ...], device: DeviceIndex, token: int) -> None:
-        """What cells write is valid where their command has written it."""
+        """Note that what chunks write is valid where their command writes it."""
         nodes, memory = self._graph.nodes, self._memory[device]
         if self.far or self._together:
             for cell in cells:
@@ -230,7 +232,7 @@ class PacketEmitter(Emitter):
         told: set[int | None],
         heard: set[int],
     ) -> None:
-        """What cells need comes to their device: in the order of its bytes, so that few transfers bring it."""
+        """Bring what chunks need to their device, in the order of its bytes, so that few transfers are needed."""
         missing = dict[BufferKey, None]()
         for cell in cells:
             node = self._graph.nodes[cell]
@@ -243,7 +245,7 @@ class PacketEmitter(Emitter):
             self._bring(key, lane, is_due, after, told, heard)
 
     def _find_cells(self, cells: tuple[int, ...]) -> None:
-        """Cells find what they need where it is, in the one memory."""
+        """Note where chunks find what they need, in the one memory."""
         nodes, masks, valid, needs = self._graph.nodes, self.masks, self._valid, self._needs
         for cell in cells:
             node = nodes[cell]
@@ -260,8 +262,8 @@ class PacketEmitter(Emitter):
     def _comes_behind(
         self, steps: set[int], lane: Lane, after: list[int], told: set[int | None], heard: set[int]
     ) -> None:
-        """Of what a command of a queue depends on, the tokens that its device waits for are added to ``after``, those
-        of others to ``heard``, but of which it is ``told``."""
+        """Add the tokens that a command of a queue depends on: to ``after`` those that its device waits for, and to
+        ``heard`` those of other devices, unless they are in ``told``."""
         device, of = lane[0], self._lane
         waited: set[int] = set()
         for p in steps:
@@ -277,10 +279,10 @@ class PacketEmitter(Emitter):
         after += sorted(waited)
 
     def _by(self, token: int) -> int:
-        """The token of the command that runs a node, or moves what it says."""
+        """Return the token of the command that runs a node, or of the transfer itself."""
         at = self._at.get(token)
         if at is None:
-            return token  # it has run before
+            return token  # it ran before
         command = self.commands[at]
         assert not isinstance(command, Evict)
         return command.token

@@ -1,9 +1,9 @@
-"""What a plan is compiled to: a script, which the engine plays. Values only.
+"""Command graphs: what a plan is compiled to, and the engine plays. Values only.
 
-A script has commands in an order in which they may be given to the devices, and for some of them what must have been
-given before, or must have been heard to be complete. Both follow from what the commands read and write, and where; what
-a run happens to know plays no part, so a script can be played whatever ends first, and as often as the buffers that it
-finds are where they were when it was made.
+A command graph has commands in an order in which they may be given to the devices. For some of them it says what must
+have been given before, or must have been reported complete. Both follow from what the commands read and write, and
+where, not from what a run happens to know. So a command graph can be played whichever command ends first, and again
+whenever the buffers that it finds are where they were when it was made.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from manycl.utilities.changed import changed
 
 @dataclass(frozen=True, eq=False)
 class CommandGraph:
-    """``commands`` of the steps of ``lowered``; the first ``ahead`` of them are enqueued before anything else is looked
-    at.
+    """A command graph: ``commands`` of the steps of ``lowered``. The first ``ahead`` of them are enqueued before
+    reports are looked at.
 
-    ``waits[i]``: how many others must have been enqueued or heard of before command i is enqueued, where not all that
-    it comes after is enqueued at the start; ``frees[i]``: the commands that wait for command i to be enqueued;
-    ``hears``: by token that is reported, the commands that wait for that. ``needs``: by buffer whose contents it finds,
-    the mask of the memories where they must be valid; ``leaves``: the masks afterwards, of buffers that it writes or
-    copies. ``held``: by device whose memory is short, the stores that are there when it begins.
-    ``sent``: how many pieces, and their bytes, go to the host as soon as they are written, and nobody in the run needs
-    them there.
+    ``waits[i]``: how many other commands must be enqueued or reported before command i is enqueued, where not all that
+    it comes after is enqueued at the start; ``frees[i]``: the commands that wait until command i is enqueued;
+    ``hears``: by token that is reported, the commands that wait for that report. ``needs``: by buffer whose contents it
+    finds, the mask of the memories where they must be valid; ``leaves``: the masks afterwards, of buffers that it
+    writes or copies. ``held``: by device whose memory is short, the stores that are there when it begins. ``sent``: the
+    number of pieces, and their bytes, that go to the host as soon as they are written although no step needs them
+    there.
     """
 
     problem: Problem
@@ -51,7 +51,7 @@ class CommandGraph:
     sent: tuple[int, int] = (0, 0)
 
     def fits(self, directory: Directory) -> bool:
-        """Whether buffers are where it needs them (while the directory is open for the steps)."""
+        """Return whether buffers are where the graph needs them (while the directory is open for the steps)."""
         valid, parts = directory.valid, directory.parts
         if parts and not parts.keys().isdisjoint(self.lowered.graph.buffers):
             return False
@@ -59,16 +59,16 @@ class CommandGraph:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its steps are the graph's nodes, on whole buffers for which there is room."""
+        """True if the steps are the problem graph's nodes, on whole buffers for which there is room."""
         return self.lowered.graph is self.problem.graph and self.lowered.room is None and not self.held
 
     def on(self, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> CommandGraph:
-        """A plain script, on a graph of the same shape with buffers ``keys[b]`` instead of b."""
+        """Return a plain command graph for a graph of the same shape with buffers ``keys[b]`` instead of b."""
         assert self.is_plain, "pieces and windows are those of some buffers"
         commands = self.commands
         if any(type(c) is not Run for c in commands):
             commands = tuple([_on(command, keys) for command in commands])
-        return changed(  # what is cached are places, which are the same
+        return changed(  # (cached are only indices, which stay the same)
             self,
             problem=replace(self.problem, graph=graph),
             lowered=changed(self.lowered, graph=graph),
@@ -79,14 +79,14 @@ class CommandGraph:
 
     @cached_property
     def index(self) -> Mapping[int, int]:
-        """The places of commands, by token; of those that run several nodes, by each of these."""
+        """The indices of commands by token; for a command that runs several nodes, by each of these."""
         found = {c.token: i for i, c in enumerate(self.commands) if not isinstance(c, Evict)}
         found.update((n, i) for i, c in enumerate(self.commands) if isinstance(c, Run) and c.cells for n in c.cells)
         return found
 
     @cached_property
     def lines(self) -> Mapping[Lane, list[int]]:
-        """The places of each queue's nodes, in their order."""
+        """The indices of each queue's commands that run nodes, in their order."""
         found: dict[Lane, list[int]] = {}
         for i, c in enumerate(self.commands):
             if isinstance(c, (Run, HostCall)):
@@ -95,7 +95,7 @@ class CommandGraph:
 
     @cached_property
     def begins(self) -> tuple[list[int], list[int]]:
-        """The commands that wait for nothing, in order: of the first ``ahead``, and of the others."""
+        """The indices of the commands that wait for nothing, in order: of the first ``ahead``, and of the rest."""
         free = [i for i in range(len(self.commands)) if i not in self.waits]
         return [i for i in free if i < self.ahead], [i for i in free if i >= self.ahead]
 
@@ -112,13 +112,13 @@ def _on(command: Command, keys: Mapping[BufferKey, BufferKey]) -> Command:
 def linked(
     enqueued: Mapping[int, set[int]], heard: Mapping[int, set[int]]
 ) -> tuple[dict[int, int], dict[int, list[int]], dict[int, list[int]]]:
-    """``waits``, ``frees`` and ``hears`` of commands, by what each of them comes after: ``enqueued``, indices of
-    commands that were given before, and ``heard``, tokens that must have been heard of."""
+    """Return ``waits``, ``frees`` and ``hears`` of commands, from what each of them comes after: ``enqueued``, indices
+    of commands that must be enqueued before, and ``heard``, tokens that must be reported before."""
     waits: dict[int, int] = {}
     frees: dict[int, list[int]] = {}
     hears: dict[int, list[int]] = {}
     for index in sorted(enqueued.keys() | heard.keys()):
-        behind = [before for before in enqueued.get(index, ()) if before in waits]  # others are given at the start
+        behind = [before for before in enqueued.get(index, ()) if before in waits]  # the rest is given at the start
         told = heard.get(index, ())
         if behind or told:
             waits[index] = len(behind) + len(told)

@@ -1,4 +1,4 @@
-"""A plan is compiled before time starts, to the script that the engine plays. Pure."""
+"""The compiler from a plan to the command graph that the engine plays; it runs before time starts. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from manycl.run.tiling.replacement import TightEmitter
 
 
 def compiled(subject: Subject, plan: Plan) -> CommandGraph:
-    """The script of a plan. Raises PolicyError for one that cannot be followed: for other devices, or whose order is
-    not the graph's."""
+    """Return the command graph of a plan. Raises PolicyError for a plan that cannot be followed: for other devices, or
+    in an order that is not the graph's."""
     lowered = subject.lowered
     assert lowered.plan is not None or not lowered.steps
     steps = lowered.plan or plan
@@ -28,7 +28,7 @@ def compiled(subject: Subject, plan: Plan) -> CommandGraph:
 
 
 def emitting(subject: Subject, queues: tuple[int, ...], plan: Plan | None) -> Emitter:
-    """Who emits the steps of a plan (None: of a policy that decides while the run goes on)."""
+    """Return the emitter of a plan's steps (None: of a policy that decides at run time)."""
     return Emitter(subject, queues) if subject.lowered.room is None else TightEmitter(subject, queues, plan)
 
 
@@ -40,7 +40,7 @@ def check_devices(problem: Problem, plan: Plan) -> None:
 
 
 def _checked(subject: Subject, plan: Plan) -> tuple[int, ...]:
-    """How many queues a plan uses of each device."""
+    """Return how many queues of each device a plan uses. Raises PolicyError for a plan that is not valid."""
     problem = subject.problem
     devices = len(problem.machine.devices)
     check_devices(problem, plan)

@@ -1,8 +1,9 @@
-"""How steps become commands: what each device does, which bytes come and go, and what all of that waits for. Pure.
+"""Emission of steps as commands: which device does what, which bytes are moved, and what all of that waits for. Pure.
 
-What a launch reads comes as early as it can: what the host has, when the run begins; what a device makes, when it has
-made it. Commands are in an order in which they could run one after another; the engine gives them to their queues in
-this order, each as soon as all that it must hear of has ended. So what comes first has the first lane in its queue.
+What a launch reads is moved as early as possible: the host's data when the run begins, a device's results when they are
+made. Commands are in an order in which they could run one after another. The engine gives them to their queues in this
+order, each as soon as all reports that it waits for have come. So of two commands in a queue, the one that was emitted
+first goes first.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ from manycl.run.data.coherence import HOST_BIT, places
 from manycl.run.stealing.device_estimates import MergedEarly
 
 LOOK_AHEAD = 16
-"""Nodes of a queue, from one that waits on, whose data on the host are brought before their turn."""
+"""The number of nodes of a queue, from one that waits on, whose data on the host are uploaded before their turn."""
 SMALL = 1 << 16
-"""Bytes that a link brings while the next command is enqueued. Less than that goes in the kernels' own queues: there
-nothing has to wait for another queue, which takes a GPU's driver 40 us, and what leaves the device does not wait for
-large uploads, behind which NVIDIA's driver puts it in any other queue (measured with an H200). But where a device has
-several queues for kernels, what the host has had from the start waits for none of them: the others may read it too."""
+"""The bytes that a link moves while the next command is enqueued. Smaller transfers go in the kernels' own queues.
+There nothing has to wait for another queue, which takes a GPU's driver 40 us; and downloads do not wait for large
+uploads, behind which NVIDIA's driver puts them in any other queue (measured with an H200). But where a device has
+several kernel queues, data that the host has had from the start wait for none of them: the other queues may read them
+too."""
 LARGE = 1 << 20
-"""Bytes of a buffer, or a piece of one, that is brought before anything else of a run is enqueued; what is due before
-it comes before it, as links carry first what was enqueued first."""
+"""The bytes from which a buffer, or a piece of one, is moved before anything else of a run is enqueued. Transfers that
+are due before it come first, as links carry first what was enqueued first."""
 
 
 class Emitter(Copies):
-    """Who emits the steps of a run, one after another, and all that they need."""
+    """The emitter of a run's steps, one after another, and of all transfers that they need."""
 
     def __init__(self, subject: Subject, queues: tuple[int, ...]) -> None:
         super().__init__(subject)
@@ -43,10 +45,10 @@ class Emitter(Copies):
         self._queues = queues
         self._owner = {d.memory: i for i, d in subject.problem.machine.numbered() if d.memory != HOST}
         self._ahead = 0
-        self._newest: dict[Lane, int] = {}  # the last node of a kernel queue
+        self._newest: dict[Lane, int] = {}  # by kernel queue, its last node
         self._going: dict[int, Lane] = {}
-        self._lines: dict[Lane, list[int]] = {}  # the nodes of each queue, in their order
-        self._turn: dict[Lane, int] = {}  # how many of them are emitted
+        self._lines: dict[Lane, list[int]] = {}  # by queue, its nodes in their order
+        self._turn: dict[Lane, int] = {}  # by queue, how many of them are emitted
         self._pace: dict[Lane, FlowControl] = {}
         self._keeper = Keeper(self, subject)
         self._early, self._sent = MergedEarly(subject.problem, subject.lowered), (0, 0)
@@ -54,14 +56,14 @@ class Emitter(Copies):
     # what comes before all else
 
     def give(self, steps: Sequence[Assignment]) -> None:
-        """Who runs what."""
+        """Note on which queues steps will run."""
         for a in steps:
             self._going[a.node] = a.device, a.queue
             self._lines.setdefault((a.device, a.queue), []).append(a.node)
 
     def begin(self) -> None:
-        """The large transfers, and those that are due before one of them, so that all links are at work while the rest
-        is enqueued."""
+        """Emit the large transfers, and those that are due before one of them, so that all links are at work while the
+        rest is enqueued."""
         lines = [(lane, line, self._until_large(line)) for lane, line in self._lines.items() if lane[0] != ON_HOST]
         for turn in range(LOOK_AHEAD):  # all links begin
             for lane, line, until in lines:
@@ -71,7 +73,7 @@ class Emitter(Copies):
         self._keeper.begin(self._lines)
 
     def _until_large(self, line: Iterable[int]) -> int:
-        """How many of the next nodes of a queue to look at for the last large buffer among what they touch."""
+        """Return how many of the next nodes of a queue there are up to the last one that touches a large buffer."""
         nodes, buffers, until = self._graph.nodes, self._graph.buffers, 0
         for turn, node in enumerate(islice(line, LOOK_AHEAD)):
             task = nodes[node]
@@ -80,12 +82,12 @@ class Emitter(Copies):
         return until
 
     def _look_ahead(self, node: int, lane: Lane, least: int = 0) -> None:
-        """Bring what a node needs and the host has had from the start, of buffers of ``least`` bytes, if no node before
-        it changes that."""
+        """Upload what a node needs and the host has had from the start, of buffers of at least ``least`` bytes, if no
+        node before it changes them."""
         device, _ = lane
         memory, task = self._memory[device], self._graph.nodes[node]
         assert not isinstance(task, HostTask)
-        # what it changes has its final contents when all that comes before it is emitted
+        # a buffer that it changes has its final contents once all its predecessors are emitted
         comes_next = all(self._lane[p] is not None for p in self._graph.predecessors[node])
         keys = dict.fromkeys((*task.reads, *task.writes)) if comes_next else task.reads
         for key in keys:
@@ -98,15 +100,15 @@ class Emitter(Copies):
                 self._upload(key, lane, False, self._comes_by(key, lane, False))
 
     def _is_final(self, node: int, key: BufferKey) -> bool:
-        """Whether all that writes a buffer before the node, which reads it, was emitted."""
+        """Return whether all writers of a buffer before the node, which reads it, are emitted."""
         nodes, lane = self._graph.nodes, self._lane
         return all(lane[p] is not None or key not in nodes[p].writes for p in self._graph.predecessors[node])
 
     # steps
 
     def add(self, step: Assignment, watched: bool = False) -> None:
-        """Emit a step, what brings its data, and what takes its results to others. ``watched``: its end is reported
-        in any case. Raises PolicyError for a step that cannot be next."""
+        """Emit a step, the transfers of its data, and the transfers of its results. ``watched``: its end is reported in
+        any case. Raises PolicyError for a step that cannot be next."""
         node, device = step.node, step.device
         task = self._graph.nodes[node]
         for p in self._graph.predecessors[node]:
@@ -129,7 +131,7 @@ class Emitter(Copies):
         heard: set[int] = set()
         if self.far:
             is_due = self._is_due(node, lane)
-            if not is_due and not self._is_held(lane):  # from here on the queue waits
+            if not is_due and not self._is_held(lane):  # here the queue begins to wait
                 turn = self._turn.get(lane, 0)
                 for following in self._lines[lane][turn : turn + LOOK_AHEAD]:
                     self._look_ahead(following, lane)
@@ -154,7 +156,8 @@ class Emitter(Copies):
             self._keeper.wrote((node,), lane)
 
     def _missing(self, node: int, task: DeviceTask, memory: int) -> list[BufferKey]:
-        """What a node needs and is not in a memory, or is only brought there, or made."""
+        """Return the buffers that a node needs and that are not in a memory, or only become valid there by a command of
+        the run."""
         bit, found = 1 << memory, list[BufferKey]()
         masks, valid, needs = self.masks, self._valid, self._needs
         made = self._made if self.far else ()  # in one memory nothing comes by a transfer
@@ -188,8 +191,8 @@ class Emitter(Copies):
         watched: bool,
         behind: Iterable[int] = (),
     ) -> None:
-        """Emit a launch that comes after some tokens of its device, must have heard of others, and finds its data.
-        ``told``: of which nodes that tells; ``behind``: commands that must have been given before."""
+        """Emit a launch that comes after some tokens of its device, must wait for reports of others, and finds its
+        data. ``told``: nodes of whose ends these report; ``behind``: commands that must have been given before."""
         node, device, lane = step.node, step.device, (step.device, step.queue)
         for p in self._graph.predecessors[node]:
             at = self._lane[p]
@@ -211,18 +214,19 @@ class Emitter(Copies):
         self._newest[lane] = node
 
     def _write(self, key: BufferKey, at: int, node: int, maker: int | None = None) -> None:
-        """A buffer is valid in one place, where a node has written it; ``maker``: by a command of another token."""
+        """Note that a buffer is valid only in one place, where a node has written it. ``maker``: the token of the
+        command, if it is another one."""
         by = node if maker is None else maker
         if key in self._together:
             writers = self._writers.setdefault(key, [])
-            if writers and writers[-1] in self._graph.predecessors[node]:  # else they write at the same time
+            if writers and writers[-1] in self._graph.predecessors[node]:  # else both write at the same time
                 writers.clear()
             if not writers:
                 self._arrived = {of: t for of, t in self._arrived.items() if of[0] != key}
             if by not in writers:
                 writers.append(by)
             if (token := self._transfer_to(key, at)) is not None:
-                self._arrived[key, at] = token  # others, which write it too, still wait for it
+                self._arrived[key, at] = token  # later writers of it still wait for this
         else:
             self._writers[key] = [by]
         self._made[key] = {at: by}
@@ -237,13 +241,13 @@ class Emitter(Copies):
                 if mask and not mask & HOST_BIT:
                     self._download(key, TransferQueue.EARLY)
             token = self._transfer_to(key, HOST)
-            if token is not None:  # what a node has made there comes before those whom the graph names
+            if token is not None:  # (nodes that make it there are predecessors)
                 heard.add(token)
-        # all of them are heard of themselves: a function is not called on what a kernel that failed has left
+        # each predecessor is reported itself: a function must not be called on the results of a kernel that failed
         heard.update(self._graph.predecessors[node])
         self._comes_behind_unawaited(task.writes, ON_HOST, [], heard)
         index = len(self.commands)
-        self._in_queue(index, lane, (), heard)  # what functions do beside arrays is done in their order
+        self._in_queue(index, lane, (), heard)  # side effects of functions keep their order
         self.commands.append(HostCall(node))
         self._at[node] = index
         self._lane[node] = lane
@@ -252,14 +256,14 @@ class Emitter(Copies):
         self._called(node, task)
 
     def _called(self, node: int, task: HostTask) -> None:
-        """What a host function has changed goes to those who read it."""
+        """Pass on what a host function has changed to the nodes that read it."""
         if self.far:
             self._keeper.wrote_here(task.writes)
             self._hand_over(node, ON_HOST, task.writes)
 
     def _paced(self, lane: Lane, node: int, seconds: float, heard: set[int]) -> bool:
-        """What a queue is given cannot be taken back: a node that would be too far ahead of it waits until enough has
-        ended. Whether the node's own end must be reported."""
+        """Make a node wait that would be too far ahead in its queue, as an enqueued command cannot be taken back.
+        Return whether the node's own end must be reported."""
         pace = self._pace.get(lane)
         if pace is None:
             pace = self._pace[lane] = FlowControl(ahead_of(self._problem))
@@ -270,7 +274,7 @@ class Emitter(Copies):
     def _bring(
         self, key: BufferKey, lane: Lane, is_due: bool, after: list[int], told: set[int | None], heard: set[int]
     ) -> None:
-        """A buffer is to be valid in the memory of the device of the next node of a queue."""
+        """Make a buffer valid in the memory of the device of a queue's next node."""
         device, _ = lane
         memory = self._memory[device]
         mask = self._mask(key)
@@ -278,30 +282,30 @@ class Emitter(Copies):
             source = self._comes_from(key, memory)
             if source == HOST and not mask & HOST_BIT:
                 self._download(key, TransferQueue.DOWNLOAD)
-            if memory != HOST:  # what it waits for is due when it has come
+            if memory != HOST:  # it is due when what it waits for has come
                 self._upload(key, lane, is_due or source in self._made.get(key, {}), source=source)
         self._comes_after(key, memory, device, after, told, heard)
 
     def _is_due(self, node: int, lane: Lane) -> bool:
-        """Whether a node can be enqueued at the start, as far as others are concerned."""
+        """Return whether a node can be enqueued at the start, as far as other devices are concerned."""
         of = (self._lane[p] for p in self._graph.predecessors[node])
         return not self._is_held(lane) and all(at is not None and at[0] == lane[0] for at in of)
 
     def _is_held(self, lane: Lane) -> bool:
-        """Whether a queue waits for something."""
+        """Return whether the last command of a queue is held back."""
         last = self._last.get(lane)
         return last is not None and last in self.held
 
     def _comes_from(self, key: BufferKey, target: int) -> int:
-        """The memory before another one on the way that a buffer takes to it."""
+        """Return the memory before ``target`` on a buffer's route to it."""
         if not self._peers or self._mask(key) & HOST_BIT:
             return HOST
         source = nearest(places(self._mask(key)), target, self._peers)
         return source if (source, target) in self._peers else HOST
 
     def _upload(self, key: BufferKey, lane: Lane, is_due: bool, queue: int | None = None, source: int = HOST) -> None:
-        """What the host (or ``source``) has, or will have, comes to a device for the next node of a queue, or for a
-        later one."""
+        """Move a buffer from the host (or ``source``), once it is valid there, to a device, for the next node of a
+        queue or a later one."""
         device, _ = lane
         queue = self._comes_by(key, lane, is_due) if queue is None else queue
         behind: set[int] = set()
@@ -311,7 +315,7 @@ class Emitter(Copies):
         self._bring_up(key, self._memory[device], device, queue, behind, source=source)
 
     def _download(self, key: BufferKey, queue: int) -> None:
-        """What a device has, or will have, comes to the host."""
+        """Move a buffer from a device, once it is valid there, to the host."""
         mask = self._mask(key)
         memory = (mask & -mask).bit_length() - 1
         made = self._made.get(key, {}).get(memory)
@@ -324,8 +328,8 @@ class Emitter(Copies):
         self._bring_down(key, memory, device, queue)
 
     def _comes_by(self, key: BufferKey, lane: Lane, is_due: bool) -> int:
-        """The queue by which a buffer comes for a launch in a queue: what takes long, and is not due, in one of its
-        own, where it holds up nothing."""
+        """Return the queue for the upload of a buffer for a launch in a queue: transfers that take long and are not due
+        have a queue of their own, where they hold up nothing."""
         device, queue = lane
         is_small = self._graph.buffers[key].nbytes < SMALL
         if is_small and (self._queues[device] == 1 or (is_due and key in self._writers)):
@@ -333,12 +337,12 @@ class Emitter(Copies):
         return TransferQueue.UPLOAD if is_due or is_small else TransferQueue.AHEAD
 
     def _hand_over(self, node: int, device: DeviceIndex, written: Sequence[BufferKey]) -> None:
-        """What nodes of other memories read leaves as soon as this one has made it, and goes on to them, whatever else
-        they wait for."""
+        """Move what nodes on other memories read from where a node has made it, at once and on to those memories,
+        whatever else these nodes wait for."""
         memory = HOST if device == ON_HOST else self._memory[device]
         for s in self._graph.successors[node]:
             if (to := self._going.get(s)) is None:
-                continue  # it is not decided who runs it
+                continue  # its device is not decided
             other, queue = to
             target = HOST if other == ON_HOST else self._memory[other]
             if target == memory:
@@ -354,11 +358,12 @@ class Emitter(Copies):
                     lane = other, queue
                     is_due = self._lines[lane][self._turn.get(lane, 0)] == s
                     by = self._comes_by(key, lane, is_due)
-                    if isinstance(by, TransferQueue):  # else it takes its turn
+                    if isinstance(by, TransferQueue):  # else in its turn
                         self._upload(key, lane, is_due, by, source)
 
     def _send_home(self, keys: Iterable[BufferKey], device: DeviceIndex) -> None:
-        """What a part of a launch has written goes to the host as soon as it has ended, if it is to."""
+        """Move what a part of a launch has written to the host as soon as it has ended, where the problem asks for
+        that."""
         if self._memory[device] == HOST:
             return
         for key in keys:
@@ -370,27 +375,27 @@ class Emitter(Copies):
 
     @property
     def begun(self) -> Mapping[DeviceIndex, frozenset[BufferKey]]:
-        """By device whose memory is short, what was there when the run began."""
+        """The stores that were there when the run began, by device whose memory is short."""
         return {}
 
     def finish(self) -> None:
-        """All steps are emitted."""
+        """Emit what is left after all steps."""
         self._keeper.finish()
 
     def keep(self, key: BufferKey, memory: int, device: DeviceIndex, queue: int, ends: EndedTransfers) -> int:
-        """A buffer that a device has goes to the host as well, behind what writes it; the token."""
+        """Move a buffer of a device to the host as well, after what writes it. Return the token."""
         return self._bring_down(key, memory, device, queue, ends=ends)
 
     def _saves(self, key: BufferKey) -> bool:
         return self._keeper.saves(key, self._needs.get(key, 0))
 
     def leaves(self) -> Mapping[BufferKey, int]:
-        """Where buffers are valid afterwards."""
+        """Return the masks of where buffers are valid afterwards."""
         return self.masks
 
     def watch(self, token: int, since: int = 0) -> None:
-        """A command, if it is not one of those before ``since``, is reported when it has ended. (Of an earlier one, its
-        queue's last command tells.)"""
+        """Make sure that the end of a command is reported, if it is not before index ``since``. (For an earlier one,
+        the report of its queue's last command stands.)"""
         at = self._at[token]
         command = self.commands[at]
         if at >= since and isinstance(command, (Run, Upload)) and not command.notify:
@@ -400,7 +405,7 @@ class Emitter(Copies):
         always = [c.token for c in self.commands if isinstance(c, (Download, HostCall))]
         told = {self.told_by(token) for token in always}
         hears: dict[int, list[int]] = {token: [] for token in always}
-        for index in self._last.values():  # of queues
+        for index in self._last.values():  # the last command of each queue
             command = self.commands[index]
             if isinstance(command, Run) and command.token not in told:
                 hears[command.token] = []

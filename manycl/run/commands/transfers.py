@@ -1,5 +1,5 @@
-"""The books of a script that is being made: which command makes which bytes valid where, what has to wait for what, and
-the copies between memories that follow. Pure."""
+"""The books of a command graph that is being made: which command makes which bytes valid where, what has to wait for
+what, and the transfers between memories that follow. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from manycl.run.recovery.lineage import Overwrites, nothing_known
 
 
 class Subject(NamedTuple):
-    """What is compiled: the steps of a problem's graph, and where their buffers are valid before them (masks of
-    memories). ``overwritten(step, key)``: whether a step writes all of a buffer, which ``Launch.overwrites`` need not
-    say. ``keeping``: what is kept in case a device is lost."""
+    """The input of compilation: the steps of a problem's graph, and where their buffers are valid before them (masks of
+    memories). ``overwritten(step, key)``: whether a step writes all of a buffer, where ``Launch.overwrites`` need not
+    say so. ``keeping``: which copies are kept in case a device is lost."""
 
     problem: Problem
     lowered: Lowered
@@ -28,8 +28,8 @@ class Subject(NamedTuple):
 
 
 class EndedTransfers(NamedTuple):
-    """Transfers that must have ended: those ``after`` which something comes on its device, and others that must be
-    ``heard`` of."""
+    """Transfers that must have ended: those ``after`` which a command comes on its device, and those of other devices
+    that must be ``heard`` of."""
 
     after: Collection[int] = ()
     heard: Collection[int] = ()
@@ -39,11 +39,13 @@ NOTHING = EndedTransfers()
 
 
 class Copies:
-    """``masks``: where each buffer is valid after the commands so far, as bits of places: memories, and where room is
-    short also windows. ``made[key][place]``: the command whose end makes it so, where that is one of the run's.
+    """The books of where buffers are, and the emitter of transfers. ``masks``: where each buffer is valid after the
+    commands so far, as bits of places: memories, and where room is short also windows. ``made[key][place]``: the
+    command whose end makes it so, where that is one of the run's.
 
-    A command is *held* if it must hear of something, or comes behind a held one: in its queue, or by what it waits for
-    on its device. All others are enqueued at once."""
+    A command is *held* if it waits for a report, or comes after a held one: in its queue, or by what it waits for on
+    its device. All others are enqueued at once.
+    """
 
     def __init__(self, subject: Subject) -> None:
         machine, graph = subject.problem.machine, subject.lowered.graph
@@ -52,35 +54,35 @@ class Copies:
         self.far = machine.memories > 1
         self._peers = machine.peers
         self._memory = [d.memory for d in machine.devices]
-        # memories of several devices: one of them may wait for what another has brought
+        # memories that several devices share: one of these may wait for an upload of another
         self._shared = {m for m in self._memory if m != HOST and self._memory.count(m) > 1}
         # pieces that ranges of a launch write at the same time: they have several writers
         self._together = graph.written_together
         self.commands: list[Command] = []
-        self._at: dict[int, int] = {}  # the index of a transfer's command, by token; of a node's, by node
+        self._at: dict[int, int] = {}  # the index of a command, by the token of a transfer or by node
         self._lane: list[Lane | None] = [None] * len(graph.nodes)
-        self._transfers: list[Lane] = []  # of transfers, by token less the number of nodes; and …
-        self._tells: list[int | None] = []  # … the node that is complete when they are, if there is one
+        self._transfers: list[Lane] = []  # by a transfer's token less the number of nodes, its queue
+        self._tells: list[int | None] = []  # and the node, if any, that is complete when it is
         self.masks: dict[BufferKey, int] = {}
         self._needs: dict[BufferKey, int] = {}
         self._made: dict[BufferKey, dict[int, int]] = {}
-        self._writers: dict[BufferKey, list[int]] = {}  # the last; several, of what is written together
-        self._arrived: dict[tuple[BufferKey, int], int] = {}  # transfers that those who write together wait for
-        self._unawaited: dict[BufferKey, list[int]] = {}  # transfers that nobody need wait for, but who writes it
-        self._last: dict[Lane, int] = {}  # the index of the last command of a kernel queue, or of the host
-        self._ordered: dict[Lane, set[int]] = {}  # what commands of a kernel queue wait for already
-        self.held: set[int] = set()  # indices
-        self.enqueued: dict[int, set[int]] = {}  # of held commands: indices that must have been enqueued
-        self.heard: dict[int, set[int]] = {}  # … and tokens that must have been heard of
+        self._writers: dict[BufferKey, list[int]] = {}  # the last ones; several, of what is written together
+        self._arrived: dict[tuple[BufferKey, int], int] = {}  # transfers for which joint writers wait
+        self._unawaited: dict[BufferKey, list[int]] = {}  # transfers for which only writers need wait
+        self._last: dict[Lane, int] = {}  # by kernel queue, or the host's, the index of its last command
+        self._ordered: dict[Lane, set[int]] = {}  # by kernel queue, the tokens that its commands wait for already
+        self.held: set[int] = set()  # indices of held commands
+        self.enqueued: dict[int, set[int]] = {}  # by held command, indices that must be enqueued before
+        self.heard: dict[int, set[int]] = {}  # by held command, tokens that must be reported before
 
-    # what comes before what
+    # the order of commands
 
     def _in_queue(
         self, index: int, lane: Lane, after: Sequence[int], heard: set[int], given: Iterable[int] = ()
     ) -> tuple[int, ...]:
-        """A command comes after those that its queue was given before; what of ``after``, tokens on its own device, it
-        has to wait for besides. ``given``: commands that must have been given before. Whether it is held is found out
-        here."""
+        """Put a command after those that its queue was given before. Return which of ``after``, tokens on its own
+        device, it has to wait for besides. ``given``: commands that must have been given before. This decides whether
+        it is held."""
         held, last = self.held, self._last.get(lane)
         behind = {before for before in given if before in held}
         if last is not None and last in held:
@@ -89,7 +91,7 @@ class Copies:
         new: tuple[int, ...] = ()
         if after:
             ordered = self._ordered.setdefault(lane, set())
-            # transfers that are staged are not in the queue that they are given to
+            # staged transfers do not keep the order of their queue
             is_node, of = len(self._lane), self._lane_of
             new = tuple(dict.fromkeys(t for t in after if t not in ordered and (t >= is_node or of(t) != lane)))
             ordered.update(new)
@@ -105,7 +107,7 @@ class Copies:
         if heard:
             self.heard[index] = heard
 
-    # what is where
+    # where buffers are
 
     def _mask(self, key: BufferKey) -> int:
         mask = self.masks.get(key)
@@ -121,19 +123,19 @@ class Copies:
         return self._transfers[token - len(self._lane)]
 
     def command(self, token: int) -> Command:
-        """What was emitted under a token."""
+        """Return the command with a token."""
         return self.commands[self._at[token]]
 
     def is_decided(self, node: int) -> bool:
-        """Whether it has been said who runs a node."""
+        """Return whether a node's device is decided."""
         return self._lane[node] is not None
 
     def told_by(self, token: int) -> int | None:
-        """The node that is complete when a command is heard to be."""
+        """Return the node that is known to be complete when a command is reported complete."""
         return token if token < len(self._lane) else self._tells[token - len(self._lane)]
 
     def _transfer(self, key: BufferKey, at: int, device: DeviceIndex, queue: int, tells: int | None) -> int:
-        """A buffer is valid in one more place, where a transfer brings it."""
+        """Note that a transfer makes a buffer valid in one more place. Return its token."""
         token = len(self._lane) + len(self._transfers)
         self._transfers.append((device, queue))
         self._tells.append(tells)
@@ -143,12 +145,12 @@ class Copies:
         return token
 
     def _transfer_to(self, key: BufferKey, at: int) -> int | None:
-        """The transfer that makes a buffer valid in a place, if it is one that does."""
+        """Return the transfer that makes a buffer valid in a place, if a transfer does."""
         token = self._made.get(key, {}).get(at)
         return token if token is not None and token >= len(self._lane) else None
 
     def _makers(self, key: BufferKey, at: int, device: DeviceIndex) -> tuple[list[int], set[int]]:
-        """The commands that make a buffer valid in a place: of a device, and of others of its memory."""
+        """Return the commands that make a buffer valid in a place: those of a device, and those of other devices."""
         made = self._made.get(key, {}).get(at)
         if made is None:
             return [], set()
@@ -159,31 +161,31 @@ class Copies:
     def _comes_after(
         self, key: BufferKey, at: int, device: DeviceIndex, after: list[int], told: set[int | None], heard: set[int]
     ) -> None:
-        """A command of a device finds a buffer in a place: it comes after what brings it there. (Nodes that write it
-        there are the command's predecessors, or write it at the same time.)"""
+        """Make a command of a device, which finds a buffer in a place, come after the transfer that brings it there.
+        (Nodes that write it there are the command's predecessors, or write it at the same time.)"""
         token = self._made.get(key, {}).get(at)
         if token is not None and token < len(self._lane):
             token = self._arrived.get((key, at)) if key in self._together else None
         if token is None:
             return
-        if self._lane_of(token)[0] != device:  # another device of this memory has asked for it
+        if self._lane_of(token)[0] != device:  # another device of this memory uploads it
             heard.add(token)
         else:
             after.append(token)
         told.add(self.told_by(token))
 
     def reads_on(self, key: BufferKey, token: int) -> None:
-        """A transfer reads a buffer, and maybe nobody waits for what it brings."""
+        """Note that a transfer reads a buffer, and that maybe no command waits for it."""
         self._unawaited.setdefault(key, []).append(token)
 
     def _comes_behind_unawaited(
         self, writes: Iterable[BufferKey], device: DeviceIndex, after: list[int], heard: set[int]
     ) -> None:
-        """What a command of a device (or of the host) writes comes after transfers that still read it."""
+        """Make a command of a device (or of the host) come after the transfers that still read what it writes."""
         if not self._unawaited:
             return
         for key in writes:
-            # (others may write it together with this one)
+            # (other commands may write it together with this one)
             found = self._unawaited.get(key, ()) if key in self._together else self._unawaited.pop(key, ())
             for token in found:
                 if self._lane_of(token)[0] == device:
@@ -204,8 +206,9 @@ class Copies:
         source: int = HOST,
         is_told: bool = False,
     ) -> int:
-        """From the host's memory (or ``source``), when it is there, to a place of a device; the token. ``behind``:
-        commands that must have been enqueued before; ``is_told``: its end is reported in any case."""
+        """Emit a transfer from the host's memory (or ``source``), once the buffer is there, to a place of a device.
+        Return its token. ``behind``: commands that must have been enqueued before; ``is_told``: its end is reported in
+        any case."""
         index, maker = len(self.commands), self._made.get(key, {}).get(source)
         heard = {maker} if maker is not None else set()
         tells = self.told_by(maker) if maker is not None else None
@@ -213,7 +216,7 @@ class Copies:
             heard, tells = set(self._writers[key]), None
         token = self._transfer(key, at, device, queue, tells)
         self._copies_wait(index, (device, queue), (), heard, behind)
-        is_told |= self._memory[device] in self._shared or bool(self._peers)  # others may wait for it
+        is_told |= self._memory[device] in self._shared or bool(self._peers)  # other devices may wait for it
         self.commands.append(Upload(token, key, device, (), is_told, store, queue, source))
         return token
 
@@ -226,8 +229,8 @@ class Copies:
         store: BufferKey | None = None,
         ends: EndedTransfers = NOTHING,
     ) -> int:
-        """From a place of a device, when it is there, to the host's memory, once other transfers have ended; the
-        token."""
+        """Emit a transfer from a place of a device, once the buffer is there and the transfers in ``ends`` have ended,
+        to the host's memory. Return its token."""
         index, writers = len(self.commands), self._writers.get(key, [])
         before, others = self._makers(key, at, device)
         waits, saves = tuple(dict.fromkeys((*before, *ends.after))), self._saves(key)
@@ -237,14 +240,14 @@ class Copies:
         return token
 
     def _saves(self, key: BufferKey) -> bool:
-        """Whether what the host had of a buffer is copied beside before a transfer overwrites it."""
+        """Return whether the host's contents of a buffer are copied beside before a transfer overwrites them."""
         return False
 
     def set_aside(self, key: BufferKey, device: DeviceIndex, queue: int, copy: int, ends: EndedTransfers) -> int:
-        """From a device's memory, when it is there, to a copy that the host keeps beside, once other transfers have
-        ended; the token."""
+        """Emit a transfer from a device's memory, once the buffer is there and the transfers in ``ends`` have ended, to
+        a copy that the host keeps beside. Return its token."""
         index = len(self.commands)
-        self._mask(key)  # it is needed there
+        self._mask(key)  # note that it is needed there
         before, others = self._makers(key, self._memory[device], device)
         waits = tuple(dict.fromkeys((*before, *ends.after)))
         token = len(self._lane) + len(self._transfers)
@@ -258,7 +261,7 @@ class Copies:
     def _copies_wait(
         self, index: int, lane: Lane, after: Sequence[int], heard: set[int], behind: Collection[int] = ()
     ) -> None:
-        """Queues of transfers keep no order that anybody may count on."""
+        """Make a transfer wait for what it comes after: queues of transfers guarantee no order."""
         if not isinstance(lane[1], TransferQueue):
             self._in_queue(index, lane, after, heard, behind)
             return

@@ -1,12 +1,12 @@
-"""A judge of scripts that knows nothing of how they are made: whatever ends first, every command finds the contents
-that the graph says, nobody touches what another one is writing, and nothing is lost. Pure.
+"""A verifier of command graphs that knows nothing of how they are made: whichever command ends first, every command
+finds the contents that the graph says, no command touches what another one is writing, and nothing is lost. Pure.
 
-What certainly comes before what follows from the commands and their edges alone: a queue runs its kernels in the order
-in which it was given them (transfers that are staged overtake each other), a command starts after what it waits for on
-its device, and is given after what it must have heard of; one that may run beside the one before it in its queue comes
-after what that one does. Of each two commands that touch the same bytes in the same
-memory, one of them writing, one must come before the other. Then the order of the script is as good as any, and in that
-order each command must find the last version of what it reads. Scripts of runs in little memory, whose commands work on
+The certain order follows from the commands and their edges alone. A queue runs its kernels in the order in which it was
+given them (staged transfers overtake each other). A command starts after what it waits for on its device, and is given
+after the reports that it waits for. A command that may run beside the one before it in its queue comes after what that
+one comes after. Of each two commands that touch the same bytes in the same memory, one of them writing, one must
+certainly come before the other. Then the order of the commands in the graph is as good as any, and in that order each
+command must find the last version of what it reads. Command graphs of runs in little memory, whose commands work on
 windows, are judged by the chaos back end alone.
 """
 
@@ -24,7 +24,7 @@ from manycl.run.commands.command_graph import CommandGraph
 
 
 class CommandGraphError(ManyclError):
-    """A script is wrong: manycl itself is at fault."""
+    """The error of a command graph that is wrong: manycl itself is at fault."""
 
 
 class _Access(NamedTuple):
@@ -50,16 +50,16 @@ class _Judge:
         self._nodes = script.lowered.graph.nodes
         self._memory = [d.memory for d in script.problem.machine.devices]
         self._index = script.index
-        self._before: list[int] = []  # by command: the set of those that are complete before it starts, as bits
+        self._before: list[int] = []  # by command, the set of those that are complete before it starts, as bits
         self._together = script.lowered.graph.written_together
 
     def order(self) -> None:
-        """Find what comes before what."""
+        """Find, for each command, those that are certainly complete before it starts."""
         script, count = self._script, len(self._commands)
         enqueued, heard = self._edges()
         at_start = sum(1 << i for i in range(count) if i not in script.waits)
         first = (1 << script.ahead) - 1
-        given: list[int] = []  # what was certainly given to the devices before
+        given: list[int] = []  # by command, the set of those that are certainly given before it, as bits
         for i, command in enumerate(self._commands):
             needed = [*enqueued[i], *heard[i]]
             if len(needed) != script.waits.get(i, 0) or any(b >= i for b in needed):
@@ -74,14 +74,14 @@ class _Judge:
             queued = list(self._queued(i, mine))
             complete = 0
             if isinstance(command, Run) and command.beside and queued:
-                complete = self._before[queued.pop()]  # it begins when that has begun, maybe while it runs
+                complete = self._before[queued.pop()]  # it may begin while that one runs
                 queued.clear()
             for b in {*heard[i], *self._waited(i, mine), *queued}:
                 complete |= self._before[b] | 1 << b
             self._before.append(complete)
 
     def _edges(self) -> tuple[list[list[int]], list[list[int]]]:
-        """By command, what must have been enqueued before it is, and what must have been heard of."""
+        """Return, by command, which must be enqueued before it is, and which must be reported before."""
         enqueued: list[list[int]] = [[] for _ in self._commands]
         heard: list[list[int]] = [[] for _ in self._commands]
         for before, freed in self._script.frees.items():
@@ -96,7 +96,7 @@ class _Judge:
         return enqueued, heard
 
     def _waited(self, i: int, given: int) -> Iterator[int]:
-        """What a command waits for on its device."""
+        """Yield the commands that a command waits for on its device."""
         command = self._commands[i]
         for token in () if isinstance(command, HostCall) else command.after:
             b = self._index[token]
@@ -107,7 +107,7 @@ class _Judge:
             yield b
 
     def _queued(self, i: int, given: int) -> Iterator[int]:
-        """The launches that the queue of a launch was given before it."""
+        """Yield the launches that the queue of a launch was given before it."""
         if isinstance(self._commands[i], Run):
             for b in range(i):
                 if given >> b & 1 and self._place(b) == self._place(i) and isinstance(self._commands[b], Run):
@@ -118,7 +118,7 @@ class _Judge:
         return (ON_HOST, 0) if isinstance(command, HostCall) else (command.device, command.queue)
 
     def _touches(self, index: int) -> Iterator[tuple[int, BufferKey, bool]]:
-        """(memory, buffer, whether it is written) of a command."""
+        """Yield (memory, buffer, whether it is written) for a command."""
         command = self._commands[index]
         if isinstance(command, Upload):
             yield command.source, command.buffer, False
@@ -135,7 +135,8 @@ class _Judge:
                     yield memory, key, True
 
     def races(self) -> None:
-        """Of two that touch the same, one comes before the other; but for ranges that write together."""
+        """Raise an error for two commands that touch the same bytes in no certain order, except for ranges that write
+        together."""
         seen: dict[tuple[int, BufferKey], list[_Access]] = {}
         for i in range(len(self._commands)):
             for memory, key, writes in self._touches(i):
@@ -157,8 +158,8 @@ class _Judge:
         return not any(node in before[then] for node in nodes_of(first) for then in nodes_of(second))
 
     def contents(self) -> None:
-        """In the script's order everybody finds the last version of what it reads; at the end it is where it is said
-        to be. A version is the number of times that a buffer was written."""
+        """Check, in the order of the commands, that each finds the last version of what it reads, and that the last
+        versions are where ``leaves`` says at the end. A version is the number of times that a buffer was written."""
         script = self._script
         version: dict[BufferKey, int] = {}
         held: dict[tuple[int, BufferKey], int] = {}  # by (memory, buffer)
@@ -196,7 +197,8 @@ class _Judge:
     def _step(
         self, command: Run | HostCall, node: int, version: dict[BufferKey, int], held: dict[tuple[int, BufferKey], int]
     ) -> None:
-        """A node finds what it reads, and what it may leave as it was; unless that was undefined from the start."""
+        """Check that a node finds what it reads, and what it may leave unchanged, unless that was undefined from the
+        start."""
         memory = self._memory[command.device] if isinstance(command, Run) else HOST
         task = self._nodes[node]
         if isinstance(task, HostTask) != isinstance(command, HostCall):
