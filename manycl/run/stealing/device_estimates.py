@@ -1,5 +1,5 @@
-"""What is foreseen of devices for launches whose shares move (:mod:`manycl.run.stealing.share_scheduler`): how fast
-they run them, in packets of which sizes, and how long what they need takes to come. Pure."""
+"""Estimates of devices for launches whose shares move (:mod:`manycl.run.stealing.share_scheduler`): how fast devices
+run them, in packets of which sizes, and how long it takes to move what they need. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from manycl.run.stealing.prefetch import Prefetch
 from manycl.run.stealing.worker import Terms
 
 DECIDING = 20e-6
-"""Seconds that the engine takes to decide and enqueue a packet."""
+"""The seconds in which the engine decides on a packet and enqueues it."""
 
 
 class DeviceEstimates:
-    """``inputs``: what comes to devices ahead, where these have memories of their own."""
+    """The device estimates of a run. ``inputs``: the prefetching of inputs, where devices have memories of their
+    own."""
 
     def __init__(self, problem: Problem, lowered: Lowered) -> None:
         assert lowered.plan is not None
@@ -38,10 +39,11 @@ class DeviceEstimates:
             self.inputs = Prefetch(lowered.graph, self._memory, problem.estimates)
 
     def terms(self, node: int, device: DeviceIndex, total: int, each: float = 0.0) -> Terms:
-        """Of a device for a launch of so many work-groups; ``each``: seconds of one, if known."""
+        """Return the estimates of a device for a launch of so many work-groups. ``each``: the seconds of one, if
+        known."""
         owner = self._problem.machine.devices[device]
         overhead = owner.launch_overhead
-        if not each:  # asking the models takes longer than all else that is done before a run
+        if not each:  # asking the models takes longer than all else before a run
             each = self._others.get((node, device), 0.0)
         if not each:
             each = (self._problem.range_seconds(node, device, total) - overhead) / total
@@ -52,7 +54,7 @@ class DeviceEstimates:
         return Terms(each, overhead + DECIDING, first, shortens, self._packet_size(node, device, total, each))
 
     def _packet_size(self, node: int, device: DeviceIndex, groups: int, each: float) -> PacketSize | None:
-        """How large packets of a launch are that others may have to wait for; ``each``: seconds of a work-group."""
+        """Return the size of a launch's packets on a preemptible device. ``each``: the seconds of a work-group."""
         if device not in self._problem.demanded:
             return None
         settled = self._settled.get((node, device), 0.0)
@@ -64,13 +66,14 @@ class DeviceEstimates:
         return PacketSize(longest, count, groups, least if least * each > longest else 0.0)
 
     def _ends_early(self, node: int) -> bool:
-        """Whether cells of a launch run one behind another: where work-groups begin with dimension 0 fastest."""
+        """Return whether chunks of a launch run one after another, which is so where work-groups begin with dimension 0
+        fastest."""
         launch, cells = self._problem.graph.nodes[node], self._lowered.cells[node]
         assert isinstance(launch, Launch)
         return is_in_order(launch, cells.dimension)
 
     def _first(self, node: int, device: DeviceIndex, total: int) -> float:
-        """Work-groups of the first packets of a device, at most."""
+        """Return the most work-groups that the first packets of a device may have."""
         launch = self._problem.graph.nodes[node]
         items = self._problem.estimates.first_slice(node, device)
         if items is None or not isinstance(launch, Launch):
@@ -78,8 +81,8 @@ class DeviceEstimates:
         return items * total / math.prod(launch.global_size)
 
     def moving(self, steps: tuple[int, ...], device: DeviceIndex, valid: Mapping[BufferKey, int], now: float) -> float:
-        """Seconds in which what some cells read comes to a device, and what they write to the host from there, if it is
-        to; ``valid``: where pieces are now."""
+        """Return the seconds in which what some chunks read comes to a device, and in which what they write goes to the
+        host, if it is to. ``valid``: where pieces are now."""
         memory, missing = self._memory[device], dict[int, int]()
         nodes, buffers = self._graph.nodes, self._graph.buffers
         reads = {key for step in steps for key in nodes[step].reads}
@@ -97,18 +100,18 @@ class DeviceEstimates:
         return seconds + self.inputs.left(reads, device, now)
 
     def _goes_home(self, step: int) -> int:
-        """Bytes that a step writes and that go to the host's memory as soon as it has ended."""
+        """Return the bytes that a step writes and that go to the host's memory as soon as it has ended."""
         found = self._home.get(step)
         if found is None:
             found = self._home[step] = sum(self._graph.buffers[key].nbytes for key in self._early.keys(step))
         return found
 
 
-# What parts of divided launches write that goes to the host's memory as soon as they have ended. Pure.
+# Merging early: what parts of divided launches write goes to the host's memory as soon as they have ended. Pure.
 
 
 class MergedEarly:
-    """Of the steps of a problem's plan (:mod:`manycl.plan.merging`)."""
+    """The buffers that steps of a plan send to the host early (:mod:`manycl.plan.merging`)."""
 
     def __init__(self, problem: Problem, lowered: Lowered) -> None:
         self._lowered, self._merging, plan = lowered, problem.merging, lowered.plan
@@ -116,8 +119,8 @@ class MergedEarly:
         self._is_off = problem.merging == "last" or lowered.room is not None or problem.machine.memories == 1
 
     def keys(self, step: int) -> Sequence[BufferKey]:
-        """What a step writes that is to be sent: of a part of a launch, what no other part writes at the same time,
-        needs not be put together, and is not written again."""
+        """Return what a step writes that is to be sent: for a part of a launch, what no other part writes at the same
+        time, needs not be put together, and is not written again."""
         if self._is_off:
             return ()
         of, graph = self._lowered.step(step), self._lowered.graph
@@ -130,5 +133,5 @@ class MergedEarly:
 
     @cached_property
     def _last_writers(self) -> Mapping[BufferKey, int]:
-        """The last step that writes a buffer."""
+        """The last step that writes each buffer."""
         return {key: step for step, task in enumerate(self._lowered.graph.nodes) for key in task.writes}

@@ -1,7 +1,7 @@
-"""How large the packets of a launch are on a device that other processes ask for. Pure.
+"""Packet sizes of a launch on a preemptible device, for which other processes ask. Pure.
 
-They are to be short, but too few work-groups do not fill a device: as long as twice as many run faster by more than a
-few percent, packets are twice as large, up to a part of the launch.
+Packets are to be short, but too few work-groups do not fill a device. As long as packets of twice the size run faster
+by more than a few percent, packets become twice as large, up to a part of the launch.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 
 SETTLED = "packet sizes"
-"""The entry of a plan with the groups of packets that a run of it has settled on: of a launch (node) on a device."""
+"""The key in a plan's details of the packet sizes, in work-groups, on which a run of it has settled, by launch (node)
+and device."""
 PROBED = 4
-"""Packets of each size that tell how fast they run."""
+"""The number of packets of each size from which their speed is measured."""
 BETTER = 1.1
-"""How many times as fast larger ones have to run."""
+"""The speed-up that larger packets need to be used."""
 PART = 1 / 8
-"""Of a launch, all packets that the device has at a time at most, once they become larger."""
+"""The largest part of a launch that all packets of a device together may have once they grow."""
 
 
 @dataclass(slots=True)
 class PacketSize:
-    """``seconds``: of a packet, at first; ``groups``: of one then (0: not yet). ``at_a_time``: how many a device has;
-    ``total``: groups of the launch. ``is_settled``: whether larger packets do not pay, as far as that is known."""
+    """The packet size of a launch on a device. ``seconds``: a packet's length at first; ``groups``: its work-groups
+    then (0: not measured yet). ``at_a_time``: the number of packets that a device has; ``total``: groups of the launch.
+    ``is_settled``: whether larger packets are known not to pay."""
 
     seconds: float
     at_a_time: int
@@ -35,14 +37,14 @@ class PacketSize:
     _ended: int = 0
     _probed: int = 0
     _since: float = 0.0
-    _before: float = 0.0  # groups a second of packets half as large
+    _before: float = 0.0  # work-groups per second with packets half as large
 
     def end(self, groups: int, now: float) -> None:
-        """A packet of so many groups has ended."""
+        """Note that a packet of so many groups has ended."""
         if self.is_settled:
             return
         self._ended += 1
-        if self._ended <= PROBED:  # (those that were given before are of another size)
+        if self._ended <= PROBED:  # (packets given before have another size)
             self._probed, self._since = 0, now
             return
         self._probed += groups
@@ -59,7 +61,7 @@ class PacketSize:
 
 
 def settled_packets(plan: Plan) -> Mapping[tuple[int, DeviceIndex], float]:
-    """By launch and device, the groups of packets that a plan has from a run before."""
+    """Return the packet sizes, in work-groups, that a plan has from an earlier run, by launch and device."""
     found = plan.details.get(SETTLED, ())
     assert isinstance(found, tuple | list)
     return {(node, device): groups for node, device, groups in found}

@@ -1,4 +1,4 @@
-"""A run of a plan in which shares of launches move from device to device while they run. Pure."""
+"""Playback of a plan in which shares of launches move from device to device while they run. Pure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from manycl.utilities.changed import changed
 
 
 class MovingPlayer(Dynamic):
-    """The player of such a plan. ``before``: the steps as they have run by now, of which some are ``done``;
-    ``nowhere``: pieces that are to be overwritten, and have no contents until then; ``later``: steps that it leaves to
-    others, which nothing of what it runs comes after."""
+    """Playback of a plan whose shares may move. ``before``: the steps as they have run by now, of which some are
+    ``done``. ``nowhere``: pieces that are to be overwritten, and have no contents until then. ``later``: steps that it
+    does not run, and on which nothing that it runs depends."""
 
     def __init__(
         self,
@@ -45,16 +45,16 @@ class MovingPlayer(Dynamic):
         self._before = before or subject.lowered
         self._is_whole = before is None
         self._packets = PacketEmitter(subject, following.queues, done | later)
-        self._coming: dict[int, DeviceIndex] = {}  # transfers to devices that nobody waits for yet, by token
+        self._coming: dict[int, DeviceIndex] = {}  # by token of a prefetching transfer, its device
         super().__init__(subject, following, self._packets, directory, done | later)
         self._done = done
         sizes = [buffer.nbytes for buffer in subject.problem.graph.buffers.values()]
-        # those with memory of their own that holds all of the run
+        # the devices with memory of their own that holds all of the run
         self._far = [i for i, d in subject.problem.machine.numbered() if d.memory != HOST and d.holds(sizes)]
 
     @staticmethod
     def following(subject: Subject, plan: Plan, directory: Directory) -> MovingPlayer:
-        """Who plays a plan, of which some shares may move (``lowered.cells``)."""
+        """Return the playback of a plan of which some shares may move (``lowered.cells``)."""
         return MovingPlayer(subject, plan, ShareScheduler(subject.problem, subject.lowered, directory.valid), directory)
 
     @property
@@ -67,7 +67,7 @@ class MovingPlayer(Dynamic):
         return self._following.is_paused
 
     def awaits(self, devices: Collection[DeviceIndex]) -> None:
-        """These devices have left, or leave now, and somebody will say that they come again."""
+        """Note devices that have left, or leave now, and are expected to return."""
         self._following.awaits(devices)
 
     def react(self, events: Sequence[Changed], now: float) -> list[Command]:
@@ -91,7 +91,7 @@ class MovingPlayer(Dynamic):
 
     def settled(self, plan: Plan | None) -> Plan | None:
         if plan is not None and self._is_whole and self.script.problem.demanded:
-            return self._in_packets(plan)  # it is to run in packets again
+            return self._in_packets(plan)  # the next run is to use packets, too
         if plan is None or not self._is_whole or self._is_disturbed:
             return None
         begins, planned, now = Counter[int](), Counter[int](), dict[tuple[int, DeviceIndex], tuple[int, int]]()
@@ -104,7 +104,7 @@ class MovingPlayer(Dynamic):
         out: list[Assignment] = []
         for a in plan.assignments:
             first, groups = now.get((a.node, a.device), (a.first, a.groups))
-            if (a.node, a.device) in now:  # which may have been in several ranges, side by side
+            if (a.node, a.device) in now:  # the share may have been in several ranges, side by side
                 now[a.node, a.device] = first, 0
             if groups or not a.is_range:
                 end = a.start + (a.end - a.start) * (groups / a.groups if a.groups else 1.0)
@@ -112,8 +112,8 @@ class MovingPlayer(Dynamic):
         return replace(plan, assignments=tuple(out), movable=(), in_turn=())
 
     def _in_packets(self, plan: Plan) -> Plan:
-        """A plan with the packets that devices have settled on: how many cells shares have follows from that. Once, as
-        what is measured is never the same twice."""
+        """Return a plan with the packet sizes on which devices have settled; the number of chunks of shares follows
+        from these. Done once, as measurements are never the same twice."""
         if SETTLED in plan.details:
             return plan
         ranges, settled = (a for a in plan.assignments if a.is_range), self._following.settled_packets
@@ -135,7 +135,7 @@ class MovingPlayer(Dynamic):
                 super()._add(assigned)
                 return
             lane = device, queue
-            index = packets.take(token, lane, cells, task, launch)  # nothing has to come for it
+            index = packets.take(token, lane, cells, task, launch)  # nothing is transferred for it
             self._undecided -= len(cells)
             line = self._nodes.get(lane) or self._line(lane)
             line.append(token)
@@ -173,7 +173,7 @@ class MovingPlayer(Dynamic):
         return device not in self._coming.values() and super().is_free(device)
 
     def _came(self, report: Done) -> None:
-        """What comes to a device ahead is there: that concerns nobody but those who write what it was read from."""
+        """Note that a prefetching transfer has ended. Only commands that write what it was read from wait for it."""
         token = report.token
         self._heard.append(token)
         self._is_heard.add(token)
@@ -184,7 +184,7 @@ class MovingPlayer(Dynamic):
             self._add(self._following.arrived(device, report.time))
 
     def _bring_ahead(self) -> None:
-        """What devices are to find that are busy with something else."""
+        """Emit prefetching transfers for devices that are busy with something else."""
         packets, first = self._packets, len(self._packets.commands)
         devices = [d for d in self._far if d not in self.full]
         for device, keys in self._following.ahead(devices, partial(packets.may_bring, self._is_heard)):
@@ -215,7 +215,7 @@ class MovingPlayer(Dynamic):
 
     @property
     def ran(self) -> Lowered:
-        """The steps, packets in the places of their first cells."""
+        """The steps, packets in the places of their first chunks."""
         lowered = self._before
         nodes, steps = list(lowered.graph.nodes), list(lowered.steps)
         for command in self._emitter.commands:

@@ -1,12 +1,13 @@
-"""What a launch reads comes to a device with memory of its own while that is still busy with something else. Pure.
+"""Prefetching: inputs of a launch come to a device with memory of its own while it is busy with something else. Pure.
 
-A launch whose shares may move begins on the devices that are free; one that becomes free later takes some of it, or all
-that is left (:mod:`manycl.run.stealing.work_stealing`). If what it reads came only then, the device would wait for that
-first, and often longer than it computes: who plans the launch for it, and waits for it, has its inputs brought
-meanwhile. So they are brought here, too, on suspicion: what the device is foreseen to take when it has ended what it
-was given, from the far end, as others run the launch from its front. The link is used a STEP at a time, as nobody knows
-when that device will be free, and somebody may have to wait for what is moved in vain; and only while there is
-something to gain. What any cell of the launch writes stays where it is: it changes while the others are at work.
+A launch whose shares may move begins on the devices that are free. A device that becomes free later takes some of it,
+or all that is left (:mod:`manycl.run.stealing.work_stealing`). If inputs came only then, the device would wait for them
+first, and often longer than it computes; a plan that waits for that device has its inputs moved meanwhile. So inputs
+are moved ahead here, too, by prediction: those of the chunks that the device is predicted to take when it has ended
+what it was given, from the far end, as other devices run the launch from its front. The link is used for a STEP at a
+time, as it is unknown when that device will be free, and other commands may have to wait for what is moved in vain; and
+only while there is something to gain. What any chunk of the launch writes stays where it is: it changes while the other
+devices are at work.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from manycl.run.lowering.steps import Chunks
 from manycl.run.stealing.worker import Standing
 
 STEP = 1e-3
-"""Seconds of transfers that are under way to a device at a time: so long may something else that it needs have to
+"""Seconds of prefetching transfers in flight to a device at a time: so long may other data that it needs have to
 wait."""
 LOADED = 1.5
-"""So many times longer than alone a transfer takes while the host's cores compute (beside an H200 with 16 cores, 64 MiB
-of page-locked memory: 1.3 ms, and 1.5 to 1.8 while all compute; ordinary memory takes 13 to 19)."""
+"""The factor by which a transfer takes longer while the host's cores compute (beside an H200 with 16 cores, 64 MiB of
+page-locked memory: 1.3 ms alone, and 1.5 to 1.8 ms while all compute; ordinary memory takes 13 to 19 ms)."""
 
 
 class Foreseen(NamedTuple):
-    """The cells that a device would take, from ``first`` to before ``last``, and when they would have been run if it
-    did not (None: nobody else is at it)."""
+    """The chunks that a device would take, from ``first`` to before ``last``, and the time by which they would have
+    been run if it did not (None: no other device runs them)."""
 
     first: int
     last: int
@@ -40,7 +41,7 @@ class Foreseen(NamedTuple):
 
 
 class _Coming(NamedTuple):
-    """What is under way to a device: since when, and the seconds that it would take alone."""
+    """Prefetching transfers in flight to a device: when they began, and the seconds that they would take alone."""
 
     keys: frozenset[BufferKey]
     begun: float
@@ -50,9 +51,9 @@ class _Coming(NamedTuple):
 def foreseen(
     cells: Chunks, standings: Mapping[DeviceIndex, Standing], device: DeviceIndex, free: float, in_turn: bool
 ) -> Foreseen | None:
-    """What a device would take of a launch that has run nothing of it yet, and will have ended by ``free`` what it was
-    given before; None: nothing, or it has nothing else to do, and takes what it takes. What others do until then is
-    what they are foreseen to."""
+    """Return the chunks that a device is predicted to take of a launch of which it has run nothing yet; ``free``: when
+    it will have ended what it was given before. Return None if it takes nothing, or has nothing else to do, and takes
+    chunks without prefetching. Until then the other devices are taken to work at their predicted rates."""
     mine = standings.get(device)
     if mine is None or mine.since is not None or free < 0.0:
         return None
@@ -64,7 +65,7 @@ def foreseen(
     victim, before = max(others, key=lambda s: s.end), (0, *accumulate(cells.groups))
     (theirs, _, first, last, since, end), start = victim, free + mine.packet
     assert since is not None
-    if in_turn:  # all that has not begun by then
+    if in_turn:  # all chunks that have not begun by then
         first = bisect_right(before, before[first] + max(0.0, free - since) * theirs, first, last)
         ends_earlier = start + (before[last] - before[first]) / mine.rate < end
         return Foreseen(first, last, end) if first < last and ends_earlier else None
@@ -75,24 +76,24 @@ def foreseen(
 
 
 class Prefetch:
-    """``graph``: of steps and pieces; ``memory``: of each device."""
+    """The prefetching of a run. ``graph``: of steps and pieces; ``memory``: of each device."""
 
     def __init__(self, graph: Graph, memory: Sequence[int], estimates: Estimates) -> None:
         self._graph, self._memory, self._estimates = graph, memory, estimates
         self._slower = LOADED if HOST in memory else 1.0
         self._coming: dict[DeviceIndex, _Coming] = {}
-        self._read: dict[int, list[list[BufferKey]]] = {}  # of launches, what each of their cells only reads
+        self._read: dict[int, list[list[BufferKey]]] = {}  # by launch, what each of its chunks only reads
 
     def is_coming(self, device: DeviceIndex) -> bool:
-        """Whether something is under way to a device."""
+        """Return whether prefetching transfers to a device are in flight."""
         return device in self._coming
 
     def arrived(self, device: DeviceIndex) -> None:
-        """All that was under way to a device is there."""
+        """Note that all prefetching transfers to a device have ended."""
         del self._coming[device]
 
     def left(self, keys: Collection[BufferKey], device: DeviceIndex, now: float) -> float:
-        """Seconds until what is under way of some pieces is at a device, if nobody else is at work any more."""
+        """Return the seconds until prefetched pieces are at a device, if no other device computes any more."""
         coming = self._coming.get(device)
         if coming is None or coming.keys.isdisjoint(keys):
             return 0.0
@@ -101,8 +102,8 @@ class Prefetch:
     def next(
         self, cells: Chunks, device: DeviceIndex, found: Foreseen, now: float, may_bring: Callable[[BufferKey], bool]
     ) -> list[BufferKey]:
-        """What comes to a device next that would take some cells, in the order of its bytes; it counts as under way
-        then. Nothing, if it would come too late."""
+        """Return the pieces to prefetch next for the chunks that a device would take, in the order of their bytes, and
+        count them as in flight. Return nothing if they would come too late."""
         wanted, nbytes, seconds = dict[BufferKey, None](), 0, 0.0
         for cell in reversed(self._reads(cells)[found.first : found.last]):
             new = [key for key in cell if key not in wanted and may_bring(key)]
@@ -120,7 +121,7 @@ class Prefetch:
         return sorted(wanted, key=cells.order(self._graph).__getitem__)
 
     def _reads(self, cells: Chunks) -> list[list[BufferKey]]:
-        """What each cell of a launch reads and none writes."""
+        """Return what each chunk of a launch reads and no chunk writes."""
         found = self._read.get(cells.steps[0])
         if found is None:
             written, nodes = {*cells.bytes(self._graph).writes}, self._graph.nodes

@@ -1,9 +1,9 @@
-"""Who follows a plan in which shares of launches move from device to device while a run goes on. Pure.
+"""The share scheduler: it follows a plan in which shares of launches move from device to device during a run. Pure.
 
-What is no share that may move is given in the plan's order, as soon as all that it depends on is: each queue has a line
-of it. A share is taken packet by packet (:mod:`manycl.run.stealing.work_stealing`), between what its queue has before
-and behind it, and not before its device is through with that. A device that has nothing to do, as its lines have come
-to an end, or wait for what others have not begun, steals.
+All that is not a share that may move is given in the plan's order, as soon as what it depends on has been given; each
+queue has a line of the plan. A share is taken packet by packet (:mod:`manycl.run.stealing.work_stealing`), between what
+its queue has before and after it, and the queue goes on only when its device has ended the share. A device steals when
+it has nothing to do, as its lines have come to an end, or wait for what other devices have not begun.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from manycl.trace import DecisionEvent
 from manycl.utilities.changed import named
 
 REPLANNED = 2e-3
-"""Seconds that have to be gained where a device comes, or what is planned stays as it is."""
+"""The least seconds to be gained for which the rest is distributed anew when a device comes."""
 
 
 class _Moved:
-    """A launch whose shares may move. ``before``: the steps that any of its cells depends on; ``is_ready``: whether all
-    of these have been given to devices; ``lanes``: of those that take part; ``thieves``: devices that have
-    stolen."""
+    """A launch whose shares may move. ``before``: the steps on which any of its chunks depends; ``is_ready``: whether
+    all of these have been given to devices; ``lanes``: the queues of the devices that take part; ``thieves``: devices
+    that have stolen."""
 
     def __init__(self, node: int, cells: Chunks, stealing: WorkStealing, before: frozenset[int]) -> None:
         self.node, self.cells, self.stealing, self.before = node, cells, stealing, before
@@ -47,7 +47,7 @@ class _Moved:
 
 
 class _Wish(NamedTuple):
-    """A packet of a launch is to end early, for a device (``thief``) or as its own one leaves."""
+    """A request that a packet of a launch ends early, for another device (``thief``), or because its own one leaves."""
 
     moved: _Moved
     packet: Packet
@@ -55,7 +55,7 @@ class _Wish(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The work-groups of a launch that a device was to run, and those that it has run."""
+    """The number of work-groups of a launch that a device was to run, and the number that it has run."""
 
     device: DeviceIndex
     groups: int
@@ -63,8 +63,8 @@ class Share(NamedTuple):
 
 
 class ShareScheduler:
-    """Who follows a plan whose shares may move: an assigner. ``stolen``: the first packets of what devices took from
-    other ones' shares."""
+    """The assigner of a plan whose shares may move. ``stolen``: the first packets of what devices took from shares of
+    other devices."""
 
     def __init__(
         self, problem: Problem, lowered: Lowered, valid: Mapping[BufferKey, int], done: Set[int] = frozenset()
@@ -94,44 +94,44 @@ class ShareScheduler:
         self._given = bytearray(len(lowered.graph.nodes))
         for step in done:
             self._given[step] = 1
-        self._busy = [0] * len(self._memory)  # steps that a device was given and that are not known to be complete
-        self._whole = [0] * len(self._memory)  # those of them that are no packets
-        self._under_way: dict[int, tuple[Lane, _Moved | None]] = {}  # of steps that are given, and what packets are of
-        self._supplied: _Moved | None = None  # a launch of which it is known that _is_supplied(), …
-        self._is_last = False  # … and whether nothing comes behind it
-        self._wishes: dict[int, _Wish] = {}  # by token
+        self._busy = [0] * len(self._memory)  # by device, the number of given steps that are not known to be complete
+        self._whole = [0] * len(self._memory)  # by device, the number of those that are no packets
+        self._under_way: dict[int, tuple[Lane, _Moved | None]] = {}  # by given step, its queue, and a packet's launch
+        self._supplied: _Moved | None = None  # a launch for which _is_supplied() holds
+        self._is_last = False  # whether nothing comes after that launch
+        self._wishes: dict[int, _Wish] = {}  # by token of the packet
         self._lines: dict[Lane, deque[int | _Moved]] = {}
         self._inputs = self._prospects.inputs
-        self._foreseen = [0.0] * len(self._memory)  # seconds of the steps that devices have, and that are no packets, …
-        self._since = [0.0] * len(self._memory)  # … from then on
+        self._foreseen = [0.0] * len(self._memory)  # by device, predicted seconds of its steps that are no packets
+        self._since = [0.0] * len(self._memory)  # by device, the time from which these seconds count
         used = [0] * len(self._memory)
         for lane, line in timetable.lines.items():
             self._lines[lane] = deque(self._moved[-1 - item] if item < 0 else item for item in line if item not in done)
             if lane[0] != ON_HOST:
                 used[lane[0]] = max(used[lane[0]], lane[1] + 1)
-        # few work-groups do not fill a GPU: short packets run beside each other there
+        # few work-groups do not fill a GPU: there short packets run beside each other
         devices = [d for d in problem.demanded if self._moved and problem.machine.devices[d].kind != "cpu"]
         self._turn_of = dict.fromkeys(devices, 0)
         for device in devices:
             used[device] = max(used[device], at_a_time(problem.machine.devices[device]))
-        self.queues = tuple(max(1, count) for count in used)  # of those, too, that come, or steal
+        self.queues = tuple(max(1, count) for count in used)  # also of devices that come, or steal
 
     def _others_of(self, moved: _Moved) -> list[DeviceIndex]:
-        """The devices without a share of a launch that may take part in it."""
+        """Return the devices without a share of a launch that may take part in it."""
         node, problem = moved.node, self._problem
         found = [d for n, d in self._others if n == node and d not in moved.lanes]
-        if not found or problem.away:  # asking takes the models a while, and nothing has changed since
+        if not found or problem.away:  # the models are slow to ask, and nothing has changed since
             able = [d for d in self._able(moved) if d not in moved.lanes]
             found = [d for d in able if problem.fits(node, d)]
         return found
 
     def settled_packets(self, node: int, device: DeviceIndex) -> float:
-        """Groups of the packets of a launch that a device has settled on; 0 where it has not."""
+        """Return the groups of a launch's packets on which a device has settled; 0 where it has not."""
         moved = self._moved.get(node)
         return moved.stealing.settled(device) if moved is not None else 0.0
 
     def shares(self) -> Iterator[tuple[int, Share]]:
-        """Of each launch (node), its shares in the order of their work-groups."""
+        """Yield each launch (node) with its shares, in the order of their work-groups."""
         for moved in self._moved.values():
             for device, _, first, last in moved.cells.stocks:
                 planned = sum(moved.cells.groups[first:last])
@@ -159,7 +159,7 @@ class ShareScheduler:
         self._valid, self._now = valid, now
         supplied, self._supplied = self._supplied, None
         for node in nodes:
-            lane, moved = self._under_way.pop(node)  # a packet has the token of its first cell
+            lane, moved = self._under_way.pop(node)  # a packet has the token of its first chunk
             device = lane[0]
             if moved is not None and moved is supplied and len(nodes) == 1:
                 taken = moved.stealing.follow(device, now, self._is_last)
@@ -181,10 +181,10 @@ class ShareScheduler:
         return self._go(now)
 
     def _is_supplied(self, moved: _Moved) -> bool:
-        """Whether nothing but packets of a launch is under way and next in all lines, and each device has enough of
-        them: then, as one of them ends, its device takes the next one of its own, and there is nothing else to do."""
+        """Return whether only packets of a launch are in flight and next in all lines, and each device has enough of
+        them. Then, as one of them ends, its device takes the next one of its own, and there is nothing else to do."""
         if not moved.is_ready or any(self._whole) or self._turn_of or not moved.stealing.is_supplied:
-            return False  # (or a device's queues take turns)
+            return False  # (nor where a device's queues take turns)
         self._is_last = True
         for (device, _), line in self._lines.items():
             if line and line[0] is not moved:
@@ -202,7 +202,7 @@ class ShareScheduler:
         if self.is_paused:
             return out
         waiting, before = True, -1
-        while waiting and len(out) > before:  # what one line is given may be what another one waits for
+        while waiting and len(out) > before:  # a line may wait for what another one is given
             waiting, before = False, len(out)
             for lane, line in self._lines.items():
                 if line and self._advance(lane, line, now, out):
@@ -215,7 +215,7 @@ class ShareScheduler:
         return out
 
     def _steal(self, moved: _Moved, now: float, out: list[Assigned]) -> None:
-        """Devices that have nothing to do take packets of a launch, and go on with what they have stolen of it."""
+        """Let devices that have nothing to do take packets of a launch, and go on with what they have stolen of it."""
         for device, queue in moved.lanes.values():
             if not self._busy[device] or (device in moved.thieves and moved.stealing.has_own(device)):
                 while self._take(moved, (device, queue), now, None, out):
@@ -224,20 +224,20 @@ class ShareScheduler:
                     self._wish(moved, packet, device)
 
     def _advance(self, lane: Lane, line: deque[int | _Moved], now: float, out: list[Assigned]) -> bool:
-        """Give a queue what may be given; whether it waits for what is not given yet."""
+        """Give a queue what may be given. Return whether it waits for a step that is not given yet."""
         while line:
             item = line[0]
             if isinstance(item, _Moved):
                 if item.stealing.has_own(lane[0]):
                     if self._whole[lane[0]]:
-                        return True  # nobody knows how long it takes, and others may be free before
+                        return True  # its time is not certain, and other devices may be free before
                     if item.is_ready and item.stealing.has_enough(lane[0]):
                         return False
                     limit = None if item.is_ready or self._is_open(item) else self._ready(item, lane[0])
                     if not self._take(item, lane, now, limit, out):
                         return limit is not None
                 elif item.stealing.packets(lane[0]):
-                    return False  # some of it may be a stock again
+                    return False  # some of it may be returned to the deque
                 else:
                     line.popleft()
             elif self._may_run(item):
@@ -248,19 +248,19 @@ class ShareScheduler:
         return False
 
     def _may_run(self, step: int) -> bool:
-        """Whether all that a step depends on has been given."""
+        """Return whether all that a step depends on has been given."""
         given = self._given
         return all(given[p] for p in self._graph.predecessors[step])
 
     def _is_open(self, moved: _Moved) -> bool:
-        """Whether all that any cell of a launch depends on has been given."""
+        """Return whether all that any chunk of a launch depends on has been given."""
         if not moved.is_ready:
             given = self._given
             moved.is_ready = all(given[p] for p in moved.before)
         return moved.is_ready
 
     def _ready(self, moved: _Moved, device: DeviceIndex) -> int:
-        """The first cell of a device's stock that cannot be given yet, or the stock's end."""
+        """Return the first chunk of a device's deque that cannot be given yet, or the deque's end."""
         first, last = moved.stealing.stock(device)
         steps = moved.cells.steps
         return next((c for c in range(first, last) if not self._may_run(steps[c])), last)
@@ -278,7 +278,7 @@ class ShareScheduler:
         out.append(Assigned(step, lane[0], lane[1], is_host, self._seconds[step]))
 
     def _take(self, moved: _Moved, lane: Lane, now: float, limit: int | None, out: list[Assigned]) -> bool:
-        """Give a device a packet, of its own cells before ``limit`` or of anybody's; whether there was one."""
+        """Give a device a packet, of its own chunks before ``limit`` or of any. Return whether there was one."""
         device = lane[0]
         taken = moved.stealing.take(device, now, limit)
         if taken is None:
@@ -294,24 +294,24 @@ class ShareScheduler:
         return True
 
     def _packet(self, moved: _Moved, lane: Lane, taken: Packet) -> Assigned:
-        """A queue is given a packet."""
+        """Return the assignment of a packet to a queue, and note it as given."""
         device, first, last, _ = taken
         launch, given = moved.cells, self._given
         cells = launch.steps[first:last]
         token = cells[0]
-        if device not in moved.stealing.shortening:  # else they may be given again
+        if device not in moved.stealing.shortening:  # else its chunks may be given again
             for cell in cells:
                 given[cell] = 1
         self._under_way[token] = lane, moved
         return named(Assigned, (token, device, lane[1], True, 0.0, cells, launch.launch(first, last), launch))
 
-    # what comes before anybody knows whether it is needed
+    # prefetching
 
     def ahead(
         self, devices: Collection[DeviceIndex], may_bring: Callable[[DeviceIndex, BufferKey], bool]
     ) -> list[tuple[DeviceIndex, list[BufferKey]]]:
-        """What is to come to which of some devices, that are still busy with something else. ``may_bring``: whether a
-        piece may come to one."""
+        """Return the pieces to prefetch to each of some devices that are busy with something else. ``may_bring``:
+        whether a piece may be moved to a device now."""
         out: list[tuple[DeviceIndex, list[BufferKey]]] = []
         inputs, now = self._inputs, self._now
         if inputs is None:
@@ -335,7 +335,7 @@ class ShareScheduler:
         return out
 
     def arrived(self, device: DeviceIndex, now: float) -> list[Assigned]:
-        """All that was to come to a device is there: what it takes, if it has waited for that."""
+        """Return what a device takes, if it has waited for prefetching transfers, as all of these have ended."""
         assert self._inputs is not None
         self._inputs.arrived(device)
         self._now = now
@@ -347,7 +347,7 @@ class ShareScheduler:
         self._wishes.setdefault(moved.cells.steps[packet.first], _Wish(moved, packet, thief))
 
     def shortening(self) -> list[Shorten]:
-        """The packets that are to end early. Nothing that was given depends on them yet."""
+        """Return the packets that are to end early. Nothing that was given depends on them yet."""
         out = []
         for token, (moved, (device, first, _, _), _) in self._wishes.items():
 
@@ -358,7 +358,7 @@ class ShareScheduler:
         return out
 
     def shortened(self, token: int, found: EndsEarly | None, now: float) -> list[Assigned]:
-        """What may be enqueued as a packet has ended early, or has not."""
+        """Return what may be enqueued as a packet has ended early, or has not."""
         self._supplied = None
         moved, packet, thief = self._wishes.pop(token)
         device, first, last, _ = packet
@@ -366,7 +366,7 @@ class ShareScheduler:
         if self._under_way.get(token) != (moved.lanes[device], moved):
             return self._go(now)  # it has ended
         if end < last:
-            moved.thieves.add(device)  # its line may have come to what is behind
+            moved.thieves.add(device)  # its line may have gone on to what follows
         stealing = moved.stealing
         if stealing.shortened(packet, end, begun * stealing.groups(first, last), now, thief):
             assert thief is not None
@@ -378,15 +378,15 @@ class ShareScheduler:
 
     @property
     def is_paused(self) -> bool:
-        """Whether all devices have left, and what is left waits for one that returns."""
+        """True if all devices have left, and the rest waits for one that returns."""
         return bool(self._returning) and len(self._away) == len(self._memory)
 
     def awaits(self, devices: Collection[DeviceIndex]) -> None:
-        """These devices have left, or leave now, and somebody will say that they come again."""
+        """Note devices that have left, or leave now, and are expected to return."""
         self._returning.update(devices)
 
     def leave(self, device: DeviceIndex, is_stopped: bool = False) -> None:
-        """A device is given nothing more that another one can run. ``is_stopped``: nothing is under way."""
+        """Give a device nothing more that another one can run. ``is_stopped``: no command is in flight."""
         self._supplied = None
         self._away.add(device)
         for moved in self._moved.values():
@@ -402,7 +402,7 @@ class ShareScheduler:
         self._place(self._reassignment.chosen(left, was, self._load(), self._away, is_stopped))
 
     def needs(self, devices: Collection[DeviceIndex]) -> list[int]:
-        """The steps that only these devices can run."""
+        """Return the steps that only these devices can run."""
         found = [i for lane, line in self._lines.items() if lane[0] in devices for i in line if type(i) is int]
         for moved in self._moved.values():
             if moved.stealing.left and not self._able(moved):
@@ -410,7 +410,8 @@ class ShareScheduler:
         return found
 
     def come(self, device: DeviceIndex, now: float) -> None:
-        """A device takes part from now on: in launches whose shares may move, and in what would end earlier."""
+        """Let a device take part from now on: in launches whose shares may move, and in other steps if all would end
+        earlier."""
         self._supplied = None
         self._away.discard(device)
         self._returning.discard(device)
@@ -420,7 +421,8 @@ class ShareScheduler:
         self.even_out()
 
     def even_out(self) -> None:
-        """Whole kernels and shares that stay go elsewhere where all of them would end earlier so."""
+        """Move whole kernels and shares that cannot be divided to other devices where all of them would end earlier
+        so."""
         lines = self._lines
         left = sorted(
             (item for lane, line in lines.items() if lane[0] != ON_HOST for item in line if type(item) is int),
@@ -439,7 +441,8 @@ class ShareScheduler:
         return self._reassignment.able(step, moved.cells.stocks[0].device, self._away)
 
     def _are_others(self, moved: _Moved) -> bool:
-        """Whether there is a device that takes cells which another one leaves; if need be, all that can are asked."""
+        """Return whether any device can take the chunks that another one leaves; all devices that can take part
+        join."""
         able = self._able(moved)
         for device in able:
             if device not in moved.lanes:
@@ -452,7 +455,7 @@ class ShareScheduler:
         moved.lanes.setdefault(device, (device, 0))
 
     def _load(self) -> list[float]:
-        """Seconds of the steps that devices have in their lines."""
+        """Return, by device, the seconds of the steps in its lines."""
         busy = [0.0] * len(self._memory)
         for (device, _), line in self._lines.items():
             if device != ON_HOST:
@@ -460,7 +463,7 @@ class ShareScheduler:
         return busy
 
     def _place(self, chosen: Mapping[int, DeviceIndex]) -> None:
-        """Steps go to the first queues of other devices, in the plan's order."""
+        """Move steps to the first queues of other devices, in the plan's order."""
         for lane, line in self._lines.items():
             if any(type(item) is int and chosen.get(item, lane[0]) != lane[0] for item in line):
                 self._lines[lane] = deque(i for i in line if type(i) is not int or chosen.get(i, lane[0]) == lane[0])
@@ -472,7 +475,7 @@ class ShareScheduler:
                 self._lines[lane] = deque(sorted(items, key=lambda item: self._turn(item, device)))
 
     def _turn(self, item: int | _Moved, device: DeviceIndex) -> int:
-        """The place of an item in the plan's order."""
+        """Return the position of an item in the plan's order."""
         if isinstance(item, int):
             return self._position[item]
         cells = item.cells

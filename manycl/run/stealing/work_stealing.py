@@ -1,24 +1,25 @@
-"""Who runs which cells of a divided launch, decided while it runs. Pure.
+"""Work stealing: which device runs which chunks of a divided launch is decided while it runs. Pure.
 
-A launch is cut into *cells*, once. Each device begins with a *stock* of neighbouring cells and takes packets from its
-front: of what it would run until all end together a third at most, so that little is bound when something turns out to
-be otherwise, and nothing ahead of what lasts until then. Who has none left takes from the far end of the stock that
-would end last, as much as lets both end together: work stealing (Blumofe and Leiserson, JACM 1999) with stocks that
-begin as the plan's shares, so that neighbouring cells stay in one memory. Rates are what packets have taken, and what
-was foreseen as long as none has ended; a packet that takes longer than that tells so before it has ended.
+A launch is cut into *chunks*, once. Each device begins with a *deque* of neighbouring chunks and takes packets from its
+front. A packet has at most a third of what the device would run until all devices end together, so that little is bound
+when a prediction turns out to be wrong; and nothing is taken ahead if the packets in hand last until then. A device
+whose deque is empty takes chunks from the far end of the deque that would end last, as many as let both end together:
+work stealing (Blumofe and Leiserson, JACM 1999) with deques that begin as the plan's shares, so that neighbouring
+chunks stay in one memory. Rates are measured from packets; until one has ended they are predicted. A packet that takes
+longer than that shows it before it has ended.
 
-Packets are there because what a device was given cannot be taken back. Where it can, as launches can end early, a
-device takes all of its stock at once, which costs nothing more than if shares could not move; and who has nothing left
-asks for the end of that: it ends with the cell that it is at, and what is behind is a stock again.
+Packets exist because an enqueued command cannot be taken back. Where launches can end early, a device takes all of its
+deque at once, which costs no more than if shares could not move. A device that has nothing left asks for the end of
+such a packet: it ends with the chunk that it is at, and the chunks after it are a deque again.
 
-A device that has not begun, as it is busy with something else, keeps nobody waiting: of its stock, others take packet
-by packet what they would otherwise be idle for, whatever is foreseen of when it begins.
+A device that has not begun, as it is busy with something else, delays no other device: these take packets from its
+deque while they would otherwise be idle, whenever it is predicted to begin.
 
-A launch may also be on one device at a time, the fastest that has begun (*in turn*): who is faster takes all that is
-left, and who is slower takes nothing from it any more. So a kernel migrates (P. Metzger et al., "Device-Hopping",
-TACO 2021, Section 2.2): it begins on a slow device, and hops to a fast one when that is free.
+A launch may also be on one device at a time, the fastest that has begun (*in turn*): a faster device takes all that is
+left, and a slower one takes nothing from it any more. So a kernel migrates (P. Metzger et al., "Device-Hopping", TACO
+2021, Section 2.2): it begins on a slow device, and hops to a fast one when that is free.
 
-Devices may leave, be lost and come while all of this goes on; what they leave behind is the next one's stock.
+Devices may leave, be lost and come meanwhile; the chunks that they leave are a deque for the next device.
 """
 
 from __future__ import annotations
@@ -34,28 +35,29 @@ from manycl.run.stealing.worker import GIVEN, SHORTEST, Packet, Standing, Steali
 from manycl.utilities.changed import named
 
 PART = 1 / 3
-"""Of the time until all end together, takes a packet where others are at work, …"""
+"""The largest part of the time until all devices end together that a packet takes, where other devices are at work."""
 MOMENT = 1 / 10
-"""… and at most this part of what the launch takes on all devices, or SHORTEST: so late is noticed that others come or
-leave; but what a packet costs is at most COST of what it computes. …"""
+"""The largest part of the launch's time on all devices that a packet takes, or SHORTEST if that is more. So devices
+that come or leave wait only so long. A packet may take longer so that its cost is at most COST of its computing."""
 LAST = 2.0
-"""… A device that would run fewer of the shortest packets than this takes all at once, …"""
+"""The number of shortest packets. A device that would run fewer until the end takes all of that at once."""
 NEEDED = 0.5
-"""… and nothing ahead where it would run less than this part of one; …"""
+"""The part of a shortest packet below which a device that has packets takes no more ahead."""
 CRUMB = 1.25
-"""… and all of a stock that is at most so many times the packet."""
+"""The largest ratio of a deque's rest to a packet for which the packet takes all of it."""
 
 
 def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
-    """Of devices that share a memory."""
+    """Return 0 seconds, for devices that share a memory."""
     return 0.0
 
 
 class WorkStealing:
-    """One launch. ``groups[c]``: the work-groups of cell c; ``stocks``: by device, cells from one to before another,
-    each cell in one of them, or in one of ``others``, which are nobody's, but for ``ran`` cells that need not run;
-    ``terms``: by device that may take part. ``moving(device, first, last)``: the seconds in which what cells need comes
-    to a device that does not have it. ``in_turn``: it runs on one device at a time."""
+    """The work stealing of one launch. ``groups[c]``: the work-groups of chunk c. ``stocks``: by device, its deque:
+    chunks from one to before another. Each chunk is in one of them, or in one of the deques ``others``, which no device
+    owns, except for ``ran`` chunks that need not run. ``terms``: the estimates of each device that may take part.
+    ``moving(device, first, last)``: the seconds in which what chunks need comes to a device that does not have it.
+    ``in_turn``: the launch runs on one device at a time."""
 
     def __init__(
         self,
@@ -68,46 +70,46 @@ class WorkStealing:
         ran: int = 0,
         in_turn: bool = False,
     ) -> None:
-        self._before = (0, *accumulate(groups))  # groups before a cell
+        self._before = (0, *accumulate(groups))  # groups before a chunk
         self._moment = self._before[-1] * MOMENT
         self._members = {d: StealingWorker(t, stocks.get(d, (0, 0))) for d, t in terms.items()}
-        self._present = list(self._members.values())  # those who are here
-        self._open = list(others)  # stocks that nobody has any more
+        self._present = list(self._members.values())  # workers whose devices have not left
+        self._open = list(others)  # deques that no device owns
         covered = sorted([*(w.rest for w in self._members.values() if w.rest[0] < w.rest[1]), *others])
         assert all(a[1] <= b[0] for a, b in pairwise(covered)), "no cell is in two stocks"
         assert sum(last - first for first, last in covered) == len(groups) - ran, "each cell is in a stock"
         self._moving, self._in_turn = moving, in_turn
         self.shortening = {d for d, t in terms.items() if t.shortens}
         """The devices whose packets can end early."""
-        self._left = len(groups) - ran  # cells that nobody was given
+        self._left = len(groups) - ran  # chunks that no device was given
         self._rest = sum(self._before[last] - self._before[first] for first, last in covered)  # their groups
 
     @property
     def left(self) -> int:
-        """How many cells nobody was given yet."""
+        """The number of chunks that no device was given yet."""
         return self._left
 
     @property
     def is_over(self) -> bool:
-        """Whether all cells have run."""
+        """True if all chunks have run."""
         return not self._left and not any(w.given for w in self._members.values())
 
     def has_own(self, device: DeviceIndex) -> bool:
-        """Whether a device has a stock left."""
+        """Return whether a device's deque has chunks."""
         member = self._members.get(device)
         return member is not None and member.is_here and member.rest[0] < member.rest[1]
 
     def groups(self, first: int, last: int) -> int:
-        """The work-groups of the cells from one to before another."""
+        """Return the number of work-groups in the chunks from one to before another."""
         return self._before[last] - self._before[first]
 
     def has_enough(self, device: DeviceIndex) -> bool:
-        """Whether a device is given no packet before one of those that it has has ended."""
+        """Return whether a device is given no packet before one of those that it has has ended."""
         member = self._members[device]
         return len(member.given) >= member.ahead
 
     def standings(self, now: float) -> dict[DeviceIndex, Standing]:
-        """Of all devices that take part."""
+        """Return the states of all devices that take part."""
         found = {}
         for device, w in self._members.items():
             first, last = w.rest
@@ -116,32 +118,34 @@ class WorkStealing:
                 packets = [packet for packet, _, _ in w.given]
                 since, first, last = max(w.given[0][1], w.free), packets[0].first, packets[0].last
                 for low, high in (*((p.first, p.last) for p in packets[1:]), w.rest):
-                    if low == last:  # what is elsewhere is little
+                    if low == last:  # (chunks elsewhere are few)
                         last = high
             if w.is_here:
                 found[device] = Standing(w.rate, w.packet, first, last, since, self._end(w, now))
         return found
 
     def ran(self, device: DeviceIndex) -> int:
-        """The work-groups that a device was given, and nobody else has taken from it."""
+        """Return the number of work-groups that a device was given, without those that other devices have taken from
+        it."""
         member = self._members.get(device)
         return member.ran if member is not None else 0
 
     def settled(self, device: DeviceIndex) -> float:
-        """Groups of the packets that a device has settled on; 0 where it has not."""
+        """Return the groups of the packets on which a device has settled; 0 where it has not."""
         member = self._members.get(device)
         size = member.size if member is not None else None
         return size.groups if size is not None and size.is_settled else 0.0
 
     @property
     def is_open(self) -> bool:
-        """Whether there is, or may be, something for devices to take: of what nobody has, or of what others have."""
+        """True if there is, or may be, something for devices to take: chunks that no device was given, or packets that
+        can end early."""
         return bool(self._left) or any(w.given and w.shortens for w in self._members.values())
 
     @property
     def is_supplied(self) -> bool:
-        """Whether that is so of all devices that are here, none ends a packet early, those that have left have ended
-        what they had, and something is left."""
+        """True if all present devices have enough packets, none ends a packet early, devices that have left have ended
+        theirs, and chunks are left."""
         for w in self._members.values():
             if w.given if not w.is_here else len(w.given) < w.ahead or w.shortens:
                 return False
@@ -150,12 +154,12 @@ class WorkStealing:
     # packets
 
     def stock(self, device: DeviceIndex) -> tuple[int, int]:
-        """The cells that a device has left, from one to before another."""
+        """Return the deque of a device: chunks from one to before another."""
         return self._members[device].rest
 
     def take(self, device: DeviceIndex, now: float, limit: int | None = None) -> Packet | None:
-        """The next packet of a device; None: it has enough, or nothing that it would take would end earlier by that.
-        ``limit``: the packet is one of its own, of cells before this one."""
+        """Return the next packet of a device; None if it has enough, or if nothing that it would take would end earlier
+        by that. ``limit``: the packet must be from its own deque, of chunks before this one."""
         member = self._members.get(device)
         if member is None or len(member.given) >= member.ahead or not self._left or not member.is_here:
             return None
@@ -167,7 +171,7 @@ class WorkStealing:
             if self._open:
                 member.rest = self._open.pop()
             elif member.given:
-                return None  # what it has bound already is not known to have an end yet
+                return None  # its own packets have to end first
             else:
                 stolen = self._steal(device, member, now)
                 if stolen is None:
@@ -186,7 +190,7 @@ class WorkStealing:
         return self._given(member, Packet(device, first, last, stolen), end, now)
 
     def _given(self, member: StealingWorker, packet: Packet, end: int, now: float) -> Packet:
-        """A device is given the beginning of its stock, which ends before cell ``end``."""
+        """Give a device a packet from the front of its deque, which ends before chunk ``end``. Return the packet."""
         _, first, last, _ = packet
         before = self._before
         groups = before[last] - before[first]
@@ -200,8 +204,9 @@ class WorkStealing:
         return packet
 
     def follow(self, device: DeviceIndex, now: float, is_last: bool) -> Packet | None:
-        """A packet of a device has ended where none waits for another one (``is_supplied``): the next one of its own
-        stock. None if there is none, or it is all of the stock, and not ``is_last``: nothing comes behind that."""
+        """Note that a packet of a device has ended, where all are supplied (``is_supplied``), and return the next one
+        from its own deque. Return None if there is none, or if it is all of the deque and not ``is_last``: nothing
+        follows the launch."""
         member = self._members[device]
         member.end(now)
         first, end = member.rest
@@ -213,8 +218,8 @@ class WorkStealing:
         return None
 
     def _end_of_packet(self, member: StealingWorker, first: int, end: int, now: float) -> int:
-        """The end of the packet that begins with cell ``first`` of a stock that ends before ``end``; ``first`` itself
-        where what the device has bound lasts until others will have run the rest."""
+        """Return the end of the packet that begins with chunk ``first`` of a deque that ends before ``end``. Return
+        ``first`` itself where the device's packets last until other devices will have run the rest."""
         before, rate, until = self._before, member.rate, member.until
         mine = until if now < until and now <= member.due else member.through(now)
         weight, ends, together = rate, rate * mine, rate
@@ -229,9 +234,9 @@ class WorkStealing:
         left = (self._rest + ends) / weight - mine
         seconds = max(self._in_a_turn(rate) if self._in_turn else self._moment / together, SHORTEST)
         least = member.least
-        if member.dear:  # that is no reason to be late
+        if member.dear:  # but the end must not be late for that
             least = max(least, min(member.dear, seconds))
-        if weight > rate and not self._in_turn:  # others are at work: so that all end together
+        if weight > rate and not self._in_turn:  # other devices are at work: all are to end together
             if left < NEEDED * least and member.given:
                 return first
             if left < LAST * member.least:
@@ -242,7 +247,7 @@ class WorkStealing:
             seconds = least
         groups = (seconds if seconds < member.longest else member.longest) * rate
         groups = groups if groups < member.most else member.most
-        if not member.known and groups > member.first:  # the first ones are to tell how long they take
+        if not member.known and groups > member.first:  # the first packets measure the rate
             groups = member.first
         begin = before[first]
         if before[end] - begin <= CRUMB * groups:
@@ -251,18 +256,18 @@ class WorkStealing:
         if last > first:
             return last
         if member.given and before[first + 1] - begin > 2 * left * rate:
-            return first  # somebody else may run it earlier
+            return first  # another device may run it earlier
         return first + 1
 
     def _in_a_turn(self, rate: float) -> float:
-        """Seconds of a packet of a device that so many groups a second take, where the launch is on one at a time: who
-        is faster takes all that is left, so those that are bound by then are in nobody's way as long as that lasts."""
+        """Return the seconds of a packet of a device with rate ``rate``, where the launch is on one device at a time. A
+        faster device takes all that is left; packets given by then delay nothing as long as that takes longer."""
         fastest = max(w.rate for w in self._present)
         seconds = self._before[-1] / rate * MOMENT
         return min(seconds, self._rest / fastest / (GIVEN + 1)) if fastest > rate else seconds
 
     def _steal(self, device: DeviceIndex, thief: StealingWorker, now: float) -> DeviceIndex | None:
-        """The end of the stock that would end last becomes the stock of a device that has none; who it is from."""
+        """Move the end of the deque that would end last to a device whose deque is empty. Return the deque's owner."""
         own = thief.rate
         ends = {
             d: self._end(w, now)
@@ -278,7 +283,7 @@ class WorkStealing:
             front, rest = self._front(thief, low, high, now)
             seconds = (self._before[front[1]] - self._before[low]) / own
             if self._in_turn and self._moving(device, *front) > seconds:
-                return None  # who has all of it planned for himself may begin before that
+                return None  # the device for which all of it is planned may begin before that
             thief.rest, member.rest = front, rest
             return victim
         at = self._divide(device, thief, member, (low, high), ends[victim], now)
@@ -296,7 +301,8 @@ class WorkStealing:
         end: float,
         now: float,
     ) -> int:
-        """From which cell on a thief takes some of a victim's, who would end at ``end``; the last one: nothing."""
+        """Return the chunk from which on a thief takes chunks of a victim that would end at ``end``; the end of the
+        chunks if it takes none."""
         before, (low, high), own, theirs = self._before, cells, thief.rate, victim.rate
         start = now + thief.packet
         if self._in_turn:
@@ -307,7 +313,7 @@ class WorkStealing:
         if wanted <= 0.0:
             return high
         cut = bisect_left(before, before[high] - wanted, low, high)
-        for at in (max(cut - 1, low), cut):  # rather a bit more than too little: the ends of what is stolen are small
+        for at in (max(cut - 1, low), cut):  # rather a bit more than too little: packets at a deque's end are small
             groups = before[high] - before[at]
             until = start + self._moving(device, at, high) + groups / own
             if groups and until < end and max(until, end - groups / theirs) < end:
@@ -315,20 +321,21 @@ class WorkStealing:
         return high
 
     def _front(self, thief: StealingWorker, low: int, high: int, now: float) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The packet with which a stock begins, and the rest of it."""
+        """Return the packet with which a deque begins, and the rest of the deque."""
         last = self._end_of_packet(thief, low, high, now)
         return (low, last), (last, high)
 
     def _end(self, member: StealingWorker, now: float) -> float:
-        """When a device would be through with its packets and its stock."""
+        """Return when a device would have ended its packets and its deque."""
         low, high = member.rest
         return member.through(now) + (self._before[high] - self._before[low]) / member.rate
 
     # packets that end early
 
     def wanted(self, device: DeviceIndex, now: float) -> Packet | None:
-        """Of whose packet a device that would take nothing wants the end: of what would end last, if it would take
-        something of that. Also of one that should end soon: nobody hears of it before its end, if it does not."""
+        """Return the packet of which an idle device wants the early end: that of the worker that would end last, if the
+        device would take chunks of it. The worker may also be one that should end soon: if it does not, that is unknown
+        until its packet ends."""
         thief = self._members.get(device)
         if thief is None or not self._has_nothing(thief) or self._open:
             return None
@@ -342,12 +349,12 @@ class WorkStealing:
                 latest, found, victim = end, packet, w
         if found is None or self._moving is nothing_moves or latest == math.inf:
             return found
-        # who would only find out that what it needs comes too late has stopped another one for nothing
+        # another device must not be stopped for chunks whose data come too late
         cells = self._not_begun(victim, found, now), found.last
         return found if self._divide(device, thief, victim, cells, latest, now) < found.last else None
 
     def _not_begun(self, member: StealingWorker, packet: Packet, now: float) -> int:
-        """The first of a packet's cells that a device should not have begun yet, but for the last one."""
+        """Return the first chunk of a packet that a device should not have begun yet, at most the last one."""
         before, begun = self._before[packet.first], 0.0
         for one, given, _ in member.given:
             if one == packet:
@@ -355,19 +362,19 @@ class WorkStealing:
         return min(bisect_left(self._before, before + begun, packet.first, packet.last), packet.last - 1)
 
     def packets(self, device: DeviceIndex) -> list[Packet]:
-        """Those that a device has and that can end early."""
+        """Return the packets that a device has and that can end early."""
         return [packet for packet, _, _ in self._members[device].given] if device in self.shortening else []
 
     def shortened(self, packet: Packet, last: int, begun: float, now: float, thief: DeviceIndex | None) -> bool:
-        """A packet ends before cell ``last``; of its groups it has begun ``begun`` by now. Whether ``thief``, who has
-        wanted that, has taken some of the cells behind."""
+        """Shorten a packet to end before chunk ``last``; ``begun`` of its groups have begun by now. Return whether
+        ``thief``, which has wanted that, has taken some of the chunks after it."""
         member, at, end = self._members[packet.device], packet.last, packet.last
         if last < end:
             member.shorten(packet, last, self.groups(packet.first, last), begun, now)
             self._left += end - last
             self._rest += self.groups(last, end)
             low, high = member.rest
-            if member.is_here and low in (end, high):  # what is behind it, or nothing
+            if member.is_here and low in (end, high):  # the deque follows the packet, or is empty
                 end = at = high if low < high else end
                 member.rest = last, end
         taker = None if thief is None else self._members[thief]
@@ -382,7 +389,7 @@ class WorkStealing:
         if member.rest == (last, end):
             member.rest = last, at
         else:
-            self._opened(last, at)  # what it has is elsewhere
+            self._opened(last, at)  # its deque is elsewhere
         return at < end
 
     @staticmethod
@@ -392,14 +399,14 @@ class WorkStealing:
     # events
 
     def ended(self, device: DeviceIndex, now: float) -> Packet:
-        """The first of the packets that a device has was heard to be complete."""
+        """Note that the first of a device's packets is complete, and return it."""
         member = self._members[device]
         packet = member.end(now)
         member.foresee()
         return packet
 
     def leave(self, device: DeviceIndex) -> None:
-        """A device is given nothing more. What it was given ends there."""
+        """Give a device nothing more. The packets that it was given end there."""
         member = self._members.get(device)
         if member is not None:
             member.is_here = False
@@ -408,7 +415,8 @@ class WorkStealing:
             member.rest = (0, 0)
 
     def lose(self, device: DeviceIndex) -> list[Packet]:
-        """A device is gone: the packets that it was given and that have not ended. They are for others to run."""
+        """Remove a device that is gone. Return the packets that it was given and that have not ended; other devices are
+        to run them."""
         member = self._members.get(device)
         if member is None:
             return []
@@ -421,7 +429,7 @@ class WorkStealing:
         return lost
 
     def come(self, device: DeviceIndex, terms: Terms, now: float) -> None:
-        """A device takes part from now on, with nothing of its own."""
+        """Let a device take part from now on, with an empty deque."""
         member = self._members.get(device)
         if member is None:
             member = self._members[device] = StealingWorker(terms)
@@ -435,14 +443,14 @@ class WorkStealing:
             self._open.append((first, last))
 
 
-# The cells of a launch that have not run, as stocks: of the devices whose they were, and of nobody. Pure.
+# The chunks of a launch that have not run, as deques: of the devices that owned them, and of no device. Pure.
 
 
 def stocks_left(
     cells: Chunks, done: Collection[int]
 ) -> tuple[dict[DeviceIndex, tuple[int, int]], list[tuple[int, int]]]:
-    """Of each device the first of the cells that neighbour each other, and others; ``done``: the steps that need not
-    run."""
+    """Return the deque of each device, the first run of its neighbouring chunks that are left, and the other runs.
+    ``done``: the steps that need not run."""
     own: dict[DeviceIndex, tuple[int, int]] = {}
     others: list[tuple[int, int]] = []
     for device, _, first, last in cells.stocks:

@@ -1,5 +1,5 @@
-"""A device that takes part in a launch whose shares move (:mod:`manycl.run.stealing.work_stealing`): what it was given,
-how fast it is, and when it will be through. Pure."""
+"""A worker: a device that takes part in a launch whose shares move (:mod:`manycl.run.stealing.work_stealing`): what it
+was given, how fast it is, and when it will have ended. Pure."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from manycl.model.slices import MEASURED, MeasuredSlices
 from manycl.run.stealing.packet_size import PacketSize
 
 SHORTEST = 2.5e-3
-"""Seconds of a packet of which its device's rate is learned as well as from a longer one."""
+"""The seconds from which a packet tells its device's rate as well as a longer one does."""
 GIVEN = 2
-"""Packets that a device is given ahead, the running one among them."""
+"""The number of packets that a device is given ahead, the running one among them."""
 COST = 1 / 30
-"""What a packet costs is at most this part of what it computes."""
+"""The largest part of a packet's computing time that the cost of the packet itself may be."""
 LATEST = 0.7
-"""The weight of the last packet's rate among all that were measured (devices become slower and faster), of a packet of
-SHORTEST seconds; shorter ones, which take as long as it takes to hear of them, count in proportion, and so do those
-that were foreseen to be shorter: what they read may have had to come first."""
+"""The weight of the last packet's rate among all that were measured (devices become slower and faster), for a packet of
+SHORTEST seconds. Shorter packets, which take as long as it takes to learn of their ends, count in proportion. So do
+packets that were predicted to be shorter: they may have waited for what they read."""
 UNLIKE = 1.4
-"""Three packets of a device tell what each of them costs beside its groups, if each size is so many times the next …"""
+"""The least ratio between the sizes of any two of the three packets from which the cost of a device's packet, beside
+its groups, is measured."""
 STRAIGHT = 0.03
-"""… and none took so much longer or shorter than that and a rate say: else the device has become slower. …"""
+"""The largest relative difference of each of their times from a fixed cost and a rate. Otherwise the device has become
+slower, and the cost is not used."""
 DEAREST = 200e-6
-"""… That is taken for so many seconds at most, and …"""
+"""The largest cost of a packet, in seconds, that is used."""
 UNHEARD = 50e-6
-"""… for so many less: the engine hears of some ends later than of others."""
+"""The seconds by which the measured cost is lowered, as some ends are reported later than others."""
 LATE = 100e-6
-"""Seconds after which a packet that should have ended has not, and not just not been heard of."""
+"""The seconds after which a packet that should have ended is taken to run still, and not merely to be unreported."""
 
 
 class Terms(NamedTuple):
-    """What is foreseen of a device: seconds of a work-group, and seconds that a packet costs beside its groups.
-    ``first``: groups of a packet at most, until one was measured. ``shortens``: whether packets that it was given can
-    end early. ``size``: how large packets are at most."""
+    """The estimates of a device: seconds of a work-group, and seconds that a packet costs beside its groups. ``first``:
+    the most groups of a packet until one was measured. ``shortens``: whether packets that it was given can end early.
+    ``size``: the largest packet size."""
 
     group: float
     packet: float
@@ -47,8 +49,8 @@ class Terms(NamedTuple):
 
 
 class Packet(NamedTuple):
-    """Cells from ``first`` to before ``last`` run on a device, as one packet. ``stolen``: from whom, if its stock was
-    empty."""
+    """Chunks from ``first`` to before ``last`` that run on a device as one packet. ``stolen``: the device from which
+    they were taken, if the deque was empty."""
 
     device: DeviceIndex
     first: int
@@ -57,9 +59,9 @@ class Packet(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Of a device that takes part: its work-groups a second, and seconds that a packet costs beside them; the cells
-    that it has got and that are not known to have ended, from ``first`` to before ``last``; since when it runs them
-    (None: it was given none of them), and when it would have ended them (``end``)."""
+    """The state of a worker: its work-groups a second, and seconds that a packet costs beside them; the chunks that it
+    has and that are not known to have ended, from ``first`` to before ``last``; since when it runs them (None: it was
+    given none of them), and when it would have ended them (``end``)."""
 
     rate: float
     packet: float
@@ -71,49 +73,49 @@ class Standing(NamedTuple):
 
 @dataclass(slots=True)
 class StealingWorker:
-    """A device, with all that it has of a launch, and what is known of it."""
+    """A device with all that it has of a launch, and what is known of it."""
 
     terms: InitVar[Terms]
     rest: tuple[int, int] = (0, 0)
-    """The stock: cells from one to before another."""
+    """The deque: chunks from one to before another."""
     given: deque[tuple[Packet, float, int]] = field(default_factory=deque)
-    """Packets that have not ended, with when they were given, and their groups; …"""
+    """Packets that have not ended, each with the time when it was given and its groups."""
     bound: int = 0
-    """… all of their groups, …"""
+    """The groups of all these packets."""
     until: float = 0.0
-    """… when they will have ended, …"""
+    """The predicted time when all of them will have ended."""
     due: float = math.inf
-    """… and by when the first one should be known to have."""
+    """The time by which the end of the first one should be known."""
     ran: int = 0
-    """All groups that it was given, less what others took back."""
+    """The groups that it was given, less those that other workers took back."""
     rate: float = field(init=False)
-    """Groups a second: as foreseen, then as measured."""
+    """Groups a second, as predicted, then as measured."""
     least: float = field(init=False)
-    """Seconds that a packet is to take at least, for what it costs beside its groups, as foreseen; …"""
+    """The least seconds of a packet, for what it costs beside its groups, as predicted."""
     dear: float = 0.0
-    """… the same for what it costs as measured, if that is more; …"""
+    """The same for the measured cost, if that is more."""
     packet: float = field(init=False)
-    """… which is so many seconds."""
+    """The cost of a packet beside its groups, in seconds."""
     first: float = field(init=False)
-    """Groups of a packet at most, until one was measured."""
+    """The most groups of a packet until one was measured."""
     measured: MeasuredSlices = field(init=False)
-    """Packets of unlike sizes that the device went over to without waiting for anybody, …"""
+    """Packets of unlike sizes that the device began at once after the one before."""
     is_measured: bool = False
-    """… and whether these are enough."""
+    """True if these packets are enough."""
     shortens: bool = field(init=False)
     size: PacketSize | None = field(init=False)
     longest: float = math.inf
-    """Seconds of a packet at most; or …"""
+    """The most seconds of a packet, as long as ``most`` is unknown."""
     most: float = math.inf
-    """… groups of it, once that is known."""
+    """The most groups of a packet, once that is known."""
     ahead: int = field(init=False)
-    """Packets that it is given ahead, the running one among them."""
+    """The number of packets that it is given ahead, the running one among them."""
     is_near: bool = False
-    """Its packets are known to end too soon for anybody to take something of them."""
+    """True if its packets are known to end too soon for another worker to take chunks of them."""
     known: float = 0.0
-    """How much of the rate is measured: 1 after a packet of SHORTEST seconds, or some that are shorter."""
+    """The part of the rate that is measured: 1 after a packet of SHORTEST seconds, or some that are shorter."""
     free: float = 0.0
-    """When it was last known to have ended something."""
+    """The last time when it was known to have ended a packet."""
     is_here: bool = True
     has_begun: bool = False
 
@@ -127,7 +129,7 @@ class StealingWorker:
         self.measured = MeasuredSlices(0)
 
     def end(self, now: float) -> Packet:
-        """Its first packet has ended now."""
+        """Note that its first packet has ended now, and return that packet."""
         packet, given, groups = self.given.popleft()
         self.bound -= groups
         self.is_near = False
@@ -141,15 +143,15 @@ class StealingWorker:
         if not self.is_measured and given <= free:
             self._measure(groups, took)
         self.free = now
-        self.until, self.due = (now + self.bound / self.rate if self.given else 0.0), math.inf  # until it foresees
+        self.until, self.due = (now + self.bound / self.rate if self.given else 0.0), math.inf  # until foresee()
         return packet
 
     def _learn(self, groups: float, took: float) -> None:
-        """So many groups took so long."""
+        """Learn the rate from so many groups that took so long."""
         packet, rate, known = self.packet, self.rate, self.known
         if took <= packet:
             return
-        # of few groups, what they wait for takes
+        # (the time of few groups is mostly what they waited for)
         foreseen, unknown = groups / rate, 1.0 - known
         telling = (took if took < foreseen else foreseen) / SHORTEST
         if telling > 1.0:
@@ -159,7 +161,8 @@ class StealingWorker:
         self.rate = 1.0 / (weight * (took - packet) / groups + (1.0 - weight) / rate)
 
     def shorten(self, packet: Packet, last: int, groups: int, begun: float, now: float) -> None:
-        """A packet ends before cell ``last``, after so many groups, of which it has begun ``begun`` by now."""
+        """Shorten a packet to end before chunk ``last``, after so many groups, of which it has begun ``begun`` by
+        now."""
         place = next(n for n, (one, _, _) in enumerate(self.given) if one == packet)
         _, given, before = self.given[place]
         if not place and begun > 0.0:
@@ -170,7 +173,7 @@ class StealingWorker:
         self.foresee()
 
     def lose(self) -> list[Packet]:
-        """It is to run nothing any more: its packets."""
+        """Drop its packets, as it is to run nothing any more, and return them."""
         lost = [packet for packet, _, _ in self.given]
         self.given.clear()
         self.bound = 0
@@ -178,7 +181,7 @@ class StealingWorker:
         return lost
 
     def foresee(self) -> None:
-        """When its packets will have ended, after others were given, or have ended."""
+        """Predict when its packets will have ended, after packets were given or have ended."""
         if not self.given:
             self.until, self.due = 0.0, math.inf
             return
@@ -189,9 +192,9 @@ class StealingWorker:
         self.until, self.due = begun + self.bound / rate, begun + first / rate + LATE
 
     def through(self, now: float) -> float:
-        """When it will have ended its packets."""
+        """Return when it will have ended its packets."""
         until = self.until
-        if now > self.due:  # it is slower than that
+        if now > self.due:  # it is slower than predicted
             _, begun, first = self.given[0]
             if begun < self.free:
                 begun = self.free
@@ -199,7 +202,7 @@ class StealingWorker:
         return until if until > now else now
 
     def _measure(self, groups: int, took: float) -> None:
-        """A packet took so long: what packets cost, once that is known."""
+        """Note the time of a packet, and set the cost of a packet once enough are measured."""
         taken = self.measured.taken
         for n, _ in taken:
             if n < UNLIKE * groups and groups < UNLIKE * n:
