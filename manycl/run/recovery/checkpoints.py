@@ -1,13 +1,14 @@
-"""What a run keeps because a device may be lost, whose process may end at any time: contents that steps are about to
-change, and what only a device's own memory has. Pure.
+"""The checkpoint policy: what a run keeps because a device's process may end at any time: contents that steps are about
+to change, and contents that only a device's own memory has. Pure.
 
-Where a device computes in the host's memory, a step that changes contents in place leaves nothing to run it again from
-when it is interrupted: what it writes is copied beside before it begins (*undo copy*; as database systems log before
-they write), and put back if it does not end. What is in a memory of the device's own is gone with it: when the run
-begins, what is nowhere else is copied to the host (runs before may have been too short to pay for that), and from time
-to time all that has been changed in such memories (*checkpoint*). All of that takes time while nothing is lost: for
-each device a part KEEPING of the foreseen time in which the device that has most to do does its work, at most (one that
-has little to do may have what all others need); what is not worth that is not kept, and such a loss ends the run.
+Where a device computes in the host's memory, a step that changes contents in place and is interrupted cannot be run
+again from what it leaves. What it writes is copied beside before it begins (*undo copy*; as database systems log before
+they write), and put back if it does not end. What is in a device's own memory is lost with the device. So when the run
+begins, contents that are nowhere else are copied to the host (earlier runs may have been too short to pay for that),
+and from time to time all that has been changed in such memories (*checkpoint*). All of this takes time while nothing is
+lost. For each device it may take a part KEEPING of the predicted time in which the device that has most to do does its
+work (a device that has little to do may have what all others need). What is not worth that is not kept, and such a loss
+ends the run.
 """
 
 from __future__ import annotations
@@ -22,27 +23,28 @@ from manycl.plan.problem import Problem
 from manycl.run.lowering.steps import Lowered
 
 KEEPING = 0.02
-"""The part of foreseen seconds that keeping may take each device."""
+"""The part of the predicted seconds that checkpoints and undo copies may take for each device."""
 COMMAND = 10e-6
-"""Seconds that one more command takes a device in another process."""
+"""The seconds that one more command takes a device in another process."""
 COPYING = 4e9
-"""Bytes a second at which the host copies what it keeps of its own."""
+"""The bytes per second at which the host copies its own contents."""
 MOST = 1 << 28
-"""Bytes of an undo copy: each queue has memory for one."""
+"""The most bytes of an undo copy: each queue has memory for one."""
 NOWHERE: frozenset[DeviceIndex] = frozenset()
 
 
 @dataclass(frozen=True)
 class CheckpointPolicy:
-    """``mortal``: the devices that may be lost. ``undone``: the steps before which what they write is copied, if they
-    run on one of these and in the host's memory. ``seconds``: of steps, as foreseen."""
+    """The checkpoint policy of a run. ``mortal``: the devices that may be lost. ``undone``: the steps before which what
+    they write is copied, if they run on one of these and in the host's memory. ``seconds``: the predicted seconds of
+    steps."""
 
     mortal: frozenset[DeviceIndex] = NOWHERE
     undone: frozenset[int] = frozenset()
     seconds: Mapping[int, float] | None = None
 
     def foreseen(self, steps: Collection[int]) -> float:
-        """Seconds of some steps (0: nobody knows)."""
+        """Return the predicted seconds of some steps (0: unknown)."""
         return sum(self.seconds.get(step, 0.0) for step in steps) if self.seconds else 0.0
 
 
@@ -50,8 +52,8 @@ NOTHING_KEPT = CheckpointPolicy()
 
 
 def keeping(problem: Problem, lowered: Lowered, plan: Plan | None, mortal: Collection[DeviceIndex]) -> CheckpointPolicy:
-    """What is kept of a plan (None: it is decided while the run goes on, and nothing is). Where memory is short, there
-    is none for that."""
+    """Return the checkpoint policy for a plan. Nothing is kept without a plan (None: it is decided at run time), nor
+    where memory is short."""
     steps = lowered.plan or plan
     if not mortal or steps is None or lowered.room is not None:
         return NOTHING_KEPT
@@ -63,7 +65,8 @@ def keeping(problem: Problem, lowered: Lowered, plan: Plan | None, mortal: Colle
 def _undone(
     problem: Problem, lowered: Lowered, steps: Sequence[Assignment], mortal: frozenset[DeviceIndex]
 ) -> frozenset[int]:
-    """The steps for which an undo copy is made: those that take longest for what it costs, of each device."""
+    """Return the steps for which an undo copy is made: for each device, those with the most time for the cost of a
+    copy."""
     graph, devices, found = lowered.graph, problem.machine.devices, set[int]()
     busy = [0.0] * len(devices)
     for a in steps:
@@ -77,7 +80,7 @@ def _undone(
         costs: list[tuple[float, float, int]] = []
         for a in mine:
             nbytes = undo_bytes(lowered, a.node)
-            if nbytes and a.end > a.start and a.node not in graph.beside:  # who writes together is not undone alone
+            if nbytes and a.end > a.start and a.node not in graph.beside:  # joint writers are not undone one by one
                 cost = COMMAND + 2.0 * nbytes / devices[device].bandwidth
                 costs.append((cost / (a.end - a.start), cost, a.node))
         for _, cost, step in sorted(costs):
@@ -89,7 +92,7 @@ def _undone(
 
 
 def undo_bytes(lowered: Lowered, step: int) -> int:
-    """Of a step that changes contents in place, how many bytes are copied before it; 0: none, or too many."""
+    """Return how many bytes are copied before a step that changes contents in place; 0: none, or too many."""
     task, buffers = lowered.graph.nodes[step], lowered.graph.buffers
     if isinstance(task, HostTask) or not any(key in task.reads for key in task.writes):
         return 0
@@ -98,30 +101,30 @@ def undo_bytes(lowered: Lowered, step: int) -> int:
 
 
 class Checkpoints:
-    """Which pieces are copied to the host, and when, as a run is given its steps.
+    """The choice of which pieces are copied to the host, and when, as a run is given its steps.
 
-    A *checkpoint* is what all pieces are at one point of the run's order of steps, so that all that comes later can be
-    done again from there, whoever is lost and whatever devices have handed on meanwhile (a consistent cut, Chandy and
-    Lamport 1985). It goes beside the host's own copies, which are overwritten by what devices hand on, and in turns to
-    one of two places: the one before is whole as long as a new one is not.
+    A *checkpoint* has all pieces as they are at one point of the run's order of steps, so that all later steps can be
+    done again from there, whichever device is lost and whatever devices have passed on meanwhile (a consistent cut,
+    Chandy and Lamport 1985). It goes beside the host's own copies, which are overwritten by what devices pass on, and
+    in turns to one of two places: the previous one is complete while a new one is not.
     """
 
     def __init__(self, total: float) -> None:
-        """The run takes so many seconds; 0: nobody knows."""
+        """Begin with the predicted seconds of the run; 0: unknown."""
         self._total = total
-        self._now = self._made = 0.0  # seconds of it, as far as it was given, and until the last checkpoint
+        self._now = self._made = 0.0  # seconds of the run as far as it was given, and at the last checkpoint
         self._spent: dict[DeviceIndex, float] = {}
         self._saved = 0.0
         self._turn = 0
-        # by place: what is not there as it is now, on which device it is, and seconds to bring it to the host
+        # by place: pieces of which it has old contents, with their device and the seconds to bring them to the host
         self._changed: tuple[dict[BufferKey, tuple[DeviceIndex, float]], ...] = ({}, {})
         self._costs: tuple[dict[DeviceIndex, float], ...] = ({}, {})
-        # by device whose memory may be lost: pieces that the host has not got, and seconds to bring them there
+        # by device whose memory may be lost: pieces that the host does not have, and seconds to bring them there
         self._alone: dict[DeviceIndex, dict[BufferKey, float]] = {}
 
     def begin(self, device: DeviceIndex, costs: Mapping[BufferKey, float]) -> list[BufferKey]:
-        """The run finds contents that a device alone has (``costs``: seconds to bring each to the host): the pieces
-        that are to be copied before anything else. All of them, or, if the run does not pay for that, none: what is
+        """Return the pieces to copy before anything else, of contents that only a device has when the run begins
+        (``costs``: seconds to bring each to the host). These are all, or none if the run does not pay for that: what is
         done again after a loss needs all that the run has found."""
         total = sum(costs.values())
         if total > KEEPING * self._total:
@@ -132,14 +135,15 @@ class Checkpoints:
         return list(costs)
 
     def saves(self, cost: float) -> bool:
-        """Whether what the host had of a piece when the run began is kept (``cost``: seconds for that)."""
+        """Return whether the host's contents of a piece at the run's beginning are kept (``cost``: seconds for
+        that)."""
         if self._saved + cost > KEEPING * self._total:
             return False
         self._saved += cost
         return True
 
     def wrote(self, key: BufferKey, device: DeviceIndex, cost: float) -> None:
-        """A device has been given what writes a piece."""
+        """Note that a device has been given a step that writes a piece."""
         for changed, costs in zip(self._changed, self._costs, strict=True):
             if (before := changed.get(key)) is not None:
                 costs[before[0]] -= before[1]
@@ -147,14 +151,14 @@ class Checkpoints:
             costs[device] = costs.get(device, 0.0) + cost
 
     def elsewhere(self, key: BufferKey) -> None:
-        """A piece is where nothing can be copied from."""
+        """Note that a piece is where it cannot be copied from."""
         for changed, costs in zip(self._changed, self._costs, strict=True):
             if (before := changed.pop(key, None)) is not None:
                 costs[before[0]] -= before[1]
 
     def is_due(self, now: float) -> bool:
-        """Whether a checkpoint is to be made, ``now`` seconds after the run began: there are as many as are paid for,
-        but one for each part KEEPING of the run at most, as more would gain little."""
+        """Return whether a checkpoint is to be made, ``now`` seconds after the run began. There are as many as KEEPING
+        pays for, at most one in each part KEEPING of the run, as more would gain little."""
         self._now = now
         if not self._changed[self._turn] or now - self._made < KEEPING * self._total:
             return False
@@ -162,7 +166,7 @@ class Checkpoints:
         return all(c <= KEEPING * now - spent.get(d, 0.0) for d, c in costs.items() if c > 0.0)
 
     def make(self) -> tuple[int, Mapping[BufferKey, DeviceIndex]]:
-        """A checkpoint is made: in which of the places, and from which devices what comes there."""
+        """Make a checkpoint. Return the number of its place, and the pieces that go there with their devices."""
         turn, self._made = self._turn, self._now
         for device, cost in self._costs[turn].items():
             self._spent[device] = self._spent.get(device, 0.0) + cost
@@ -173,17 +177,17 @@ class Checkpoints:
         return turn, found
 
     def alone(self, key: BufferKey, device: DeviceIndex, cost: float) -> None:
-        """Only a device whose memory may be lost has a piece now."""
+        """Note that only a device whose memory may be lost has a piece now."""
         self._alone.setdefault(device, {})[key] = cost
 
     def gone(self, key: BufferKey) -> None:
-        """Somebody else has written a piece, or the host has got it."""
+        """Note that a piece has another writer, or is in the host's memory."""
         for pieces in self._alone.values():
             pieces.pop(key, None)
 
     def last(self) -> Mapping[BufferKey, DeviceIndex]:
-        """Nothing more is given: what is copied for those who come after the run. It may take as long as all that was
-        copied during it."""
+        """Return the pieces that are copied at the end of the run, with their devices, for later runs. That may take as
+        long as all copies during the run."""
         return {
             key: device
             for device, pieces in self._alone.items()

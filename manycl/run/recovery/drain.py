@@ -1,5 +1,5 @@
-"""Between runs: devices that leave end what they were given as it was enqueued, and what only they have is brought to
-the host; who has no device waits for one to come."""
+"""Drain of devices between runs: devices that leave end the eager commands that they were given, and contents that only
+they have are copied to the host. A session without devices waits for one to come."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logger(__name__)
 
 
 def leaving(session: Session) -> Callable[[], None]:
-    """Who listens to a session's events."""
+    """Return the listener to a session's device events."""
     of = weakref.ref(session)
 
     def listener() -> None:
@@ -33,7 +33,7 @@ def leaving(session: Session) -> Callable[[], None]:
         flight = here.flight
         own = any(here.machine.devices[d].memory != HOST for d in away)
         if own or (flight is not None and flight.device in away):
-            # by a thread of its own: whoever says that a device leaves does not wait for what it does
+            # in a thread of its own: the source of the event does not wait for the device's work
             threading.Thread(target=_leave, args=(of,), name="manycl-leaving", daemon=True).start()
 
     return listener
@@ -45,22 +45,21 @@ def _leave(of: weakref.ref[Session]) -> None:
         return
     flight = session.flight
     if flight is not None and flight.device in session.away:
-        flight.close()  # nothing more is given, …
+        flight.close()  # nothing more is given to it
     with session.lock, Uninterrupted():
         if session.closed:
             return
-        with suppress(ManyclError):  # whoever asks for results is told
+        with suppress(ManyclError):  # the error is raised where results are asked for
             if session.flight is not None and session.flight.device in session.away:
                 session.land()
-    left()  # who waits for the device need not wait for its memory
+    left()  # a process that waits for the device need not wait for its memory
     with session.lock, Uninterrupted():
         if not session.closed:
             vacate(session)
 
 
 def vacate(session: Session) -> None:
-    """Outside a run: the memories of devices that have left are free for others. Contents that are nowhere else go to
-    the host."""
+    """Free the memories of devices that have left, outside a run. Contents that are nowhere else go to the host."""
     away, devices = session.away, session.machine.devices
     for device in away:
         memory = devices[device].memory
@@ -74,8 +73,8 @@ def vacate(session: Session) -> None:
 
 
 def await_devices(session: Session) -> None:
-    """There is a device to run something on; if need be, one that has left is waited for, where somebody will say that
-    it comes again. Raises DeviceError where there is none; Ctrl-C ends the waiting."""
+    """Return when there is a device to run something on, if need be after waiting for one that has left and will
+    return. Raises DeviceError where there is none; Ctrl-C ends the waiting."""
     if not session.machine.devices:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in session.excluded.items())
         raise DeviceError(f"no device is left that works ({reasons})", hint="Queue.admit tries one again")

@@ -1,4 +1,4 @@
-"""What a run hears of devices that leave, come and become slower."""
+"""The event monitor of a run: devices that leave, come and become slower."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from manycl.run.recovery.device_events import (
 
 
 class EventMonitor:
-    """Of a run on a machine, from when it is planned on: what was said before, the plan knows. ``used``: the devices
-    that the run uses. ``lost``: devices that the run has found to be so, by index, with the reason."""
+    """The device events of a run on a machine from the time when it is planned; earlier ones are part of the plan.
+    ``used``: the devices that the run uses. ``lost``: by index, the devices that the run has found to be lost, with the
+    reason."""
 
     def __init__(self, events: DeviceEvents, machine: Machine, used: DevicesInUse | None = None) -> None:
         self._events = events
@@ -26,23 +27,23 @@ class EventMonitor:
         self._seen = events.count
         self._slow = events.slow
         self.found: Mapping[DeviceIndex, float] = {}
-        """By device, how many times as long as is said it takes, as the run itself has found; never changed, but
-        replaced."""
-        self._known: Mapping[DeviceIndex, float] = self.found  # as the plan has it
+        """The factors, by device, by which devices take longer than their last events say, as the run itself has found;
+        never changed, but replaced."""
+        self._known: Mapping[DeviceIndex, float] = self.found  # as the plan assumes
         self._index = {d.name: i for i, d in machine.numbered()}
         self._names = [d.name for d in machine.devices]
         self.lost: dict[DeviceIndex, str] = {}
-        self._leaving: set[DeviceIndex] = set()  # and have, or may have, something to do
+        self._leaving: set[DeviceIndex] = set()  # leaving devices that have, or may have, something to do
 
     def news(self) -> list[Changed]:
-        """What has happened since this was asked last."""
+        """Return the changes since the last call."""
         events = self._events.since(self._seen)
         if not events:
             return []
         self._seen += len(events)
         news = [found for e in events if (found := self._changed(e)) is not None and found.device not in self.lost]
         for device, comes, factor, _ in news:
-            if factor:  # what is said is so
+            if factor:  # an event replaces what was found
                 self.found = {d: f for d, f in self.found.items() if d != device}
                 continue
             (self._leaving.discard if comes else self._leaving.add)(device)
@@ -59,23 +60,24 @@ class EventMonitor:
         return Changed(device, isinstance(event, DeviceComes), event.factor if isinstance(event, DeviceSlows) else 0.0)
 
     def told(self, news: Collection[Changed]) -> str:
-        """In words."""
+        """Return changes in words."""
         words = (f"takes {c.factor:.3g} times as long" if c.factor else "came" if c.comes else "left" for c in news)
         return ", ".join(f"{self._names[c.device]} {said}" for c, said in zip(news, words, strict=True))
 
     def find(self, factors: Mapping[DeviceIndex, float]) -> None:
-        """The run has found that devices take so many times as long as the plan knows."""
+        """Note that the run has found devices to take so many times as long as the plan assumes."""
         now = self._events.slow
         total = {d: f * self._total(d, self._slow, self._known) for d, f in factors.items()}
         self.found = {**self.found, **{d: t / now.get(self._names[d], 1.0) for d, t in total.items()}}
 
     def planned(self) -> None:
-        """A plan knows what devices take."""
+        """Note that a new plan takes the present speeds of devices into account."""
         self._slow, self._known = self._events.slow, self.found
 
     @property
     def slower(self) -> Mapping[DeviceIndex, float]:
-        """By device, how many times as long as the plan knows it takes now; of those of which that has changed."""
+        """The factors, by device, by which devices take longer now than the plan assumes; only of those that have
+        changed."""
         then, now = (self._slow, self._known), (self._events.slow, self.found)
         if then[0] is now[0] and then[1] is now[1]:
             return {}
@@ -93,21 +95,21 @@ class EventMonitor:
 
     @property
     def returning(self) -> frozenset[DeviceIndex]:
-        """Those of them that will come again."""
+        """Those of these devices that will come again."""
         left = self._events.away
         return frozenset(d for name, d in self._index.items() if name in left and left[name].returns) - self.lost.keys()
 
     @property
     def is_deserted(self) -> bool:
-        """Whether there is no device any more until one returns."""
+        """True if there is no device until one returns."""
         return bool(self.returning) and len(self.away) == len(self._index)
 
     def wait(self) -> None:
-        """Until something happens."""
+        """Wait for an event."""
         self._events.wait_for_news(self._seen)
 
     def look(self, playback: Playback | None = None) -> None:
-        """Say which of the devices that leave have ended what they had to do (None: all of them)."""
+        """Mark devices that leave as not in use, once they have ended what they had to do (None: all of them have)."""
         if self._leaving:
             self._leave({d for d in self._leaving if playback is None or playback.is_free(d)})
 

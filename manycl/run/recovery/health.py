@@ -1,4 +1,5 @@
-"""Devices that fail for good are left out: later runs, and all policies, have the others."""
+"""Health of devices: those that fail for good are left out, so that later runs, and all policies, have only the
+rest."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ log = logger(__name__)
 
 
 def examine(session: Session) -> None:
-    """After a failure: every device is asked to keep a few bytes, and one that does not is left out."""
+    """Ask every device, after a failure, to allocate a few bytes, and leave out those that fail."""
     found = {lanes.device.name: reason for lanes in session.backend.lanes if (reason := lanes.probe())}
     if not found:
         return
@@ -46,9 +47,9 @@ def admit(session: Session, name: str) -> None:
 
 
 def arrange(session: Session, new: Lanes | None = None) -> list[str]:
-    """The session has its devices less those that are left out. The names of buffers whose contents were nowhere
-    else."""
-    with suppress(Exception):  # what cannot be learned of a run that failed is not worth another error
+    """Rearrange the session to its devices less those that are left out. Return the names of buffers whose contents
+    were nowhere else."""
+    with suppress(Exception):  # a failure to learn from a failed run is not worth another error
         session.learn()
     before, names = session.machine, [o.device.name for o in session.opened if o.device.name not in session.excluded]
     lanes = {x.device.name: x for x in session.backend.lanes}

@@ -1,4 +1,4 @@
-"""Which steps of a run may run again on what they have left when they were interrupted."""
+"""Idempotence: which interrupted steps of a run may run again on what they have left."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from manycl.utilities.unforeseen import told
 
 
 def is_repeatable(task: Node, sizes: Mapping[BufferKey, int]) -> bool:
-    """Whether a node that was interrupted may run again on what it has left (Device-Hopping, Section 2.2: idempotence):
-    of a node that runs as a whole, and so of ranges of it; False where nobody knows. ``sizes``: bytes of buffers."""
+    """Return whether an interrupted node may run again on what it has left (Device-Hopping, Section 2.2: idempotence).
+    This holds for a node that runs as a whole, and so for ranges of it; False where it is unknown. ``sizes``: bytes of
+    buffers."""
     if isinstance(task, FillTask):
         return True
     if isinstance(task, CopyTask):
@@ -30,7 +31,7 @@ def is_repeatable(task: Node, sizes: Mapping[BufferKey, int]) -> bool:
 
 
 class Repeatable:
-    """Of the steps of a problem's plan; asked only when a device is lost."""
+    """A function that returns whether a step of a problem's plan is repeatable; called only when a device is lost."""
 
     def __init__(self, problem: Problem, lowered: Lowered) -> None:
         self._problem, self._lowered = problem, lowered

@@ -1,11 +1,12 @@
-"""What is left to do of a run that was stopped: which steps need not run (again), and where contents are. Pure.
+"""Lineage: what is left to do of a run that was stopped, that is, which steps need not run (again), and where contents
+are. Pure.
 
 A piece of a buffer has a *version* after each step that writes it, and memories hold versions: a kernel that changes
-what was copied to its device leaves the version before where it came from. So what a device that is lost had begun is
-run again from what it began with, if that is still anywhere; what only its memory held is made again by the steps that
-made it, and by those that made what these need (lineage). A step that changes contents in place, and may have been
-interrupted, runs again from what it has left only where running it twice is running it once (Device-Hopping,
-Section 2.2).
+what was copied to its device leaves the version before where it came from. So what a lost device had begun is run again
+from the contents that it began with, if these are still anywhere. What only its memory held is made again by the steps
+that made it, and by those that made what these need (lineage). A step that changes contents in place, and may have been
+interrupted, runs again from what it has left only where running it twice has the effect of running it once
+(Device-Hopping, Section 2.2).
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ Overwrites = Callable[[int, BufferKey], bool]
 
 
 def nothing_known(step: int, key: BufferKey) -> bool:
-    """Of no step it is known that it writes all of a piece."""
+    """Return False: it is known of no step that it writes all of a piece."""
     return False
 
 
 class Unrecoverable(Exception):
-    """A run cannot go on: ``keys`` are of contents that are gone and cannot be made again; ``reason`` in words."""
+    """The error that a run cannot go on. ``keys``: pieces whose contents are gone and cannot be made again; ``reason``
+    in words."""
 
     def __init__(self, keys: Collection[BufferKey], reason: str) -> None:
         super().__init__(reason)
@@ -37,9 +39,9 @@ class Unrecoverable(Exception):
 
 
 class PieceVersion(NamedTuple):
-    """Contents after the first ``number`` of the writers of a piece have run (0: before the run), and of those that
-    write it at the same time as the next one, the steps ``also``; the steps ``begun`` may have left anything of theirs
-    there."""
+    """The contents of a piece after its first ``number`` writers have run (0: before the run), and also the steps
+    ``also``, of those that write it at the same time as the next one. The steps ``begun`` may have left anything of
+    theirs there."""
 
     number: int
     also: frozenset[int] = frozenset()
@@ -52,10 +54,10 @@ _GONE = PieceVersion(-1)
 
 @dataclass(frozen=True)
 class Lineage:
-    """``done``: steps that need not run again. ``valid``: where pieces are that the run touches, as masks (0: nowhere,
-    and nobody needs it). ``again``: steps that had run, and run once more. ``lost``: pieces that nobody needs, whose
-    contents are gone. ``restored``: of pieces that are to be in the host's memory, the copies kept beside in which they
-    are."""
+    """The lineage of a stopped run. ``done``: steps that need not run again. ``valid``: where pieces that the run
+    touches are, as masks (0: nowhere, and no step needs them). ``again``: steps that had run, and run once more.
+    ``lost``: pieces that no step needs, whose contents are gone. ``restored``: by piece that is to be in the host's
+    memory, the number of the copy kept beside that has it."""
 
     done: frozenset[int]
     valid: Mapping[BufferKey, int]
@@ -65,13 +67,13 @@ class Lineage:
 
 
 def _beside(copy: int) -> int:
-    """The place that stands for a copy which the host keeps beside."""
+    """Return the place that stands for a copy which the host keeps beside its own."""
     return -1 - copy
 
 
 class HeldVersions:
-    """Which versions memories hold while commands are carried out. ``valid``: where pieces are at the beginning, when
-    the steps ``done`` have run."""
+    """The versions that memories hold while commands are carried out. ``valid``: where pieces are at the beginning,
+    when the steps ``done`` have run."""
 
     def __init__(
         self, lowered: Lowered, memory: Callable[[int], int], valid: Mapping[BufferKey, int], done: Collection[int]
@@ -86,7 +88,7 @@ class HeldVersions:
         self.held = {key: dict.fromkeys(places(valid.get(key, 0)), self._present(key)) for key in self.graph.buffers}
 
     def _present(self, key: BufferKey) -> PieceVersion:
-        """The version that the steps that are done have left."""
+        """Return the version that the steps that are done have left."""
         number, also = 0, _NOTHING
         for group in self.writers.get(key, ()):
             if not group <= self.done:
@@ -96,8 +98,8 @@ class HeldVersions:
         return PieceVersion(number, also)
 
     def carry_out(self, command: Command, is_complete: bool) -> None:
-        """A command, the next in an order in which they could run one after another; of one that is not complete,
-        anything may have happened, or nothing."""
+        """Carry out a command, the next in an order in which they could run one after another. If it is not complete,
+        it may have had any effect, or none."""
         if isinstance(command, Evict):
             raise AssertionError("where memory is short, a run that was stopped does not go on")
         if isinstance(command, (Run, HostCall)):
@@ -131,34 +133,35 @@ class HeldVersions:
         if not is_complete:
             held[at] = before._replace(begun=before.begun | {step}) if before.number == number else _GONE
         else:
-            if before.number != number:  # it was written without its contents: all of it, or they were undefined
+            if before.number != number:  # it was written without its old contents: as a whole, or they were undefined
                 before = PieceVersion(number)
             also = before.also | {step}
             held[at] = PieceVersion(number + 1) if also == group else before._replace(also=also)
 
     def lose(self, memory: int) -> None:
-        """A memory is gone."""
+        """Remove a memory that is gone."""
         for held in self.held.values():
             held.pop(memory, None)
 
     def rest(self, repeatable: Callable[[int], bool], overwrites: Overwrites = nothing_known) -> Lineage:
-        """What is left to do. ``repeatable(step)``: whether it may run on what it has left when it was interrupted;
-        ``overwrites(step, key)``: whether it is known to write all of a piece that it does not read. Raises
-        Unrecoverable."""
+        """Return what is left to do. ``repeatable(step)``: whether a step may run on what it has left when it was
+        interrupted; ``overwrites(step, key)``: whether it is known to write all of a piece that it does not read.
+        Raises Unrecoverable."""
         return _Closure(self, repeatable, overwrites).result()
 
 
 def needed(graph: Graph, step: int) -> Set[BufferKey]:
-    """The pieces whose contents a step must find."""
+    """Return the pieces whose contents a step must find."""
     task = graph.nodes[step]
     return {*task.reads, *(key for key in task.writes if key not in task.overwrites)}
 
 
 def _writers(lowered: Lowered) -> dict[BufferKey, list[frozenset[int]]]:
-    """By piece, the steps that write it, in their order; those together that write it at the same time."""
+    """Return, by piece, the steps that write it, in their order; steps that write it at the same time form one
+    group."""
     graph = lowered.graph
     found: dict[BufferKey, list[set[int]]] = {}
-    launches: dict[BufferKey, int | None] = {}  # of which the last writers are that write it at the same time
+    launches: dict[BufferKey, int | None] = {}  # by piece, the launch whose steps are its last joint writers
     for step, task in enumerate(graph.nodes):
         beside = graph.beside.get(step)
         for key in task.writes:
@@ -173,7 +176,7 @@ def _writers(lowered: Lowered) -> dict[BufferKey, list[frozenset[int]]]:
 
 
 class _Closure:
-    """Steps that run (again), until all that they need is somewhere."""
+    """The set of steps that run (again), extended until all that they need is somewhere."""
 
     def __init__(self, history: HeldVersions, repeatable: Callable[[int], bool], overwrites: Overwrites) -> None:
         self._history, self._repeatable, self._overwrites = history, repeatable, overwrites
@@ -206,7 +209,8 @@ class _Closure:
             raise Unrecoverable(task.writes, f"host function {task.name} would have to be called again")
 
     def _settle(self, key: BufferKey) -> set[int]:
-        """Note where a piece is, for the first step that runs and touches it; or the steps that have to run besides."""
+        """Note where a piece is, for the first step that runs and touches it. Return the steps that have to run
+        besides."""
         groups = self._history.writers.get(key, [])
         first = next((step for step in self._touching[key] if step in self._run), None)
         self._lost.discard(key)
@@ -214,11 +218,11 @@ class _Closure:
             return self._final(key, groups)
         number = next((n for n, group in enumerate(groups) if max(group) >= first), len(groups))
         if number < len(groups) and first not in groups[number] and min(groups[number]) < first:
-            # (a step that reads what others write at the same time comes before or behind all of them)
+            # (a step that reads what joint writers write comes before or after all of them)
             raise Unrecoverable((key,), "the order of steps that were interrupted is not known")
         begun = number < len(groups) and first in groups[number]
         later = {step for group in groups[number + begun :] for step in group} - self._run
-        if later:  # they would be undone
+        if later:  # their results would be undone
             return later
         there = groups[number] - self._run if begun else _NOTHING
         if begun and not there and all(self._needs_not(s, key) for s in groups[number]):
@@ -227,13 +231,13 @@ class _Closure:
         return self._somewhere(key, groups, PieceVersion(number, there), groups[number] if begun else _NOTHING)
 
     def _needs_not(self, step: int, key: BufferKey) -> bool:
-        """Whether a step that writes a piece does not find its contents."""
+        """Return whether a step that writes a piece does not need its old contents."""
         if key not in self._needs[step]:
             return True
         return key not in self._graph.nodes[step].reads and self._overwrites(step, key)
 
     def _final(self, key: BufferKey, groups: list[frozenset[int]]) -> set[int]:
-        """Nobody touches a piece any more."""
+        """Note where a piece is that no step touches any more. Return the steps that make it."""
         mask = self._where(key, PieceVersion(len(groups)), _NOTHING)
         self._masks[key] = mask
         if not mask and groups:
@@ -245,13 +249,13 @@ class _Closure:
     def _somewhere(
         self, key: BufferKey, groups: list[frozenset[int]], wanted: PieceVersion, writing: frozenset[int]
     ) -> set[int]:
-        """Note where a version is, for steps that write it next or, if there are none, for one that reads it; or the
-        steps that make it."""
+        """Note where a version is, for steps that write it next or, if there are none, for one that reads it. Return
+        the steps that have to make it."""
         self._masks[key] = mask = self._where(key, wanted, writing)
         if mask:
             return set()
         if wanted.also:
-            return set(wanted.also)  # all who write it at the same time begin anew
+            return set(wanted.also)  # all joint writers begin anew
         if wanted.number == 0:
             if key not in self._history.is_defined:
                 return set()
@@ -259,7 +263,8 @@ class _Closure:
         return set(groups[wanted.number - 1])
 
     def _where(self, key: BufferKey, wanted: PieceVersion, writing: frozenset[int]) -> int:
-        """The memories that hold a version; if only a copy beside does, the host's, where that is put back."""
+        """Return the mask of the memories that hold a version; if only a copy beside does, the host's, where it is put
+        back."""
         mask = 0
         self._restored.pop(key, None)
         for place, version in self._history.held[key].items():
@@ -285,8 +290,8 @@ def rest_of(
     repeatable: Callable[[int], bool],
     overwrites: Overwrites = nothing_known,
 ) -> Lineage:
-    """What is left of a run that was given some commands, each complete or not, when some memories are gone. Raises
-    Unrecoverable."""
+    """Return what is left of a run that was given some commands, each complete or not, when some memories are gone.
+    Raises Unrecoverable."""
     for command, is_complete in commands:
         history.carry_out(command, is_complete)
     for memory in gone:

@@ -1,10 +1,10 @@
-"""The rest of a run may be planned anew: which of its nodes that are, whether it pays, and the graph that they make.
+"""Replanning of the rest of a run: which of its nodes are planned anew, whether it pays, and the graph that they make.
 Pure.
 
-A run that is stopped on its way has nodes that have run, nodes of which a part has, and nodes that nobody has begun.
-The second kind is run to its end as it was planned, as far as its devices are there; the third is a graph of its own,
-which the run's policy plans for the devices that there are by then: the next *epoch* of the run. All is counted in
-foreseen seconds of work, so that no clock decides anything.
+A run that is stopped on its way has nodes that have run, nodes of which a part has run, and nodes that have not begun.
+The second kind is run to its end as it was planned, as far as its devices are there. The third is a graph of its own,
+which the run's policy plans for the devices that there are by then. All is counted in predicted seconds of work, so
+that no clock decides anything.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from manycl.run.recovery.rescheduling import Reassignment
 from manycl.utilities.changed import changed
 
 REPLANNED = "replanned"
-"""The entry of a run's details with what made it plan its rest anew, how many nodes and when."""
+"""The key in a run's details of the list of replannings: the reason, the number of nodes, and the time of each."""
 UNCHANGED: Mapping[DeviceIndex, float] = {}
 LEAST = 20e-3
-"""Seconds of work that must be left for planning anew to be thought of."""
+"""The least seconds of work that must be left for planning anew to be considered."""
 
 
 def not_begun(lowered: Lowered, begun: Iterable[int]) -> tuple[int, ...]:
-    """The nodes of which no step has begun, and that nothing depends on that has to run before them; ``begun``: steps
-    that have run, or may have been begun."""
+    """Return the nodes of which no step has begun, and on which nothing depends that has to run before them. ``begun``:
+    steps that have run, or may have begun."""
     of_node: dict[int, list[int]] = {}
     for token in range(len(lowered.graph)):
         of_node.setdefault(lowered.step(token).node, []).append(token)
@@ -52,10 +52,10 @@ def not_begun(lowered: Lowered, begun: Iterable[int]) -> tuple[int, ...]:
 
 
 def graph_of(graph: Graph, nodes: Sequence[int]) -> Graph:
-    """Some nodes of a graph as one of their own, in their order, on the same buffers; what comes before a node by way
-    of others comes before it."""
+    """Return some nodes of a graph as a graph of their own, in their order, on the same buffers. Dependences by way of
+    other nodes are kept."""
     number = {n: i for i, n in enumerate(nodes)}
-    before: list[frozenset[int]] = []  # of the graph's nodes: those of the new graph
+    before: list[frozenset[int]] = []  # by node of the graph, the nodes of the new graph that come before it
     for predecessors in graph.predecessors:
         mine = {p for p in predecessors if p in number}
         before.append(frozenset(mine.union(*(before[p] for p in predecessors if p not in number))))
@@ -74,8 +74,8 @@ def graph_of(graph: Graph, nodes: Sequence[int]) -> Graph:
 
 
 class Outlook:
-    """What the rest of a run takes on a machine on which the devices ``away`` are not used. ``slower``: how many times
-    as long as was foreseen devices take, where that has changed."""
+    """Predictions of the rest of a run on a machine without the devices ``away``. ``slower``: how many times as long as
+    predicted devices take, where that has changed."""
 
     def __init__(
         self, subject: Subject, away: Collection[DeviceIndex], slower: Mapping[DeviceIndex, float] = UNCHANGED
@@ -86,9 +86,9 @@ class Outlook:
         self._where = Reassignment(self._problem, self._lowered)
 
     def gain(self, playback: Playback) -> float:
-        """Of a plan that is followed as it is, and devices that come or become slower: the part of the time until its
-        end by which stopping it, waiting for what is under way and planning what is left anew ends sooner, if all
-        devices then share it; 0: it does not."""
+        """Return what is gained, for a fixed plan and devices that come or become slower, by stopping the run, waiting
+        for what is in flight and planning the rest anew, if all devices then share it: a part of the time until the
+        plan's end; 0: nothing."""
         count, seconds = len(self._problem.machine.devices), self._where.seconds
         given, left = [0.0] * count, dict[int, Run | HostCall]()
         for command, is_complete in playback.given:
@@ -106,23 +106,23 @@ class Outlook:
         nodes = set(not_begun(self._lowered, set(range(len(self._lowered.graph))).difference(left)))
         mine = [step for step in alone if self._lowered.step(step).node in nodes]
         begun, was = [step for step in alone if step not in {*mine}], {step: d for step, (d, _) in alone.items()}
-        # what is under way is waited for: nobody is given anything before
+        # commands in flight are waited for: no device is given anything before
         until = self._where.until(begun, was, [max(given)] * count, self._away)
         anew = until + self.planning(nodes) + self.shared(mine)
         return max(0.0, 1.0 - anew / max(ends)) if self.can_all_run(nodes) else 0.0
 
     def is_worth(self, nodes: Collection[int]) -> bool:
-        """Of a run that has stopped, and nodes that nobody has begun: whether they take so long that a plan of their
-        own pays."""
+        """Return whether nodes that have not begun take so long that a plan of their own pays, in a run that has
+        stopped."""
         steps = [s for s in range(len(self._lowered.graph)) if self._lowered.step(s).node in nodes]
         return self.can_all_run(nodes) and self.shared(steps) > max(LEAST, 2.0 * self.planning(nodes))
 
     def planning(self, nodes: Collection[int]) -> float:
-        """Seconds that planning takes."""
+        """Return the seconds that planning takes."""
         return PLANNING.planned_cell * len(nodes) * len(self._there)
 
     def shared(self, steps: Iterable[int]) -> float:
-        """Seconds of steps that all devices share."""
+        """Return the seconds of steps that all devices share."""
         return sum(self._shared(step) for step in steps)
 
     def _shared(self, step: int) -> float:
@@ -133,7 +133,7 @@ class Outlook:
         return 1.0 / rate if rate else inf
 
     def can_all_run(self, nodes: Iterable[int]) -> bool:
-        """Whether there is a device for each of some nodes."""
+        """Return whether there is a device for each of some nodes."""
         return all(_has_device(self._problem, n, self._there) for n in nodes)
 
 
@@ -144,26 +144,26 @@ def _has_device(problem: Problem, node: int, there: Sequence[DeviceIndex]) -> bo
 
 
 def is_whole(rest: Lineage, found: Mapping[BufferKey, int], lowered: Lowered) -> bool:
-    """Whether all contents that there were are somewhere: none is gone that is to be overwritten."""
+    """Return whether all contents that there were are somewhere, also those that are to be overwritten."""
     known = {key for step in rest.done for key in lowered.graph.nodes[step].writes} | found.keys()
     return not any(not mask and key in known for key, mask in rest.valid.items())
 
 
 class Replanning:
-    """What a run has been so far. ``graph``: all of it; ``first``: how many steps the epochs have that are over;
-    ``plan``: what was planned first (None: it has not been planned anew)."""
+    """The history of a run's plans. ``graph``: all of the run; ``first``: the number of steps of the plans that are
+    over; ``plan``: the first plan (None: it has not been replaced)."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.first = 0
         self.plan: Plan | None = None
-        self._numbers: Sequence[int] = range(len(graph))  # in the graph, of the present epoch's nodes
+        self._numbers: Sequence[int] = range(len(graph))  # by node of the present plan, its number in the graph
         self._over: list[tuple[Lowered, Sequence[int]]] = []
         self._told: list[dict[str, Any]] = []
 
     def add(self, ran: Lowered, nodes: Sequence[int], plan: Plan, changed: str, seconds: float) -> None:
-        """An epoch is over, the steps of which have run like this: these of its nodes are left, and planned anew,
-        because of what has ``changed``, so many seconds after the run has begun."""
+        """Note that a plan is over. ``ran``: its steps, as they have run; ``nodes``: those of its nodes that are left
+        and planned anew; ``changed``: the reason; ``seconds``: the time since the run has begun."""
         self._over.append((ran, self._numbers))
         self.first += len(ran.graph)
         self.plan = self.plan or plan
@@ -171,22 +171,23 @@ class Replanning:
         self.tell(changed, len(nodes), seconds)
 
     def tell(self, changed: str, nodes: int, seconds: float) -> None:
-        """So many nodes were planned anew; of none, what is left of those that had begun goes where it ends first."""
+        """Note that so many nodes were planned anew (0: only the rest of nodes that had begun was moved to other
+        devices)."""
         self._told.append({"changed": changed, "nodes": nodes, "seconds": seconds})
 
     def steps(self, ran: Lowered) -> Lowered:
-        """The steps of all epochs, the last of which has run like this."""
+        """Return the steps of all plans; ``ran``: those of the last, as they have run."""
         return joined_steps([*self._over, (ran, self._numbers)]) if self._over else ran
 
     @property
     def details(self) -> dict[str, Any]:
-        """For traces."""
+        """The replannings, for traces."""
         return {REPLANNED: list(self._told)} if self._told else {}
 
 
 def joined_steps(epochs: Sequence[tuple[Lowered, Sequence[int]]]) -> Lowered:
-    """The steps of several epochs, one after another: of each the steps as they have run, and which nodes of the run's
-    graph its nodes are."""
+    """Return the steps of several plans, one after another, from each plan's steps as they have run and the numbers of
+    its nodes in the run's graph."""
     first = epochs[0][0]
     steps: list[Step] = []
     predecessors: list[tuple[int, ...]] = []

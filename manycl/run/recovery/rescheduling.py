@@ -1,4 +1,4 @@
-"""Which device runs a step instead of the one that was to. Pure."""
+"""Rescheduling: which device runs a step instead of its planned one. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from manycl.run.lowering.steps import RANGE, Lowered
 
 
 class Reassignment:
-    """Of the steps of a plan."""
+    """The rescheduling of a plan's steps."""
 
     def __init__(self, problem: Problem, lowered: Lowered) -> None:
         self._problem, self._lowered = problem, lowered
         self._devices = problem.machine.devices
-        self._elsewhere: dict[tuple[int, int], int] = {}  # memories instead of others, by node
+        self._elsewhere: dict[tuple[int, int], int] = {}  # by node and memory, the memory used instead
 
     def seconds(self, step: int, device: DeviceIndex) -> float:
-        """What a step would take, as far as that is known."""
+        """Return the predicted seconds of a step, as far as they are known."""
         of = self._lowered.step(step)
         if device == ON_HOST or isinstance(self._lowered.graph.nodes[step], HostTask):
             return 0.0
@@ -31,8 +31,8 @@ class Reassignment:
     def able(
         self, step: int, was: DeviceIndex, away: Collection[DeviceIndex], is_stopped: bool = False
     ) -> list[DeviceIndex]:
-        """The devices that may run a step that was another one's. What others write at the same time stays in one
-        memory; in which one may be changed while nothing is under way (``is_stopped``)."""
+        """Return the devices that may run a step of another device. What steps write at the same time stays in one
+        memory; which one may change only while no command is in flight (``is_stopped``)."""
         problem, of, machine = self._problem, self._lowered.step(step), self._devices
         places = [d for d in problem.preferred(of.node) if d not in away]
         places = places or [d for d in problem.machine.indices if d not in away]
@@ -40,7 +40,7 @@ class Reassignment:
         if not of.role:
             places = [d for d in places if problem.fits(of.node, d)]
         launch = problem.graph.nodes[of.node]
-        if of.role and isinstance(launch, Launch) and launch.versions:  # a version was chosen for its kind
+        if of.role and isinstance(launch, Launch) and launch.versions:  # the version was chosen for its kind of device
             places = [d for d in places if machine[d].kind == machine[was].kind]
         if step in self._lowered.graph.beside:
             memory = machine[was].memory
@@ -57,14 +57,15 @@ class Reassignment:
         away: Collection[DeviceIndex],
         is_stopped: bool = False,
     ) -> dict[int, DeviceIndex]:
-        """A device for each of some steps, in their order: the one that ends it first, if each ends all that it has
-        one after another. ``busy``: seconds of what devices have. No entry: there is none."""
+        """Return a device for each of some steps, in their order: the one that ends it first, if each device runs all
+        that it has one after another. ``busy``: seconds of what devices have. A step for which there is no device has
+        no entry."""
         return {s: d for s, d, _ in self._placed(steps, was, busy, away, is_stopped) if d is not None}
 
     def until(
         self, steps: Iterable[int], was: Mapping[int, DeviceIndex], busy: Sequence[float], away: Collection[DeviceIndex]
     ) -> float:
-        """Seconds until all of them have ended then, and what devices have."""
+        """Return the seconds until all of these steps, so placed, and all that devices have, have ended."""
         return max([*busy, *(end for _, _, end in self._placed(steps, was, busy, away))])
 
     def _placed(
@@ -75,8 +76,8 @@ class Reassignment:
         away: Collection[DeviceIndex],
         is_stopped: bool = False,
     ) -> Iterator[tuple[int, DeviceIndex | None, float]]:
-        """Steps with their devices (None: there is none, and it stays) and when they end, each after those of them that
-        it depends on."""
+        """Yield steps with their devices (None: there is none, and it stays) and their ends, each after those of them
+        on which it depends."""
         busy, ends = list(busy), dict[int, float]()
         for step in steps:
             ready = max((ends.get(p, 0.0) for p in self._lowered.graph.predecessors[step]), default=0.0)

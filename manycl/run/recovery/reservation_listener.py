@@ -1,9 +1,10 @@
-"""Devices that other processes reserve are left, and used again when these are over.
+"""The reservation listener: devices that other processes reserve are left, and used again when the reservations end.
 
-A process that uses devices listens, from its first session on, in a thread that sleeps: where somebody reserves, it
-reads which devices are not its own now, and tells its sessions. A session that has others leaves the device
-(:mod:`manycl.run.recovery.device_events`). Where all that a session has is reserved there is nothing to do elsewhere:
-native devices are held, wherever they are in what runs, and what is enqueued for any device waits.
+A process that uses devices listens, from its first session on, in a thread that sleeps. When a process makes a
+reservation, the thread reads which devices are not its own now, and notifies its sessions. A session that has other
+devices leaves the reserved ones (:mod:`manycl.run.recovery.device_events`). Where all that a session has is reserved,
+nothing can run elsewhere: native devices are held, wherever they are in what runs, and what is enqueued for any device
+waits.
 """
 
 from __future__ import annotations
@@ -39,17 +40,19 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 LOOK_AGAIN = 0.05
-"""Seconds until a listener looks by itself while something is reserved: processes that are killed tell nobody."""
+"""The seconds between two looks of a listener while something is reserved: processes that are killed do not report
+it."""
 SOONEST, LATEST = 5e-5, 5e-4
-"""Seconds between two looks whether a device that is to be left has ended what it had, at first and at last: …"""
+"""The least and the most seconds between two looks whether a device that is to be left has ended what it had."""
 OF_WAIT = 1 / 4
-"""… this part of the time since somebody has asked. A device that is held is still soon."""
+"""The part of the time since the request was made that passes until the next look. A device that is held is soon
+still."""
 
 
 @dataclass
 class _Watched:
-    """A session. ``resources``: of its devices, by name; ``away``: those that others have, of which some are ``held``,
-    and some it was told to leave (``left``)."""
+    """A session that heeds reservations. ``resources``: of its devices, by name; ``away``: the devices that other
+    processes have, of which some are ``held``, and some the session has left (``left``)."""
 
     session: weakref.ref[Session]
     resources: dict[str, Resources]
@@ -63,7 +66,7 @@ class _Watched:
         return session is None or session.closed
 
     def look(self, taken: Resources, there: Sequence[Reservation]) -> None:
-        """These resources are others' now; ``there`` are all reservations."""
+        """Act on the resources that other processes have now; ``there``: all reservations."""
         session = self.session()
         if session is None or session.closed:
             return
@@ -106,7 +109,8 @@ class _Watched:
                 warnings.warn(words, RuntimeWarning, stacklevel=2)
 
     def has_left(self) -> bool:
-        """Whether the devices that are others' have nothing to do for this session any more."""
+        """Return whether the devices that other processes have reserved have nothing to do for this session any
+        more."""
         session = self.session()
         if session is None or session.closed:
             return True
@@ -120,20 +124,20 @@ class _Watched:
 
 
 class ReservationListener:
-    """What a process does about reservations."""
+    """The part of a process that acts on reservations."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._watched: list[_Watched] = []
         self._ear: Ear | None = None
-        self._there: Sequence[Reservation] = ()  # what was reserved when that was last read
-        self._looked = 0.0  # when it was last read what is reserved, by time.monotonic, …
-        self._end = math.inf  # … and when the first of that ends by itself
-        self._waiting: list[int] = []  # pipes of processes that want to know when this one has left
-        self._asked = 0.0  # when the last of them came
+        self._there: Sequence[Reservation] = ()  # the reservations when they were last read
+        self._looked = 0.0  # when they were last read, by time.monotonic
+        self._end = math.inf  # when the first of them ends by itself
+        self._waiting: list[int] = []  # pipes of processes that wait until this one has left
+        self._asked = 0.0  # when the last of them asked
 
     def watch(self, session: Session) -> None:
-        """A session has opened devices: it leaves those that are reserved by now, or will be."""
+        """Make a session leave those of its devices that are reserved by now, or will be."""
         if not flags.heeds_reservations():
             return
         resources = {opened.device.name: opened.handle.resources for opened in session.opened}
@@ -147,7 +151,7 @@ class ReservationListener:
                 try:
                     folder = runtime_folder()
                     self._ear = Ear(folder)
-                    sweep(str(folder))  # nobody else does where nothing is ever reserved
+                    sweep(str(folder))  # nothing else does, where nothing is ever reserved
                 except ManyclError as error:
                     log.warning("reservations of other processes are not heard of: %s", error)
                     return
@@ -155,7 +159,7 @@ class ReservationListener:
             there = reservations()
             if there:
                 watched.look(held_by_others(there, process(), under()), there)
-                self._ear.wake()  # what is there ends some time: the thread is not to sleep until it hears of something
+                self._ear.wake()  # reservations end: the thread must not sleep until the next message
 
     def _listen(self, ear: Ear) -> None:
         be_prompt()
@@ -174,32 +178,33 @@ class ReservationListener:
             except Exception as error:
                 told(error, "heeding reservations")
             finally:
-                if not self._waiting:  # nobody waits for this process to leave
+                if not self._waiting:  # no process waits for this one to leave
                     turns.end()
 
     def _wait(self, poll: select.poll) -> bool:
-        """Until it hears something, or is to look again: whether it has heard something."""
+        """Wait for a message, or until the next look. Return whether there was a message."""
         with self._lock:
             since, waits, next_look = self._asked, bool(self._waiting), self._next_look()
         patience = None if next_look == math.inf else 1e3 * max(next_look - time.monotonic(), 0.0)
-        if waits:  # poll() knows no part of a millisecond
+        if waits:  # poll() counts whole milliseconds
             time.sleep(min(max((time.monotonic() - since) * OF_WAIT, SOONEST), LATEST))
             patience = 0.0
         return bool(poll.poll(patience))
 
     def _next_look(self) -> float:
-        """When it reads what is reserved, if it hears nothing, by time.monotonic."""
+        """Return when reservations are read without a message, by time.monotonic."""
         if any(watched.away for watched in self._watched):
             return min(self._end, self._looked + LOOK_AGAIN)
         return math.inf
 
     def _hear(self, ear: Ear, has_heard: bool) -> None:
-        """Read what is reserved, if it is time to, and tell those who wait once nothing runs where it is not to."""
+        """Read the reservations, if it is time to, and notify the processes that wait once nothing runs on reserved
+        devices."""
         came = ear.heard() or () if has_heard else ()
         if came:
             self._waiting += came
             self._asked = time.monotonic()
-        if ear.told:  # reading takes a while
+        if ear.told:  # reading all takes a while
             told = {r.name: r for r in (*self._there, *ear.told)}
             self._follow(unexpired(told.values()))
         if has_heard or time.monotonic() >= self._next_look():
@@ -213,14 +218,14 @@ class ReservationListener:
         self._follow(there)
 
     def _follow(self, there: Sequence[Reservation]) -> None:
-        """These are all reservations, as far as is known."""
+        """Apply these reservations, which are all that are known."""
         self._watched = [watched for watched in self._watched if not watched.is_over]
         taken = held_by_others(there, process(), under())
         for watched in self._watched:
             watched.look(taken, there)
 
     def left(self) -> None:
-        """A session's devices have ended what they had. (Whoever has the lock will find that out.)"""
+        """Note that a session's devices have ended what they had. (A thread that holds the lock will find that out.)"""
         if self._waiting and self._lock.acquire(blocking=False):
             try:
                 self._tell_who_waits()
@@ -228,14 +233,14 @@ class ReservationListener:
                 self._lock.release()
 
     def _tell_who_waits(self) -> None:
-        """Once nothing runs where it is not to."""
+        """Notify the processes that wait, once nothing runs on reserved devices."""
         if self._waiting and all([watched.has_left() for watched in self._watched]):  # noqa: C419
             waiting, self._waiting = self._waiting, []
             for handle in waiting:
                 os.close(handle)
 
     def close(self) -> None:
-        """Nobody listens any more."""
+        """Stop listening."""
         with self._lock:
             ear, self._ear = self._ear, None
             if ear is not None:
@@ -251,8 +256,8 @@ left = _availability.left
 
 
 def _forked() -> None:
-    """The thread is not here, the devices are not either; the pipes that others wait at the end of are another
-    process's."""
+    """Reset the listener in a forked process, which has neither its thread nor the devices; the pipes belong to the
+    parent."""
     for handle in _availability._waiting:
         os.close(handle)
     _availability.__init__()  # type: ignore[misc]

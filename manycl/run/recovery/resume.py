@@ -1,4 +1,4 @@
-"""A run that was stopped on its way goes on: with other devices, from what has ended. Pure."""
+"""Resume of a run that was stopped on its way: with other devices, from what has ended. Pure."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ AS_FORESEEN: Mapping[DeviceIndex, float] = {}
 
 
 class Stopped(NamedTuple):
-    """How a run was stopped. ``ended``: the tokens of commands that have ended well, of those of devices that are lost
-    as far as that is known (None: of all that were given); ``begun``: of those that may have begun; ``unsound``: of
-    those of which nothing counts; ``lost``: devices, with what their memories held."""
+    """The state of commands when a run was stopped. ``ended``: the tokens of commands that have ended without error,
+    for lost devices as far as that is known (None: all that were given); ``begun``: of those that may have begun;
+    ``unsound``: of those whose results do not count; ``lost``: the devices that are lost with what their memories
+    held."""
 
     ended: Set[int] | None = None
     begun: Set[int] = frozenset()
@@ -37,7 +38,7 @@ class Stopped(NamedTuple):
 def left_of(
     subject: Subject, playback: Playback, stopped: Stopped, repeatable: Callable[[int], bool], overwrites: Overwrites
 ) -> Lineage:
-    """What is left of a run; the rest: as HeldVersions.rest. Raises Unrecoverable."""
+    """Return what is left of a run. The other arguments are those of HeldVersions.rest. Raises Unrecoverable."""
     ended, begun, unsound, lost = stopped
     machine = subject.problem.machine
     memories = [d.memory for d in machine.devices]
@@ -65,9 +66,9 @@ def left_of(
 
 
 def _beginning(given: Sequence[Command], begun: Set[int]) -> set[int]:
-    """The tokens of transfers that may be a part of one that has begun, as they come right before it."""
+    """Return the tokens of transfers that may be a part of one that has begun, as they come right before it."""
     found: set[int] = set()
-    behind: tuple[object, ...] = ()  # the command that comes next, if it may have begun
+    behind: tuple[object, ...] = ()  # the kind of the command that comes next, if it may have begun
     for command in reversed(given):
         mine: tuple[object, ...] = ()
         if isinstance(command, (Upload, Download, Copy)):
@@ -81,7 +82,7 @@ def _beginning(given: Sequence[Command], begun: Set[int]) -> set[int]:
 
 
 def note(rest: Lineage, directory: Directory) -> None:
-    """Where the pieces of a run are that was stopped."""
+    """Record in the directory where the pieces of a stopped run are."""
     for key, mask in rest.valid.items():
         if mask:
             directory.valid[key] = mask
@@ -99,9 +100,9 @@ def going_on(
     later: Set[int] = frozenset(),
     slower: Mapping[DeviceIndex, float] = AS_FORESEEN,
 ) -> tuple[Subject, MovingPlayer]:
-    """Who plays what is left, without the devices that are ``away``, and but for the steps that are left for ``later``.
-    ``slower``: how many times as long as was foreseen devices take, where that has changed. (``note`` was called.)
-    Raises Unrecoverable."""
+    """Return the playback of what is left, without the devices that are ``away``, and without the steps left for
+    ``later``. ``slower``: how many times as long as predicted devices take, where that has changed. (``note`` was
+    called.) Raises Unrecoverable."""
     lowered, problem = subject.lowered, replace(subject.problem, away=frozenset(away))
     lowered = changed(lowered, graph=in_order(lowered.graph, rest.done))
     if lowered.plan is None:
@@ -110,7 +111,7 @@ def going_on(
     subject = subject._replace(lowered=lowered, problem=problem, valid=directory.valid)
     known = replace(problem, estimates=Slowed(problem.estimates, slower)) if slower else problem
     following = ShareScheduler(known, lowered, directory.valid, rest.done | later)
-    for device in (*sorted(lost), *sorted({*away} - {*lost})):  # (what a lost one was to run, one that leaves may run)
+    for device in (*sorted(lost), *sorted({*away} - {*lost})):  # (devices that leave may run steps of lost ones)
         following.leave(device, is_stopped=True)
     if slower:
         following.even_out()
@@ -126,9 +127,9 @@ def going_on(
 
 
 def in_order(graph: Graph, done: Set[int]) -> Graph:
-    """With steps that are ``done`` and hold nobody back, though what comes before them may run again: what comes before
-    a step only by way of these, as graphs say no more than they have to, comes before it."""
-    by_way: dict[int, frozenset[int]] = {}  # of steps that are done: which of those that run come before
+    """Return a graph in which steps that are ``done`` delay no step, though their predecessors may run again: a step
+    depends directly on what it depended on only by way of done steps, as graphs have no more edges than needed."""
+    by_way: dict[int, frozenset[int]] = {}  # by step that is done, its predecessors that run
     predecessors = list(graph.predecessors)
     for step, before in enumerate(graph.predecessors):
         further = frozenset[int]().union(*(by_way[p] for p in before if p in done))
@@ -141,7 +142,8 @@ def in_order(graph: Graph, done: Set[int]) -> Graph:
 
 
 def _planned(subject: Subject, playback: Playback, away: Collection[DeviceIndex]) -> Plan:
-    """Instead of what a policy would have decided: what it has, and then each node where it ends first."""
+    """Return a plan in place of a dynamic policy's further decisions: what it has decided, and each other node where it
+    ends first."""
     problem, lowered = subject.problem, subject.lowered
     decided = {a.node: a for a in playback.issued}
     nodes = range(len(lowered.graph.nodes))
@@ -157,7 +159,7 @@ def _planned(subject: Subject, playback: Playback, away: Collection[DeviceIndex]
 
 
 def named(keys: Collection[BufferKey], subject: Subject) -> str:
-    """For messages: the buffers that keys are of, or of pieces of."""
+    """Return, for messages, the names of the buffers of keys, which may be those of pieces."""
     pieces, buffers = subject.lowered.graph.buffers, subject.problem.graph.buffers
     found = dict.fromkeys(b.whole if isinstance(b := pieces[key], Piece) else key for key in keys)
     return ", ".join(

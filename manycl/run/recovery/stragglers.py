@@ -1,12 +1,12 @@
-"""Devices that take longer than was foreseen, and nobody has said so: found by a run itself, from how long its own
+"""Straggler detection: a run finds devices that take longer than predicted, without an event, from how long its own
 kernels take on the devices' clocks. Pure.
 
-A device lags where its last kernels, several in a row, each took far more than what was measured of them before; then
-it is asked whether planning anew what is left gains enough (:meth:`manycl.run.recovery.replanning.Outlook.gain`). What
-waits for data, or for other devices, takes none of that time. Kernels that nobody has measured, and short ones, tell
-nothing; nor do those of a device with several queues, which run beside one another. Where all devices take longer
-alike, as the machine is busy, nothing is gained, and nothing happens. Which device runs what depends on time then, so
-it is not done between devices that are not alike, which may differ in the last bits of results.
+A device is a straggler where each of its last kernels, several in a row, took far longer than was measured before. Then
+the gain of planning the rest anew is predicted (:meth:`manycl.run.recovery.replanning.Outlook.gain`). Waiting for data,
+or for other devices, is not part of that time. Kernels that were never measured, and short ones, do not count; nor do
+those of a device with several queues, which run beside one another. Where all devices take longer alike, as the machine
+is busy, nothing is gained, and nothing happens. As then time decides which device runs what, this is not done between
+devices that are not alike, which may differ in the last bits of results.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ from manycl.run.engine.playback import Playback
 from manycl.run.recovery.rescheduling import Reassignment
 
 IN_A_ROW, WORK = 3, 50e-3
-"""Kernels of a device, at least, and their foreseen seconds: the last ones, …"""
+"""The least number of a device's last kernels that count (IN_A_ROW), and their least predicted seconds in all
+(WORK)."""
 TIMES = 2.0
-"""… each of which took more than so many times as long as foreseen; of a device that was found to lag before, also less
-than the reciprocal: it has become faster again."""
+"""The factor by which each of these kernels has to take longer than predicted. A device that was a straggler before has
+become faster again if each takes less than the reciprocal."""
 GAIN = 0.2
-"""The part of what is left of the run that planning it anew has to gain at least."""
+"""The least part of the rest of the run that planning it anew has to gain."""
 SHORTEST = 1e-3
-"""Foreseen seconds of a kernel that tells something: of shorter ones, what else the machine does decides."""
+"""The least predicted seconds of a kernel that counts: the times of shorter ones depend on what else the machine
+does."""
 
 
 class _Last:
-    """A device's last kernels, as many as tell whether it lags: how many times as long as foreseen each has taken."""
+    """The last kernels of a device, as many as are needed: how many times as long as predicted each has taken."""
 
     def __init__(self) -> None:
         self.ratios: deque[float] = deque()
@@ -57,9 +59,9 @@ class _Last:
 
 
 class StragglerDetection:
-    """Of a run that follows a plan. ``took``: seconds of a kernel that was heard of (None: nobody knows); ``before``:
-    how many times as long devices take as the models say, as far as the plan knows that from the run itself;
-    ``is_deterministic``: results must not depend on time."""
+    """The straggler detection of a run that follows a plan. ``took``: the seconds of a kernel that was reported (None:
+    they are unknown); ``before``: how many times as long as the models predict devices take, as far as the plan knows
+    that from the run itself; ``is_deterministic``: results must not depend on time."""
 
     def __init__(
         self,
@@ -74,13 +76,13 @@ class StragglerDetection:
         self._where = Reassignment(subject.problem, subject.lowered)
         self._last: dict[DeviceIndex, _Last] = {}
         self._foreseen: dict[tuple[int, DeviceIndex, int], float] = {}
-        self._looked_at: dict[Lane, int] = {}  # how many of the commands of a queue
+        self._looked_at: dict[Lane, int] = {}  # by queue, how many of its commands
         self._heard, self._asks, self._patience = 0, 0, IN_A_ROW
 
     @property
     def is_possible(self) -> bool:
-        """Whether what is left may be planned anew for that: on devices that are of a kind, or where that is nothing to
-        anybody."""
+        """True if the rest may be planned anew for a straggler: on devices that are alike, or where results may depend
+        on time."""
         problem = self._problem
         there = [device for d, device in problem.machine.numbered() if d not in problem.away]
         if len(there) < 2:
@@ -90,8 +92,8 @@ class StragglerDetection:
         )
 
     def heard(self, reports: Sequence[Report]) -> Mapping[DeviceIndex, float]:
-        """Kernels have ended. How many times as long as foreseen devices take, if it is to be asked whether to plan
-        anew: of all that have told; else nothing."""
+        """Note reports of kernels. Return how many times as long as predicted devices take, for all with enough
+        kernels, if there is a straggler for which planning anew is to be considered; else nothing."""
         script, before = self._playback.script, self._heard
         for report in reports:
             if isinstance(report, Done):
@@ -104,11 +106,11 @@ class StragglerDetection:
         return {} if self._others_will_tell() else {d: median(last.ratios) for d, last in self._last.items()}
 
     def refused(self) -> None:
-        """It does not pay, or not yet: it is asked again after ever more kernels."""
+        """Note that planning anew does not pay, or not yet: it is considered again after ever more kernels."""
         self._asks, self._patience = self._heard + self._patience, 2 * self._patience
 
     def told(self, factors: Mapping[DeviceIndex, float], gain: float) -> str:
-        """In words: the devices that made it pay, and by which rule."""
+        """Return, in words, the stragglers for which planning anew pays, and the rule."""
         names = [d.name for d in self._problem.machine.devices]
         devices = (f"{names[d]} takes {f:.3g} times as long as foreseen" for d, f in factors.items() if self._lags(d))
         count = max(len(self._last[d].ratios) for d in factors if self._lags(d))
@@ -122,7 +124,7 @@ class StragglerDetection:
         return min(last.ratios) > TIMES or (self._before.get(device, 1.0) > 1.0 and max(last.ratios) < 1.0 / TIMES)
 
     def _hear(self, lane: Lane, at: int) -> None:
-        """The kernel with place ``at`` has ended, and so have those before it in its queue."""
+        """Note that the kernel at index ``at`` has ended, and those before it in its queue."""
         commands, line = self._playback.script.commands, self._playback.script.lines[lane]
         first, until = self._looked_at.get(lane, 0), bisect_right(line, at)
         for place in line[first:until]:
@@ -135,7 +137,7 @@ class StragglerDetection:
         self._looked_at[lane] = max(first, until)
 
     def _seconds(self, step: int, device: DeviceIndex) -> float:
-        """Foreseen of a step; 0 where that is a first guess."""
+        """Return the predicted seconds of a step; 0 where they are a first guess."""
         of = self._lowered.step(step)
         kind = self._problem.graph.same[of.node], device, of.groups if of.role else -1
         seconds = self._foreseen.get(kind)
@@ -145,8 +147,8 @@ class StragglerDetection:
         return seconds
 
     def _others_will_tell(self) -> bool:
-        """Whether devices of which nothing is known yet have kernels under way that will tell it: they may take longer,
-        too."""
+        """Return whether devices without any count yet have kernels in flight that will count: these devices may take
+        longer, too."""
         return any(
             isinstance(command, Run)
             and not is_complete

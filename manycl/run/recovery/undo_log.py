@@ -1,4 +1,4 @@
-"""Undo copies: what commands are about to change, kept beside until they have ended
+"""The undo log: copies of what commands are about to change, kept until they have ended
 (:mod:`manycl.run.recovery.checkpoints`)."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ALIGNED = 64  # bytes
 
 
 class _Part(NamedTuple):
-    """Of an undo copy: rows of a buffer, the byte b of which is byte ``b - low`` of the copy."""
+    """A part of an undo copy: rows of a buffer. Byte b of the buffer is byte ``b - low`` of the copy."""
 
     key: BufferKey
     rows: tuple[Box, ...]
@@ -27,7 +27,7 @@ class _Part(NamedTuple):
 
 
 class UndoCopy(NamedTuple):
-    """Of a command: its device's queue, its parts in ``data``, and the copies' events."""
+    """The undo copy of a command: its device's queue, its parts in ``data``, and the copies' events."""
 
     lanes: Lanes
     queue: int
@@ -37,14 +37,15 @@ class UndoCopy(NamedTuple):
 
 
 class UndoLog:
-    """Each queue has memory for one undo copy: when the next one is made, the command before has ended."""
+    """The undo copies of all queues. Each queue has memory for one: when the next one is made, the command before has
+    ended."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._areas: weakref.WeakKeyDictionary[Lanes, dict[int, tuple[Bytes, Allocation]]] = weakref.WeakKeyDictionary()
 
     def copied(self, graph: Graph, command: Run, lanes: Lanes, after: Sequence[Event]) -> UndoCopy | None:
-        """Copy what a command is about to change, in its queue; None where there is no memory for that. Raises
+        """Copy what a command is about to change, in its queue. Return None where there is no memory for that. Raises
         DriverError where the device does not take a command."""
         parts: list[_Part] = []
         at = 0
@@ -73,8 +74,8 @@ class UndoLog:
         return UndoCopy(lanes, command.queue, parts, data, events)
 
     def put_back(self, copy: UndoCopy) -> bool:
-        """The device is lost, and the command was the last that it had begun in its queue: the host's memory has what
-        was there before; False where not all of that was copied."""
+        """Put the old contents back into the host's memory. The device is lost, and the command was the last that it
+        had begun in its queue. Return False where not all of the contents were copied."""
         if not copy.lanes.driver.succeeded(copy.events):
             return False
         for key, rows, low in copy.parts:
@@ -82,7 +83,7 @@ class UndoLog:
         return True
 
     def trim(self) -> None:
-        """Give the memory back; no run is under way."""
+        """Free the memory; no run is in progress."""
         for lanes, areas in self._areas.items():
             for _, there in areas.values():
                 lanes.driver.free(there)
@@ -100,27 +101,27 @@ class UndoLog:
         return found
 
 
-# What the host keeps beside its own copies of buffers while a run is under way
-# (:mod:`manycl.run.recovery.checkpoints`).
+# Copies that the host keeps beside its own copies of buffers during a run (:mod:`manycl.run.recovery.checkpoints`).
 
 
 class KeptCopies:
-    """Of each buffer up to one for each number; they stay for the next run, until their buffers are gone."""
+    """Copies kept by the host: for each buffer at most one for each number. They stay for the next run, until their
+    buffers are gone."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._held: dict[BufferKey, dict[int, tuple[Bytes, object]]] = {}
 
     def target(self, key: BufferKey, copy: int, driver: Driver) -> End:
-        """Where a device's transfer brings what is to be in a copy. Raises DriverError where there is no room."""
+        """Return the target of a device's transfer into a copy. Raises DriverError where there is no room."""
         return End(self._copy(key, copy, driver))
 
     def save(self, key: BufferKey, copy: int, rows: tuple[Box, ...], driver: Driver) -> None:
-        """The host's own copy goes to one beside it. Raises DriverError where there is no room."""
+        """Copy the host's own copy to one beside it. Raises DriverError where there is no room."""
         copy_rows(self._copy(key, copy, driver), self._memory.host(key), rows, 0, 0)
 
     def restore(self, graph: Graph, copies: Mapping[BufferKey, int]) -> None:
-        """The host's own copies of a graph's buffers become what is beside them."""
+        """Restore the host's own copies of a graph's buffers from those beside them."""
         for key, copy in copies.items():
             buffer = graph.buffers[key]
             whole = buffer.whole if isinstance(buffer, Piece) else key
@@ -128,7 +129,7 @@ class KeptCopies:
             copy_rows(self._memory.host(whole), self._held[whole][copy][0], rows, 0, 0)
 
     def trim(self) -> None:
-        """Give the memory back; no run is under way."""
+        """Free the memory; no run is in progress."""
         self._held.clear()
 
     def _copy(self, key: BufferKey, copy: int, driver: Driver) -> Bytes:
