@@ -1,5 +1,5 @@
-"""Which plan of a graph that runs again and again is kept: of the first few, the one that ran fastest; later ones, made
-when more is known, take its place if they run faster. Pure."""
+"""The autotuner: which plan of a graph that runs repeatedly is kept. That is the plan of the first few that ran
+fastest; later ones, made when more is known, replace it if they run faster. Pure."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ from collections.abc import Sequence
 from manycl.plan.plan import Plan, same_plan
 
 PLANNED_RUNS = 4
-"""Every run's planning knows better how long kernels and transfers take; of so many plans, the one that ran fastest is
-kept."""
+"""The number of planned runs of which the fastest plan is kept: each planning knows better how long kernels and
+transfers take."""
 POSTPONED_RUNS = 32
-"""Unless the policy says that it will know more soon: then it is asked again, at most so often."""
+"""The most times that a policy is asked which says that it will know more soon; until then its plans do not count."""
 RIVAL = 3
-"""The planning that asks for a rival: what the policy does not take for the fastest."""
+"""The number of the planning that asks for a rival: a plan that the policy does not predict to be the fastest."""
 SECOND_THOUGHTS = (4, 4, 16)
-"""After so many runs of what is kept, the policy is asked once more: the first runs are slow (memory is new, code is
-cold), and so is what was learned from them."""
+"""The numbers of runs of the kept plan after which the policy is asked once more: the first runs are slow (memory is
+new, code is cold), and so is what was learned from them."""
 RIVAL_THOUGHT = 2
-"""The second thought that asks for a rival once more: its one run among the first may have been slow as these are."""
+"""The number of the second thought that asks for a rival once more: its one run among the first may have been slow,
+too."""
 COMPARED = 3
-"""So many runs of another plan are compared with those of what is kept: of each, the fastest."""
+"""The number of runs of another plan that are compared with those of the kept plan, by the fastest of each."""
 MUCH = 2e-3
-"""Seconds: a plan that takes more than half as long again as what is kept, and longer by this, is not run again."""
+"""The seconds by which a plan has to take longer than the kept plan, and more than half as long again, so that it is
+not run again."""
 
 
 class Autotuner:
-    """``plan``: the one to run next, None where the policy is to be asked. ``thoughts``: after how many runs of what is
-    kept it is asked again, each time."""
+    """The tuning of one graph's plan. ``plan``: the one to run next, None where the policy is to be asked.
+    ``thoughts``: the numbers of runs of the kept plan after which the policy is asked again, each time."""
 
     def __init__(self, plan: Plan | None = None, *, thoughts: Sequence[int] = SECOND_THOUGHTS) -> None:
         self.plan = plan
@@ -35,23 +37,23 @@ class Autotuner:
         self._asked = 0
         self._thoughts = list(thoughts) if plan is None else []
         self._thought = 0
-        self._seconds: list[float] = []  # of the plan's runs
-        # what was kept before the policy was asked again, and its time
+        self._seconds: list[float] = []  # of each run of the plan
+        # the plan that was kept before the policy was asked again, and its time
         self._former: tuple[Plan, float] | None = None
 
     @property
     def planned(self) -> int:
-        """Plans that have run."""
+        """The number of plans that have run."""
         return len(self._tried)
 
     @property
     def rival(self) -> bool:
-        """Whether the policy is to be asked for a rival."""
+        """True if the policy is to be asked for a rival."""
         return self._thought == RIVAL_THOUGHT if self._former is not None else self.planned + 1 == RIVAL
 
     @property
     def is_comparing(self) -> bool:
-        """Whether another plan than what is kept runs."""
+        """True if the plan that runs is not the kept one."""
         return self._former is not None
 
     @property
@@ -60,10 +62,10 @@ class Autotuner:
         return self._former[0] if self._former is not None else self.plan
 
     def answered(self, seconds: float, plan: Plan | None) -> None:
-        """The policy was asked, and its plan took so long."""
+        """Note that the policy was asked, and that its plan took so many seconds."""
         self._asked += 1
         postponed = plan is not None and plan.details.get("postponed") and self._asked < POSTPONED_RUNS
-        if self._former is not None:  # it has thought again
+        if self._former is not None:  # this was a second thought
             if plan is None or same_plan(plan, self._former[0]):
                 self._keep(self._former[0])
             else:
@@ -75,7 +77,7 @@ class Autotuner:
             self._keep(min(self._tried, key=lambda tried: tried[0])[1])
 
     def repeated(self, seconds: float) -> None:
-        """The plan has run once more."""
+        """Note one more run of the plan."""
         self._seconds.append(seconds)
         if self._former is not None:
             former, before = self._former

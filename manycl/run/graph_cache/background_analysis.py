@@ -1,8 +1,8 @@
-"""How the launches of graphs that come again may be split, found out beside what the devices compute.
+"""Background analysis: how the launches of repeated graphs may be split is analysed while devices compute.
 
-That takes the analysis some 0.1 s a kernel, which no run of a loop should wait for. It is begun when the graph has run
-as long as that (``PLANNING.beside``), or at once where the answers are known from another process, and so long that
-planning what is found is a part of it (``PLANNING.looking``); dividing is tried then
+The analysis takes some 0.1 s a kernel, for which no run of a loop should wait. It begins when the graph has run as long
+as that (``PLANNING.beside``), or at once where the answers are known from another process, and so long that planning
+the result is a part of it (``PLANNING.looking``). Then plans that divide are tried
 (:mod:`manycl.run.graph_cache.graph_cache`).
 """
 
@@ -29,25 +29,25 @@ _Sized = tuple[Launch, Mapping[BufferKey, int]]
 
 
 class Interest:
-    """What a graph's runs have taken, and what is done about it. ``is_done``: its launches have been looked at, and it
-    has run long enough for plans that take long to make."""
+    """The seconds that a graph's runs have taken, and the state of its analysis. ``is_done``: its launches have been
+    analysed, and it has run long enough for plans that take long to make."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.runs = 0
-        self.price: float | None = None  # seconds that it has to run before; None: nobody has asked
+        self.price: float | None = None  # seconds that it has to run before the analysis; None: not yet known
         self.is_asked = self.is_done = False
 
 
 class BackgroundAnalysis:
-    """Of one session; by a thread of its own, which ends with the process."""
+    """The background analysis of a session, by a thread of its own, which ends with the process."""
 
     def __init__(self, looks: Looks) -> None:
         self._looks = looks
         self._worker: Worker | None = None
 
     def ran(self, interest: Interest, seconds: float, devices: int, graph: Callable[[], Batch | Graph | None]) -> None:
-        """A graph has run on a machine of so many devices."""
+        """Note a run of a graph on so many devices, and begin its analysis if it is due."""
         interest.seconds += seconds
         interest.runs += 1
         if interest.is_done or interest.is_asked or interest.runs < 2 or interest.seconds < (interest.price or 0.0):
@@ -65,12 +65,12 @@ class BackgroundAnalysis:
             self._worker.submit(lambda: self._appraise(interest, launches, cells))
 
     def close(self) -> None:
-        """The thread ends when it has nothing to do any more."""
+        """Let the thread end when its work is done."""
         if self._worker is not None:
             self._worker.release()
 
     def _appraise(self, interest: Interest, launches: Sequence[_Sized], cells: int) -> None:
-        """Find out what the interest costs. ``cells``: nodes of the graph, for each device."""
+        """Set the price of an analysis. ``cells``: nodes of the graph, for each device."""
         unknown = [launch for launch, sizes in launches if not is_known(launch, sizes)]
         following_all = sum(following(*launch) for launch in launches)
         kernels = {(launch.program.tree, launch.kernel.name) for launch in unknown}
@@ -89,7 +89,7 @@ class BackgroundAnalysis:
 
 
 def _launches(graph: Batch | Graph) -> list[_Sized]:
-    """Those of a graph, each kind once, on whatever buffers of its sizes."""
+    """Return the launches of a graph, each kind once, on any buffers of its sizes."""
     found: dict[object, _Sized] = {}
     for node in graph.nodes:
         if isinstance(node, Launch):
@@ -103,7 +103,7 @@ def _launches(graph: Batch | Graph) -> list[_Sized]:
 
 
 def _foresee_ranges(launch: Launch, sizes: Mapping[BufferKey, int], split: Split, devices: int) -> None:
-    """Have what ranges of a launch touch found out, which plans that divide it will ask for."""
+    """Compute what ranges of a launch touch, for which plans that divide it will ask."""
     try:
         division = divide(with_work_groups(run_as(launch, 0)), split.dimension, sizes)
         for first in range(0, split.groups, -(-split.groups // devices)):

@@ -1,4 +1,4 @@
-"""What is known of a graph that comes again: what it took by a plan and without one, and which way it goes next."""
+"""A cached graph: how long a repeated graph took by a plan and without one, and how it runs next."""
 
 from __future__ import annotations
 
@@ -24,77 +24,79 @@ from manycl.run.session.session import LastTime, Session
 from manycl.run.streams.eager_result import EagerResult, Given
 
 THOUGHTS = (*SECOND_THOUGHTS, *(4**n for n in range(3, 10)))
-"""After so many runs of a plan the policy is asked once more: ever more rarely, as devices and links may change."""
+"""The numbers of runs of a plan after which the policy is asked once more: ever more rarely, as devices and links may
+change."""
 FLIGHTS = 2
-"""Runs without a plan that are compared with those of plans, at first."""
+"""The number of eager runs, without a plan, that are compared with planned ones at first."""
 RECENT = 5
-"""The last runs of each way, of which the median tells what it takes."""
+"""The number of last runs of each way, eager or planned, whose median is its time."""
 SETTLED = 16
-"""Runs without a plan after which not each is looked at any more, if none takes long."""
+"""The number of eager runs after which not each is examined any more, if none takes long."""
 WORTH = 1e-3
-"""Seconds: what takes less without a plan takes no less with one."""
+"""The seconds below which an eager run takes no less with a plan."""
 LONG = 1e-2
-"""Seconds: one run without a plan that takes as long tells enough."""
+"""The seconds of an eager run from which one run suffices to compare."""
 HOPELESS = 2
-"""Planned runs after which no more are tried if all took twice as long as without a plan."""
+"""The number of planned runs after which no more are tried if all took twice as long as eager runs."""
 VARIED, MOST_SEEN = 8, 1024
-"""Graphs of a kind that differ by their scalars: how many are known each by itself when they come first; of how many it
-is known that they came."""
+"""The number of graphs that differ by their scalars and are cached one by one when they come first (VARIED), and the
+number of those that are remembered as seen (MOST_SEEN)."""
 RETRIED, RARELY = 32, 4096
-"""After so many runs of one way the other one is tried again, then after twice as many each time, at most this: what
-was seen of it may have been a disturbance, and devices and links may change."""
+"""The number of runs of one way after which the other one is tried again (RETRIED), doubled each time up to RARELY: its
+times may have been a disturbance, and devices and links may change."""
 
 
 class CachedGraph:
-    """One of them. ``thoughts``: as of trials; nothing is tried where there is nothing to choose."""
+    """A graph in the cache. ``thoughts``: as of the autotuner; empty where there is nothing to choose."""
 
     def __init__(self, nodes: int, of: Signature, thoughts: Sequence[int]) -> None:
         self.nodes = nodes
-        self.graph: Graph | None = None  # its edges, once they were needed
+        self.graph: Graph | None = None  # with its edges, once they were needed
         self.signature = of
-        self.then: weakref.ref[CachedGraph] | None = None  # what came next
+        self.then: weakref.ref[CachedGraph] | None = None  # the graph that came next
         self.stays = False  # whether no device can be given all of it
-        self._device: DeviceIndex | None = None  # that can be given it
-        self._given: list[DeviceTask] = []  # in its last flight
+        self._device: DeviceIndex | None = None  # the device that can run all of it eagerly
+        self._given: list[DeviceTask] = []  # the commands of its last eager run
         self._flights = self._planned = self._runs = 0
         self._plan = inf  # seconds of the fastest plan's run, planning apart
-        # seconds of the last runs without a plan, and of what is kept
+        # seconds of the last eager runs, and of the last runs of the kept plan
         self._flown, self._played = deque[float](maxlen=RECENT), deque[float](maxlen=RECENT)
         self._thoughts = thoughts
         self._trials = Autotuner(thoughts=thoughts)
         self._until_other = self._patience = RETRIED  # runs of one way before the other one is tried
         self._latest = 0.0  # seconds of the last run
-        self._answer: Plan | None = None  # the policy's last
-        self._was_other = False  # whether the last run was one of another plan than is kept
+        self._answer: Plan | None = None  # the policy's last plan
+        self._was_other = False  # whether the last run was not of the kept plan
         self.interest = Interest()
         self.is_looked_at = False
         self._forget()
 
     @property
     def is_new(self) -> bool:
-        """Whether it has not run before."""
+        """True if it has not run before."""
         return not self._runs
 
     @property
     def is_long(self) -> bool:
-        """Whether its last run took so long that planning it is little beside that."""
+        """True if its last run took so long that planning it takes little beside that."""
         return self._latest >= LONG
 
     def is_awaited(self, machine: Machine) -> bool:
-        """Whether its last run took so long that others, who ask for one of the devices, would have to wait."""
+        """Return whether its last run took so long that other processes, which ask for one of the devices, would have
+        to wait."""
         return any(is_long(device, self._latest) for device in machine.devices)
 
     @property
     def thinks(self) -> bool:
-        """Whether there is anything to choose."""
+        """True if there is anything to choose."""
         return bool(self._thoughts)
 
     def asking(self) -> tuple[int, bool]:
-        """``repeated`` and ``rival`` of the problem that the policy is asked."""
+        """Return ``repeated`` and ``rival`` of the problem for the policy."""
         return (self._trials.planned + 1, self._trials.rival) if self.is_looked_at else (0, False)
 
     def look_again(self) -> None:
-        """More is known now of what may be planned, which is tried."""
+        """Begin tuning anew, as more is known now of how the graph may be divided."""
         self.is_looked_at = True
         self._planned, self._plan = 0, inf
         self._played.clear()
@@ -107,8 +109,8 @@ class CachedGraph:
         self._last = LastTime()
 
     def took(self, seconds: float, ran: float | None) -> None:
-        """It was planned, and the run alone took so long (``ran``; infinite: it will be planned again), or what is kept
-        was played (None)."""
+        """Note the seconds of a planned run. ``ran``: of the run alone, after planning (infinite: it will be planned
+        again); None: the kept plan was played."""
         self._runs += 1
         self._latest = seconds
         if ran is not None:
@@ -121,15 +123,15 @@ class CachedGraph:
             self._device = used.most_common(1)[0][0] if used else None
 
     def rests(self, device: DeviceIndex) -> bool:
-        """Whether it comes again and again, and nothing takes less than giving it to that device."""
+        """Return whether it comes repeatedly, and runs fastest eagerly on that device."""
         if self._flights < SETTLED or self._device != device or self.stays or self.then is None:
             return False
-        if not self._flown:  # it is about to be found out anew what they take
+        if not self._flown:  # their times are about to be measured anew
             return False
         return self.then() is self and median_low(self._flown) < WORTH
 
     def flew(self, run: EagerResult, seconds: float) -> None:
-        """It was given to a device without a plan."""
+        """Note an eager run."""
         self._runs += 1
         self._flights += 1
         self._flown.append(seconds)
@@ -137,12 +139,12 @@ class CachedGraph:
         self._device, self._given = run.device, [task for task, _, _ in run.given]
 
     def is_like(self, given: Sequence[Given]) -> bool:
-        """Whether commands are those of its last flight, on whatever buffers."""
+        """Return whether commands are those of its last eager run, on any buffers."""
         return len(given) == len(self._given) and all(map(is_, self._given, [task for task, _, _ in given]))
 
     def way(self, guess: DeviceIndex | None) -> DeviceIndex | None:
-        """The device that it is to be given to, or None where it is to be planned; ``guess``: the device where nobody
-        knows a better one."""
+        """Return the device on which it is to run eagerly, or None where it is to be planned. ``guess``: the device
+        where no better one is known."""
         device = self._device if self._device is not None else guess
         if device is None or self.stays:
             return None
@@ -153,18 +155,18 @@ class CachedGraph:
         is_hopeless = self._planned >= HOPELESS and plan > 2.0 * flight
         is_tried = self._planned >= PLANNED_RUNS or is_hopeless or flight < WORTH
         flies = is_tried and flight <= plan
-        is_settled = flies and flight < WORTH  # a plan gains nothing
+        is_settled = flies and flight < WORTH  # a plan gains nothing then
         if is_tried and not is_settled and self._flights >= FLIGHTS and self._planned:
             self._until_other -= 1
             if self._until_other < 0:
                 self._patience = min(2 * self._patience, RARELY)
                 self._until_other = self._patience
                 flies = not flies
-                (self._flown if flies else self._played).clear()  # what it takes now counts
+                (self._flown if flies else self._played).clear()  # only its present times count
         return device if flies else None
 
     def answered(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
-        """The policy was asked, and that was the run."""
+        """Note the run of a plan for which the policy was asked."""
         plan = self._answer = result.settled
         if self._thoughts:
             self._trials.answered(result.seconds, plan)
@@ -174,7 +176,7 @@ class CachedGraph:
             self._remember(result, keys)
 
     def again(self, session: Session, graph: Graph, of: Signature) -> Result | None:
-        """Run what is kept; None where the policy is to be asked."""
+        """Run the kept plan. Return None where the policy is to be asked."""
         plan, keys = self._trials.plan, of.keys
         if plan is None:
             return None
@@ -194,14 +196,14 @@ class CachedGraph:
     def _follow(self, session: Session, graph: Graph, keys: tuple[BufferKey, ...], plan: Plan) -> Result | None:
         try:
             result = session.run(graph, plan)
-        except PolicyError:  # it cannot be followed any more
+        except PolicyError:  # the plan cannot be followed any more
             return None
         self._remember(result, keys)
         return result
 
     def _remember(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
-        """What a plan was compiled to. What is done again is enqueued at once: of long runs that would be more than
-        Ctrl-C may have to wait for."""
+        """Keep a plan's command graph, unless the run was long: it will be enqueued at once, and Ctrl-C would have to
+        wait for it."""
         self._forget()
         script = result.script
         if script is not None and script.is_plain and result.seconds <= at_once(script.problem):
@@ -209,16 +211,16 @@ class CachedGraph:
 
 
 class Varied(CachedGraph):
-    """Graphs that differ by their scalars, which decide what is touched, as a loop's counter does. The first ones are
-    known each by itself; then those that have not been seen before are known together: planned anew each time, or
-    given to a device without a plan, whichever takes less."""
+    """The cached graphs that differ only by scalars which decide what is touched, such as a loop's counter. The first
+    ones are cached one by one. Later ones that have not been seen before are cached together: planned anew each time,
+    or run eagerly, whichever takes less."""
 
     def __init__(self, nodes: int, of: Signature, thoughts: Sequence[int]) -> None:
         super().__init__(nodes, of, thoughts)
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
 
     def is_first(self, scalars: Hashable) -> bool:
-        """Whether a graph with these is to be known with the others, as it was not seen before."""
+        """Return whether a graph with these scalars is cached together with the others, as it was not seen before."""
         if scalars in self._seen:
             return False
         self._seen[scalars] = None
@@ -227,7 +229,7 @@ class Varied(CachedGraph):
         return len(self._seen) > VARIED
 
     def took(self, seconds: float, ran: float | None) -> None:
-        """Planning counts, too, as it is done each time."""
+        """Note the seconds of a run, planning included, as it is planned each time."""
         super().took(seconds, ran)
         self._played.append(seconds)
 

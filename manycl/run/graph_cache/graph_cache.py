@@ -1,14 +1,14 @@
-"""Graphs that come again, enqueued anew: recognised by their signature, and played as prepared ones are.
+"""The graph cache: repeated graphs, enqueued anew, are recognised by their signature and played as prepared ones are.
 
 A loop that makes its arrays where it needs them enqueues the same graph each time, on other buffers. Its first runs are
-planned, each knowing better how long kernels take; then the plan that ran fastest is kept, and what it was compiled to
-is played on the new buffers. Where arrays are when it begins is part of what is recognised.
+planned, each knowing better how long kernels take; then the plan that ran fastest is kept, and its command graph is
+played on the new buffers. The places of arrays at the beginning are part of what is recognised.
 
-What came after a graph the last time is expected to come after it again. Once it has a plan that is kept, it is given
-to the device that does most of it command by command, before anybody knows that it is this graph
-(:mod:`manycl.run.streams.eager_stream`): of both ways, the one that has taken less time is kept. Where something else
-comes, that is right as well, only not planned. With one device nothing is planned; where there are GPUs, what nobody
-knows is given to one at first, and planned when it has come again.
+The graph that came after another one the last time is expected again. Once it has a kept plan, its commands are also
+given eagerly to the device that does most of it, before it is known that they are this graph
+(:mod:`manycl.run.streams.eager_stream`); of both ways the faster one is kept. If other commands come, the results are
+right as well, only without a plan. With one device nothing is planned. Where there are GPUs, an unknown graph is first
+given to one, and planned when it comes again.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
 
 KEPT, NODES = 64, 1 << 16
-"""Graphs that are kept, and nodes of all of them."""
+"""The most graphs that are cached (KEPT), and the most nodes of all of them (NODES)."""
 NEW = 4
-"""Graphs in a row that were new and took less than WORTH: then the next that is new is not planned either."""
+"""The number of new graphs in a row that took less than WORTH, after which the next new one is not planned either."""
 ONLY = DeviceIndex(0)
-"""The device, where there is one."""
+"""The device where there is only one."""
 
 
 class GraphCache:
-    """The graphs of a queue that have run, by what they are and where their buffers were."""
+    """The graphs of a queue that have run, by their signature and the places of their buffers."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -52,14 +52,14 @@ class GraphCache:
         self._static: dict[str, bool] = {}
         self._last: CachedGraph | None = None
         self._expected: CachedGraph | None = None
-        self._quick = 0  # graphs in a row that were new and took little
-        self._foreseen: tuple[DeviceIndex | None] | None = None  # what was expected ahead of time
-        self._ran: float | None = None  # seconds of the last run, planning apart, if it was planned anew
+        self._quick = 0  # how many graphs in a row were new and took little
+        self._foreseen: tuple[DeviceIndex | None] | None = None  # the device that was looked up ahead of time
+        self._ran: float | None = None  # seconds of the last run without planning, if it was planned anew
 
     def run(
         self, batch: Batch, policy: str, queues: Mapping[str, int] | None, options: Mapping[str, str] | None
     ) -> Result:
-        """Run what was enqueued by the policy of that name; raises what ``Session.run`` raises."""
+        """Run enqueued commands by the policy of that name. Raises what ``Session.run`` raises."""
         session = self._session
         self._forget_others()
         self._expected = None
@@ -73,8 +73,8 @@ class GraphCache:
             graph = batch.graph()
         elif known.graph is None:
             graph = batch.graph()
-            bounds.check(graph)  # what others are compared with has not been refused
-            known.graph, known.signature = graph, found  # of the buffers that the graph names
+            bounds.check(graph)  # later graphs are compared with this one, so it must be within bounds
+            known.graph, known.signature = graph, found  # with the keys that the graph uses
         else:
             graph = batch.as_in(known.graph, dict(zip(known.signature.keys, keys, strict=True)))
             if found.scalars != known.signature.scalars:
@@ -86,13 +86,13 @@ class GraphCache:
         repeated, rival = known.asking()
         result = session.run(graph, policy, queues=queues, options=options, repeated=repeated, rival=rival)
         known.answered(result, keys)
-        is_postponed = result.plan is not None and result.plan.details.get("postponed")  # it is planned again
+        is_postponed = result.plan is not None and result.plan.details.get("postponed")  # it will be planned again
         self._ran = inf if is_postponed else result.seconds
         self._note(known, result.seconds)
         return result
 
     def took(self, seconds: float) -> None:
-        """What ``run`` has done took so long, from the first call that enqueued it on."""
+        """Note the seconds of the last ``run``, from the first call that enqueued a part of it."""
         known = self._expected
         if known is not None:
             known.took(seconds, self._ran)
@@ -100,8 +100,8 @@ class GraphCache:
         self._follow(known)
 
     def expect(self) -> DeviceIndex | None:
-        """The device that is given what comes next as it is enqueued; None where that is planned when a result is asked
-        for."""
+        """Return the device to which the next commands go as they are enqueued; None where they are planned when a
+        result is asked for."""
         away = self._session.away
         if self.is_alone:
             return None if ONLY in away or self._is_demanded else ONLY
@@ -117,11 +117,11 @@ class GraphCache:
         if self._expected is None:
             return self._guess
         if self._expected.nodes >= HORIZON or (self._expected.is_long and self._session.mortal):
-            return None  # parts are compared as such; and of what takes long, plans keep what a loss would take
+            return None  # parts of long programs are compared as such; and for long graphs, plans make checkpoints
         return self._expected.way(self._guess)
 
     def goes_on(self, device: DeviceIndex) -> bool:
-        """Whether a device that was given what came last is given what comes next as well."""
+        """Return whether the device of the last eager commands is also given the next ones."""
         if device in self._session.away:
             return False
         if self.is_alone:
@@ -133,16 +133,16 @@ class GraphCache:
         return False
 
     def rests(self, device: DeviceIndex) -> bool:
-        """Whether a device may be given what comes next without anybody looking at each run: there is nothing to
-        choose, or what came last comes again and again, and a plan gains nothing."""
+        """Return whether a device may be given the next commands without an examination of each run: there is nothing
+        to choose, or the last graph comes repeatedly and a plan gains nothing."""
         if self.is_alone and not self._session.demanded:
             return True
         return self._last is not None and self._last.rests(device)
 
     @property
     def _guess(self) -> DeviceIndex | None:
-        """The device that is given what nobody knows: the first GPU. Where there is none, devices are parts of one
-        processor, and a plan costs little beside what each of them does, unless that is little each time."""
+        """The device for unknown graphs: the first GPU. Without one, devices are parts of one processor, and a plan
+        costs little beside the work of each, unless that is little each time."""
         machine, lanes = self._session.machine, self._session.backend.lanes
         found = next((d for d in machine.indices if lanes[d].watched), None)
         if found is None and self._quick >= NEW and machine.devices:
@@ -151,8 +151,8 @@ class GraphCache:
 
     @property
     def _is_demanded(self) -> bool:
-        """Whether others ask for the device, the only one, and what is expected next takes so long that they would
-        wait, and is known to be divisible or not."""
+        """True if the only device is preemptible, the next graph is expected to take so long that other processes would
+        wait, and its launches have been analysed."""
         session = self._session
         if not session.demanded:
             return False
@@ -163,7 +163,7 @@ class GraphCache:
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is one device."""
+        """True if there is one device."""
         return len(self._session.machine.devices) == 1
 
     def flew(
@@ -174,9 +174,9 @@ class GraphCache:
         queues: Mapping[str, int] | None,
         options: Mapping[str, str] | None,
     ) -> None:
-        """A device was given all that was enqueued, which took so long from the first command on."""
+        """Note an eager run of all that was enqueued. ``seconds``: its time from the first command on."""
         if self.is_alone and not self._session.demanded:
-            return  # no plan is better
+            return  # no plan is faster
         known = self._expected
         is_other = known is None or not known.is_like(run.given)
         if is_other or (isinstance(known, Varied) and seconds >= WORTH):
@@ -191,24 +191,24 @@ class GraphCache:
         self._follow(known)
 
     def _note(self, known: CachedGraph, seconds: float) -> None:
-        """A graph that may be new has taken so long. A plan of one command says no more than which device has it."""
+        """Note the seconds of a graph that may be new. (A plan of one command only says which device has it.)"""
         if known.is_new:
             self._quick = self._quick + 1 if seconds < (LONG if known.nodes == 1 else WORTH) else 0
 
     def _look(self, known: CachedGraph, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:
-        """Take note of what a graph takes, and of what has been found out beside it."""
+        """Note the seconds of a graph for its background analysis, and use its results."""
         session = self._session
         is_asked = bool(session.demanded) and known.is_awaited(session.machine)
         if known.nodes > NODES or not (known.thinks or is_asked):
             return
-        if is_asked:  # others would wait for it, whatever it costs to find out
+        if is_asked:  # other processes would wait for it, whatever the analysis costs
             known.interest.price = 0.0
         session.looking.ran(known.interest, seconds, len(session.machine.devices), graph)
         if known.interest.is_done and not known.is_looked_at:
             known.look_again()
 
     def stayed(self) -> None:
-        """Some of what was enqueued could not be given to the device that was expected to get all."""
+        """Note that some commands could not be given to the device that was expected to get all of them."""
         if self._expected is not None:
             self._expected.stays = True
         self._follow(None)
@@ -219,7 +219,7 @@ class GraphCache:
         self._last = known
 
     def _forget_others(self) -> None:
-        """What is known of other devices than there are now is forgotten."""
+        """Forget all graphs if the session's devices have changed."""
         if self._changes != self._session.changes:
             self._known.clear()
             self._varied.clear()
@@ -238,7 +238,7 @@ class GraphCache:
         machine = self._session.machine
         settings = tuple((queues or {}).items()), tuple((options or {}).items())
         alone = queue_counts(machine, queues or {}) == (1,)
-        # with one device that computes in the host's memory, nothing is decided by the scalars
+        # with one device that computes in the host's memory, scalars decide nothing
         scalars = () if alone and machine.memories == 1 else deciding_scalars(batch)
         kind = (policy, *settings, places, found.structure, self._session.away, self._session.demanded)
         known = self._known.get((kind, scalars))
@@ -251,7 +251,7 @@ class GraphCache:
         return known
 
     def _of_kind(self, kind: Hashable, nodes: int, found: Signature) -> Varied:
-        """What is known of graphs that differ by their scalars."""
+        """Return the cache entry of graphs that differ by their scalars."""
         varied = self._varied.get(kind)
         if varied is None:
             varied = self._varied[kind] = Varied(nodes, found, ())
@@ -261,7 +261,8 @@ class GraphCache:
         return varied
 
     def _is_static(self, policy: str) -> bool:
-        """Whether a policy plans before the run; a user's own may have reasons to be asked each time."""
+        """Return whether a policy plans before the run. A user's own policy is asked each time, as it may have
+        reasons."""
         found = self._static.get(policy)
         if found is None:
             made = find(policy)

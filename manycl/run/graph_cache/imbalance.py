@@ -1,5 +1,5 @@
-"""What a run tells of the shares of its divided launches: whether one device took longer than another, by what was
-planned of both."""
+"""Imbalance of the shares of divided launches in a run: whether one device took longer than another, compared with what
+was planned for both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from manycl.run.lowering.steps import RANGE
 
 
 def note_shares(imbalances: Imbalances, result: Result) -> None:
-    """Take note of the shares of a run that followed a plan with times, and was timed."""
+    """Note the shares of a run that followed a plan with times, and was timed."""
     plan, lowered = result.plan, result.lowered
     if plan is None or not plan.is_split or lowered is None or lowered.room is not None:
         return

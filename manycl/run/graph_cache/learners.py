@@ -1,4 +1,4 @@
-"""Policies that learn: the same one is used again, and told what every run took."""
+"""Learning policies: the same object is used again, and gets the times of each run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from manycl.run.engine.result import Result
 
 _plain: Kept[str, Policy] = Kept(256)
-"""By FILE.py:NAME, policies that do not learn: their files are not run again to find that out."""
+"""Policies that do not learn, by FILE.py:NAME, so that their files are not run again to find that out."""
 
 
 class Learners:
@@ -26,13 +26,13 @@ class Learners:
 
     def __init__(self) -> None:
         self._known: dict[str, LearningPolicy] = {}
-        self._others: dict[str, Callable[[], Policy] | None] = {}  # who makes those that do not learn
+        self._others: dict[str, Callable[[], Policy] | None] = {}  # by name, the maker of a policy that does not learn
 
     def find(
         self, policy: str | Policy | Plan | None, options: Mapping[str, str] | None = None
     ) -> str | Policy | Plan | None:
-        """One that learns as an object, any other as it was given (None: MANYCL_POLICY). Raises PolicyError, also for
-        options that it does not take."""
+        """Return a learning policy as an object, any other as it was given (None: MANYCL_POLICY). Raises PolicyError,
+        also for options that the policy does not take."""
         found: Policy | Plan
         if policy is not None and not isinstance(policy, str):
             found = policy
@@ -52,8 +52,8 @@ class Learners:
 
 
 def told(policy: LearningPolicy, result: Result) -> Result:
-    """Tell a policy what a run of a plan of its took; the run, under the plan's name."""
-    from manycl.run.engine.asking_policies import asked  # it imports what plans
+    """Pass the times of a run to the policy that planned it, and return the run under the plan's name."""
+    from manycl.run.engine.asking_policies import asked  # that module imports planning
 
     waits = _waits(result) if result.machine.memories > 1 else None
     measured = ((m.step.node, m.device, m.seconds) for m in result.measured() if m.step.role in ("", RANGE))
@@ -62,4 +62,4 @@ def told(policy: LearningPolicy, result: Result) -> Result:
 
 
 def _waits(result: Result) -> Iterator[Timed]:
-    yield from waiting(result.trace, result.machine)  # the trace is made if it is wanted
+    yield from waiting(result.trace, result.machine)  # the trace is made only when needed

@@ -1,4 +1,4 @@
-"""The steps of plans that have run, for when they run again: cutting is not free."""
+"""The lowering cache: steps of plans that have run, for when they run again, as lowering takes time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ KEPT = 8  # plans
 
 
 class LoweringCache:
-    """Of plans with ranges, or in little memory. What steps allocate beside the graph's buffers lives as long as they
-    are kept; ``discard`` takes the keys of it then."""
+    """The cached steps of plans with ranges, or in little memory. What steps allocate beside the graph's buffers lives
+    as long as they are cached; then ``discard`` is called with its keys."""
 
     def __init__(self, memory: Memory, discard: Callable[..., None]) -> None:
         self._memory = memory
@@ -31,7 +31,7 @@ class LoweringCache:
         self._kept: deque[tuple[Graph, Plan | None, dict[DeviceIndex, int], Lowered]] = deque()
 
     def lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
-        """Steps that are known from the last time, or new ones."""
+        """Return the steps from the cache, or new ones."""
         limits = limited(problem, plan)
         if not limits and not directory.parts and not problem.graph.parts and (plan is None or not plan.is_split):
             return lower(problem, plan, directory)
@@ -53,16 +53,16 @@ class LoweringCache:
         return lowered
 
     def exists(self, lowered: Lowered) -> bool:
-        """Whether all that steps have allocated is still there."""
+        """Return whether all that steps have allocated still exists."""
         own = lowered.temporaries or lowered.room is not None
         return not own or any(kept is lowered for _, _, _, kept in self._kept)
 
     def clear(self) -> None:
-        """There are other devices now."""
+        """Drop all steps, as the devices have changed."""
         while self._kept:
             self._forget()
 
     def _forget(self) -> None:
-        """The oldest."""
+        """Drop the oldest steps."""
         _, _, _, old = self._kept.popleft()
         self._discard(*(b.key for b in old.temporaries), *(old.room.windows if old.room is not None else ()))

@@ -1,4 +1,4 @@
-"""Scripts that consist of launches only, played by the shortest way (``run/executor/command_buffer.py``)."""
+"""Playback of command graphs of launches only, by the shortest way (``run/executor/command_buffer.py``)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from manycl.run.executor.executor import Executor
 from manycl.run.recovery.event_monitor import EventMonitor
 
 AT_ONCE = 1e-3
-"""Seconds that what is certain to take as long as the last time may take for the driver's own wait, during which Ctrl-C
-is not heard."""
+"""The most seconds that a run whose time is certain may take for the driver's own wait, during which Ctrl-C is not
+handled."""
 
 
 def played(
@@ -25,8 +25,8 @@ def played(
     seconds: float,
     watch: EventMonitor,
 ) -> Result | None:
-    """Play a script; None if buffers are not where it needs them. ``seconds``: what it took the last time; ``watch``:
-    who is told of devices that are lost. Raises what ``execute`` raises."""
+    """Play a command graph. Return None if buffers are not where it needs them. ``seconds``: its time in the last run;
+    ``watch``: the event monitor, to which lost devices are reported. Raises what ``execute`` raises."""
 
     def play_at_once(playback: Playback) -> Result:
         try:
@@ -48,6 +48,6 @@ def played(
 
 
 def _give(playback: Playback) -> None:
-    """All is enqueued, and nothing has been heard."""
+    """Mark all commands as enqueued and none as reported."""
     playback.start(0.0)
     playback.handle()

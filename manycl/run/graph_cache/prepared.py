@@ -1,5 +1,5 @@
-"""A graph that runs again and again: planned a few times, then played; or planned anew whenever its policy has
-learned."""
+"""Prepared graphs: a prepared graph runs again and again. It is planned a few times, then played; or planned anew
+whenever its policy has learned."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from manycl.run.graph_cache.learners import Learners, told
 from manycl.run.session.session import Session
 
 SCRIPTS = 8
-"""Of plans: from where buffers were at the start of each."""
+"""The number of command graphs kept of plans, for different places of buffers at the start."""
 
 
 class PreparedGraph:
-    """``plan`` is what is kept after a few runs, each planned anew (a plan that was given, at once); where memories are
-    several and so more is learned, the policy is asked again later (``run/graph_cache/autotuner.py``). A policy that
-    learns (``adaptive``) is told what every run took, and asked again when it would plan otherwise.
+    """A graph that is prepared to run repeatedly. ``plan`` is kept after a few runs, each planned anew (a plan that was
+    given is kept at once). Where there are several memories, and so more is learned, the policy is asked again later
+    (``run/graph_cache/autotuner.py``). A policy that learns (``adaptive``) gets the times of every run, and is asked
+    again when it would plan otherwise.
 
-    What the kept plan was compiled to is kept, and played again without deciding anything.
+    The kept plan's command graph is kept, and played again without deciding anything.
     """
 
     def __init__(
@@ -61,10 +62,10 @@ class PreparedGraph:
         )
 
     def _begin(self) -> None:
-        """Nothing is known of how the graph runs on the devices that there are."""
+        """Begin tuning anew, for the devices that there are."""
         self._devices, self._changes = self._there, self.session.changes
         self._trials = Autotuner(self._given, thoughts=SECOND_THOUGHTS if self.session.machine.memories > 1 else ())
-        self._learned = self._given  # what the learner has planned
+        self._learned = self._given  # the learning policy's plan
         self._scripts: list[CommandGraph] = []
 
     @property
@@ -73,14 +74,14 @@ class PreparedGraph:
 
     @property
     def plan(self) -> Plan | None:
-        """What is kept (None: nothing yet)."""
+        """The kept plan (None: none yet)."""
         return self._learned if self._learner is not None else self._trials.kept
 
     def run(self) -> Result:
-        """Run on the buffers' present contents; raises what a run raises."""
+        """Run on the buffers' present contents. Raises what a run raises."""
         while True:
             if self._devices != self._there or not self._is_for_present():
-                self._begin()  # one was left out or has left, or is there again; or somebody has asked for one
+                self._begin()  # a device was left out, has left or returned, or another process has asked for one
             elif self.session.demanded:
                 self._look()
             changes = self.session.changes
@@ -90,11 +91,11 @@ class PreparedGraph:
                 raise
             except ManyclError:
                 if self._given is not None or self.session.changes == changes or not self.session.machine.devices:
-                    raise  # else a device was found to be lost before anything had begun
+                    raise  # otherwise a device was found lost before anything had begun
 
     def _is_for_present(self) -> bool:
-        """Whether the plan that runs next is for the devices that there are: one that was made as a run began may be
-        for fewer, as a device was lost then, and is there again."""
+        """Return whether the next plan is for the present devices. A plan that was made as a run began may be for
+        fewer, if a device was lost then and is there again."""
         if self._changes == self.session.changes:
             return True
         self._changes = self.session.changes
@@ -115,7 +116,8 @@ class PreparedGraph:
         return result
 
     def _look(self) -> None:
-        """Others ask for devices: how launches may be divided is found out beside the runs, and then they are."""
+        """Analyse in the background how launches may be divided, as other processes ask for devices; then begin
+        anew."""
         session, interest = self.session, self._interest
         if not interest.is_done:
             interest.price = 0.0
@@ -130,19 +132,20 @@ class PreparedGraph:
         if self._learned is None:
             result = self._run(None)
             self._learned = result.plan
-        else:  # where this plan needs its data they are now
+        else:  # data are now where this plan needs them
             result = self._follow(self._learned)
         return told(policy, result)
 
     def _follow(self, plan: Plan) -> Result:
-        """A run of a plan: without deciding anything, if one is known that began as this one does."""
+        """Run a plan: without deciding anything, if there is a command graph that begins with buffers where they are
+        now."""
         for script in self._scripts:
             if script.plan is plan:
                 result = self.session.again(script, learning=self._learner is not None)
                 if result is not None:
                     return result
         result = self._run(plan)
-        # what is done again is enqueued at once: of long runs that would be more than Ctrl-C may have to wait for
+        # a command graph is enqueued at once: if the run is long, Ctrl-C would have to wait for it
         found = result.script
         if found is not None and result.seconds <= at_once(found.problem):
             self._scripts = [found, *self._scripts[: SCRIPTS - 1]]

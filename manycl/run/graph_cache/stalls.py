@@ -1,4 +1,4 @@
-"""How long devices waited for data before their kernels, by what a trace says."""
+"""Stalls: how long devices waited for data before their kernels, from a trace."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from manycl.trace import Trace
 
 
 def waiting(trace: Trace, machine: Machine) -> Iterator[tuple[int, int, float]]:
-    """(node, device index, seconds) of every kernel before which its device waited for data.
+    """Yield (node, device index, seconds) for every kernel before which its device waited for data.
 
-    That is before the kernel, from when the kernels before have ended on all devices, as long as data come: to its
-    memory, or to the host's, which they pass on their way from device to device. What goes elsewhere meanwhile, or
-    comes while it computes, costs it nothing.
+    A wait begins when the previous kernels have ended on all devices. It lasts while data come to the device's memory,
+    or to the host's, which they pass on their way from device to device. Transfers to other places, or while the device
+    computes, do not count.
     """
     kernels = sorted(trace.kernels(), key=lambda e: e.start)
     ended = sorted(kernels, key=lambda e: e.end)
