@@ -1,5 +1,5 @@
-"""A leg of a flight (:mod:`manycl.run.streams.eager_stream`): what it was given between two times that somebody waited
-for all of it. Each is a run."""
+"""The command batch of an eager stream (:mod:`manycl.run.streams.eager_stream`): the commands between two waits for all
+of its commands. Each batch is a run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from manycl.run.data.coherence import ValidRegion
 
 
 class CommandBatch:
-    """``first``: the command that it begins with; ``moved``: the first of the flight's transfers that belongs to it.
-    ``found``: by the keys of buffers that it uses, where these were valid before: the memories' mask, or part by part;
-    ``written``: keys of those that it writes. ``began``: by ``time.perf_counter``, 0 as long as it has no commands."""
+    """A command batch. ``first``: the index of its first command; ``moved``: the index of its first transfer in the
+    stream. ``found``: by key of a buffer that it uses, where that was valid before: the memories' mask, or part by
+    part; ``written``: keys of the buffers that it writes. ``began``: by ``time.perf_counter``, 0 as long as it has no
+    commands."""
 
     __slots__ = ("began", "first", "found", "moved", "written")
 
@@ -24,6 +25,6 @@ class CommandBatch:
         self.written: set[BufferKey] = set()
 
     def begin(self) -> None:
-        """Its first command is about to be given."""
+        """Note that its first command is about to be given."""
         if not self.began:
             self.began = perf_counter()

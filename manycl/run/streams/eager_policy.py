@@ -1,9 +1,9 @@
-"""Where there is nothing to decide, commands go to their device as they are enqueued: it is the only one, or it has
-proved to be the best for what is expected to come.
+"""The eager policy: where there is nothing to decide, commands go to their device as they are enqueued. That is the
+only device, or the one that has proved to be the best for what is expected to come.
 
-What a queue gives it until somebody asks for a result is a *flight* (:mod:`manycl.run.streams.eager_stream`): one run,
-of which no graph is made and nothing is planned unless somebody wants to see what it did. Whatever else wants the
-devices of the session lets it end first.
+The commands that a queue gives it until a result is asked for are an *eager stream*
+(:mod:`manycl.run.streams.eager_stream`): one run, without a graph and a plan unless its trace or result is looked at.
+All other uses of the session's devices wait until it has ended.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ if TYPE_CHECKING:
     from manycl.run.session.session import Session
 
 MOST_NEWS = 4
-"""Flights in a row that had something new: where that is always so (sizes that change each time), the next ones go on
-all the same, as with one device there is nothing to decide."""
+"""The number of streams in a row with new commands after which streams go on all the same: with one device there is
+nothing to decide, and sizes may change each time."""
 POLICIES = (None, "auto", "in_order")
-"""Those that do what is done here where nothing can be chosen."""
+"""The policies that are the same as eager submission where there is no choice."""
 
 
 def is_possible(session: Session, queues: Mapping[str, int]) -> bool:
-    """Whether devices may be given commands that nobody has planned."""
+    """Return whether devices may be given commands without a plan."""
     if session.backend.memory.guarded or (queues and any(count != 1 for count in queues.values())):
         return False
     return all(opened.device.slowdown == 1.0 for opened in session.opened)
 
 
 def begun(session: Session, device: DeviceIndex, learning: bool, news: int = 0) -> EagerStream | None:
-    """A new flight to a device, of which somebody learns or not; None where something else is under way, or somebody
-    wants to look on. ``news``: how many flights before it, in a row, had something new."""
+    """Return a new eager stream to a device. Return None where another one is in progress, or the run is to be
+    observed. ``learning``: whether models learn from it. ``news``: how many streams before it, in a row, had new
+    commands."""
     if session.closed or session.debug or last_words.keeping():
         return None
     if session.flight is not None and session.flight.has_leg:
@@ -47,7 +48,7 @@ def begun(session: Session, device: DeviceIndex, learning: bool, news: int = 0) 
             if session.flight is not None:
                 if session.flight.has_leg:
                     return None
-                session.land()  # another queue's, of which nothing is under way
+                session.land()  # another queue's stream, with nothing in flight
             if not session.machine.devices or not session.backend.is_idle:
                 return None
             session.check_open()

@@ -1,5 +1,5 @@
-"""What a flight (:mod:`manycl.run.streams.eager_stream`) that its device was lost with has left to do, for the other
-devices."""
+"""Recovery of an eager stream (:mod:`manycl.run.streams.eager_stream`) whose device was lost: what is left to do, for
+the other devices."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ log = logger(__name__)
 
 
 def left_of_leg(session: Session, over: EagerResult, moved: Sequence[Transferred]) -> Batch | str:
-    """Of a leg whose device is lost: what the others have to do; then the directory says where things are. ``moved``:
-    the leg's transfers; those to the host may have overwritten what that had. Why it does not go on where the device's
-    process has ended by itself, or what it needs is gone; "" where the device works, or there is no other one."""
+    """Return what the other devices have to do of a batch whose device is lost; then the directory has the places of
+    buffers. ``moved``: the batch's transfers; those to the host may have overwritten its contents. Return the reason in
+    words where the run cannot go on: the device's process has ended by itself, or what the batch needs is gone. Return
+    "" where the device works, or there is no other one."""
     lanes, machine, directory = session.backend.lanes[over.device], session.machine, session.directory
     if len(machine.devices) < 2 or not lanes.probe():
         return ""
@@ -75,7 +76,7 @@ def left_of_leg(session: Session, over: EagerResult, moved: Sequence[Transferred
 
 
 def _carried_out(over: EagerResult, driver: Driver) -> Iterator[tuple[Run, bool]]:
-    """Its commands that may have begun, and whether they are complete."""
+    """Yield the batch's commands that may have begun, and whether they are complete."""
     for n, (_, _, event) in enumerate(over.given):
         is_complete, has_begun = _fate(driver, event)
         if has_begun:
@@ -83,8 +84,8 @@ def _carried_out(over: EagerResult, driver: Driver) -> Iterator[tuple[Run, bool]
 
 
 def _fate(driver: Driver, event: Event) -> tuple[bool, bool]:
-    """Whether a command is complete, and whether it may have begun. Of drivers in this process, nothing that they say
-    of a device that is lost counts."""
+    """Return whether a command is complete, and whether it may have begun. A driver in this process is not trusted
+    about a lost device."""
     if not driver.has_own_process:
         return False, True
     try:

@@ -1,4 +1,4 @@
-"""What was run without a plan: as a graph, a plan and a trace, when somebody wants to see that."""
+"""The result of a batch that was run eagerly: a graph, a plan and a trace, made when they are asked for."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 Given = tuple[DeviceTask, Sequence[Argument] | None, Event]
-"""A command: its node, or one like it; its own arguments where they may differ from that's; its event."""
+"""A command: its node, or one like it; its own arguments where they may differ from that node's; its event."""
 
 
 def launched(given: Sequence[Given], device: DeviceIndex) -> list[tuple[int, DeviceIndex, int, Event]]:
-    """Of commands in one queue of a device, as in records."""
+    """Return commands in one queue of a device in the form that records have."""
     return [(i, device, 0, event) for i, (_, _, event) in enumerate(given)]
 
 
 class EagerResult:
-    """A leg of a flight that is over. ``found``: masks of the memories where its buffers were valid before. ``error``:
-    what went wrong with it, with command ``failed`` and all behind it."""
+    """A batch of an eager stream that is over. ``found``: masks of the memories where its buffers were valid before.
+    ``error``: its failure, of command ``failed`` and all after it."""
 
     def __init__(self, session: Session, flight: EagerStream) -> None:
         leg = flight.leg
@@ -51,17 +51,17 @@ class EagerResult:
         self._after = flight.after
         self._buffers = {key: array.buffer for key, array in flight.arrays.items()}
         self._whole = flight.record
-        self._moved = (0, 0)  # its transfers among the flight's
+        self._moved = (0, 0)  # the range of its transfers in the stream
         self.given: Sequence[Given] = flight.given[leg.first :] if leg.first else flight.given
         self.found = leg.found
         self.device = flight.device
         self.seconds = 0.0
         self.error: ManyclError | None = None
-        self._rest: Result | None = None  # of what others have done of it
+        self._rest: Result | None = None  # the result of what other devices have done of it
         self.failed = 0
 
     def land(self) -> None:
-        """All of it has ended."""
+        """Note that all of it has ended."""
         leg = self._leg
         self.seconds = perf_counter() - leg.began
         self.given = tuple(self.given)
@@ -69,7 +69,7 @@ class EagerResult:
 
     @cached_property
     def batch(self) -> Batch:
-        """What was enqueued."""
+        """The commands that were enqueued."""
         nodes = [
             with_arguments(node, tuple(args)) if args is not None and isinstance(node, Launch) else node
             for node, args, _ in self.given
@@ -85,7 +85,7 @@ class EagerResult:
 
     @cached_property
     def record(self) -> RunRecord:
-        """When its commands ran."""
+        """The record of when its commands ran."""
         leg = self._leg
         record = self._whole.leg(leg.began, (leg.first, len(self.given)), self._moved)
         record.graph = self.graph
@@ -93,11 +93,11 @@ class EagerResult:
         return record
 
     def samples(self) -> tuple[Graph, Iterable[tuple[int, DeviceIndex, float]]]:
-        """What models learn from, as of a result."""
+        """Return what models learn from, in the form of :meth:`Result.samples`."""
         return self.graph, self.record.durations()
 
     def go_on(self, left: Batch) -> None:
-        """Its device is lost, and others do what is left of it."""
+        """Run what is left of it on the other devices, as its device is lost."""
         try:
             self._rest = self._session.run(left.graph())
         except ManyclError as error:
@@ -105,12 +105,13 @@ class EagerResult:
 
     @property
     def went_on(self) -> bool:
-        """Whether its device is lost, and others have done what was left of it."""
+        """True if its device is lost, and other devices have done the rest."""
         return self._rest is not None
 
     @cached_property
     def result(self) -> Result:
-        """What it would have been as a run of a plan; where its device was lost, the run of what others have done."""
+        """The result in the form of a run of a plan; where its device was lost, the result of what other devices have
+        done."""
         if self._rest is not None:
             return self._rest
 
@@ -122,13 +123,13 @@ class EagerResult:
             return self._played(self._session.directory.copy(), ended)
 
     def fail(self, failed: Failed, why: str) -> None:
-        """A command has failed: the story is the ``error``, and what may be half written is unknown from now on.
-        ``why``: no other device goes on."""
+        """Note that a command has failed: ``error`` tells the story, and buffers that may be half written are unknown
+        from now on. ``why``: the reason why no other device goes on."""
 
         def told(playback: Playback) -> ManyclError:
             playback.start(0.0)
             playback.handle()
-            if failed.token:  # what came before it in the queue is complete
+            if failed.token:  # commands before it in the queue are complete
                 playback.handle(Done(failed.token - 1, failed.time, failed.run))
             playback.fail(failed)
             return failure(playback, failed, self._result(playback), why)
@@ -137,7 +138,7 @@ class EagerResult:
         self.error = self._played(self._session.directory, told)
 
     def _played(self, directory: Directory, ended: Callable[[Playback], Value]) -> Value:
-        """What ``ended`` makes of the player of the script that it has followed."""
+        """Return what ``ended`` returns for the playback of the batch's command graph."""
         session, nodes = self._session, range(len(self.graph))
         names = tuple([device.name for device in session.machine.devices])
         plan = Plan(

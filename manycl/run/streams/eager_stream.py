@@ -1,4 +1,4 @@
-"""What a queue gives a device until somebody asks for a result, command by command."""
+"""Eager streams: commands that a queue gives a device one by one, until a result is asked for."""
 
 from __future__ import annotations
 
@@ -28,84 +28,83 @@ if TYPE_CHECKING:
     from manycl.run.session.session import Session
 
 SEVERAL = 1 << 8
-"""Commands of a flight that goes on when all of them have been waited for: ending it and beginning another one takes
+"""The most commands of a stream that goes on after all have been waited for: ending it and beginning another one takes
 some 40 us."""
 FEW, LIGHT = 16, 64 << 20
-"""Arrays, and bytes of these, that a leg may keep while it is waited for again and again."""
+"""The most arrays (FEW), and bytes of these (LIGHT), that a batch may keep while it is waited for again and again."""
 _NOTHING = Graph((), {}, ())
 
 
 class Repeated(Protocol):
-    """A kind of launch that comes again."""
+    """A kind of launch that is repeated."""
 
     def landed(self, seconds: float) -> None:
-        """Its flight is over: what it refers to may go. ``seconds``: of one command there."""
+        """Note that its stream is over: what it refers to may go. ``seconds``: of one command there."""
 
     def looked(self) -> None:
-        """Its flight goes on, all that was given is complete: arrays that it refers to may go."""
+        """Note that its stream goes on with all commands complete: arrays that it refers to may go."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether the ends of more flights would tell nothing about it."""
+        """True if the ends of more streams would tell nothing about it."""
 
 
 class EagerStream(HostAccess):
-    """What a queue gives a device as it is enqueued. ``given``: of each command its node (of a launch that has a form,
-    the one that the form was made for), its own arguments where they may differ from the node's, and its event.
-    ``leg``: those of them that came since somebody has waited for all (``look``), which are a run of their own.
-    ``is_known``: all that it was given was like what was given before; ``is_patient``: it goes on also where that is
-    not so."""
+    """The commands that a queue gives a device as they are enqueued. ``given``: for each command its node (for a cached
+    launch, the one for which that was made), its own arguments where they may differ from the node's, and its event.
+    ``leg``: the batch of those since the last wait for all (``look``), which is a run of its own. ``is_known``: all
+    commands were like earlier ones; ``is_patient``: it goes on also where they are not."""
 
     def __init__(self, session: Session, device: DeviceIndex, is_patient: bool = False) -> None:
         executor = session.backend
         super().__init__(session, device, executor.underway(_NOTHING, (device,) if executor.profile else ()))
         given = self.given
         self._run.launched = lambda: [(node.name, device, 0, event) for node, _, event in given]
-        self._busy = 0.0  # seconds of the legs before
-        self._stopped: BaseException | None = None  # what has ended the waiting for a leg
-        self._weighed = -1  # of how many arrays it is known whether they are light
+        self._busy = 0.0  # seconds of the batches before
+        self._stopped: BaseException | None = None  # the exception that has ended a wait for a batch
+        self._weighed = -1  # the number of arrays for which ``_is_light`` holds
         self._is_light = False
         self._used = DevicesInUse(session.device_events, (session.machine.devices[device].name,))
         self.is_known = True
         self.is_patient = is_patient
         self.after: dict[int, tuple[int, ...]] = {}
         self.forms: list[Repeated] = []
-        self.bound: list[Repeated] = []  # those that refer to arrays which the leg was given
+        self.bound: list[Repeated] = []  # those that refer to arrays of the batch
         self.is_settled = True  # whether all of these are
-        self.is_quick = True  # whether the last leg took so little that going on saves time
-        self.launch = self._lanes.launch  # (for launches that have a form)
+        self.is_quick = True  # whether the last batch took so little that going on saves time
+        self.launch = self._lanes.launch  # (for cached launches)
 
     def __del__(self) -> None:
         if self._over is None and not self.is_waited and not is_forked():
-            # nobody has waited, and its arrays go now
+            # its commands may run still, and its arrays go now
             self._lanes.driver.finish()
 
     @property
     def record(self) -> RunRecord:
-        """What is known of its commands."""
+        """The record of its commands."""
         return self._run.record
 
     @property
     def began(self) -> float:
-        """By ``time.perf_counter``."""
+        """The time of its beginning by ``time.perf_counter``."""
         return self._run.began
 
     # giving
 
     def flush(self) -> None:
-        """Send what was given."""
+        """Send the given commands to the device."""
         with self.lock:
             if self.given and self._over is None:
                 self._flush(self.queue)
 
     def was_given(self, task: DeviceTask) -> bool:
-        """Whether this is the last command that the device was given, and more may come."""
+        """Return whether this is the last command that the device was given, and more may come."""
         return self.is_open and bool(self.given) and self.given[-1][0] is task
 
     def give(self, task: DeviceTask, arrays: Sequence[Owner], after: Sequence[int] = ()) -> bool:
-        """Enqueue a command; False where it has to be planned. Raises ManyclError for one that cannot be: then it was
-        not."""
-        if isinstance(task, Launch):  # (before: what is refused keeps no arrays)
+        """Enqueue a command. Return False where it has to be planned. Raises ManyclError for one that cannot be
+        enqueued; then it was not."""
+        if isinstance(task, Launch):  # (first, as a refused launch must keep no arrays)
             bounds.check_launch(task, {array.buffer.key: array.buffer for array in arrays})
         for array in arrays:
             if array.buffer.key not in self.arrays and not self.adopt(array):
@@ -140,13 +139,13 @@ class EagerStream(HostAccess):
 
     @property
     def _is_carried_on(self) -> bool:
-        """Whether it has been ended, and other devices do what this one does not any more."""
+        """True if it has been ended, and other devices do its work instead of this one."""
         return self._over is not None and self._over.error is None and bool(self._session.machine.devices)
 
     def _refused(self) -> None:
-        """The device did not take a command: maybe it takes none any more."""
+        """End the stream and examine the devices, as the device did not take a command."""
         session = self._session
-        if session.lock.acquire(blocking=False):  # else somebody waits for the lock of this
+        if session.lock.acquire(blocking=False):  # else the thread that has it waits for this stream's lock
             try:
                 self.end()
                 examine(session)
@@ -156,7 +155,7 @@ class EagerStream(HostAccess):
     # of single commands
 
     def is_complete(self, index: int) -> bool:
-        """Whether a command is. Raises ManyclError where it has failed, or one before it."""
+        """Return whether a command is complete. Raises ManyclError where it has failed, or one before it."""
         over = self._over
         if over is not None and over.error is not None and index - self.leg.first >= over.failed:
             raise anew(over.error)
@@ -165,7 +164,7 @@ class EagerStream(HostAccess):
         return index < self.waited or self._lanes.driver.done(self.given[index][2])
 
     def times_of(self, event: Event) -> tuple[float, float] | None:
-        """When a command or copy that is complete began and ended, by ``time.perf_counter``; None where it was not
+        """Return when a complete command or copy began and ended, by ``time.perf_counter``; None where it was not
         timed."""
         offset = self.record.offsets[self.device]
         if offset is None:
@@ -178,8 +177,8 @@ class EagerStream(HostAccess):
         return began, began + end - start
 
     def wait_for(self, index: int) -> bool:
-        """Until a command is complete; False where all has to be ended instead: it has failed, or nothing more is given
-        in any case. Ctrl-C ends the waiting."""
+        """Wait until a command is complete. Return False where the stream has to be ended instead: the command has
+        failed, or nothing more is given in any case. Ctrl-C ends the waiting."""
         with self.lock:
             if not self.is_open:
                 return False
@@ -195,12 +194,13 @@ class EagerStream(HostAccess):
             return True
 
     def wait_for_all(self) -> bool:
-        """Until all that was given is complete, copies behind the last command as well; False as in ``wait_for``."""
+        """Wait until all that was given is complete, also copies after the last command. Return False as ``wait_for``
+        does."""
         with self.lock:
             return self.is_open and (self.is_waited or self._sees_end(self._last))
 
     def _sees_end(self, last: Event) -> bool:
-        """Wait until all is complete; False where something has failed."""
+        """Wait until all is complete. Return False where a command or copy has failed."""
         driver = self._lanes.driver
         try:
             self._wait_soon(last)
@@ -215,19 +215,19 @@ class EagerStream(HostAccess):
 
     @property
     def is_spent(self) -> bool:
-        """Whether it has been ended, by somebody else, when nobody had to wait for anything of it."""
+        """True if another caller has ended it when there was nothing to wait for."""
         over = self._over
         return over is not None and over.error is None and not over.given
 
     @property
     def is_young(self) -> bool:
-        """Whether it may go on when all that was given has been waited for: some time it has to end."""
+        """True if it may go on when all that was given has been waited for: at some time it has to end."""
         return len(self.given) <= SEVERAL and len(self._run.record.transfers) <= SEVERAL
 
     @property
     def is_light(self) -> bool:
-        """Whether a leg may go on when all that was given has been waited for: that took little, and keeps few arrays
-        that somebody may have dropped meanwhile."""
+        """True if a batch may go on when all that was given has been waited for: that took little, and keeps few arrays
+        that may have been dropped meanwhile."""
         count = len(self.arrays)
         if count != self._weighed:
             self._weighed = count
@@ -235,9 +235,9 @@ class EagerStream(HostAccess):
         return self._is_light and self.is_short and self.has_leg and self.is_young and not self.is_giving
 
     def look(self, wanted: Place | None = None) -> EagerResult | None:
-        """Wait for all that was given, which goes on from here: the leg that is over, as a run. ``wanted``: what
-        the host will look at. None where it has to be ended instead: something has failed, Ctrl-C has ended the
-        waiting, or the end would tell more about what it was given."""
+        """Wait for all that was given, and go on from here. Return the batch that is over, as a run. ``wanted``: what
+        the host will read. Return None where the stream has to be ended instead: a command has failed, Ctrl-C has ended
+        the waiting, or the end would tell more about the commands."""
         session = self._session
         with session.lock, self.lock, Uninterrupted():
             is_usual = (self.is_known and self.is_settled) or self.is_patient
@@ -267,7 +267,7 @@ class EagerStream(HostAccess):
             return over
 
     def _go_on(self) -> None:
-        """Nothing is known of arrays any more: the host may change them, and they may go."""
+        """Begin a new batch and forget all arrays: the host may change them, and they may go."""
         self._caught_up()
         self._wanted = None
         self._brought.clear()
@@ -282,13 +282,13 @@ class EagerStream(HostAccess):
         self.leg = CommandBatch(len(self.given), len(self.record.transfers))
 
     def close(self) -> None:
-        """Nothing more is given."""
+        """Give nothing more."""
         with self.lock:
             self.is_open = False
 
     def end(self, wanted: Place | None = None) -> EagerResult:
-        """Wait for all that was given, while nothing else runs; what has gone wrong is the run's ``error``. Ctrl-C ends
-        the waiting, and all that is written is unknown then. ``wanted``: what the host will look at next."""
+        """Wait for all that was given, while nothing else runs, and return the run; a failure is its ``error``. Ctrl-C
+        ends the waiting, and then all that is written is unknown. ``wanted``: what the host will read next."""
         self.close()
         with self._session.lock, Uninterrupted():
             if self._over is None:  # else another thread has waited
@@ -306,7 +306,7 @@ class EagerStream(HostAccess):
         return self._over
 
     def _tell_forms(self) -> None:
-        """How long their commands take, where all went well."""
+        """Pass the seconds of one command to the cached launches, where all went well."""
         assert self._over is not None
         if self._over.error is None and self.given:
             each = (self._busy + self._over.seconds) / len(self.given)
@@ -322,7 +322,7 @@ class EagerStream(HostAccess):
             if self._stopped is not None:
                 raise self._stopped
             self._wait_soon(last)
-            if self.is_giving:  # Ctrl-C came before what was enqueued last was noted
+            if self.is_giving:  # Ctrl-C came before the last command was noted
                 self._lanes.driver.finish()
         except DriverError as error:
             failed = Failed(len(self.given) - 1, run.now(), error.message, run.number)
@@ -352,11 +352,12 @@ class EagerStream(HostAccess):
         session.learn_from(over)
 
     def _failure(self, failed: Failed | None) -> Failed | None:
-        """The first command that has failed, if one has, when all have ended. ``failed``: what was found out before."""
+        """Return the first command that has failed, if any, when all have ended. ``failed``: what was found before."""
         record = self._run.record
         if failed is None and self._lanes.driver.succeeded(self._ends(self.leg.first)):
             return None
         record.kernels = launched(self.given, self.device)
         self._session.backend.abort()
-        found = [f for f in (record.failed_transfer, record.failure) if f is not None]  # the copy before what it is for
+        # (the failed copy comes before the command that needs it)
+        found = [f for f in (record.failed_transfer, record.failure) if f is not None]
         return min(found, key=lambda f: f.token, default=failed)

@@ -1,4 +1,4 @@
-"""Bytes that the host looks at, or gives, while a flight (:mod:`manycl.run.streams.eager_stream`) goes on."""
+"""Host access to buffers while an eager stream (:mod:`manycl.run.streams.eager_stream`) goes on."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ if TYPE_CHECKING:
     from manycl.run.session.session import Session
 
 FEW_BYTES = 1 << 14
-"""What the host writes in between: drivers take so few bytes with the command, or they are copied first."""
+"""The most bytes that the host writes within a stream: drivers take so few with the command, or they are copied
+first."""
 SLOW = 1e9
-"""Bytes a second that copies to the host are taken to move, where it matters how much is ahead."""
+"""The bytes per second that copies to the host are assumed to take for counting how much is ahead."""
 
 
 class HostAccess(Residency):
-    """Whoever gives the device something holds the ``lock``, while it ``is_open``. ``is_giving``: somebody is about to
-    note what was enqueued; ``is_joined``: the leg has been waited for in between, and goes on all the same."""
+    """The host's reads and writes within an eager stream. A thread that gives the device a command holds the ``lock``,
+    while the stream ``is_open``. ``is_giving``: an enqueued command is about to be noted; ``is_joined``: the batch has
+    been waited for in between, and goes on all the same."""
 
-    __slots__ = ("_over", "is_giving", "is_open", "lock")  # as of Ahead
+    __slots__ = ("_over", "is_giving", "is_open", "lock")  # as in InFlight
 
     def __init__(self, session: Session, device: DeviceIndex, run: RunState) -> None:
         super().__init__(session, device, run)
         self._over: EagerResult | None = None
-        self._seen = 0  # transfers of which it is known that they have succeeded
+        self._seen = 0  # how many transfers are known to have succeeded
         self.lock = threading.RLock()
         self.is_open = True
         self.is_giving = False
@@ -44,12 +46,12 @@ class HostAccess(Residency):
 
     @property
     def has_leg(self) -> bool:
-        """Whether it was given anything since somebody has waited for all of it."""
+        """True if it was given anything since the last wait for all."""
         return len(self.given) > self.leg.first
 
     def read(self, wanted: Place, out: Bytes) -> bool:
-        """Copy few bytes of a buffer to the host behind all that was given, and wait for that; False where all has to
-        be ended instead. Ctrl-C is heard behind it."""
+        """Copy few bytes of a buffer to the host after all that was given, and wait for that. Return False where the
+        stream has to be ended instead. Ctrl-C is handled afterwards."""
         key = wanted.buffer.key
         with self.lock:
             if not self.is_open or self.uploads or not 0 < wanted.nbytes < BESIDE or not self._is_here(key):
@@ -69,8 +71,8 @@ class HostAccess(Residency):
             return True
 
     def read_behind(self, array: Owner, wanted: Place, out: Bytes) -> Event | None:
-        """Enqueue the copy of bytes of a buffer to the host behind all that was given: its event. None where nothing is
-        under way, or that has to be done otherwise."""
+        """Enqueue the copy of bytes of a buffer to the host after all that was given, and return its event. Return None
+        where nothing is in flight, or the copy has to be done in another way."""
         key = wanted.buffer.key
         with self.lock:
             if not self.is_open or not self.has_leg or (self.is_waited and wanted.nbytes < BESIDE):
@@ -81,7 +83,7 @@ class HostAccess(Residency):
                 try:
                     event = self._lanes.driver.download(self.queue, out, self.allocations[key], wanted.low)
                 except DriverError:
-                    return None  # it is told when it is tried otherwise
+                    return None  # the other way raises the error
                 self._note(key, False, event, wanted.nbytes)
                 self._moved = len(self.given), event
                 self._flush(self.queue)
@@ -89,15 +91,16 @@ class HostAccess(Residency):
             return event
 
     def _has(self, array: Owner) -> bool:
-        """Whether all of an array is valid in the device's memory for what is given next."""
+        """Return whether all of an array is valid in the device's memory for the next command."""
         key = array.buffer.key
         if self._bit == HOST_BIT:
             return (key in self.arrays or self.adopt(array)) and key not in self._directory.parts
         return self._is_here(key)
 
     def write(self, place: Place, data: Bytes) -> bool:
-        """Copy few bytes of the host, as they are now, to a buffer that was used, behind all that was given; False
-        where that has to be done otherwise. The host's copy has them, too, so that what is valid stays so."""
+        """Copy few bytes of the host, as they are now, to a buffer that was used, after all that was given. Return
+        False where that has to be done in another way. The host's copy gets them, too, so that what is valid stays
+        valid."""
         key, low, nbytes = place.buffer.key, place.low, len(data)
         with self.lock:
             if not self.is_open or self.uploads or not 0 < nbytes <= FEW_BYTES or not self._is_here(key):
@@ -107,7 +110,7 @@ class HostAccess(Residency):
                 return False  # another device has it, too
             if valid & HOST_BIT:
                 if key in self._coming:
-                    return False  # what was given before wants the host's bytes as they are
+                    return False  # earlier commands need the host's bytes as they are
                 copy_bytes(self._session.backend.memory.host(key)[low : low + nbytes], data)
             with Uninterrupted():
                 try:
@@ -120,19 +123,19 @@ class HostAccess(Residency):
             return True
 
     def _note(self, key: BufferKey, is_upload: bool, event: Event, nbytes: int) -> None:
-        """A copy behind all that was given."""
+        """Note a copy after all that was given."""
         moved = Transferred((key,), self.device, is_upload, (event,), len(self.given), nbytes)
         self._run.record.transfers.append(moved)
 
-    # of copies that nobody has waited for
+    # of copies for which there was no wait
 
     @property
     def moving(self) -> Event | None:
-        """The copy behind all commands that were given, if one has not been waited for."""
+        """The copy after all commands that were given, if there was no wait for it."""
         return self._moved[1] if self._moved is not None and self._moved[0] == len(self.given) else None
 
     def has_moved(self, event: Event) -> bool:
-        """Whether a copy is complete. Raises ManyclError where it has failed."""
+        """Return whether a copy is complete. Raises ManyclError where it has failed."""
         try:
             return self._lanes.driver.done(event)
         except DriverError as error:
@@ -140,7 +143,7 @@ class HostAccess(Residency):
             raise (over.error if over is not None and over.error is not None else error) from None
 
     def wait_for_move(self, event: Event) -> None:
-        """Until a copy has ended, well or not. Ctrl-C ends the waiting."""
+        """Wait until a copy has ended, with or without an error. Ctrl-C ends the waiting."""
         with self.lock:
             if self._over is None:
                 with suppress(DriverError):  # the status tells
@@ -149,7 +152,7 @@ class HostAccess(Residency):
         self.wait_beside(event)
 
     def _ends(self, first: int) -> list[Event]:
-        """The events that tell whether all has succeeded, from a command on."""
+        """Return the events that tell whether all has succeeded, from a command on."""
         # (where one fails on a GPU, all that its context is given afterwards fails)
         given = self.given[-1:] if self._lanes.watched else self.given[first:]
         moved = self._run.record.transfers[self._seen :]
@@ -157,7 +160,7 @@ class HostAccess(Residency):
 
     @property
     def _is_one(self) -> bool:
-        """Whether all that was given since somebody has waited for all is one command, and no copy."""
+        """True if all that was given since the last wait for all is one command, and no copy."""
         return len(self.given) == self.waited + 1 and self._seen == len(self._run.record.transfers)
 
     def _caught_up(self) -> None:

@@ -1,4 +1,4 @@
-"""What a device has been given and nobody has waited for yet: how long it takes, and the waits for it."""
+"""The commands in flight on a device: how long they take, and the waits for them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from manycl.run.executor.run_state import RunState
 
 UNKNOWN = AHEAD / 64
-"""Seconds that a command counts for of which nobody knows how long it takes."""
+"""The seconds that count for a command whose time is unknown."""
 LOOKS = 8
-"""Of whoever looks whether an event is complete: then other threads have their turns."""
+"""The number of looks whether an event is complete after which other threads get a turn."""
 AT_ONCE = 1e-3
-"""Seconds that flights may take for the driver's own wait, during which Ctrl-C is not heard."""
+"""The most seconds of commands for which the driver's own wait is used, during which Ctrl-C is not handled."""
 
 
 class InFlight:
-    """``given``: commands in their order, the last part of each its event. ``ahead``: the foreseen seconds of what is
-    not known to be complete; beyond ``limit`` somebody has to look (``pace``). ``waited``: how many commands there were
-    when all of them were complete."""
+    """The commands of an eager stream and the waits for them. ``given``: commands in their order, the last part of each
+    its event. ``ahead``: the predicted seconds of what is not known to be complete; beyond ``limit``, ``pace`` has to
+    be called. ``waited``: the number of commands at the last time when all of them were complete."""
 
-    __slots__ = ("__dict__", "ahead", "given", "limit", "queue")  # what compiled code reads and writes, too
+    __slots__ = ("__dict__", "ahead", "given", "limit", "queue")  # (compiled code reads and writes these, too)
 
     def __init__(self, device: DeviceIndex, lanes: Lanes, run: RunState) -> None:
         self.device = device
@@ -46,27 +46,27 @@ class InFlight:
         self.limit = AHEAD / 2
         self.waited = 0
         self._mark: tuple[Event, float] | None = None
-        self._moved: tuple[int, Event] | None = None  # a copy behind so many commands, which nobody has waited for
+        self._moved: tuple[int, Event] | None = None  # a copy after so many commands, for which there was no wait
         self._token = 0
 
     @property
     def _last(self) -> Event:
-        """What ends last of all that was given."""
+        """The event that ends last of all that was given."""
         moved = self._moved
         return moved[1] if moved is not None and moved[0] == len(self.given) else self.given[-1][2]
 
     @property
     def is_waited(self) -> bool:
-        """Whether all that was given is known to be complete."""
+        """True if all that was given is known to be complete."""
         return self.waited == len(self.given) and self._moved is None
 
     def pace(self) -> None:
-        """So much is ahead of the device that half of it has to be complete before there is more: what was given cannot
-        be taken back, and whoever presses Ctrl-C waits for it."""
+        """Wait until half of what is ahead of the device is complete: what was given cannot be taken back, and Ctrl-C
+        waits for it."""
         event = self.given[-1][2]
         if self._mark is not None:
             before, ahead = self._mark
-            with suppress(DriverError):  # who asks for results is told
+            with suppress(DriverError):  # the error is raised where results are asked for
                 if not self._lanes.driver.done(before):
                     self._lanes.flush(self.queue)
                     self._wait_for(before)
@@ -76,16 +76,16 @@ class InFlight:
 
     @property
     def at_once(self) -> float:
-        """Seconds that are little."""
+        """The seconds that count as a short wait."""
         return AT_ONCE
 
     @property
     def is_short(self) -> bool:
-        """Whether what is ahead takes so little time that the driver may be waited for."""
+        """True if what is ahead takes so little time that the driver's own wait may be used."""
         return self.ahead <= AT_ONCE
 
     def wait_beside(self, event: Event) -> None:
-        """Until a command has ended, well or not: for threads that the flight does not know."""
+        """Wait until a command has ended, with or without an error; for threads that do not have the stream's lock."""
         driver = self._lanes.driver
         if self._lanes.watched:
             inbox = Completions(self._run.now)
@@ -96,11 +96,11 @@ class InFlight:
                 driver.wait(event)
 
     def _caught_up(self) -> None:
-        """All that was given is complete."""
+        """Note that all that was given is complete."""
         self.waited, self.ahead, self.limit, self._mark, self._moved = len(self.given), 0.0, AHEAD / 2, None, None
 
     def _wait_soon(self, event: Event) -> None:
-        """Until an event is complete, by the driver's own wait where that ends soon. Raises DriverError."""
+        """Wait until an event is complete, by the driver's own wait where that ends soon. Raises DriverError."""
         self._lanes.flush(self.queue)
         patience, began = self._lanes.patience, perf_counter()
         looks = patience.looks()
@@ -109,7 +109,7 @@ class InFlight:
         patience.took(looks, perf_counter() - began)
 
     def _sees(self, event: Event, until: float) -> bool:
-        """Whether an event is found to be complete before some time. Raises DriverError if it has failed."""
+        """Return whether an event is found to be complete before some time. Raises DriverError if it has failed."""
         done, looks = self._lanes.driver.done, 0
         while not done(event):
             if perf_counter() > until:
@@ -130,15 +130,15 @@ class InFlight:
                 responsive.leave(self)
 
     def _wait_for(self, event: Event) -> None:
-        """Until an event is complete; Ctrl-C is heard. Raises DriverError if it has failed."""
+        """Wait until an event is complete; Ctrl-C is handled. Raises DriverError if it has failed."""
         if self._lanes.is_interruptible:
             with interruptible:
                 self._lanes.driver.wait(event)
             return
-        run = self._run  # by the thread that waits for the queue
+        run = self._run  # the thread that waits for the queue reports the event
         self._token += 1
         run.watch(self.device, 0, [self._token], event)
-        while True:  # Ctrl-C may have ended a waiting before, of which is heard now
+        while True:  # (a report of an earlier wait, which Ctrl-C ended, may come now)
             with interruptible:
                 reports = run.inbox.wait()
             for report in reports:

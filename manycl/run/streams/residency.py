@@ -1,4 +1,4 @@
-"""What a flight uses: arrays that come to its device, and what comes back to the host."""
+"""Residency of an eager stream's arrays: transfers to its device, and back to the host."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ if TYPE_CHECKING:
     from manycl.run.session.session import Session
 
 BESIDE = 1 << 20
-"""Bytes from which on it pays to upload by another queue, which costs the command that waits for it some 40 us
+"""The bytes from which it pays to upload by another queue, which costs the command that waits for it some 40 us
 (NVIDIA's driver)."""
 
 
 class Owner(Protocol):
-    """Whose memory a buffer is: an array."""
+    """The owner of a buffer: an array."""
 
     @property
     def buffer(self) -> Buffer: ...
 
 
 class Residency(InFlight):
-    """``arrays``: by the keys of their buffers, all that the ``leg`` uses; ``uploads``: what the next command has to
-    wait for."""
+    """The arrays of an eager stream. ``arrays``: by the keys of their buffers, all that the batch ``leg`` uses;
+    ``uploads``: transfers for which the next command has to wait."""
 
-    __slots__ = ("_bit", "_directory", "allocations", "arrays", "leg", "uploads")  # as of Ahead
+    __slots__ = ("_bit", "_directory", "allocations", "arrays", "leg", "uploads")  # as in InFlight
 
     def __init__(self, session: Session, device: DeviceIndex, run: RunState) -> None:
         executor = session.backend
         super().__init__(device, executor.lanes[device], run)
         self._session: Session = weakref.proxy(session)
-        # (not the number that its driver has: devices before it may have been left out)
+        # (not its driver's number: devices before it may have been left out)
         self._memory = session.machine.devices[device].memory
         self._directory = session.directory
         self._bit = 1 << self._memory
-        self._bytes = 0  # of what the device holds
-        self._brought: list[BufferKey] = []  # keys of what came to its memory
-        self._coming = set[BufferKey]()  # of what may still be read from the host's
-        self._parted: dict[BufferKey, tuple[ValidRegion, ...]] = {}  # how those were valid of which parts were missing
-        self._wanted: Place | None = None  # what comes to the host behind all that was given
-        self._at_host: Place | None = None  # the part of a buffer that came there last
+        self._bytes = 0  # bytes that the device holds
+        self._brought: list[BufferKey] = []  # keys of buffers that were uploaded
+        self._coming = set[BufferKey]()  # keys of buffers whose uploads may still read the host's memory
+        self._parted: dict[BufferKey, tuple[ValidRegion, ...]] = {}  # where buffers that lacked parts were valid before
+        self._wanted: Place | None = None  # bytes that come to the host after all that was given
+        self._at_host: Place | None = None  # bytes that came to the host last
         self.allocations = executor.memory.buffers(device)
         self.arrays: dict[BufferKey, Owner] = {}
         self.leg = CommandBatch(0, 0, run.began)
         self.uploads: list[Event] = []
 
     def adopt(self, array: Owner) -> bool:
-        """An array is used from now on; False where there may be no room for it, the device is lost, or a failed run
+        """Use an array from now on. Return False where there may be no room for it, the device is lost, or a failed run
         has left its contents unknown, so that it matters what overwrites them."""
         try:
             return self._adopt(array)
@@ -78,7 +78,7 @@ class Residency(InFlight):
             self.arrays[key], found[key] = array, valid
             return True
         session, nbytes = self._session, buffer.nbytes
-        if not valid and key in self.allocations and key not in directory.parts:  # of what was just made
+        if not valid and key in self.allocations and key not in directory.parts:  # an array that was just made
             self.arrays[key], found[key] = array, valid
             return True
         parts = directory.parts.get(key, ())
@@ -110,7 +110,7 @@ class Residency(InFlight):
         return True
 
     def _bring(self, key: BufferKey, boxes: tuple[Box, ...]) -> None:
-        """Upload parts of a buffer: many bytes beside what the device computes."""
+        """Upload parts of a buffer; if they are large, by another queue than the commands'."""
         memory, lanes, run = self._session.backend.memory, self._lanes, self._run
         nbytes = sum(box.nbytes for box in boxes)
         is_beside = nbytes >= BESIDE
@@ -135,13 +135,14 @@ class Residency(InFlight):
             self._coming.clear()
 
     def _flush(self, queue: DriverQueue) -> None:
-        """Send what was enqueued. Where that fails, it is under way all the same, and who waits for it is told."""
+        """Send what was enqueued. Where that fails, it is in flight all the same, and the error is raised where it is
+        waited for."""
         with suppress(DriverError):
             self._lanes.flush(queue)
 
     def _ask_for(self, wanted: Place) -> Event | None:
-        """Have some bytes of a buffer that was used, and that the device alone will have, come to the host behind all
-        that was given: then both are waited for at once. None where they have to be brought apart."""
+        """Enqueue the copy to the host of some bytes of a buffer that was used, and that only the device will have,
+        after all that was given: then one wait is enough for both. Return None where they have to be copied apart."""
         key, low, nbytes = wanted.buffer.key, wanted.low, wanted.nbytes
         if not 0 < nbytes < BESIDE or not self._is_here(key):
             return None
@@ -154,19 +155,19 @@ class Residency(InFlight):
                 self.queue, target, End(self.allocations[key]), (Box(low, nbytes),), self.uploads
             )
         except (DriverError, RunError):
-            return None  # it is told when it is brought apart
+            return None  # the copy apart raises the error
         self._run.record.transfers.append(Transferred((key,), self.device, False, events, len(self.given) - 1, nbytes))
         self._wanted = wanted
         return events[-1]
 
     def _is_here(self, key: BufferKey) -> bool:
-        """Whether a buffer was used, and all of it is valid in the device's memory, which is one of its own."""
+        """Return whether a buffer was used, and all of it is valid in the device's memory, which is not the host's."""
         if key not in self.arrays or self._bit == HOST_BIT or key in self._directory.parts:
             return False
         return key in self.leg.written or bool(self._directory.valid.get(key, 0) & self._bit)
 
     def _arrived(self) -> None:
-        """What a leg has written is where it was written."""
+        """Record in the directory where a batch has written its buffers."""
         self._directory.valid.update(dict.fromkeys(self.leg.written, self._bit))
         wanted = self._wanted
         if wanted is None:
@@ -177,15 +178,15 @@ class Residency(InFlight):
             self._at_host = wanted
 
     def has_brought(self, key: BufferKey, low: int, nbytes: int) -> bool:
-        """Whether some bytes of a buffer are in the host's copy of it, of which the directory does not know: they came
-        behind all that was given, and nothing was given since. Tells it once."""
+        """Return whether some bytes of a buffer are in the host's copy of it though the directory does not know: they
+        came after all that was given, and nothing was given since. Returns True only once."""
         last, self._at_host = self._at_host, None
         if last is None or self.waited < len(self.given) or last.buffer.key != key:
             return False
         return last.low <= low and low + nbytes <= last.low + last.nbytes
 
     def _take_back(self) -> None:
-        """What was to come to the device may not have come."""
+        """Record in the directory that uploads to the device may not have been carried out."""
         directory = self._session.directory
         for key in self._brought:
             if key not in self._parted:
