@@ -32,7 +32,7 @@ class TransferQueue(IntEnum):
 
 APART = 1 << 20
 """The bytes from which a downloaded piece is a transfer of its own, so that commands that need it do not wait for the
-pieces behind it."""
+pieces after it."""
 
 TINY = 1 << 14
 """The bytes up to which a piece takes longer to enqueue than to move: enqueueing takes 30 us, in which a link of 6 GB/s
@@ -77,7 +77,7 @@ FIRST = 0
 """The number, among the copies that the host keeps beside its own, of the one with the contents at the run's
 beginning."""
 ASIDE = (1, 2)
-"""The numbers of those copies to which checkpoints go, in turns."""
+"""The numbers of the copies, beside the host's own, to which checkpoints go, in turns."""
 
 
 class Download(NamedTuple):

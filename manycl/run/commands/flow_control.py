@@ -12,12 +12,12 @@ AHEAD = 1.0
 """The seconds of work that a queue may have at most, at the moment when it is given more. Queues of kernels of
 microseconds thus hold as many as they like."""
 EXPECTANT = 0.1
-"""The same limit, in seconds, where the rest may be planned anew because a device comes or is found to be slower: what
-is enqueued by then stays where it is. A queue of kernels that take longer holds one behind the one that runs; otherwise
-it would be idle after each until the report of its end."""
+"""The seconds of work that a queue may have at most where the rest may be planned anew, because a device comes or is
+found to be slower: what is enqueued by then stays where it is. A queue of kernels that take longer holds one behind the
+one that runs; otherwise it would be idle after each until the report of its end."""
 PARTS = 4
-"""The number of parts of that limit. A queue's progress is reported after one of them, before it is at its limit, and
-long before it is idle."""
+"""The number of parts of a queue's limit of work. A queue's progress is reported after one of them, before it is at its
+limit, and long before it is idle."""
 
 
 def ahead_of(problem: Problem) -> float:

@@ -258,7 +258,7 @@ class _Play:
         return True
 
     def _foreseen(self, ask: Callable[[Outlook], float], slower: Mapping[DeviceIndex, float]) -> float:
-        """Return the predicted gain of planning anew, in seconds; 0 where the prediction fails."""
+        """Return the predicted gain of planning anew, as ``ask`` gives it; 0 where the prediction fails."""
         assert self._watch is not None
         try:
             return ask(Outlook(self._subject, self._watch.away, slower))

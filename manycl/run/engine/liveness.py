@@ -16,7 +16,7 @@ class Stalled(Protocol):
 
 
 class Liveness:
-    """The commands in flight that the back end will report and has not reported yet."""
+    """The commands in flight whose reports are still to come."""
 
     def __init__(self) -> None:
         self._due: set[int] = set()

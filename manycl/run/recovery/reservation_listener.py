@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 LOOK_AGAIN = 0.05
-"""The seconds between two looks of a listener while something is reserved: processes that are killed do not report
+"""The seconds between two looks of a listener while something is reserved: processes that are killed cannot report
 it."""
 SOONEST, LATEST = 5e-5, 5e-4
 """The least and the most seconds between two looks whether a device that is to be left has ended what it had."""
 OF_WAIT = 1 / 4
-"""The part of the time since the request was made that passes until the next look. A device that is held is soon
-still."""
+"""The part of the time since a process asked for a device that passes until the next look whether it has ended what it
+had. A device that is held is soon still."""
 
 
 @dataclass

@@ -28,8 +28,8 @@ IN_A_ROW, WORK = 3, 50e-3
 """The least number of a device's last kernels that count (IN_A_ROW), and their least predicted seconds in all
 (WORK)."""
 TIMES = 2.0
-"""The factor by which each of these kernels has to take longer than predicted. A device that was a straggler before has
-become faster again if each takes less than the reciprocal."""
+"""The factor by which each of a device's last kernels has to take longer than predicted. A device that was a straggler
+before has become faster again if each takes less than the reciprocal."""
 GAIN = 0.2
 """The least part of the rest of the run that planning it anew has to gain."""
 SHORTEST = 1e-3

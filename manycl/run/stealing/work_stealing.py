@@ -40,7 +40,7 @@ MOMENT = 1 / 10
 """The largest part of the launch's time on all devices that a packet takes, or SHORTEST if that is more. So devices
 that come or leave wait only so long. A packet may take longer so that its cost is at most COST of its computing."""
 LAST = 2.0
-"""The number of shortest packets. A device that would run fewer until the end takes all of that at once."""
+"""The number of shortest packets. A device that would run less than so many until the end takes all of it at once."""
 NEEDED = 0.5
 """The part of a shortest packet below which a device that has packets takes no more ahead."""
 CRUMB = 1.25

@@ -26,12 +26,12 @@ UNLIKE = 1.4
 """The least ratio between the sizes of any two of the three packets from which the cost of a device's packet, beside
 its groups, is measured."""
 STRAIGHT = 0.03
-"""The largest relative difference of each of their times from a fixed cost and a rate. Otherwise the device has become
-slower, and the cost is not used."""
+"""The largest relative difference of a packet's time from a fixed cost and a rate at which the cost measured from three
+packets is used. Beyond it the device has become slower."""
 DEAREST = 200e-6
-"""The largest cost of a packet, in seconds, that is used."""
+"""The largest measured cost of a packet, in seconds, that is used."""
 UNHEARD = 50e-6
-"""The seconds by which the measured cost is lowered, as some ends are reported later than others."""
+"""The seconds by which the measured cost of a packet is lowered, as some ends are reported later than others."""
 LATE = 100e-6
 """The seconds after which a packet that should have ended is taken to run still, and not merely to be unreported."""
 
@@ -81,11 +81,11 @@ class StealingWorker:
     given: deque[tuple[Packet, float, int]] = field(default_factory=deque)
     """Packets that have not ended, each with the time when it was given and its groups."""
     bound: int = 0
-    """The groups of all these packets."""
+    """The groups of all its packets."""
     until: float = 0.0
-    """The predicted time when all of them will have ended."""
+    """The predicted time when all its packets will have ended."""
     due: float = math.inf
-    """The time by which the end of the first one should be known."""
+    """The time by which the end of its first packet should be known."""
     ran: int = 0
     """The groups that it was given, less those that other workers took back."""
     rate: float = field(init=False)
@@ -93,7 +93,7 @@ class StealingWorker:
     least: float = field(init=False)
     """The least seconds of a packet, for what it costs beside its groups, as predicted."""
     dear: float = 0.0
-    """The same for the measured cost, if that is more."""
+    """The least seconds of a packet for its measured cost, if that is more."""
     packet: float = field(init=False)
     """The cost of a packet beside its groups, in seconds."""
     first: float = field(init=False)
@@ -101,7 +101,7 @@ class StealingWorker:
     measured: MeasuredSlices = field(init=False)
     """Packets of unlike sizes that the device began at once after the one before."""
     is_measured: bool = False
-    """True if these packets are enough."""
+    """True if enough packets are measured."""
     shortens: bool = field(init=False)
     size: PacketSize | None = field(init=False)
     longest: float = math.inf
