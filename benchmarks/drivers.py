@@ -1,4 +1,5 @@
-"""What the design rests on of OpenCL's drivers (docs/design.md, decisions 4 to 6), by hand, on a GPU if there is one.
+"""What the design rests on of OpenCL's drivers (docs/decisions/02-devices-and-drivers.md), by
+hand, on a GPU if there is one.
 
 queues_8_speedup, out_of_order_speedup: 32 small kernels in eight in-order queues, or in one out-of-order queue, against
 one in-order queue. polled_us, waited_us, callback_us: from the end of a kernel, one in each of four queues, until the

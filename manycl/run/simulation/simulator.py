@@ -5,8 +5,8 @@ A kernel takes its estimated seconds on its in-order queue. Kernels in different
 together: alone at full speed as long as their shares of the device (``model/occupancy.py``) add up to at most
 1, else all slowed down by the sum. A transfer takes its estimated seconds on its queue, and a device's link
 makes one at a time in each direction, whatever queues they are in: first what was enqueued first of all that
-waits for nothing else (as NVIDIA's driver does: docs/design.md, 8). What shares links or the host's memory
-slows each other down (``model/contention.py``). Reports reach the
+waits for nothing else (as NVIDIA's driver does: docs/decisions/04-enqueue-ahead.md). What shares links or the
+host's memory slows each other down (``model/contention.py``). Reports reach the
 engine ``report_latency`` seconds after what they report. The same commands always give the same events, also
 where a disturbance (``run/simulation/disturbance.py``) makes them take other times than the estimates say.
 """
