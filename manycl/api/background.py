@@ -1,4 +1,4 @@
-"""A thread of a queue's own: what it was given to run without anybody waiting for it, and callbacks."""
+"""The thread of a queue, which runs what nobody waits for, and callbacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Background:
-    """Does one job after another. There is a thread once there is a job; the process ends when all are done."""
+    """A thread that does one job after another. It starts with the first job; the process ends when all are done."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -20,8 +20,8 @@ class Background:
         self._lock = threading.Lock()
 
     def submit(self, job: Callable[[], Any]) -> None:
-        """Do a job some time; at once, by the caller's thread, where there is none any more. What it raises is reported
-        as of any thread (``threading.excepthook``)."""
+        """Have a job done later; at once, by the caller's thread, where no thread can start any more. An exception is
+        reported as any thread's is (``threading.excepthook``)."""
         with self._lock:
             if not self._is_closed:
                 if self._pool is None:
@@ -32,7 +32,7 @@ class Background:
         _reported(job)
 
     def close(self) -> None:
-        """No more jobs; those that there are end first, unless one of them is the caller."""
+        """Take no more jobs, and wait for those that there are, unless one of them is the caller."""
         with self._lock:
             self._is_closed = True
         if self._pool is not None:

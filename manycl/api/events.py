@@ -1,4 +1,4 @@
-"""Events: what enqueueing returns, to order commands, to wait for one, and to learn when it ran."""
+"""Events: enqueueing returns one for each command, to order commands, to wait for one, and to learn when it ran."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 class CommandStatus(IntEnum):
-    """How far a command is, with OpenCL's names and numbers. QUEUED: nobody has been given it; SUBMITTED: it is part of
-    what runs now, or behind others in the queue of its device; RUNNING: its device has nothing to do before it."""
+    """The state of a command, with OpenCL's names and numbers. QUEUED: it has been given to no device. SUBMITTED: it is
+    part of the run that goes on, or behind other commands in the queue of its device. RUNNING: its device has nothing
+    to do before it."""
 
     COMPLETE = 0
     RUNNING = 1
@@ -27,10 +28,10 @@ class CommandStatus(IntEnum):
 
 @checked("__init__")
 class Event:
-    """What enqueueing returns: a node of the graph. Of a graph that is being prepared (``Queue.prepare``) it orders the
+    """A node of the graph that was enqueued. The event of a graph that is being prepared (``Queue.prepare``) orders the
     nodes of the same ``with`` block. Elsewhere, and when the graph runs, there is nothing to wait for: a prepared graph
     runs as a whole, after what was enqueued before ``run`` and before what is enqueued afterwards; status and times are
-    those of the last time."""
+    those of its last run."""
 
     __slots__ = ("enqueued", "node", "queue")
 
@@ -45,8 +46,9 @@ class Event:
         return f"<manycl.{type(self).__name__} {self.node}{f' ({name})' if name else ''}: {said}>"
 
     def wait(self) -> None:
-        """Until the command has ended. One that its device has been given already is all that is waited for, unless it
-        is the last of them; else all that was collected with it runs. Raises what went wrong with it, or before it."""
+        """Wait until the command has ended. If its device has been given it already, only this command is waited for,
+        unless it is the last one; else all commands that were collected with it run. Raises what went wrong with it, or
+        before it."""
         self.queue.refuse_while_preparing()
         if self.queue.wait_for(self.enqueued, self.node):
             return
@@ -56,17 +58,17 @@ class Event:
 
     @property
     def status(self) -> CommandStatus | ManyclError:
-        """How far the command is, or what went wrong with it, or before it; nothing is waited for."""
+        """The state of the command, or the error of the command or of one before it; nothing is waited for."""
         return self.enqueued.status(self.node)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the command is known to have ended well: less to ask than ``status``."""
+        """True if the command is known to have succeeded: takes less time than ``status``."""
         return self.enqueued.is_complete(self.node)
 
     @property
     def command_execution_status(self) -> int:
-        """The same as OpenCL has it: a number, less than 0 where something went wrong."""
+        """The state as OpenCL has it: a number, less than 0 where something went wrong."""
         status = self.status
         return status.value if isinstance(status, CommandStatus) else -1
 
@@ -78,7 +80,7 @@ class Event:
 
     @property
     def end(self) -> int:
-        """When it ended; as ``start``."""
+        """When the command ended; as ``start``."""
         return round(self._times()[1] * 1e9)
 
     def _times(self) -> tuple[float, float]:
@@ -86,19 +88,20 @@ class Event:
 
     @property
     def profile(self) -> Event:
-        """PyOpenCL's way to ``start`` and ``end``."""
+        """The event itself: PyOpenCL's way to ``start`` and ``end``."""
         return self
 
     def add_callback(self, function: Callable[[Event], Any]) -> None:
-        """Have ``function(event)`` called once, when the command has ended, well or not (``status`` tells): by a thread
-        of the queue's, which does one thing after another. What the function raises is reported there
-        (``threading.excepthook``), and nothing else. It may ask for results. What was only collected ends when it was
-        asked for, or after ``Queue.flush``. Raises ManyclError for what cannot be called."""
+        """Have ``function(event)`` called once, when the command has ended, well or not (``status`` tells), by a thread
+        of the queue's, which makes one call after another. An exception of the function is reported there
+        (``threading.excepthook``) and has no other effect. The function may ask for results. Commands that are only
+        collected end when a result is asked for, or after ``Queue.flush``. Raises ManyclError for an object that cannot
+        be called."""
         self.enqueued.call_back(self.queue, self.node, lambda: function(self))
 
 
 class ReadEvent(Event):
-    """A read (``Queue.read``): ``out`` has the contents when it is complete."""
+    """The event of a read (``Queue.read``): ``out`` has the contents when it is complete."""
 
     __slots__ = ("out",)
 
@@ -109,8 +112,8 @@ class ReadEvent(Event):
 
 @checked("__init__")
 class MoveEvent(Event):
-    """Of a copy between the host and a device behind what that was given: ``moved``, its driver's event; ``node`` is
-    the command that it comes behind."""
+    """The event of a copy between the host and a device, behind the device's other commands. ``moved``: its driver's
+    event; ``node``: the command that it comes behind."""
 
     __slots__ = ("moved",)
 

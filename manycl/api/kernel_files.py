@@ -12,7 +12,7 @@ from manycl.utilities.json_lines import Location
 
 
 def read_source(path: str | Path) -> str:
-    """The OpenCL C in a file; comments are in whatever encoding. Raises ManyclError."""
+    """Return the OpenCL C in a file; comments may be in any encoding. Raises ManyclError."""
     try:
         return Path(path).read_bytes().decode("utf-8-sig", "replace")
     except (OSError, ValueError) as error:  # ValueError: a path that cannot be one
@@ -20,7 +20,7 @@ def read_source(path: str | Path) -> str:
 
 
 class KernelFiles:
-    """Looks files up in ``folders``, in order, and keeps what was analysed."""
+    """The kernel files of an application: looked up in ``folders``, in order, and kept once they are analysed."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self.folders = tuple(dict.fromkeys(folders))
@@ -30,9 +30,8 @@ class KernelFiles:
     def kernel(
         self, source: str, name: str, options: tuple[str, ...], source_place: Location, name_place: Location
     ) -> tuple[ProgramFacts, KernelFacts]:
-        """The program of a source file and one kernel of it; SpecificationError names the field, SourceError
-        the line.
-        """
+        """Return the program of a source file and one kernel of it. SpecificationError names the field, SourceError the
+        line."""
         program = self.program(source, options, source_place)
         try:
             return program, find_kernel(program, name)

@@ -2,7 +2,7 @@
 
 ``%%cl [-o OPTIONS]`` compiles a cell, and its kernels become names of the notebook, as ``%%cl_kernel`` of PyOpenCL's
 extension has it; ``%cl_load FILE [-o OPTIONS]`` does so for a file, and with ``-e`` puts the file into the next cell
-instead. What the shell is asked to do here needs nothing of IPython's to be imported.
+instead. Nothing of IPython's has to be imported for what the shell does here.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from manycl.errors import ManyclError
 
 
 class MagicError(ManyclError):
-    """What is wrong with a cell or a command; IPython shows the words alone, and what follows does not run."""
+    """An error of a cell or a command. IPython shows its message alone, and the rest of the cell does not run."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"manycl: {self}"]
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """IPython calls this for ``%load_ext manycl``. Whatever else a notebook is to have of manycl is set up here."""
+    """Register the commands: IPython calls this for ``%load_ext manycl``."""
     magics = Magics(shell)
     shell.register_magic_function(magics.cl, magic_kind="cell", magic_name="cl")
     shell.register_magic_function(magics.cl_load, magic_kind="line", magic_name="cl_load")
@@ -77,7 +77,7 @@ class Magics:
 
 
 def _words(magic: str, line: str, letters: str) -> tuple[list[tuple[str, str]], list[str]]:
-    """Options and what else was said."""
+    """Return the options and the other words of a line."""
     try:
         return getopt.gnu_getopt(shlex.split(line), letters)
     except (getopt.GetoptError, ValueError) as error:

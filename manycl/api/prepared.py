@@ -15,19 +15,20 @@ from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
 from manycl.utilities.checked import checked
 
-if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.api.queue import Queue
     from manycl.api.submission import Submission
     from manycl.run.engine.result import Result
     from manycl.run.graph_cache.prepared import PreparedGraph
 
 MOST_TIMES = 10**9
-"""Repetitions of a graph that anybody waits for: of the shortest, they take hours."""
+"""Repetitions of a graph, at most: even the shortest graph takes hours for so many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repetitions:
-    """What :meth:`Prepared.repeat` did: the seconds of every repetition, and whether the condition held at the end."""
+    """The result of :meth:`Prepared.repeat`: the seconds of every repetition, and whether the condition held at the
+    end."""
 
     seconds: tuple[float, ...]
     reached: bool
@@ -40,9 +41,9 @@ class Repetitions:
 @checked("__init__", "complete")
 class Prepared:
     """A graph that runs again and again (``Queue.prepare``). Its first four runs are each planned (every one knows
-    better how long kernels take); the fastest of these plans, ``plan``, is then kept, and where devices have memories
-    of their own it is thought over three times more, ever later (:mod:`manycl.run.graph_cache.autotuner`). A policy
-    that learns (``adaptive``) plans again when it has."""
+    better how long kernels take); the fastest of these plans, ``plan``, is then kept. Where devices have memories of
+    their own, three more plans are tried, ever later (:mod:`manycl.run.graph_cache.autotuner`). A policy that learns
+    (``adaptive``) plans again when it has learned."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -50,11 +51,11 @@ class Prepared:
         self._arrays: dict[BufferKey, Array] = {}  # kept alive as long as the graph may run
         self._policy: str | Policy | Plan | None = None
         self._arranged: dict[tuple[int, ...], PreparedGraph] = {}
-        self._enqueued: weakref.ref[Submission] | None = None  # as long as somebody has events of it
+        self._enqueued: weakref.ref[Submission] | None = None  # lives as long as its events
 
     def complete(self, enqueued: Submission) -> None:
-        """The block has ended: what was enqueued inside is the graph. Raises PolicyError for the queue's policy, and
-        LaunchError where it is not clear which contents are meant."""
+        """Make the graph of what was enqueued inside the block, which has ended. Raises PolicyError for the queue's
+        policy, and LaunchError where it is not clear which contents are meant."""
         if any(array.buffer.key != key for key, array in enqueued.arrays.items()):
             raise LaunchError("an array has exchanged contents while a graph was being prepared that uses it")
         self._policy = self.queue.learners.find(self.queue.policy)
@@ -69,14 +70,14 @@ class Prepared:
 
     @property
     def graph(self) -> Graph:
-        """All of it. Raises LaunchError while there is none."""
+        """The whole graph. Raises LaunchError while there is none."""
         if self._graph is None:
             raise LaunchError("the graph is not complete: its `with` block has not ended, or it has raised")
         return self._graph
 
     @property
     def arrays(self) -> Mapping[BufferKey, Array]:
-        """Those that it uses, by the buffers that they had when it was enqueued."""
+        """The arrays that the graph uses, by the buffers that they had when it was enqueued."""
         return self._arrays
 
     @property

@@ -37,13 +37,13 @@ Sizes = tuple[int, ...]
 NDRange = tuple[Sizes, Sizes | None]
 Bounds = tuple[str | int, str | int]
 
-_MANY = 255  # commands in a row, from which on launches by compiled code pay
-_KEPT = 4096  # NDRanges and scalars of a kernel that were checked
-_ANYWHERE = ""  # the device that a call names where it names none (Python has one empty string)
+_MANY = 255  # commands in a row from which on launching by compiled code pays
+_KEPT = 4096  # NDRanges, scalars and cached launches that are kept, of each at most
+_ANYWHERE = ""  # the default of a call's device (Python has one empty string)
 
 
 class LocalMemory:
-    """A kernel argument in local memory of ``size`` bytes (PyOpenCL's class of that name is taken as well)."""
+    """A kernel argument in local memory of ``size`` bytes (PyOpenCL's class of that name is accepted as well)."""
 
     __slots__ = ("size",)
 
@@ -69,17 +69,17 @@ class Program:
 
     @classmethod
     def from_file(cls, path: str | Path, options: str | Sequence[str] = ()) -> Program:
-        """The program in a file; includes are found beside it."""
+        """Return the program in a file; includes are found beside it."""
         return cls(read_source(path), options, path=str(path))
 
     def build(self, options: str | Sequence[str] = ()) -> Program:
-        """Build it now for the devices of the queue that was opened last, as PyOpenCL's programs are; without this it
-        is built when it first runs. With ``options``: another program, with these as well. Returns the program; what
-        does not build on a device is told when it is to run there."""
+        """Build the program now for the devices of the queue that was opened last, as PyOpenCL's programs are; without
+        this it is built when it first runs. With ``options``: another program, with these as well. Returns the program.
+        An error of building for a device is raised when the program is to run there."""
         if options:
             words = options.split() if isinstance(options, str) else list(options)
             return Program(self.facts.source, [*self.facts.options, *words], path=self.facts.path).build()
-        from manycl.run.executor.building import build_now  # what runs is imported with the first queue
+        from manycl.run.executor.building import build_now  # run/ is imported with the first queue
 
         build_now(self.facts)
         return self
@@ -91,7 +91,7 @@ class Program:
         return html(self.facts)
 
     def kernel(self, name: str) -> Kernel:
-        """The kernel of that name, or LaunchError naming those that there are."""
+        """Return the kernel of a name. Raises LaunchError, which names those that there are."""
         kernel = self._kernels.get(name)
         if kernel is None:
             kernel = self._kernels[name] = Kernel(self.facts, find_kernel(self.facts, name))
@@ -106,7 +106,7 @@ class Program:
         distinct: bool = False,
         within: Bounds | Mapping[str, Bounds] | None = None,
     ) -> None:
-        """As :meth:`Kernel.annotate`, for the kernel of that name."""
+        """Annotate the kernel of a name, as :meth:`Kernel.annotate`."""
         self.kernel(kernel).annotate(argument, values=values, distinct=distinct, within=within)
 
     def __getattr__(self, name: str) -> Kernel:
@@ -133,7 +133,7 @@ class Kernel:
         self.program = program
         self.facts = facts
         self._arguments = facts.arguments
-        self._key = object()  # what is known of its launches holds as long as it is the same
+        self._key = object()  # in the keys of cached launches: a new one invalidates them
         self.annotations: tuple[Annotation, ...] = ()
         self._versions: list[AnyVersion] = []
         self._ndranges: dict[Any, NDRange] = {}
@@ -149,7 +149,7 @@ class Kernel:
         return f"<manycl.Kernel {self.name}({', '.join(words)})>"
 
     def _repr_html_(self) -> str:
-        from manycl.report.notebook import kernel  # nobody else asks
+        from manycl.report.notebook import kernel  # only notebooks need it
 
         return kernel(self.program, self.facts)
 
@@ -236,7 +236,7 @@ class Kernel:
         preference (``cpu``, ``gpu``, a device's name), ``rank`` the place on the frontier (higher first). Raises
         LaunchError for what cannot be right.
         """
-        # (by identity: what is anything else may be anything, and is looked at first)
+        # (by identity: other values may be of any type, and are checked first)
         is_usual = global_offset is None and wait_for is None and g_times_l is False and rank is None
         is_usual = is_usual and device is _ANYWHERE
         if is_usual:
@@ -296,18 +296,18 @@ class Kernel:
             self._all_versions(queue, sizes, offset, args, bound) if self._versions else (),
         )
         if self.facts.sees_groups_shared and all(d.kind == "cpu" for d in queue.session.machine.devices):
-            is_usual = is_usual and local_size is not None  # others like it may have other buffers that are one
+            is_usual = is_usual and local_size is not None  # other launches of these sizes may get one buffer twice
             launch = ungathered(launch)
         self._check_room(launch, queue)
         event = queue.add(launch, wait_for, arrays)
         flight = queue.enqueued.flight
-        # (what is collected to be prepared, or is planned, has not been looked at yet)
+        # (launches that are collected to be prepared, or are planned, have not been checked yet)
         if is_usual and not self._versions and flight is not None and flight.was_given(launch):
             self._remember(queue, launch, global_size, local_size, args)
         return event
 
     def _check_room(self, launch: Launch, queue: Queue) -> None:
-        """Raises LaunchError where no device has what a launch needs."""
+        """Raise LaunchError where no device has what a launch needs."""
         if (self._key, launch.local_size) in queue.roomy:
             return
         devices = queue.session.machine.devices
@@ -319,10 +319,10 @@ class Kernel:
             queue.roomy.add((self._key, launch.local_size))
 
     def _again(self, queue: Queue, global_size: Any, local_size: Any, args: tuple[Any, ...]) -> Event | None:
-        """A launch like one before that its device takes now; None for others."""
+        """Enqueue a launch like one before, if its device takes it now, and return its event; else None."""
         try:
             form = queue.forms.get((self._key, global_size, local_size))
-        except (TypeError, AttributeError):  # lists are not hashable, and who knows what else is no queue
+        except (TypeError, AttributeError):  # a list is not hashable, or the queue is none
             return None
         if form is None or queue.preparing:
             return None
@@ -342,7 +342,7 @@ class Kernel:
         local_size: Sequence[int] | None,
         args: Sequence[Any],
     ) -> None:
-        """A launch that the device was given at once: others like it are given with less ado."""
+        """Put a launch that the device was given at once into the launch cache."""
         if type(global_size) is not tuple or not (local_size is None or type(local_size) is tuple):
             return
         assert queue.enqueued.flight is not None
@@ -371,7 +371,7 @@ class Kernel:
             size = tuple(g * w for g, w in zip(count, local_size, strict=True))
         sizes = check_ndrange(self.facts, size, local_size)
         if type(global_size) is tuple and not g_times_l and (local_size is None or type(local_size) is tuple):
-            if len(self._ndranges) >= _KEPT:  # a plain dictionary: it is asked in every call
+            if len(self._ndranges) >= _KEPT:  # a plain dictionary: every call reads it
                 self._ndranges.clear()
             self._ndranges[global_size, local_size] = sizes
         return sizes
@@ -385,7 +385,7 @@ class Kernel:
     def _all_versions(
         self, queue: Queue, sizes: NDRange, offset: Sizes | None, args: Sequence[Any], bound: Sequence[Argument]
     ) -> tuple[Version, ...]:
-        """All versions of a launch, its own first. Raises LaunchError where one does not go with it."""
+        """Return all versions of a launch, its own first. Raises LaunchError where one does not fit it."""
         own = Version(self.program, self.facts, *sizes, annotations=self.annotations)
         return all_versions(own, [version.of(queue, self, sizes, args, bound) for version in self._versions], offset)
 
@@ -420,7 +420,8 @@ class Kernel:
         return array.buffer.key
 
     def _check_begin(self, fact: ArgumentFacts, array: Array) -> None:
-        """A view begins where elements may (OpenCL C, 6.3.5): vectors at multiples of their size."""
+        """Raise LaunchError where a view begins at a byte where no element may: vectors begin at multiples of their
+        size (OpenCL C, 6.3.5)."""
         aligned = fact.size & -fact.size
         if aligned and array.offset % aligned:
             raise LaunchError(
@@ -430,8 +431,8 @@ class Kernel:
             )
 
     def _stuck(self, queue: Queue, args: tuple[Argument, ...]) -> set[int]:
-        """The arguments that are views which some device of the queue can take neither as parts of buffers nor by
-        moving the kernel's pointer."""
+        """Return the arguments that are views which some device of the queue can take neither as sub-buffers nor by a
+        shifted pointer in the kernel."""
         from manycl.run.executor.sub_buffers import shifted, unaligned
 
         moved = set(unaligned(args, max((d.alignment for d in queue.session.machine.devices), default=1)))
@@ -444,7 +445,7 @@ class Kernel:
     def _by_copies(
         self, queue: Queue, sizes: NDRange, args: Sequence[Any], stuck: set[int], options: Mapping[str, Any]
     ) -> Event:
-        """The launch on copies of some arguments, made before it; what it may write is copied back."""
+        """Enqueue the launch on copies of some arguments, made before it; those that it may write are copied back."""
         facts, copies = self._arguments, {args[i].argument: args[i] for i in stuck}
         for i in stuck:
             for j, other in enumerate(args):
@@ -469,7 +470,7 @@ class Kernel:
 
     def _value(self, fact: ArgumentFacts, value: Any) -> Argument:
         if type(value) is bytes and fact.kind == "scalar" and len(value) == fact.size:
-            return value  # they are what the kernel receives
+            return value  # already the bytes that the kernel receives
         try:
             found = self._scalars.get((fact.index, type(value), value))
         except TypeError:  # not hashable: an array or a list
@@ -504,4 +505,4 @@ class Kernel:
 def _check_call(
     queue: Queue, wait_for: Sequence[Event] | None, g_times_l: bool, device: str, rank: float | None
 ) -> None:
-    """What a kernel is called with besides its arguments and sizes, where no launch like it is known."""
+    """Check what a kernel is called with besides its arguments and sizes, where no launch like it is known."""

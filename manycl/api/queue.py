@@ -33,14 +33,14 @@ from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceL
 from manycl.utilities.checked import checked
 from manycl.utilities.interrupts import Uninterrupted
 
-if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.api.dispatch.copy_cache import MoveKey
     from manycl.api.program import Kernel
     from manycl.api.versions.check import CheckedVersion
     from manycl.run.session.session import Session
 
 Value = TypeVar("Value")
-_SHAPES = 64  # that are known
+_SHAPES = 64  # shapes that are remembered
 
 
 @checked("add", "collected", "empty", "give", "move", "uses")
@@ -61,7 +61,7 @@ class Queue(RunningQueue):
     lies between several calls (``component``, an array that another thread changes) is for the threads to agree upon.
     """
 
-    __slots__ = ("_buffers", "_extents", "_made", "mapped")  # as of RunningQueue
+    __slots__ = ("_buffers", "_extents", "_made", "mapped")  # beside those of RunningQueue
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Queue(RunningQueue):
         merging: Merging | None = None,
     ) -> None:
         learners, settings = Learners(), {k: str(v) for k, v in (options or {}).items()}
-        learners.find(policy, settings)  # what there is not is told here, before devices are opened
+        learners.find(policy, settings)  # a policy that does not exist is refused before devices are opened
         self._owns_session = session is None
         if session is None:
             with Uninterrupted(), _uncollected():  # it imports drivers
@@ -89,8 +89,8 @@ class Queue(RunningQueue):
             from manycl.api.dispatch.copy_cache import again, remember
             from manycl.api.dispatch.launch_cache import CachedLaunch
         self.mapped: set[int] = set()
-        self._made: dict[int, list[Array]] = {}  # by threads that want to know
-        self._extents: dict[int, Extents] = {}  # by the identities of shapes
+        self._made: dict[int, list[Array]] = {}  # arrays that were made, for the threads that collect them
+        self._extents: dict[int, Extents] = {}  # by the identity of the shape
         self._buffers = session.buffers
         self.form = CachedLaunch
         self.moved_again, self._remember_move = again, remember
@@ -106,9 +106,9 @@ class Queue(RunningQueue):
             self.close()
 
     def close(self) -> None:
-        """Give the devices back, unless they are another queue's (``session``); what was enqueued and not given to a
-        device yet does not run. Callbacks are waited for."""
-        with suppress(ManyclError):  # nobody asks any more
+        """Close the devices, unless they belong to another queue (``session``). Commands that were enqueued and not
+        given to a device yet do not run. Callbacks are waited for."""
+        with suppress(ManyclError):  # there is nobody left to tell
             self._leave()
         self.background.close()
         if self._owns_session:
@@ -124,7 +124,7 @@ class Queue(RunningQueue):
         return f"<manycl.Queue on {', '.join(self.devices)} by {name}, {state}{left}>"
 
     def _repr_html_(self) -> str:
-        from manycl.report.notebook import devices  # nobody else asks
+        from manycl.report.notebook import devices  # only notebooks need it
 
         return devices(repr(self), self.session.machine, self.excluded)
 
@@ -135,7 +135,7 @@ class Queue(RunningQueue):
 
     @property
     def excluded(self) -> dict[str, str]:
-        """Devices that have failed for good and are left out, and what was wrong with each."""
+        """The devices that have failed for good and are left out, and what was wrong with each."""
         return dict(self.session.excluded)
 
     def admit(self, name: str) -> None:
@@ -144,7 +144,7 @@ class Queue(RunningQueue):
 
     @property
     def device_events(self) -> DeviceEvents:
-        """The session's inbox: what is said of devices that leave and come, by any thread."""
+        """The session's device events, by which any thread reports devices that leave and come."""
         return self.session.device_events
 
     @property
@@ -153,22 +153,22 @@ class Queue(RunningQueue):
         return self.session.device_events.away
 
     def leave(self, device: str, how: How = "drain", *, returns: bool = False) -> None:
-        """Nothing more is given to a device (its name, or that of what it is a part of) until it comes: others have
-        their turn. What it has been given ends there; what only its memory holds is brought to the host. Returns at
-        once, from any thread: ``device_events.wait_until_free(device)`` waits until it has nothing to do any more.
-        ``returns``: somebody will call ``come``, so that what has no other device waits for that; else it is refused
-        (DeviceError). Raises DeviceError for a device that there is not."""
+        """Give a device (its name, or that of the device that it is a part of) no more commands until ``come``; the
+        other devices take over. Commands that it has been given end there. Data that only its memory holds are brought
+        to the host. Returns at once, from any thread: ``device_events.wait_until_free(device)`` waits until the device
+        has nothing to do any more. ``returns``: ``come`` will be called, so commands that no other device can run wait
+        for that; else such a call is refused (DeviceError). Raises DeviceError for a device that there is not."""
         self.session.device_events.put(DeviceLeaves(device, how, returns))
 
     def come(self, device: str) -> None:
-        """A device that has left may be used again. Raises DeviceError for one that there is not."""
+        """Use a device again that has left. Raises DeviceError for one that there is not."""
         self.session.device_events.put(DeviceComes(device))
 
     def slow(self, device: str, factor: float) -> None:
-        """A device (its name, or that of what it is a part of) takes ``factor`` times as long for kernels as was
-        measured, until something else is said (1: as long): launches are divided accordingly, and what is left of a run
-        that is under way is planned anew where that pays. Returns at once, from any thread. Raises DeviceError for a
-        device that there is not, or a factor that is not positive."""
+        """Count on a device (its name, or that of the device that it is a part of) taking ``factor`` times as long for
+        kernels as was measured, until the next call (1: as long as measured). Launches are divided accordingly, and the
+        rest of a run that is under way is planned anew where that pays. Returns at once, from any thread. Raises
+        DeviceError for a device that there is not, or a factor that is not positive."""
         self.session.device_events.put(DeviceSlows(device, factor))
 
     @property
@@ -178,8 +178,8 @@ class Queue(RunningQueue):
     # arrays
 
     def array(self, contents: npt.ArrayLike, *, copy: bool = True, name: str = "") -> Array:
-        """An array with the contents, shape and type of a NumPy array, or anything that becomes one or exports DLPack
-        from the host's memory.
+        """Return an array with the contents, shape and type of a NumPy array, or of anything that becomes one or
+        exports DLPack from the host's memory.
 
         With ``copy=False`` the memory of ``contents`` is read in place when a device needs it: do not change it until
         the array has got other contents. It is never written to.
@@ -195,8 +195,9 @@ class Queue(RunningQueue):
         return array
 
     def from_dlpack(self, producer: Any, *, copy: bool = True, name: str = "") -> Array:
-        """An array with the contents of whatever exports DLPack from the host's memory (an array of PyTorch's, JAX's,
-        …); ``copy`` as of ``array``. Raises ResultError for what is elsewhere, or of a type that NumPy lacks."""
+        """Return an array with the contents of an object that exports DLPack from the host's memory (an array of
+        PyTorch's, JAX's, …); ``copy`` as of ``array``. Raises ResultError for contents elsewhere, or of a type that
+        NumPy lacks."""
         try:
             data = np.from_dlpack(producer)
         except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -204,7 +205,7 @@ class Queue(RunningQueue):
         return self.array(data, copy=copy, name=name)
 
     def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
-        """An array with undefined contents: for results; costs no transfer."""
+        """Return an array with undefined contents: for results; costs no transfer."""
         extents = self._extents.get(id(shape))
         if extents is None or extents[0] is not shape or extents[1] is not dtype or name.__class__ is not str:
             extents = self._look_at(shape, dtype, name)
@@ -215,7 +216,7 @@ class Queue(RunningQueue):
 
     @checked()
     def _look_at(self, shape: int | Sequence[int], dtype: npt.DTypeLike, name: str) -> Extents:
-        """What shape and type are; of what stays as it is, it is known from now on."""
+        """Return what a shape and a type are, and remember it if they cannot change."""
         wanted, of = _shape(shape), np.dtype(dtype)
         extents = shape, dtype, wanted, of, size_of(wanted, of)
         is_fixed = type(shape) is int or (type(shape) is tuple and all(type(extent) is int for extent in shape))
@@ -226,8 +227,8 @@ class Queue(RunningQueue):
         return extents
 
     def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
-        """An array of zeros."""
-        from manycl.run.data.host_bytes import clear_bytes  # what runs is imported when a queue opens devices
+        """Return an array of zeros."""
+        from manycl.run.data.host_bytes import clear_bytes  # run/ is imported when a queue opens devices
 
         array = Array(self, _shape(shape), np.dtype(dtype), name, True)
         clear_bytes(self.session.buffers.overwrite(array.buffer.key))
@@ -243,7 +244,7 @@ class Queue(RunningQueue):
         if wait_for:
             for event in wait_for:
                 if event.queue is not self:
-                    event.wait()  # graphs of different queues know nothing of one another
+                    event.wait()  # graphs of different queues have no common order
         while True:
             with self.lock:
                 for array in arrays:
@@ -259,14 +260,16 @@ class Queue(RunningQueue):
                 array.use(self)
 
     def hasten(self) -> None:
-        """So many commands are given to a device one by one that Python should have less to do with it."""
-        from manycl.api.dispatch.native import soon  # most programs have too few
+        """Have compiled code enqueue launches: so many commands have been given to a device one by one that Python's
+        time matters."""
+        from manycl.api.dispatch.native import soon  # most programs have too few commands
 
         soon(self.session.backend.drivers)
 
     @property
     def last(self) -> Event | None:
-        """Of what was enqueued last: it has ended when all before it has. None where nothing is left to wait for."""
+        """The event of the last command that was enqueued: it has ended when all before it have. None where nothing is
+        left to wait for."""
         with self.lock:
             for enqueued in (self.enqueued, *reversed(self._taken)):
                 if len(enqueued) and not enqueued.is_waited:
@@ -276,13 +279,14 @@ class Queue(RunningQueue):
         return None
 
     def uses(self, array: Array) -> bool:
-        """Whether what is enqueued, and has not been found to have run, uses an array (graphs that are being prepared
-        ask for their arrays when they run)."""
+        """Return True if a command that is enqueued, and not known to have run, uses an array (graphs that are being
+        prepared ask for their arrays when they run)."""
         with self.lock:
             return any(enqueued.uses(array.buffer.key) for enqueued in (*self._taken, self.enqueued))
 
     def give(self, array: Array, queue: Queue) -> bool:
-        """An array is another queue's from now on; not while what is enqueued here uses it."""
+        """Hand an array over to another queue, unless a command that is enqueued here uses it; return whether that was
+        done."""
         with self.lock:
             free = not self.uses(array)
             if free and array.queue is self:
@@ -342,12 +346,12 @@ class Queue(RunningQueue):
         atol: float = 0.0,
         global_offset: Sequence[int] | None = None,
     ) -> list[CheckedVersion]:
-        """Whether all versions of a kernel leave what it leaves itself, when it is called like this: on each device
-        that can run them, as a whole and each half of the work-groups alone. What is enqueued runs first; the arrays
-        stay as they are, the versions work on copies. Elements that the kernel writes may differ by a tolerance (as for
-        ``numpy.isclose``; by default by no bit), all other bytes by none. Returns what was checked; raises VersionError
-        for the first version that does something else, and what a run raises."""
-        from manycl.api.versions.check import Tolerance, check_versions  # it is asked for in tests
+        """Check that all versions of a kernel leave what it leaves itself, when it is called like this: on each device
+        that can run them, as a whole and each half of the work-groups alone. Commands that are enqueued run first; the
+        arrays stay as they are, the versions work on copies. Elements that the kernel writes may differ by a tolerance
+        (as for ``numpy.isclose``; by default by no bit), all other bytes by none. Returns what was checked; raises
+        VersionError for the first version that does something else, and what a run raises."""
+        from manycl.api.versions.check import Tolerance, check_versions  # only tests of programs need it
 
         self.finish()
         with self.prepare() as prepared:
@@ -366,9 +370,9 @@ class Queue(RunningQueue):
         wait_for: Sequence[Event] | None = None,
     ) -> Event:
         """Enqueue a copy from an array to another one, by no kernel, on whatever device suits (PyOpenCL's
-        ``enqueue_copy`` of two buffers). Sizes and offsets are in bytes; without ``byte_count`` all that is behind the
-        offsets is copied, of which both must have equally much. Within one array source and target may not overlap.
-        Raises LaunchError for what does not fit."""
+        ``enqueue_copy`` of two buffers). Sizes and offsets are in bytes; without ``byte_count`` all bytes behind the
+        offsets are copied, of which both arrays must have equally many. Within one array source and target may not
+        overlap. Raises LaunchError for sizes and offsets that do not fit."""
         for array in (target, source):
             self._use(array, name)
         nbytes = None if byte_count is None else int(byte_count)
@@ -428,8 +432,8 @@ class Queue(RunningQueue):
     ) -> Event:
         """Enqueue the filling of an array with a value of its type (as for ``Array.set``), by no kernel, on whatever
         device suits (PyOpenCL's ``enqueue_fill_buffer``): of ``size`` bytes from byte ``offset`` on, both multiples of
-        the type's; without ``size`` all that is behind the offset. Raises LaunchError for what does not fit, and for
-        types of a size that OpenCL has no patterns of (1, 2, 4, … 128 bytes)."""
+        the type's; without ``size`` all bytes behind the offset. Raises LaunchError for sizes, offsets and values that
+        do not fit, and for types of a size that OpenCL has no patterns of (1, 2, 4, … 128 bytes)."""
         self._use(array, name)
         pattern = as_array(value)
         if pattern.shape or not fits(pattern, array.dtype):
@@ -440,8 +444,8 @@ class Queue(RunningQueue):
         return self.move(task, wait_for, (array.owner,))
 
     def move(self, task: CopyTask | FillTask, wait_for: Sequence[Event] | None, arrays: tuple[Array, ...]) -> Event:
-        """Enqueue a copy or fill (:mod:`manycl.graph.copies` makes them) of some arrays of this queue; the host makes
-        what no device has room for, as a whole: it knows no ranges."""
+        """Enqueue a copy or fill (:mod:`manycl.graph.copies` makes them) of some arrays of this queue. One that no
+        device has room for is done by the host, as a whole: it is not divided into ranges."""
         key = _key(task)
         found = self.moved_again(self, key, arrays) if not wait_for else None
         if found is not None:
@@ -454,7 +458,7 @@ class Queue(RunningQueue):
         return event
 
     def _use(self, array: Array, name: str) -> None:
-        """An array is about to be enqueued by something of a name."""
+        """Have an array used on this queue by a command of some name, which errors mention."""
         try:
             array.use(self)
         except LaunchError as error:
@@ -462,8 +466,8 @@ class Queue(RunningQueue):
 
     @contextmanager
     def component(self) -> Iterator[None]:
-        """What is enqueued inside belongs to one task component (PySchedCL): policies such as ``clustering`` keep it on
-        one device."""
+        """Put the commands that are enqueued inside into one task component (PySchedCL): policies such as
+        ``clustering`` keep it on one device."""
         with self.lock:
             self._mine().open_component()
         try:
@@ -474,8 +478,8 @@ class Queue(RunningQueue):
 
     @contextmanager
     def prepare(self) -> Iterator[Prepared]:
-        """What the calling thread enqueues inside does not run: it becomes a graph that can be run again and again,
-        without being planned anew::
+        """Collect the commands that the calling thread enqueues inside, which do not run: they become a graph that can
+        be run again and again, without being planned anew::
 
             with queue.prepare() as graph:
                 kernel(queue, ...)
@@ -500,7 +504,8 @@ class Queue(RunningQueue):
 
     @contextmanager
     def report(self, path: str | Path) -> Iterator[Recording]:
-        """Write all runs of what is enqueued inside to one file, when the block ends, which runs what is left::
+        """Write all runs of the commands that are enqueued inside to one file, when the block ends, which runs what is
+        left::
 
             with queue.report("run.html"):
                 ...
@@ -513,8 +518,8 @@ class Queue(RunningQueue):
             self.finish()
 
     def collected(self, enqueue: Callable[[], Any]) -> tuple[list[Node], Mapping[BufferKey, Array], list[Array]]:
-        """What a function enqueues, which does not run: the nodes, their arrays by their buffers, and those that it has
-        made, without contents."""
+        """Return what a function enqueues, without running it: the nodes, their arrays by their buffers, and the arrays
+        that the function has made, without contents."""
         thread, enqueued = threading.get_ident(), Submission(True)
         made: list[Array] = []
         preparing, making = self.preparing.get(thread), self._made.get(thread)
@@ -527,12 +532,12 @@ class Queue(RunningQueue):
         return list(enqueued.builder.nodes), enqueued.arrays, made
 
     def _mine(self) -> Submission:
-        """What the calling thread adds to."""
+        """Return the submission that the calling thread adds to."""
         return self.preparing.get(threading.get_ident(), self.enqueued)
 
 
 def _restore(of_thread: dict[int, Value], thread: int, before: Value | None) -> None:
-    """What a thread has is what it had before (None: nothing)."""
+    """Set a thread's entry back to what it was before (None: there was none)."""
     if before is None:
         del of_thread[thread]
     else:
@@ -540,15 +545,15 @@ def _restore(of_thread: dict[int, Value], thread: int, before: Value | None) -> 
 
 
 def _key(task: CopyTask | FillTask) -> MoveKey:
-    """What stands for a copy or fill, and for others like it."""
+    """Return the key of a copy or fill in the copy cache."""
     of, begin = (task.args[1].key, task.source_offset) if isinstance(task, CopyTask) else (task.pattern, 0)
     return task.args[0].key, of, task.nbytes, task.target_offset, begin, task.name
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Imports make tens of thousands of objects that stay: looking for garbage among them again and again takes long,
-    and the last time would often be in a program's first run."""
+    """Do without garbage collection inside. Imports make tens of thousands of objects that stay: searching them again
+    and again takes long, and the last time would often be in a program's first run."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

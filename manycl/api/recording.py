@@ -1,4 +1,4 @@
-"""A file of all runs of a queue, or of the program, from one moment to another."""
+"""Recordings: files of all runs of a queue, or of the program, from one moment to another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from manycl.errors import ManyclError
 from manycl.utilities.unforeseen import told
 from manycl.utilities.user_file import check_writable
 
-if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.api.running import RunningQueue
     from manycl.run.engine.merged_traces import PastRun
     from manycl.run.engine.result import Result
@@ -26,13 +26,13 @@ WRITERS: dict[str, Callable[[RunTrace, Path], object]] = {
     ".jsonl": RunTrace.save,
     ".txt": lambda trace, path: path.write_text(f"{trace.summary()}\n", encoding="utf-8"),
 }
-"""By the suffix of the file."""
+"""The function that writes a file, by the file's suffix."""
 
 underway: list[Runs] = []
 
 
 class Runs:
-    """Those that end from now on until ``stop``: of a queue, or (None) all."""
+    """The runs of a queue, or of all queues (None), that end from now on until ``stop``."""
 
     def __init__(self, queue: RunningQueue | None = None) -> None:
         self._queue = weakref.ref(queue) if queue is not None else None
@@ -40,13 +40,13 @@ class Runs:
         underway.append(self)
 
     def stop(self) -> None:
-        """What ends later is none of them."""
+        """Leave out runs that end later."""
         if self in underway:
             underway.remove(self)
 
     @property
     def trace(self) -> RunTrace:
-        """All that has run so far."""
+        """The trace of all these runs so far."""
         from manycl.run.engine.merged_traces import joined
 
         return showable(joined(tuple(self._runs), Path(sys.argv[0]).name if sys.argv else ""))
@@ -55,13 +55,13 @@ class Runs:
         return self._queue is None or self._queue() is queue
 
     def add(self, run: PastRun, result: Result) -> None:
-        """A run has ended, well or not."""
+        """Add a run that has ended, well or not."""
         self._runs.append(run)
 
 
 class Recording(Runs):
-    """A file of runs: until ``end``, or that of the ``with`` block, or of the process. Raises ManyclError for a file of
-    a kind that nobody can write (here: pictures need matplotlib), or where none can be written."""
+    """A file of the runs until ``end``, the end of the ``with`` block, or that of the process. Raises ManyclError for a
+    kind of file that cannot be written (here: pictures need matplotlib), or a place where none can be written."""
 
     def __init__(self, path: str | Path, queue: RunningQueue | None = None) -> None:
         self._path = Path(path)
@@ -82,7 +82,7 @@ class Recording(Runs):
         self.end()
 
     def end(self) -> None:
-        """Write the file; what runs later is not in it. Raises OSError where that cannot be done."""
+        """Write the file, without runs that end later. Raises OSError where that cannot be done."""
         if self in underway:
             self.stop()
             atexit.unregister(self.end)
@@ -90,7 +90,7 @@ class Recording(Runs):
 
 
 def record(queue: RunningQueue, result: Callable[[], Result]) -> None:
-    """A run of a queue has ended, well or not: all recordings that are under way note what it did."""
+    """Add a run of a queue that has ended, well or not, to all recordings that are going on."""
     wanted = [recording for recording in tuple(underway) if recording.is_of(queue)]
     if wanted:
         from manycl.run.engine.merged_traces import past_run
@@ -98,7 +98,7 @@ def record(queue: RunningQueue, result: Callable[[], Result]) -> None:
         try:
             ended = result()
             found = past_run(ended)
-        except Exception as error:  # the run itself is all right
+        except Exception as error:  # the run itself has succeeded
             told(error, "recording a run")
             return
         for recording in wanted:
@@ -106,7 +106,7 @@ def record(queue: RunningQueue, result: Callable[[], Result]) -> None:
 
 
 def trace_all(path: str | Path) -> Recording:
-    """Write all runs of the program to one file, from now on until the process ends, or the block of
-    ``with mc.trace_all(path):``. The suffix tells what kind of file: a chart (.html, .png, .svg, .pdf), for Perfetto
-    (.json), the trace itself (.jsonl), the summary (.txt). What nobody has asked for a result of is not in it."""
+    """Write all runs of the program to one file, from now on until the process ends, or the block of ``with
+    mc.trace_all(path):``. The suffix tells the kind of file: a chart (.html, .png, .svg, .pdf), for Perfetto (.json),
+    the trace itself (.jsonl), the summary (.txt). Commands whose results nobody has asked for are not in it."""
     return Recording(path)

@@ -1,4 +1,4 @@
-"""Reserving devices from Python: a context manager."""
+"""Reservations of devices from Python: a context manager."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ class Reserved:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What processes have in their environment that are to use the devices, too."""
+        """The environment variables that let another process use the devices, too."""
         return {flags.RESERVATION: for_children()}
 
     @property
     def in_force(self) -> bool:
-        """Whether the devices are this process's now: inside the block, unless the time is over, or somebody with a
+        """True if the devices are this process's now: inside the block, unless the time is over, or a process with a
         higher priority has reserved them."""
         return self._hold is not None and self._hold.is_in_force
 
     @property
     def is_free(self) -> bool:
-        """Whether the queues of all other processes have left the devices (as they have with ``wait=True``)."""
+        """True if the queues of all other processes have left the devices (as they have with ``wait=True``)."""
         return self._hold is not None and self._hold.has_left()
 
     def __repr__(self) -> str:
@@ -80,11 +80,11 @@ def reserve(
             ...
 
     Inside, queues of this user's other processes do not use them, nor any device that computes on the same cores or
-    the same GPU. Who reserves first has them first, those with a higher ``priority`` before all others, also where
+    the same GPU. Reservations are served in their order, those with a higher ``priority`` before all others, also where
     these have begun: then ``in_force`` is false until they have ended. The block begins when the devices are this
     process's, and, with ``wait``, when nothing of the other queues runs there any more. After ``seconds`` (None: at the
-    end of the block) others may use them again, and the block goes on. Ctrl-C ends the waiting, and so do ``timeout``
-    seconds of it (ManyclError, which says for whom it waited).
+    end of the block) other processes may use them again, and the block goes on. Ctrl-C ends the waiting, and so do
+    ``timeout`` seconds of it (ManyclError, which says for whom it waited).
 
     Raises DeviceError for devices that are not here, ManyclError where the user has no runtime folder.
     """
@@ -92,7 +92,7 @@ def reserve(
 
 
 def wanted(devices: str | Sequence[str], seconds: float | None, priority: int, command: str) -> Request:
-    """What is to be reserved. Raises as :func:`reserve`."""
+    """Return the request of a reservation. Raises as :func:`reserve`."""
     words = devices if isinstance(devices, str) else ",".join(devices)
     resources = frozenset[str]().union(*(chosen.handle.resources for chosen in chosen_devices(devices)))
     made = Request(words, resources, seconds, priority, command[:_LONGEST])

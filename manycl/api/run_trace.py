@@ -26,12 +26,12 @@ class RunTrace(Trace):
         write_perfetto(self, path)
 
     def summary(self) -> str:
-        """Makespan, busy share per device, bytes per link, longest path."""
+        """Return makespan, busy share per device, bytes per link and longest path, as text."""
         from manycl.report.summary import summarise
 
         return summarise(self).text()
 
 
 def showable(trace: Trace) -> RunTrace:
-    """The same trace, which can show itself."""
+    """Return the trace as one that can show itself."""
     return RunTrace(**{f.name: getattr(trace, f.name) for f in fields(trace)})

@@ -1,4 +1,4 @@
-"""The half of a queue that runs what was enqueued, in its order: when a result is asked for, or in the background."""
+"""The part of a queue that runs what is enqueued, in its order: when a result is asked for, or in the background."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from manycl.run.graph_cache.learners import Learners, told
 from manycl.utilities.interrupts import Uninterrupted
 from manycl.utilities.logs import logger
 
-if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.api.dispatch.copy_cache import CachedCopy, MoveKey
     from manycl.api.dispatch.launch_cache import CachedLaunch
     from manycl.run.engine.result import Result
@@ -35,16 +35,17 @@ if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens 
 log = logger(__name__)
 
 ROOM = 256 << 20
-"""Bytes of arrays that are made until it is looked whether most of them are kept by nothing but what is enqueued."""
-_ONLY_HERE = 4  # references to an array by what is enqueued, and by who counts
+"""Bytes of new arrays, after which the queue checks whether most of them are kept alive only by commands that are
+enqueued."""
+_ONLY_HERE = 4  # references to an array by the submission, and by the code that counts them
 STRETCHES = 64
-"""Stretches of a program that the trace has of what ran before its last one."""
+"""Runs before the last one that a queue's trace has, at most. A long program is cut into such runs at the horizon."""
 
 
 class RunningQueue(Waits):
-    """Of a queue; ``policy``, ``queues`` and ``options`` are its own."""
+    """The part of a queue that runs commands. ``policy``, ``queues`` and ``options`` are the queue's."""
 
-    __slots__ = ("enqueued", "forms", "preparing", "session")  # what compiled code reads, too (api/dispatch/native)
+    __slots__ = ("enqueued", "forms", "preparing", "session")  # compiled code reads them, too (api/dispatch/native)
 
     def __init__(
         self,
@@ -69,38 +70,40 @@ class RunningQueue(Waits):
         if self._is_immediate and len(session.backend.lanes) == 1:
             session.backend.lanes[0].warm()
         self.enqueued = Submission(not self._is_immediate)
-        self._taken: deque[Submission] = deque()  # what was enqueued before that and has not run, or runs
-        self._failure: BaseException | None = None  # of what ran in the background, to be told to who asks next
+        self._taken: deque[Submission] = deque()  # closed submissions, which wait or run
+        self._failure: BaseException | None = (
+            None  # of a run in the background, raised by the next call that asks for a result
+        )
         self.background = Background()
-        self.forms: dict[object, CachedLaunch] = {}  # launches that are known, by who makes them and their sizes
+        self.forms: dict[object, CachedLaunch] = {}  # the launch cache, by kernel and sizes
         self.roomy: set[tuple[object, tuple[int, ...] | None]] = set()  # kernels and work-groups known to fit a device
-        self._made_bytes = 0  # of arrays, since the last look at whether some are only kept here
-        self.moves: dict[MoveKey, CachedCopy] = {}  # copies and fills that are known
-        self._is_known, self._news = False, 0  # whether the last flight had nothing new; how many in a row had
+        self._made_bytes = 0  # of new arrays, since the last check in make_room
+        self.moves: dict[MoveKey, CachedCopy] = {}  # the copy cache
+        self._is_known, self._news = False, 0  # whether the last eager stream had nothing new; how many in a row had
         self._changes = session.changes
-        self.preparing: dict[int, Submission] = {}  # what threads enqueue inside `with queue.prepare()`
+        self.preparing: dict[int, Submission] = {}  # submissions of threads inside `with queue.prepare()`
         self._result: Callable[[], Result] | None = None
-        self._past: tuple[Callable[[], Result], ...] = ()  # of what ran before it, since the last time
-        self._is_followed = False  # whether what runs next belongs to it
-        self._ended = 0.0  # when something ran last, by time.perf_counter
+        self._past: tuple[Callable[[], Result], ...] = ()  # earlier runs since a result was last asked for
+        self._is_followed = False  # whether the next run belongs to the same trace
+        self._ended = 0.0  # when the last run ended, by time.perf_counter
         self._trace: RunTrace | None = None
-        self.lock = threading.RLock()  # of what is enqueued
+        self.lock = threading.RLock()  # of the submissions
         self._running = threading.RLock()  # held by the thread whose run it is
-        self._runner = 0  # that thread
+        self._runner = 0  # the id of that thread
 
     def __len__(self) -> int:
-        """How many nodes are enqueued and have not run."""
+        """Return how many nodes are enqueued and have not run."""
         with self.lock:
             flight = self.enqueued.flight
             waited = flight.waited if flight is not None else 0
             return sum(map(len, (*self._taken, self.enqueued))) - waited
 
     def flush(self) -> None:
-        """Give the devices all that is enqueued, and return without waiting for it. What has to be planned, such as
-        what several devices share or what has host functions, runs in the background, by a thread of the queue's:
-        more may be enqueued meanwhile, which runs behind it, but new contents for arrays wait for it. What goes wrong
-        there is told to who asks for a result next, and what was enqueued by then does not run. Ctrl-C ends the waiting
-        for a run in the background, but not the run."""
+        """Give the devices all that is enqueued, and return without waiting for it. Commands that have to be planned,
+        such as those that several devices share or that are host functions, run in the background, in a thread of the
+        queue's. More may be enqueued meanwhile, which runs behind them, but new contents for arrays wait for them. An
+        error there is raised by the next call that asks for a result, and what was enqueued by then does not run.
+        Ctrl-C ends the waiting for a run in the background, but not the run."""
         self.session.check_open()
         self.refuse_while_preparing()
         with self.lock:
@@ -113,15 +116,15 @@ class RunningQueue(Waits):
         self.background.submit(self._run_in_background)
 
     def reach_horizon(self, enqueued: Submission) -> None:
-        """So much is enqueued that it runs while more comes, unless somebody wants to plan all of it."""
+        """Run what is enqueued while more comes, as it is so much, unless the policy plans all commands together."""
         if enqueued is self.enqueued and (self.policy or self._default) == "auto" and not self.options:
             enqueued.is_stretch = True
             self.flush()
 
     def make_room(self, nbytes: int) -> None:
-        """So many bytes more are about to be used. Where much of what was made since the last time is kept only by what
-        is enqueued, that is waited for, so that it goes: a program may drop arrays in a loop that waits for nothing.
-        Raises what went wrong."""
+        """Count bytes that are about to be allocated. Where at least half of the arrays made since the last check are
+        kept alive only by what is enqueued, wait for that, so that they are freed: a program may drop arrays in a loop
+        that waits for nothing. Raises what went wrong."""
         self._made_bytes += nbytes
         if self._made_bytes < ROOM:
             return
@@ -136,7 +139,7 @@ class RunningQueue(Waits):
             self.finish()
 
     def _take(self) -> None:
-        """What is enqueued is to run: what comes now comes behind it."""
+        """Close the submission so that it runs: commands from now on follow it."""
         with self.lock:
             if len(self.enqueued):
                 self._taken.append(self.enqueued)
@@ -144,7 +147,7 @@ class RunningQueue(Waits):
 
     def _run_in_background(self) -> None:
         while True:
-            with self._running:  # whoever waits for a result may be quicker
+            with self._running:  # a thread that waits for a result may have run it already
                 if not self._taken or self._failure is not None:
                     return
                 try:
@@ -158,14 +161,14 @@ class RunningQueue(Waits):
             self._complete(None)
 
     def finish_for(self, wanted: Place) -> None:
-        """As ``finish``, when the host is about to look at some bytes of a buffer."""
+        """Run everything that is enqueued and wait for it, as the host is about to read some bytes of a buffer."""
         if not self._look(wanted):
             self._complete(None, wanted)
 
     def _look(self, wanted: Place | None) -> bool:
-        """Wait for what the device has been given, where that is all that is enqueued, and where more of the same is
-        expected to follow: its flight goes on. False where what is enqueued has to be ended instead. ``wanted``: what
-        the host is about to look at."""
+        """Wait for what the eager stream has been given, where that is all that is enqueued, and more commands of that
+        kind are expected: the stream goes on. Returns False where the stream has to be ended instead. ``wanted``: the
+        bytes that the host is about to read."""
         flight = self.enqueued.flight
         if flight is None or underway or self.preparing or self._taken or self.session.closed:
             return False
@@ -191,7 +194,8 @@ class RunningQueue(Waits):
             return flight.is_quick and self._recurring.goes_on(flight.device)
 
     def airborne(self) -> tuple[Submission, EagerStream | None]:
-        """What is being enqueued, and its flight, if commands may be given to a device at once."""
+        """Return the submission that takes commands, and its eager stream, if commands may be given to a device at
+        once."""
         enqueued = self.enqueued
         flight = enqueued.flight or enqueued.open_flight(self._own)
         if flight is not None and flight.is_spent:
@@ -200,7 +204,8 @@ class RunningQueue(Waits):
         return enqueued, flight
 
     def renew(self) -> Submission:
-        """What is enqueued from now on, where somebody else has ended a flight of which nothing was under way."""
+        """Return the submission that takes commands from now on, where another thread has ended an eager stream that
+        had nothing unfinished."""
         with self.lock:
             former = self.enqueued
             if former.flight is not None and former.flight.is_spent and not former.builder.nodes:
@@ -209,12 +214,12 @@ class RunningQueue(Waits):
             return self.enqueued
 
     def _follow(self, run: EagerResult, seconds: float) -> None:
-        """A flight, or a leg of one, took so long from the first command on."""
+        """Tell the graph cache how long an eager stream, or a batch of one, took from its first command on."""
         self._recurring.flew(run, seconds, str(self.policy or self._default), self.queues, self.options)
 
     def _complete(self, last: Submission | None, wanted: Place | None = None) -> None:
-        """Run what is enqueued, up to the ``last`` (None: all), and wait for it, and for what is ``wanted`` on
-        the host. Raises what went wrong."""
+        """Run what is enqueued, up to the ``last`` submission (None: all), and wait for it, and for the bytes that are
+        ``wanted`` on the host. Raises what went wrong."""
         self.session.refuse_host_functions()  # the run that they are part of would be waited for
         self.refuse_while_preparing()
         with self._running:
@@ -229,7 +234,7 @@ class RunningQueue(Waits):
                 self._run_next(wanted)
 
     def _run_next(self, wanted: Place | None = None) -> None:
-        """Run what was taken first. Where that fails, nothing that was taken behind it runs."""
+        """Run the submission that was taken first. If it fails, none that was taken behind it runs."""
         enqueued, self._runner = self._taken[0], threading.get_ident()
         try:
             if not enqueued.is_over:  # else Ctrl-C came when it had just run
@@ -246,14 +251,14 @@ class RunningQueue(Waits):
 
     @property
     def is_running_here(self) -> bool:
-        """Whether the calling thread is about to do a run, which it cannot wait for."""
+        """True if the calling thread is about to do a run, which it cannot wait for."""
         return self._runner == threading.get_ident()
 
     def _run(self, enqueued: Submission, wanted: Place | None) -> None:
-        """What has been given to the device is waited for; the rest runs."""
+        """Wait for the commands that the device has been given, and run the other ones."""
         before = None
         if enqueued.flight is not None and not enqueued.flight.has_leg:
-            enqueued.flight.end()  # what came of it has been waited for
+            enqueued.flight.end()  # its commands have been waited for
         elif enqueued.flight is not None:
             try:
                 is_last = not enqueued.builder.nodes and len(self._taken) == 1
@@ -285,10 +290,10 @@ class RunningQueue(Waits):
         self._is_followed, self._ended = enqueued.is_stretch, perf_counter()
 
     def _fail_all(self, error: BaseException) -> None:
-        """What was taken does not run: what was enqueued before it has failed."""
+        """Mark all submissions that were taken as failed, as what was enqueued before them has failed."""
         while self._taken:
             enqueued = self._taken[0]
-            if enqueued.flight is not None:  # that has run
+            if enqueued.flight is not None:  # its commands have run
                 with suppress(ManyclError):
                     enqueued.flight.end()
             self._lose(enqueued)
@@ -296,13 +301,13 @@ class RunningQueue(Waits):
             enqueued.ended(self, error=_as_told(error))
 
     def _lose(self, enqueued: Submission) -> None:
-        """What no device was given does not run."""
+        """Mark contents as unknown that the commands would have written which no device was given."""
         for node in enqueued.batch().nodes:
             for key in node.writes:
                 self.session.directory.lose(key, f"{node.name} did not run: what was enqueued before it has failed")
 
     def _leave(self) -> None:
-        """Nobody asks for what is enqueued, which runs no more than it does already."""
+        """Drop what is enqueued, as the queue closes: only commands that devices have already still end."""
         self.session.refuse_host_functions()
         with self._running:
             with self.lock:
@@ -316,8 +321,8 @@ class RunningQueue(Waits):
                 enqueued.ended(self, error=RunError("it did not run: its queue has been closed"))
 
     def take_off(self) -> EagerStream | None:
-        """What the device is given before anybody asks for results, where there is nothing to plan, and nothing that
-        was enqueued before has yet to run. (The caller holds the lock.)"""
+        """Return a new eager stream, where there is nothing to plan and nothing that was enqueued before has yet to
+        run; else None. The caller holds the lock."""
         if self._taken:
             return None
         from manycl.run.streams.eager_policy import POLICIES, begun  # what runs is imported with the first queue
@@ -328,7 +333,7 @@ class RunningQueue(Waits):
         if device is None:
             return None
         if self._changes != self.session.changes:
-            for form in self.forms.values():  # they know kernels of devices that are gone
+            for form in self.forms.values():  # they refer to kernels of devices that are gone
                 form.retire()
             self.moves.clear()
             self.forms.clear()
@@ -336,7 +341,7 @@ class RunningQueue(Waits):
         return begun(self.session, device, not self._is_known, self._news)
 
     def _land(self, enqueued: Submission, wanted: Place | None) -> EagerResult:
-        """Wait for what the device has been given. Raises what went wrong with it."""
+        """End the eager stream: wait for all that the device has been given. Raises what went wrong with it."""
         assert enqueued.flight is not None
         self._begin()
         is_joined = enqueued.flight.is_joined
@@ -365,8 +370,8 @@ class RunningQueue(Waits):
                 record(self, lambda: error.result)
 
     def keep(self, run: Callable[[], Result], enqueued: Submission | None) -> Result:
-        """Do a run and make it the last one, also when it fails (its trace shows how far it came), but not where what
-        was to run is refused; tell events of what it is of."""
+        """Do a run and make it the last one, also when it fails (its trace shows how far it came), but not where it is
+        refused. The events of its submission, if there is one, are notified."""
         with self._running:
             former = self._result, self._trace, self._past
             self._begin()
@@ -388,13 +393,13 @@ class RunningQueue(Waits):
             return result
 
     def _begin(self) -> None:
-        """A run begins."""
+        """Note that a run begins."""
         is_followed, self._is_followed = self._is_followed, False
         self._past = (*self._past, self._result)[-STRETCHES:] if is_followed and self._result is not None else ()
         self._result = self._trace = None
 
     def _land_waited(self) -> None:
-        """What has been waited for, command by command, is a run as well."""
+        """Make a run of commands that have been waited for one by one."""
         flight = self.enqueued.flight
         is_over = flight is not None and flight.has_leg and flight.is_waited
         if is_over and not self.enqueued.builder.nodes and not self.preparing:
@@ -410,7 +415,7 @@ class RunningQueue(Waits):
 
     @property
     def trace(self) -> RunTrace:
-        """The trace of what ran when a result was asked for last."""
+        """The trace of the runs since a result was last asked for."""
         self._land_waited()
         if self._trace is None:
             from manycl.run.engine.merged_traces import joined, past_run  # what runs is imported with the first queue

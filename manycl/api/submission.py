@@ -1,5 +1,6 @@
-"""What is enqueued until a result is asked for: what the device has been given already, where there is nothing to
-decide; then nodes in the order of the calls, the arrays they use, their task components."""
+"""A submission: the commands that are enqueued until a result is asked for. First come those that an eager stream has
+given to the device already, then nodes that have to be planned, in the order of the calls, with the arrays that they
+use and their task components."""
 
 from __future__ import annotations
 
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
 
 
 class Submission:
-    """``flight``: what the device has been given, unless all has to be planned (``planned``); all else, which comes
-    after that, is one graph to be. ``is_taken``: nothing more comes, and it is about to run; ``is_over``: it has run,
-    or ``error`` is what went wrong, there or before. ``is_stretch``: more of the same program comes behind it, before
-    anybody has asked for a result. (A prepared graph runs more than once.)"""
+    """The commands of a queue until a result is asked for. ``flight``: the eager stream with what the device has been
+    given, unless all has to be planned (``planned``). Everything that comes after it is collected for one graph.
+    ``is_taken``: nothing more is added, and it is about to run. ``is_over``: it has run, or ``error`` is what went
+    wrong, there or before. ``is_stretch``: more commands of the same program follow before anybody has asked for a
+    result. (A prepared graph runs more than once.)"""
 
     __slots__ = (
         "__weakref__",
@@ -59,18 +61,18 @@ class Submission:
         self.is_taken = self.is_over = self.is_stretch = False
         self._until = HORIZON
         self.error: ManyclError | None = None
-        self._result: Result | None = None  # of what had to be planned
+        self._result: Result | None = None  # of the planned nodes
         self._callbacks: deque[Callable[[], Any]] = deque()
         self.flight: EagerStream | None = None
-        self.began = 0.0  # by time.perf_counter, of what has to be planned
+        self.began = 0.0  # when the first planned node was added, by time.perf_counter; 0: there is none
         self._planned = planned
-        self.arrays: dict[BufferKey, Array] = {}  # by the buffer that they had when they were used; they live as long
+        self.arrays: dict[BufferKey, Array] = {}  # kept alive, by the buffers that they had when used
         self.builder = GraphBuilder()
         self._components: list[list[int]] = []
         self._component: list[int] | None = None  # the one that is open
-        self._thread = 0  # whose component it is
-        self.reads: list[tuple[Place, Bytes]] = []  # what the host gets behind all nodes
-        self._spans: dict[int, tuple[float, float]] = {}  # when they were read, by their indices
+        self._thread = 0  # the thread whose component is open
+        self.reads: list[tuple[Place, Bytes]] = []  # copies to the host behind all nodes
+        self._spans: dict[int, tuple[float, float]] = {}  # when these copies began and ended, by index
 
     def __len__(self) -> int:
         return self._given + len(self.builder.nodes) + len(self.reads)
@@ -81,17 +83,18 @@ class Submission:
 
     @property
     def is_waited(self) -> bool:
-        """Whether all of it has been waited for, and more may come."""
+        """True if all of it has been waited for, and more may come."""
         flight = self.flight
         return flight is not None and not flight.has_leg and not self.builder.nodes
 
     @property
     def moving(self) -> Any:
-        """The driver's event of a copy behind all of it, where the flight has one that is still to be waited for."""
+        """The driver's event of a copy that is enqueued behind all commands, if the eager stream has one that is still
+        to be waited for."""
         return self.flight.moving if self.flight is not None and not self.builder.nodes and not self.reads else None
 
     def open_flight(self, queue: Queue) -> EagerStream | None:
-        """What commands may be given to at once, if nothing is in their way."""
+        """Return the eager stream that takes commands now, or None where they have to be planned."""
         if self.flight is None and not self._planned:
             with queue.lock:
                 if self.flight is None and not self.builder.nodes and self._component is None:
@@ -100,7 +103,7 @@ class Submission:
         return self.flight
 
     def add(self, queue: Queue, node: Node, after: Sequence[int], arrays: Sequence[Array]) -> int:
-        """Append a node that uses some arrays, and tell its index. Raises ManyclError for what the device refuses."""
+        """Append a node that uses some arrays, and return its index. Raises ManyclError for what the device refuses."""
         if self._give(queue, node, after, arrays):
             return self._given - 1
         for array in arrays:
@@ -121,7 +124,8 @@ class Submission:
         return before + index
 
     def _give(self, queue: Queue, node: Node, after: Sequence[int], arrays: Sequence[Array]) -> bool:
-        """Whether the device has it now; what comes behind what it has not waits, too."""
+        """Try to give a node to the device at once, and return True if that was done. A node that follows one which was
+        not given waits, too."""
         if isinstance(node, HostTask) or self._component is not None or _needs_plan(node):
             self._planned = True
         elif (flight := self.open_flight(queue)) is not None:
@@ -133,11 +137,11 @@ class Submission:
         return False
 
     def uses(self, key: BufferKey) -> bool:
-        """Whether some node uses a buffer that nobody has waited for."""
+        """Return True if a node uses a buffer and has not been waited for."""
         return key in self.arrays or (self.flight is not None and key in self.flight.arrays)
 
     def open_component(self) -> None:
-        """What this thread adds belongs to one task component. Raises LaunchError inside another one."""
+        """Begin a task component: it gets the nodes that this thread adds. Raises LaunchError inside another one."""
         if self._component is not None:
             raise LaunchError("task components do not nest")
         self._thread = threading.get_ident()
@@ -148,7 +152,8 @@ class Submission:
         self._component = None
 
     def take(self, planned: bool) -> Submission:
-        """Nothing more comes: what is enqueued from now on, which is nothing, but a component that is open goes on."""
+        """Close it for further nodes, and return the submission that follows: an empty one, in which an open component
+        goes on."""
         self.is_taken = True
         following = Submission(planned)
         if self._component is not None:
@@ -157,15 +162,15 @@ class Submission:
         return following
 
     def batch(self) -> Batch:
-        """All that the device has not been given."""
+        """Return all nodes that the device has not been given."""
         inside = {n for c in self._components for n in c}
         rest = [(n,) for n in range(len(self.builder)) if n not in inside] if inside else ()
         return self.builder.batch((*(tuple(c) for c in self._components if c), *rest))
 
-    # what became of it
+    # status and times
 
     def ended(self, queue: RunningQueue, result: Result | None = None, error: ManyclError | None = None) -> None:
-        """It has run, or what went wrong is the ``error``: who wants to know is told."""
+        """Note that it has run, or that it ended with ``error``, and call the callbacks."""
         self._result, self.error, self._planned = result, anew(error) if error is not None else None, True
         self.is_over = True
         if self.began:  # something was planned
@@ -174,7 +179,7 @@ class Submission:
             self._submit(queue)
 
     def name(self, node: int) -> str:
-        """What a node is called; empty where that is not known any more."""
+        """Return the name of a node; empty where it is not known any more."""
         given = self._given
         if self.flight is not None and node < given:
             return self.flight.given[node][0].name
@@ -182,7 +187,7 @@ class Submission:
         return nodes[node - given].name if node - given < len(nodes) else ""
 
     def status(self, node: int) -> CommandStatus | ManyclError:
-        """How far a node is, or what went wrong with it. What was planned fails as a whole."""
+        """Return how far a node is, or the error that it ended with. Planned nodes fail together."""
         flight = self.flight
         if flight is None or node >= len(flight.given):
             if self.error is not None:
@@ -199,7 +204,7 @@ class Submission:
         return CommandStatus.RUNNING if is_next else CommandStatus.SUBMITTED
 
     def is_complete(self, node: int) -> bool:
-        """Whether a node is known to have ended well."""
+        """Return True if a node is known to have succeeded."""
         flight = self.flight
         if flight is None or node >= len(flight.given):
             return self.is_over and self.error is None
@@ -209,8 +214,8 @@ class Submission:
             return False
 
     def times(self, node: int) -> tuple[float, float]:
-        """When a node began and ended, by ``time.perf_counter``. Raises ResultError where that is not known, and
-        what went wrong."""
+        """Return when a node began and ended, by ``time.perf_counter``. Raises ResultError where that is not known, and
+        the error of a node that failed."""
         if self.flight is not None and node < self._given:
             return self.times_of(self.status(node), self.flight.given[node][2])
         found = self._spans.get(node)
@@ -219,12 +224,13 @@ class Submission:
         return _known(self.status(node), found)
 
     def times_of(self, status: CommandStatus | ManyclError, event: Any) -> tuple[float, float]:
-        """The same of what the flight was given, by its status and its driver's event."""
+        """Return when a command of the eager stream began and ended, given its status and its driver's event. Raises as
+        ``times``."""
         assert self.flight is not None
         return _known(status, self.flight.times_of(event) if status == CommandStatus.COMPLETE else None)
 
     def call_back(self, queue: Queue, node: int, function: Callable[[], Any]) -> None:
-        """Call a function when a node has ended, by the queue's own thread."""
+        """Call a function when a node has ended, in the queue's own thread."""
         flight = self.flight
         if flight is not None and node < len(flight.given):
             flight.flush()
@@ -236,7 +242,8 @@ class Submission:
             self._submit(queue)
 
     def call_behind(self, queue: Queue, event: Any, function: Callable[[], Any]) -> None:
-        """Call a function when a command of the flight, or a copy, has ended, by its driver's event; likewise."""
+        """Call a function when a command of the eager stream, or a copy, has ended, given its driver's event; in the
+        queue's own thread."""
         flight = self.flight
         assert flight is not None
 
@@ -247,7 +254,8 @@ class Submission:
         queue.background.submit(wait_and_call)
 
     def read_last(self, array: Array, wanted: Place, out: Bytes) -> int:
-        """Bytes of a buffer are copied to the host behind all nodes, of which no more come; its index among these."""
+        """Have bytes of a buffer copied to the host behind all nodes, of which no more are added; return the index of
+        the copy."""
         self.arrays.setdefault(array.buffer.key, array)
         if not self.began:
             self.began = perf_counter()
@@ -255,8 +263,8 @@ class Submission:
         return len(self) - 1
 
     def read(self, buffers: Buffers) -> None:
-        """Do so: all nodes have run. Raises what ``Buffers.part`` does."""
-        from manycl.run.data.host_bytes import copy_bytes  # what runs is imported when a queue opens devices
+        """Do the copies of ``read_last``, now that all nodes have run. Raises what ``Buffers.part`` raises."""
+        from manycl.run.data.host_bytes import copy_bytes  # run/ is imported when a queue opens devices
 
         first = len(self) - len(self.reads)
         for index, (wanted, out) in enumerate(self.reads, first):
@@ -265,14 +273,15 @@ class Submission:
             self._spans[index] = start, perf_counter()
 
     def _submit(self, queue: RunningQueue) -> None:
-        """Have the callbacks called, each once: two threads may have found that it is time."""
+        """Have the callbacks called, each once, although two threads may try at the same time."""
         with suppress(IndexError):
             while True:
                 queue.background.submit(self._callbacks.popleft())
 
 
 def _known(status: CommandStatus | ManyclError, times: tuple[float, float] | None) -> tuple[float, float]:
-    """Times of what has such a status. Raises ResultError where there are none, and what went wrong."""
+    """Return the times of a node with such a status. Raises ResultError where there are none, and the error of a node
+    that failed."""
     if isinstance(status, ManyclError):
         raise anew(status)
     if status != CommandStatus.COMPLETE:
@@ -284,7 +293,8 @@ def _known(status: CommandStatus | ManyclError, times: tuple[float, float] | Non
 
 
 def _needs_plan(node: Node) -> bool:
-    """Whether a launch prefers a device, or may be several: then more than one event tells of it."""
+    """Return True for a launch that prefers a device, or whose version may be several launches, of which more than one
+    event tells."""
     if not isinstance(node, Launch):
         return False
     return bool(node.device) or (bool(node.versions) and any(map(is_sequence, node.versions)))

@@ -1,4 +1,4 @@
-"""Waits for what a queue has given a device, which goes on being given more."""
+"""Waits for what a queue has given a device, while the eager stream goes on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from manycl.drivers.driver import Bytes
 from manycl.errors import LaunchError
 from manycl.graph.copies import Place
 
-if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens devices
+if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.api.arrays.arrays import Array
     from manycl.api.queue import Queue
     from manycl.run.graph_cache.graph_cache import GraphCache
@@ -21,11 +21,13 @@ if TYPE_CHECKING:  # what runs loads drivers: it is imported when a queue opens 
     from manycl.run.streams.eager_stream import EagerStream
 
 LONGEST = 1 << 14
-"""Commands of a flight that is not ended when one of them is waited for: it keeps what tells of each of them."""
+"""Commands of an eager stream beyond which a wait for one of them ends the stream: it keeps an event for each of
+them."""
 
 
 class Waits:
-    """Of a queue (:class:`manycl.api.running.RunningQueue`, which ends what does not go on)."""
+    """The part of a queue that waits without ending the eager stream (:class:`manycl.api.running.RunningQueue` ends
+    streams that do not go on)."""
 
     session: Session
     enqueued: Submission
@@ -37,7 +39,7 @@ class Waits:
 
     @property
     def _own(self) -> Queue:
-        """Itself, as what it is."""
+        """The queue itself, by its own type."""
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -58,8 +60,8 @@ class Waits:
             )
 
     def wait_for(self, enqueued: Submission, node: int) -> bool:
-        """Until a node has ended: whether it is known to have succeeded, else whatever has become of it; raises what
-        went wrong with what had to be run for it."""
+        """Wait until a node has ended. Returns True if it is known to have succeeded, else False, whatever has become
+        of it. Raises what went wrong with the commands that had to run for it."""
         with self.lock:
             if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
                 return False
@@ -67,7 +69,7 @@ class Waits:
         if flight is not None and node < flight.waited:
             return False
         if flight is not None and node < len(flight.given) and node <= LONGEST:
-            is_last = node == len(enqueued) - 1  # and a flight has to end some time
+            is_last = node == len(enqueued) - 1  # and an eager stream has to end some time
             if not is_last or (flight.is_short and flight.is_young and not underway):
                 self.session.refuse_host_functions()
                 if flight.wait_for(node):
@@ -76,9 +78,9 @@ class Waits:
         return False
 
     def catch_up(self) -> bool:
-        """As ``finish``, but where a device has been given little, and is given what comes next, too, this goes on
-        being one run: whether all that was given is waited for, and nothing has been noted of it. For who does not
-        look at runs."""
+        """Run all that is enqueued and wait for it, as ``finish``, for callers that do not look at runs. Where a device
+        has been given little, and is given what comes next, too, the batch goes on: then it returns True, and no run
+        was noted."""
         flight = self._light()
         if flight is not None and flight.wait_for_all():
             flight.is_joined = True
@@ -87,15 +89,15 @@ class Waits:
         return False
 
     def read_ahead(self, wanted: Place, out: Bytes) -> bool:
-        """Copy bytes of a buffer to the host behind all that was enqueued, while this goes on being one run, as with
-        ``catch_up``. False: it was not done, as it has to be done otherwise. For devices with memory of their own."""
+        """Copy bytes of a buffer to the host behind all that was enqueued, while the batch goes on, as in ``catch_up``.
+        Returns False if that cannot be done here. For devices with memory of their own."""
         flight = self._light()
         return flight is not None and flight.read(wanted, out)
 
     def read_behind(self, array: Array, wanted: Place, out: Bytes) -> Event | None:
-        """Have bytes of an array copied to the host when all that was enqueued has run, while more is enqueued: what
-        tells of it. None: it was not done, as nothing is under way, or it has to be waited for. What has to be planned
-        runs in the background."""
+        """Have bytes of an array copied to the host when all that was enqueued has run, while more is enqueued, and
+        return the event of the copy. Returns None if that was not done, as nothing is under way, or it has to be waited
+        for. Commands that have to be planned run in the background."""
         with self.lock:
             enqueued = self.enqueued
             if self.preparing or self.session.closed or self._failure is not None:
@@ -111,12 +113,13 @@ class Waits:
             return MoveEvent(self._own, enqueued, len(flight.given) - 1, moved)
 
     def write_ahead(self, place: Place, data: Bytes) -> bool:
-        """The same of the host's bytes, as they are now, to a buffer."""
+        """Copy bytes of the host, as they are now, to a buffer; otherwise as ``read_ahead``."""
         flight = self._light()
         return flight is not None and flight.write(place, data)
 
     def _light(self) -> EagerStream | None:
-        """What a device has been given that is given what comes next, too; if that is all, and little."""
+        """Return the eager stream whose device is given the next commands, too, if nothing else is enqueued and the
+        stream has little; else None."""
         enqueued = self.enqueued
         flight = enqueued.flight
         if flight is None or not flight.is_light or underway or not self._recurring.rests(flight.device):
@@ -128,8 +131,8 @@ class Waits:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether nothing is under way: all that was enqueued is one device's, and has been waited for, and this goes
-        on being one run."""
+        """True if nothing is under way: all that was enqueued is one device's and has been waited for, and the batch
+        goes on."""
         with self.lock:
             enqueued = self.enqueued
             flight = enqueued.flight

@@ -1,7 +1,7 @@
-"""Operations on arrays element by element, as NumPy has them: types, shapes and memory; launched on all devices.
+"""Operations on arrays element by element, with NumPy's types, shapes and memory; launched on all devices.
 
 An operand is an array of the queue's devices, one of NumPy's (which is copied), or a number. Types are promoted and
-shapes broadcast as NumPy 2 does, nothing is waited for, and what results is a new array, or one that is given.
+shapes broadcast as NumPy 2 does, nothing is waited for, and the result is a new array, or one that is given.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from manycl.api.arrays.host_arrays import as_array
 from manycl.errors import LaunchError
 
 GROUP = 256
-"""Work-items of a group: the smaller power of two where there are fewer elements in a row."""
+"""Work-items of a group; a smaller power of two where a row has fewer elements."""
 _DIMENSIONS = 3  # of an NDRange
 
 
 class _Scalar(NamedTuple):
     value: Any
-    dtype: DType | type  # int and float: as weak as NumPy 2 has them
+    dtype: DType | type  # int and float are weak types, as in NumPy 2
     shape: tuple[int, ...] = ()
 
 
@@ -33,10 +33,11 @@ _Operand = Array | _Scalar
 
 
 def apply(ufunc: np.ufunc, inputs: Sequence[Any], out: Array | None = None) -> Any:
-    """What one of NumPy's ufuncs makes of operands of which one at least is an array, or ``out`` is; ``out``: the array
-    that takes it (as for NumPy: of the shape of the result, and a type that it may be cast to by ``same_kind``).
+    """Return the result of one of NumPy's ufuncs on operands, of which at least one, or ``out``, is an array. ``out``:
+    the array that takes the result (as for NumPy: of the shape of the result, and a type that it may be cast to by
+    ``same_kind``).
 
-    NotImplemented for a ufunc that there are no kernels for, and for operands that are no numbers. Raises what NumPy
+    Returns NotImplemented for a ufunc without kernels, and for operands that are no numbers. Raises what NumPy
     raises (TypeError, ValueError, OverflowError), and LaunchError for shapes of more than three dimensions that cannot
     be seen as fewer.
     """
@@ -69,8 +70,8 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], out: Array | None = None) -> A
 
 
 def converted(array: Array, dtype: DType, out: Array | None = None) -> Array:
-    """The elements as another type, as of C's conversions (NumPy's ``unsafe``): a new array, or ``out``, whose shape it
-    is broadcast to."""
+    """Return the elements as another type, by C's conversions (NumPy's ``unsafe``): a new array, or ``out``, to whose
+    shape they are broadcast."""
     for one in (array.dtype, dtype):
         if not elementwise.is_known(one):
             raise TypeError(f"there is no kernel that converts {array.dtype} to {dtype}")
@@ -80,7 +81,7 @@ def converted(array: Array, dtype: DType, out: Array | None = None) -> Array:
 
 
 def transposed(array: Array, axes: Sequence[int]) -> Array:
-    """A copy of an array whose axis ``i`` is axis ``axes[i]`` of it."""
+    """Return a copy of an array whose axis ``i`` is axis ``axes[i]`` of the array."""
     if not elementwise.is_known(array.dtype):
         raise TypeError(f"there is no kernel that copies {array.dtype}")
     out = array.queue.empty([array.shape[a] for a in axes], array.dtype)
@@ -90,7 +91,7 @@ def transposed(array: Array, axes: Sequence[int]) -> Array:
 
 
 def _operand(queue: Any, value: Any) -> _Operand | None:
-    """What is no array of ours, as an operand; None for what is no number, nor an array of numbers."""
+    """Return a value that is no array of ours as an operand; None if it is no number, nor an array of numbers."""
     if isinstance(value, int | float) and not isinstance(value, bool | np.generic):
         return _Scalar(value, type(value) if type(value) in (int, float) else int if isinstance(value, int) else float)
     if isinstance(value, complex) or not isinstance(value, bool | np.generic | np.ndarray | list | tuple):
@@ -105,7 +106,8 @@ def _operand(queue: Any, value: Any) -> _Operand | None:
 
 
 def _resolved(ufunc: np.ufunc, operands: Sequence[_Operand]) -> tuple[DType, ...]:
-    """The types that are computed with, and of the result. Raises TypeError where there are no kernels for them."""
+    """Return the types that are computed with, and the type of the result. Raises TypeError where there are no kernels
+    for them."""
     given: tuple[Any, ...] = tuple(o.dtype for o in operands)
     if all(isinstance(t, type) for t in given):  # numbers only, into an array
         given = tuple(np.dtype(t) for t in given)
@@ -121,8 +123,8 @@ def _resolved(ufunc: np.ufunc, operands: Sequence[_Operand]) -> tuple[DType, ...
 
 
 def _beyond(name: str, operands: list[_Operand]) -> bool | None:
-    """What a comparison of integers with one that none of them is gives for all of them; else the operands are such
-    that they can be compared."""
+    """Return the result of comparing integers with an integer beyond the range of their type, which is the same for all
+    of them; None where the operands can be compared by a kernel."""
     for i, (one, other) in enumerate(zip(operands, reversed(operands), strict=True)):
         if not isinstance(one, _Scalar) or one.dtype is not int or not isinstance(other.dtype, np.dtype):
             continue
@@ -131,7 +133,7 @@ def _beyond(name: str, operands: list[_Operand]) -> bool | None:
         limits = np.iinfo(other.dtype)
         if limits.min <= one.value <= limits.max:
             return None
-        greater = (one.value > 0) == (i == 1)  # the right one is
+        greater = (one.value > 0) == (i == 1)  # the right operand is
         return name in ("not_equal", *(("less", "less_equal") if greater else ("greater", "greater_equal")))
     return None
 
@@ -143,13 +145,13 @@ def _filled(queue: Any, operands: Sequence[_Operand], value: bool) -> Array:
 
 
 def _launch(name: str, operands: Sequence[_Operand], loop: tuple[DType, ...], out: Array) -> None:
-    """The operation, on what operands have now, also where they are in the memory of the result."""
+    """Enqueue the operation on the operands' present contents, also where the result is written over them."""
     apart = [_apart(o, out) for o in operands]
     _enqueue(name, apart, loop, out, [_strides(o.shape, out.shape) for o in apart])
 
 
 def _apart(operand: _Operand, out: Array) -> _Operand:
-    """The operand, or a copy of it if elements of the result would be written over others of it."""
+    """Return the operand, or a copy of it if elements of the result would be written over other elements of it."""
     if isinstance(operand, _Scalar) or not operand.meets(out):
         return operand
     same = (
@@ -161,7 +163,7 @@ def _apart(operand: _Operand, out: Array) -> _Operand:
 def _enqueue(
     name: str, operands: Sequence[_Operand], loop: tuple[DType, ...], out: Array, strides: Sequence[Sequence[int]]
 ) -> None:
-    """``strides``: of each operand along the axes of the result, in elements."""
+    """Enqueue the kernel of an operation. ``strides``: of each operand along the axes of the result, in elements."""
     first = operands[0]
     inplace = isinstance(first, Array) and first.argument == out.argument and first.dtype == out.dtype
     read = [(o, s) for o, s in zip(operands, strides, strict=True) if isinstance(o, Array)][inplace:]
@@ -192,7 +194,7 @@ def _enqueue(
 
 
 def _strides(shape: tuple[int, ...], to: tuple[int, ...]) -> list[int]:
-    """Of an array of a shape that is broadcast to another one: elements from one to the next along each axis."""
+    """Return the strides, in elements, of an array of a shape that is broadcast to another one."""
     steps, size = [], 1
     for extent in reversed(shape):
         steps.append(size if extent > 1 else 0)
@@ -201,7 +203,7 @@ def _strides(shape: tuple[int, ...], to: tuple[int, ...]) -> list[int]:
 
 
 def _collapsed(shape: tuple[int, ...], strides: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[list[int]]]:
-    """The same elements with as few axes as they can be seen with, one at least."""
+    """Return the shape and strides of the same elements with as few axes as possible, at least one."""
     axes = [a for a, extent in enumerate(shape) if extent > 1]
     extents: list[int] = []
     steps: list[list[int]] = [[] for _ in strides]

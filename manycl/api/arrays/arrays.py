@@ -1,4 +1,4 @@
-"""Arrays: buffers with a shape and a type, whose contents live wherever they were last computed."""
+"""Arrays: buffers with a shape and a type, whose contents stay where they were last computed."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 LARGE = 1 << 18
-"""Bytes from which on new memory for a result costs more than finding some that is not needed any more."""
+"""Bytes from which on new memory for a result costs more than finding memory that is not needed any more."""
 
 
 Extents = tuple[object, object, tuple[int, ...], np.dtype[Any], int]
-"""A shape and a type as they were given; what they are, and bytes."""
+"""A shape and a type as the call gave them; the shape, the type, and the bytes."""
 
 
 def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """Bytes of an array. Raises LaunchError for what can be none."""
+    """Return the bytes of an array. Raises LaunchError for a shape or type that no array has."""
     if dtype not in READABLE:
         check_readable(dtype)
     nbytes = dtype.itemsize
@@ -48,9 +48,9 @@ class Array(ArrayOperators, Interchange):
     """An n-dimensional array on all devices of a queue. Made by ``Queue.array``, ``empty`` and ``zeros``.
 
     Asking for its contents (``get``, ``map``, ``numpy.asarray``) runs what is enqueued first. ``a[2:5]``, ``a[3]`` and
-    ``a.reshape(…)`` are views: parts of the array, of which its elements follow one another, that can be used wherever
-    arrays can. ``a + b`` and the like enqueue kernels that are generated, and are arrays; assigning to ``a[2:5]``
-    enqueues a write, copy or fill.
+    ``a.reshape(…)`` are views: elements of the array that follow one another; they can be used wherever arrays can.
+    ``a + b`` and the like enqueue generated kernels, and are arrays; assigning to ``a[2:5]`` enqueues a write, copy or
+    fill.
     """
 
     __slots__ = ("__weakref__", "_owned", "argument", "buffer", "dtype", "queue", "shape")
@@ -67,7 +67,7 @@ class Array(ArrayOperators, Interchange):
 
     @classmethod
     def new(cls, queue: Queue, extents: Extents, name: str) -> Array:
-        """One with undefined contents, of a size that was looked at."""
+        """Return an array with undefined contents, of extents that were checked."""
         array = cls.__new__(cls)
         array.queue = queue
         _, _, array.shape, array.dtype, nbytes = extents
@@ -77,14 +77,14 @@ class Array(ArrayOperators, Interchange):
         return array
 
     def _own(self, owned: Owned) -> None:
-        """The contents are those of a buffer, which goes when the array does."""
+        """Take a buffer for the contents; it goes when the array does."""
         self._owned = owned
         self.buffer, self.argument = owned
 
     def __del__(self) -> None:
         try:  # noqa: SIM105 (which takes a third of a microsecond)
             self.queue.session.buffers.leave(self._owned)
-        except AttributeError:  # it never had one
+        except AttributeError:  # the constructor failed before it had a buffer
             pass
 
     @property
@@ -105,23 +105,23 @@ class Array(ArrayOperators, Interchange):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Bytes from an element to the next along each dimension: they follow one another, the last dimension's
+        """Bytes from an element to the next along each dimension: elements follow one another, in the last dimension
         first."""
         return tuple(self.itemsize * math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
 
     @property
     def offset(self) -> int:
-        """The byte of the buffer that it begins with."""
+        """The first byte of the array in its buffer."""
         return 0
 
     @property
     def owner(self) -> Array:
-        """The array whose buffer it is: itself, or what it is a view of."""
+        """The array whose buffer it is: itself, or the array that it is a view of."""
         return self
 
     @property
     def place(self) -> Place:
-        """Where it is in its buffer."""
+        """The bytes of the buffer that are the array's."""
         return Place(self.buffer, self.offset, self.nbytes)
 
     @property
@@ -129,13 +129,13 @@ class Array(ArrayOperators, Interchange):
         return self.buffer.name
 
     def meets(self, other: Array) -> bool:
-        """Whether they have bytes in common."""
+        """Return True if two arrays have bytes in common."""
         apart = self.offset + self.nbytes <= other.offset or other.offset + other.nbytes <= self.offset
         return self.buffer == other.buffer and not apart
 
     def use(self, queue: Queue) -> None:
-        """The array is about to be enqueued on a queue of the same session: what other queues have enqueued with it
-        runs first, and from now on it is this queue's. Raises LaunchError while the array is mapped."""
+        """Make the array belong to a queue of the same session, on which it is about to be enqueued: what other queues
+        have enqueued with it runs first. Raises LaunchError while the array is mapped."""
         while True:
             before = self.queue
             if self.buffer.key in before.mapped:
@@ -149,8 +149,8 @@ class Array(ArrayOperators, Interchange):
             before.finish()
 
     def get(self, out: AnyArray | None = None) -> AnyArray:
-        """The contents as a NumPy array of this shape and type: a new one, or ``out`` (C-contiguous, same shape and
-        type, else ResultError). Runs what is enqueued; raises what that raises."""
+        """Return the contents as a NumPy array of this shape and type: a new one, or ``out`` (C-contiguous, same shape
+        and type, else ResultError). Runs what is enqueued; raises what that raises."""
         if out is not None:
             self.check_out(out)
         self.queue.finish_for(self.place)
@@ -164,11 +164,11 @@ class Array(ArrayOperators, Interchange):
         return out
 
     def _contents(self) -> npt.NDArray[np.uint8]:
-        """The host's copy, for reading."""
+        """Return the host's copy, for reading."""
         return self.queue.session.buffers.host(self.buffer.key)
 
     def check_out(self, out: AnyArray) -> None:
-        """Raise ResultError for what cannot take the contents."""
+        """Raise ResultError for a NumPy array that cannot take the contents."""
         if out.shape != self.shape or out.dtype != self.dtype or not out.flags.c_contiguous:
             raise ResultError(
                 f"out has shape {out.shape} and type {out.dtype}; this array is {self.shape} {self.dtype}"
@@ -189,8 +189,8 @@ class Array(ArrayOperators, Interchange):
             self.queue.session.buffers.borrow(self.buffer.key, as_bytes(data))
 
     def checked(self, contents: npt.ArrayLike, *, copy: bool) -> AnyArray:
-        """Contents that the array may be given, as an array; those that are read in place (``copy`` False) are just
-        its bytes. Raises ResultError."""
+        """Return contents that the array may be given, as a NumPy array; contents that are read in place (``copy``
+        False) have to be just its bytes. Raises ResultError."""
         data = as_array(contents)
         if data.shape != self.shape:
             raise ResultError(f"contents have shape {data.shape}; this array is {self.shape}")
@@ -201,8 +201,8 @@ class Array(ArrayOperators, Interchange):
         return data
 
     def fill(self, value: npt.ArrayLike) -> None:
-        """Make all elements one value of the array's type, when its turn comes: enqueued (:meth:`Queue.fill`), so
-        nothing is waited for."""
+        """Enqueue a fill (:meth:`Queue.fill`) that makes all elements one value of the array's type; nothing is waited
+        for."""
         self.queue.fill(self, value)
 
     def exchange(self, other: Array) -> None:
@@ -221,7 +221,8 @@ class Array(ArrayOperators, Interchange):
 
     @contextmanager
     def map(self) -> Iterator[AnyArray]:
-        """The contents in place, for reading and writing on the host without a copy, while the ``with`` block lasts::
+        """Give the contents in place, for reading and writing on the host without a copy, while the ``with`` block
+        lasts::
 
         with a.map() as host:
             host[:] = data
@@ -236,9 +237,9 @@ class Array(ArrayOperators, Interchange):
             self.queue.mapped.discard(self.buffer.key)
 
     def __getitem__(self, key: Any) -> ArrayView:
-        """The part of the array that ``key`` names (integers, slices, ``…``), as of a NumPy array: a view, whose
-        contents are the array's. Raises LaunchError for parts whose elements do not follow one another, and for empty
-        ones; IndexError as NumPy does."""
+        """Return the elements that ``key`` names (integers, slices, ``…``), as for a NumPy array: a view, whose
+        contents are the array's. Raises LaunchError for elements that do not follow one another, and for none;
+        IndexError as NumPy does."""
         found = plain_part(self.shape, self.itemsize, key if type(key) is tuple else (key,))
         if found is not None:
             shape, first = found
@@ -259,8 +260,8 @@ class Array(ArrayOperators, Interchange):
         return self._part(part, model.ctypes.data, f"[{key!r:.60}]")
 
     def reshape(self, *shape: Any) -> ArrayView:
-        """The array with another shape, as of a NumPy array: a view. Raises LaunchError where it has another number of
-        elements."""
+        """Return the array with another shape, as for a NumPy array: a view. Raises LaunchError where it has another
+        number of elements."""
         try:
             model = self._model()
             return self._part(model.reshape(*shape), model.ctypes.data, f".reshape{shape}")
@@ -268,12 +269,13 @@ class Array(ArrayOperators, Interchange):
             raise LaunchError(f"{self!r}: {error}") from None
 
     def _model(self) -> AnyArray:
-        """An array of NumPy's of this shape, without memory of that size: its elements may not be looked at."""
+        """Return a NumPy array of this shape, without memory of that size: its elements may not be read."""
         one = np.empty(1, self.dtype)
         return np.lib.stride_tricks.as_strided(one, self.shape, self.strides, writeable=False)
 
     def _part(self, model: AnyArray, first: int, words: str) -> ArrayView:
-        """The view that is to this array what one of NumPy's is to its :meth:`_model`, which begins at an address."""
+        """Return the view that is to this array what a NumPy view is to its :meth:`_model`, which begins at an
+        address."""
         if not model.size:
             raise LaunchError(f"{self!r}{words} has no elements; OpenCL buffers need at least one")
         if not model.flags.c_contiguous:
@@ -284,8 +286,8 @@ class Array(ArrayOperators, Interchange):
         return ArrayView(self.owner, model.shape, self.offset + model.ctypes.data - first, model.dtype)
 
     def view(self, dtype: npt.DTypeLike) -> ArrayView:
-        """The same bytes as elements of another type, as of a NumPy array: a view, whose last dimension has more or
-        fewer elements where the types differ in size. Raises LaunchError where that cannot be."""
+        """Return the same bytes as elements of another type, as for a NumPy array: a view, whose last dimension has
+        more or fewer elements where the types differ in size. Raises LaunchError where that cannot be."""
         wanted = np.dtype(dtype)
         check_readable(wanted)
         try:
@@ -295,15 +297,16 @@ class Array(ArrayOperators, Interchange):
             raise LaunchError(f"{self!r} as {wanted}: {error}") from None
 
     def copy(self) -> Array:
-        """Another array with the contents that this one has when the turn of the copy comes, which is enqueued."""
+        """Enqueue a copy, and return it: another array, with the contents that this one has when the turn of the copy
+        comes."""
         other = self.queue.empty(self.shape, self.dtype, name=self.name and f"copy of {self.name}")
         self.queue.copy(other, self)
         return other
 
     def astype(self, dtype: npt.DTypeLike, *, copy: bool = True) -> Array:
-        """The elements converted to another type, as by NumPy's ``astype``, in an array of their own; with
-        ``copy=False`` the array itself where it has that type. Raises TypeError for types that OpenCL C's numbers are
-        not."""
+        """Return the elements converted to another type, as by NumPy's ``astype``, in an array of their own; with
+        ``copy=False`` the array itself where it has that type. Raises TypeError for types that OpenCL C has no numbers
+        of."""
         wanted = np.dtype(dtype)
         if wanted == self.dtype:
             return self.copy() if copy else self
@@ -312,8 +315,9 @@ class Array(ArrayOperators, Interchange):
         return converted(self, wanted)
 
     def transpose(self, *axes: Any) -> Array:
-        """A copy with the dimensions in another order (dimension i is ``axes[i]`` of this; without any: reversed), made
-        by a kernel. (NumPy's is a view: here, elements of an array follow one another.) Raises ValueError."""
+        """Return a copy with the dimensions in another order (dimension i is ``axes[i]`` of this; without any:
+        reversed), made by a kernel. (NumPy's is a view: here, elements of an array follow one another.) Raises
+        ValueError."""
         from manycl.api.arrays.arithmetic import transposed
 
         try:  # NumPy puts the numbers of the dimensions in that order
@@ -324,22 +328,23 @@ class Array(ArrayOperators, Interchange):
 
     @property
     def T(self) -> ArrayView:  # noqa: N802 (NumPy's name)
-        """NumPy's view with the dimensions reversed, of arrays of which that is one. Raises LaunchError for others."""
+        """A view with the dimensions reversed, for arrays where that is possible without a copy. Raises LaunchError for
+        others."""
         if sum(extent > 1 for extent in self.shape) > 1:
             raise LaunchError(f"{self!r}.T would be no part of an array without gaps", hint="transpose() makes a copy")
         return self.reshape(self.shape[::-1])
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Replace a part of the array, named as a view is, when its turn comes: by a fill, a write of what NumPy makes
-        of ``value``, or a copy of an array, converted where the types differ, broadcast where the shapes do. Raises
+        """Enqueue new contents for some elements, named as for a view: a fill, a write of what NumPy makes of
+        ``value``, or a copy of an array, converted where the types differ, broadcast where the shapes do. Raises
         LaunchError and ResultError."""
         from manycl.api.arrays.assigning import assign
 
         assign(self[key], value)
 
     def _repr_html_(self) -> str:
-        """What it is and where; not what it contains, which would run what is enqueued."""
-        from manycl.report.notebook import fields  # nobody else asks
+        """Return what the array is and where; not its contents, which would run what is enqueued."""
+        from manycl.report.notebook import fields  # only notebooks need it
 
         session = self.queue.session
         where = sorted(session.directory.memories(self.buffer.key))
@@ -362,7 +367,7 @@ class Array(ArrayOperators, Interchange):
 
 @checked("__init__", "use")
 class ArrayView(Array):
-    """A part of array ``base``: made by indexing it, or by ``reshape``. It has no contents of its own: where the array
+    """A view of array ``base``: made by indexing it, or by ``reshape``. It has no contents of its own: where the array
     exchanges contents with another one, the view is of those."""
 
     __slots__ = ("_nbytes", "_offset", "base")
@@ -402,13 +407,14 @@ class ArrayView(Array):
         return self.base
 
     def __del__(self) -> None:
-        """The buffer is the array's."""
+        """Do nothing: the buffer is the array's."""
 
     def use(self, queue: Queue) -> None:
         self.base.use(queue)
 
     def set(self, contents: npt.ArrayLike, *, copy: bool = True) -> None:
-        """As :meth:`Array.set`, but always copied; what else the array has stays as and where it is."""
+        """Replace the contents, as :meth:`Array.set`, but always copied; other elements of the array stay as and where
+        they are."""
         data = self.checked(contents, copy=copy)
         self.queue.finish()
         place = self.queue.session.buffers.overwrite(self.buffer.key, self._offset, self._nbytes)
@@ -425,12 +431,13 @@ class ArrayView(Array):
         return mine.view(self.dtype).reshape(self.shape)
 
 
-# Parts of arrays that integers and slices without steps name, as most are: found without NumPy, in 2 us.
+# Views by integers and slices without steps, as most are: found without NumPy, in 2 us.
 
 
 def plain_part(shape: tuple[int, ...], itemsize: int, parts: tuple[Any, ...]) -> tuple[tuple[int, ...], int] | None:
-    """The shape of a part, and the byte of the array that it begins with; None for what NumPy has to look at (steps,
-    ``...``, other integers than Python's), what has gaps or no elements, and what is wrong."""
+    """Return the shape of a view, and the byte of the array that it begins with. Returns None for keys that NumPy has
+    to interpret (steps, ``...``, other integers than Python's), elements with gaps, no elements, and keys that are
+    wrong."""
     if len(parts) > len(shape):
         return None
     first, step, extents, is_many = 0, math.prod(shape) * itemsize, list[int](), False

@@ -1,4 +1,4 @@
-"""Assigning to parts of arrays: ``a[2:5] = value``, enqueued."""
+"""Assignments to elements of arrays: ``a[2:5] = value``, enqueued."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from manycl.graph.copies import PATTERNS
 
 
 def assign(part: ArrayView, value: Any) -> None:
-    """Enqueue what gives a part of an array new contents: a fill, a write, a copy, or a kernel that converts. Raises
-    ResultError for what does not fit."""
+    """Enqueue what gives a view new contents: a fill, a write, a copy, or a kernel that converts. Raises ResultError
+    for contents that do not fit."""
     if isinstance(value, Array):
         _assign_array(part, value)
         return
@@ -33,7 +33,7 @@ def assign(part: ArrayView, value: Any) -> None:
 def _assign_array(part: ArrayView, value: Array) -> None:
     is_alike = (part.shape, part.dtype) == (value.shape, value.dtype)
     if is_alike and part.argument == value.argument:
-        return  # a[2:5] += 1 ends so
+        return  # a[2:5] += 1 ends with assigning the view to itself
     if not np.can_cast(value.dtype, part.dtype, "same_kind"):
         raise ResultError(f"contents of type {value.dtype} do not fit an array of {part.dtype}")
     if is_alike:

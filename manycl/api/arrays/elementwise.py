@@ -1,4 +1,4 @@
-"""OpenCL C for operations on arrays element by element: what NumPy's ufuncs of the same names compute.
+"""OpenCL C for operations on arrays element by element: the same results as NumPy's ufuncs of the same names.
 
 What IEEE 754 fixes (+ - * / of floating-point numbers, comparisons, conversions to less precision) is NumPy's to the
 bit, as are all operations on integers: these wrap around, division rounds down, and divided by zero they are 0. A
@@ -30,9 +30,9 @@ UNARY = ("negative", "positive", "absolute", "invert", "convert")
 OPERATIONS = (*COMPARISONS, *_ARITHMETIC, *_BITS, *_CALLED, *UNARY)
 
 ROUNDED = "-cl-fp32-correctly-rounded-divide-sqrt"
-"""Divisions of float may be off by 2.5 units in the last place without (OpenCL C, 7.4)."""
+"""The build option without which divisions of float may be off by 2.5 units in the last place (OpenCL C, 7.4)."""
 
-# Of a type T of integers and U, as wide and without a sign (at least 32 bits, which C computes in).
+# For a type T of integers, and U as wide and unsigned (at least 32 bits, which C computes in).
 _SIGNED = """
 T floor_divide_T(T a, T b) {
   if (b == 0) return 0;
@@ -95,9 +95,9 @@ T power_T(T a, T b) { return pow(a, b); }
 
 
 class KernelForm(NamedTuple):
-    """One kernel: an operation on operands of types ``given`` (None: a scalar), which are converted to ``loop``
-    (NumPy's types for them), and whose result to the type ``out``. ``inplace``: the first operand is what the result
-    is written to. ``strided``: along up to three dimensions, each operand with strides of its own."""
+    """The form of a kernel: an operation on operands of types ``given`` (None: a scalar), which are converted to
+    ``loop`` (NumPy's types for them), and whose result is converted to the type ``out``. ``inplace``: the result is
+    written to the first operand. ``strided``: each operand has strides of its own along up to three dimensions."""
 
     operation: str
     given: tuple[DType | None, ...]
@@ -121,26 +121,27 @@ class KernelForm(NamedTuple):
 
 
 def is_known(dtype: DType) -> bool:
-    """Whether there are kernels for a type."""
+    """Return True if there are kernels for a type."""
     return _key(dtype) in _C
 
 
 def scalar(value: Any, dtype: DType) -> Any:
-    """A number as a kernel takes it that computes with it as a ``dtype``."""
+    """Return a number as the argument of a kernel that computes with it as a ``dtype``."""
     number = dtype.type(value)
     return np.float32(number) if dtype == np.float16 else np.uint8(number) if dtype == np.bool_ else number
 
 
 @lru_cache(maxsize=1024)
 def kernel(form: KernelForm) -> Kernel:
-    """The kernel: ``(out, operands but one in place…, n)``, or with strides ``(out, operands, n, m, strides…)``."""
+    """Return the kernel ``(out, operands but one in place…, n)``, or with strides ``(out, operands, n, m,
+    strides…)``."""
     divides = form.operation in ("divide", "floor_divide")
     options = [ROUNDED] if divides and form.loop[0].kind == "f" and form.loop[0].itemsize < 8 else []
     return Program(source(form), options, path=f"<{form.name}>").kernel(form.name)
 
 
 def source(form: KernelForm) -> str:
-    """The text of the kernel."""
+    """Return the text of the kernel."""
     names = "ab"[: len(form.given)]
     index = {"out": "i", "a": "i", "b": "i"}
     parameters = [f"global {named(form.out)} *out"]
@@ -186,7 +187,7 @@ def source(form: KernelForm) -> str:
 
 
 def expression(operation: str, loop: Sequence[DType], operands: Sequence[str]) -> str:
-    """The operation on operands that are of the types of ``loop`` (in brackets)."""
+    """Return the expression for an operation on operands (in brackets) of the types of ``loop``."""
     dtype, a, b = loop[0], operands[0], operands[-1]
     if operation in COMPARISONS:
         return _compared(COMPARISONS[operation], loop, a, b)
@@ -220,17 +221,18 @@ def _key(dtype: DType) -> str:
 
 
 def named(dtype: DType) -> str:
-    """The type of C that elements have in memory."""
+    """Return the type of C that elements have in memory."""
     return _C[_key(dtype)]
 
 
 def computed(dtype: DType) -> str:
-    """The type of C that is computed in: halves in float, which rounds them as once is enough."""
+    """Return the type of C that is computed in. It is float for halves; rounding the result to half gives the same bits
+    as rounding once."""
     return "float" if dtype == np.float16 else _C[_key(dtype)]
 
 
 def _wide(dtype: DType) -> str:
-    """Without a sign, so that it wraps around; C computes in 32 bits at least."""
+    """Return the unsigned type of C to compute in, so that it wraps around; C computes in 32 bits at least."""
     return "ulong" if dtype.itemsize == 8 else "uint"
 
 
@@ -239,19 +241,20 @@ def _wrapped(dtype: DType, words: str) -> str:
 
 
 def loaded(name: str, dtype: DType, index: str) -> str:
-    """An element, as it is computed with."""
+    """Return the expression that loads an element for computing."""
     return f"vload_half({index}, {name})" if dtype == np.float16 else f"{name}[{index}]"
 
 
 def stored(value: str, dtype: DType, index: str) -> str:
-    """What makes an element of ``out`` a value."""
+    """Return the statement that stores a value as an element of ``out``."""
     if dtype == np.float16:
         return f"vstore_half_rte({value}, {index}, out)"
     return f"out[{index}] = {value}"
 
 
 def converted(value: str, dtype: DType, to: DType) -> str:
-    """A value of one type as another; doubles become halves when they are stored, at once."""
+    """Return the expression that converts a value to another type; doubles become halves in one step, when they are
+    stored."""
     if dtype == to or (dtype == np.float64 and to == np.float16):
         return value
     if to == np.bool_:
@@ -260,7 +263,7 @@ def converted(value: str, dtype: DType, to: DType) -> str:
 
 
 def _compared(sign: str, loop: Sequence[DType], a: str, b: str) -> str:
-    """A comparison; of long with ulong as numbers, as NumPy has it."""
+    """Return the expression of a comparison; long and ulong are compared as numbers, as by NumPy."""
     if len({t.kind for t in loop}) == 1:
         return f"({a} {sign} {b})"
     if loop[0].kind == "u":
@@ -271,7 +274,7 @@ def _compared(sign: str, loop: Sequence[DType], a: str, b: str) -> str:
 
 
 def _helpers(operation: str, dtype: DType) -> str:
-    """The functions that an operation calls."""
+    """Return the functions that an operation calls."""
     if operation not in _CALLED:
         return ""
     text = {"i": _SIGNED, "u": _UNSIGNED, "f": _FLOATING}[dtype.kind]

@@ -1,8 +1,8 @@
 """OpenCL C for reductions of arrays: sums, least and greatest elements, inner products.
 
-Elements are put together block by block, and the blocks' results likewise, until one is left. A block is always of as
-many elements, put together in one order, so results are the same bits on whatever devices of one kind, however the work
-is divided. Sums of half are computed in float and rounded once; integers wrap around; least and greatest are NaN where
+Elements are reduced block by block, and the blocks' results likewise, until one is left. A block always has as many
+elements, reduced in one order, so results are the same bits on all devices of one kind, however the work is
+divided. Sums of half are computed in float and rounded once; integers wrap around; least and greatest are NaN where
 an element is.
 """
 
@@ -17,11 +17,11 @@ from manycl.api.arrays.elementwise import DType, computed, converted, expression
 from manycl.api.program import Kernel, Program
 
 GROUP = 256
-"""Work-items of a group, which puts one block of neighbouring elements together."""
+"""Work-items of a group, which reduces one block of neighbouring elements."""
 EACH = 64
-"""Elements of a work-item of these."""
+"""Elements of a block for each work-item of the group."""
 COLUMN = 256
-"""Elements of a block where they do not follow one another: each is one work-item's."""
+"""Elements of a block where they do not follow one another: one work-item reduces each block."""
 OPERATIONS = "sum", "min", "max", "dot"
 
 _ROWS = """
@@ -53,8 +53,8 @@ _COLUMNS = """
 
 
 class FoldForm(NamedTuple):
-    """One kernel: an operation on arrays of types ``given`` (two: their products), computed in ``loop``, whose results
-    are of type ``out``; ``is_strided``: elements of a block do not follow one another."""
+    """The form of a kernel: an operation on arrays of types ``given`` (two: their products), computed in ``loop``,
+    whose results are of type ``out``. ``is_strided``: elements of a block do not follow one another."""
 
     operation: str
     given: tuple[DType, ...]
@@ -71,13 +71,13 @@ class FoldForm(NamedTuple):
 
 @lru_cache(maxsize=256)
 def kernel(form: FoldForm) -> Kernel:
-    """The kernel ``(out, arrays, n, m)``: of rows of n elements m results each; strided: ``(out, arrays, n, m,
-    inner)``, of ``inner`` columns each."""
+    """Return the kernel ``(out, arrays, n, m)``: m results for each row of n elements; strided: ``(out, arrays, n, m,
+    inner)``, for each of ``inner`` columns."""
     return Program(source(form), path=f"<{form.name}>").kernel(form.name)
 
 
 def source(form: FoldForm) -> str:
-    """The text of the kernel."""
+    """Return the text of the kernel."""
     names = "ab"[: len(form.given)]
     pairs = list(zip(names, form.given, strict=True))
     element = [f"({converted(loaded(name, dtype, 'INDEX'), dtype, form.loop)})" for name, dtype in pairs]
@@ -109,7 +109,7 @@ def source(form: FoldForm) -> str:
 
 
 def _both(operation: str, dtype: DType) -> str:
-    """Of x and y."""
+    """Return the expression that combines x and y."""
     if operation in ("sum", "dot"):
         return expression("add", (dtype, dtype), ["x", "y"])
     sign = "<" if operation == "min" else ">"
@@ -118,5 +118,5 @@ def _both(operation: str, dtype: DType) -> str:
 
 
 def accumulated(dtype: DType) -> DType:
-    """The type that elements of a type are put together in."""
+    """Return the type in which elements of a type are accumulated."""
     return np.dtype(np.float32) if dtype == np.float16 else dtype

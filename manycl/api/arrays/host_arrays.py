@@ -1,4 +1,4 @@
-"""NumPy's arrays as contents of arrays: which types there are, what fits, and the bytes."""
+"""NumPy arrays as contents of arrays: which types there are, which contents fit, and the bytes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from manycl.graph.launch import leaves
 AnyArray = npt.NDArray[Any]
 
 READABLE: set[np.dtype[Any]] = set()
-"""Types that were found to be (a few: programs have few)."""
+"""Types that kernels can read, as found by ``check_readable`` (a few: programs have few)."""
 
 
 def as_array(contents: npt.ArrayLike, order: Literal["K", "C"] = "K") -> AnyArray:
-    """What NumPy makes of contents that somebody gives. Raises ResultError."""
+    """Return the NumPy array of contents that the user gives. Raises ResultError."""
     try:
         return np.asarray(contents, order=order)
-    except Exception as error:  # of any kind: it asks the object
+    except Exception as error:  # of any type: NumPy calls the object's methods
         raise ResultError(f"NumPy makes no array of this {type(contents).__name__}: {error}") from None
 
 
 def check_readable(dtype: np.dtype[Any]) -> None:
-    """Raise LaunchError for types of which kernels can read nothing."""
+    """Raise LaunchError for a type of which kernels can read nothing."""
     if dtype.hasobject:
         raise LaunchError("an array of Python objects cannot go to a device")
     if not all(leaf.kind in "biufcSV" for leaf in leaves(dtype)):
@@ -43,7 +43,7 @@ def check_readable(dtype: np.dtype[Any]) -> None:
 
 
 def fits(data: AnyArray, dtype: np.dtype[Any]) -> bool:
-    """Whether conversion to a type loses no more than rounding does."""
+    """Return True if conversion to a type loses no more than rounding does."""
     if data.dtype.kind in "iu" and dtype.kind in "iu" and data.size:
         limits = np.iinfo(dtype)
         return bool(limits.min <= int(data.min()) and int(data.max()) <= limits.max)
@@ -60,5 +60,5 @@ def copy_contents(target: AnyArray, source: AnyArray) -> None:
 
 
 def as_bytes(array: AnyArray) -> npt.NDArray[np.uint8]:
-    """A C-contiguous array's memory as bytes (no copy)."""
+    """Return a C-contiguous array's memory as bytes (no copy)."""
     return array.reshape(-1).view(np.uint8)

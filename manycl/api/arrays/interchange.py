@@ -1,6 +1,6 @@
-"""Arrays as others see them: Python's protocols of containers and numbers, NumPy's, and DLPack's.
+"""Protocols of arrays: Python's of containers and numbers, NumPy's, and DLPack's.
 
-Whoever asks for contents by one of these gets a copy, which is the asker's own; it runs what is enqueued first.
+A caller that asks for contents by one of these gets a copy of its own; what is enqueued runs first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CPU = 1  # kDLCPU
 
 
 class Interchange:
-    """What arrays have these protocols from."""
+    """The base class of arrays with these protocols."""
 
     __slots__ = ()
 
@@ -29,8 +29,8 @@ class Interchange:
         return int(self.shape[0])
 
     def __iter__(self: Any) -> Iterator[Any]:
-        """The elements, all fetched at once, of an array of one dimension; of others, views of what is along the
-        first."""
+        """Iterate over the elements of an array of one dimension, all fetched at once; over views along the first
+        dimension of other arrays."""
         if not self.shape:
             raise TypeError("an array without dimensions has nothing to iterate over")
         return iter(self.get()) if len(self.shape) == 1 else (self[i] for i in range(self.shape[0]))
@@ -39,7 +39,7 @@ class Interchange:
         return value in self.get()
 
     def item(self: Any) -> Any:
-        """The only element, as a number of Python's. ValueError where there are more."""
+        """Return the only element, as a number of Python's. Raises ValueError where there are more."""
         return self.get().item()
 
     def __bool__(self: Any) -> bool:
@@ -57,7 +57,7 @@ class Interchange:
 
     @property
     def __array_interface__(self: Any) -> dict[str, Any]:
-        """A copy of the contents that nobody can write to: who did would not change the array."""
+        """A read-only copy of the contents: writing to it would not change the array."""
         contents = self.get()
         contents.flags.writeable = False
         told = dict(contents.__array_interface__)
@@ -70,8 +70,8 @@ class Interchange:
         return contents if dtype is None else contents.astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's ufuncs: those that there are kernels for (:mod:`manycl.api.arrays.elementwise`) make an array of the
-        queue's devices, all others are given the contents."""
+        """Call one of NumPy's ufuncs: one that has kernels (:mod:`manycl.api.arrays.elementwise`) makes an array on the
+        queue's devices, others are given the contents."""
         from manycl.api.arrays.arithmetic import apply
 
         outs = options.get("out", ())
@@ -95,7 +95,7 @@ class Interchange:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """The contents in the host's memory, for ``from_dlpack`` of NumPy, PyTorch and others: a copy of its own, which
+        """Return the contents in the host's memory, for ``from_dlpack`` of NumPy, PyTorch and others: a copy, which
         lives as long as the receiver needs it. Raises BufferError where another device or no copy is wanted."""
         if copy is False:
             raise BufferError("the contents of a manycl array cannot be had without a copy")
@@ -118,7 +118,8 @@ def _on_host(value: Any) -> Any:
 
 
 def from_others(contents: Any) -> npt.NDArray[Any]:
-    """Contents that are given, as an array of NumPy's, C-contiguous: what NumPy takes, else what exports DLPack."""
+    """Return contents that the user gives as a C-contiguous NumPy array: from what NumPy accepts, else from what
+    exports DLPack."""
     numpys = ("__array__", "__array_interface__", "__array_struct__")
     if hasattr(contents, "__dlpack__") and not any(hasattr(contents, name) for name in numpys):
         contents = np.from_dlpack(contents)

@@ -21,7 +21,7 @@ Binary = Callable[[Any, Any], Any]
 
 
 def _applied(ufunc: np.ufunc, inputs: tuple[Any, ...], out: Any = None) -> Any:
-    from manycl.api.arrays.arithmetic import apply  # nobody needs it before
+    from manycl.api.arrays.arithmetic import apply  # imported with the first operation
 
     return apply(ufunc, inputs, out)
 
@@ -35,7 +35,7 @@ def _compare(ufunc: np.ufunc) -> Binary:
 
 
 def _binary(ufunc: np.ufunc) -> tuple[Binary, Binary, Binary]:
-    """The operator, its reflection, and in place."""
+    """Return the operator, its reflection, and the operator in place."""
     return (
         lambda a, b: _applied(ufunc, (a, b)),
         lambda a, b: _applied(ufunc, (b, a)),
@@ -45,8 +45,8 @@ def _binary(ufunc: np.ufunc) -> tuple[Binary, Binary, Binary]:
 
 @checked()
 class ArrayOperators:
-    """What arrays have operators from. ``a == b`` is an array, too, so arrays are known by identity in sets and
-    dictionaries; a loop that enqueues ``x += y`` asks nobody."""
+    """The base class of arrays with operators. ``a == b`` is an array, too, so sets and dictionaries know arrays by
+    identity."""
 
     __slots__ = ()
 
@@ -66,20 +66,20 @@ class ArrayOperators:
     def sum(
         self: Any, axis: Axis = None, dtype: npt.DTypeLike | None = None, out: Out = None, keepdims: bool = False
     ) -> Array:
-        """The sum of all elements, an array of shape ``()``, or of the lines along an axis, of the type that NumPy's
-        has: enqueued. ``out``: the array that takes it."""
+        """Enqueue the sum of all elements, an array of shape ``()``, or of each line along an axis, with the type of
+        NumPy's sum. ``out``: the array that takes it."""
         from manycl.api.arrays.reductions import reduced
 
         return reduced("sum", self, axis, dtype, out, keepdims)
 
     def min(self: Any, axis: Axis = None, out: Out = None, keepdims: bool = False) -> Array:
-        """The least element (NaN where there is one); as ``sum``."""
+        """Enqueue the least element (NaN where there is one); as ``sum``."""
         from manycl.api.arrays.reductions import reduced
 
         return reduced("min", self, axis, None, out, keepdims)
 
     def max(self: Any, axis: Axis = None, out: Out = None, keepdims: bool = False) -> Array:
-        """The greatest element (NaN where there is one); as ``sum``."""
+        """Enqueue the greatest element (NaN where there is one); as ``sum``."""
         from manycl.api.arrays.reductions import reduced
 
         return reduced("max", self, axis, None, out, keepdims)
@@ -87,13 +87,13 @@ class ArrayOperators:
     def mean(
         self: Any, axis: Axis = None, dtype: npt.DTypeLike | None = None, out: Out = None, keepdims: bool = False
     ) -> Array:
-        """The sum over the count; as ``sum``."""
+        """Enqueue the sum over the count; as ``sum``."""
         from manycl.api.arrays.reductions import mean
 
         return mean(self, axis, dtype, out, keepdims)
 
     def dot(self: Any, other: Array) -> Array:
-        """The inner product with another array, both of one dimension: an array of shape ``()``."""
+        """Enqueue the inner product with another array, both of one dimension: an array of shape ``()``."""
         from manycl.api.arrays.reductions import dot
 
         return dot(self, other)

@@ -1,4 +1,4 @@
-"""Sums, means, least and greatest elements and inner products of arrays, as NumPy has them: types and shapes; by
+"""Reductions of arrays: sums, means, least and greatest elements and inner products, with NumPy's types and shapes, by
 kernels on all devices. Nothing is waited for."""
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from manycl.api.arrays.folding import COLUMN, EACH, GROUP, FoldForm
 def reduced(
     name: str, array: Array, axis: Any, dtype: npt.DTypeLike | None, out: Array | None, keepdims: bool = False
 ) -> Array:
-    """The sum (``sum``), least (``min``) or greatest (``max``) of an array, or of each of its lines along an axis.
-    Raises what NumPy raises: TypeError for types, ValueError for axes and shapes."""
+    """Enqueue the sum (``sum``), least (``min``) or greatest element (``max``) of an array, or of each of its lines
+    along an axis. Raises what NumPy raises: TypeError for types, ValueError for axes and shapes."""
     one: Any = getattr(np.ones(1, array.dtype), name)
     _check_known(name, dtype)
     return _into(name, (array,), axis, one(dtype=dtype).dtype if name == "sum" else one().dtype, out, keepdims)
 
 
 def mean(array: Array, axis: Any, dtype: npt.DTypeLike | None, out: Array | None, keepdims: bool = False) -> Array:
-    """The sum over the count; of integers in float64, of half in float."""
+    """Enqueue the sum over the count; of integers in float64, of half in float."""
     _check_known("mean", dtype)
     wanted = np.ones(1, array.dtype).mean(dtype=dtype).dtype
     if wanted.kind != "f":
@@ -42,8 +42,8 @@ def mean(array: Array, axis: Any, dtype: npt.DTypeLike | None, out: Array | None
 
 
 def dot(a: Array, b: Array) -> Array:
-    """The inner product of two arrays of one dimension and of equal lengths: an array of shape ``()``, of the type that
-    NumPy's ``dot`` has. Raises ValueError for others, TypeError for types that there are no kernels for."""
+    """Enqueue the inner product of two arrays of one dimension and of equal lengths: an array of shape ``()``, with the
+    type of NumPy's ``dot``. Raises ValueError for other shapes, TypeError for types that there are no kernels for."""
     if a.ndim != 1 or a.shape != b.shape:
         raise ValueError(f"shapes {a.shape} and {b.shape} are not those of two vectors of one length")
     return _into("dot", (a, b), None, np.dot(np.ones(1, a.dtype), np.ones(1, b.dtype)).dtype, None, False)
@@ -86,8 +86,8 @@ def _check(out: Array, shape: tuple[int, ...], dtype: DType) -> None:
 
 
 def _fold(name: str, arrays: Sequence[Array], shape: tuple[int, int, int], target: Array) -> None:
-    """Arrays, seen as of three dimensions, of which the middle one is put together, into an array of as many elements
-    as the others have: block by block, and then the blocks."""
+    """Enqueue the reduction of arrays, seen as of three dimensions, along the middle one, into an array of as many
+    elements as the others have: block by block, and then the blocks."""
     outer, count, inner = shape
     loop = folding.accumulated(target.dtype)
     queue, is_strided = target.queue, inner > 1

@@ -1,5 +1,5 @@
-"""Copies and fills like one before (of the same bytes of the same buffers), given to a device that takes them as they
-come: what need not be looked at again is not."""
+"""The copy cache: copies and fills like one before (of the same bytes of the same buffers), given to a device of an
+eager stream without being checked again."""
 
 from __future__ import annotations
 
@@ -19,45 +19,46 @@ if TYPE_CHECKING:
     from manycl.api.queue import Queue as OwnQueue
 
 MoveKey = tuple[BufferKey, BufferKey | bytes, int, int, int, str]
-"""Buffer that is written; buffer that is read, or pattern; bytes; where they begin in either; the name."""
+"""The key of a copy or fill: the buffer that is written; the buffer that is read, or the pattern; bytes; first byte
+written; first byte read; the name."""
 KEPT = 4096
-"""Copies and fills of a queue that are known."""
+"""Copies and fills in the cache of a queue, at most."""
 
 
 class CachedCopy:
-    """A copy or fill, on the device of a flight."""
+    """A copy or fill on the device of an eager stream."""
 
     __slots__ = ("_device", "_enqueue", "_flight", "_flights", "_held", "_leg", "_seconds", "_task")
 
     def __init__(self, task: CopyTask | FillTask, flight: EagerStream) -> None:
         self._task = task
         self._device = flight.device
-        self._flight: EagerStream | None = None  # that knows of it
-        self._leg: CommandBatch | None = None  # likewise
+        self._flight: EagerStream | None = None  # the one that has it in its list
+        self._leg: CommandBatch | None = None  # the batch that has it in its list
         self._flights = 0
         self._seconds = UNKNOWN
         self._held: tuple[Allocation, ...] = ()
         self._enqueue: Callable[[Queue, Sequence[Event]], Event] | None = None
 
     def landed(self, seconds: float) -> None:
-        """Its flight is over; ``seconds``: of a command there. It takes as long each time."""
+        """Note that its eager stream is over. ``seconds``: of such a command there; it takes as long each time."""
         self._flight = self._leg = None
         self._held, self._enqueue = (), None
         self._flights += 1
         self._seconds = seconds
 
     def looked(self) -> None:
-        """What it was given last may go."""
+        """Let go of the batch that it was last part of."""
         self._leg = None
 
     @property
     def is_settled(self) -> bool:
-        """Whether the ends of more flights would tell nothing about it."""
+        """True if the ends of more eager streams would tell nothing new about it."""
         return self._flights > 0
 
     def again(self, queue: OwnQueue, flight: EagerStream, arrays: Sequence[Array]) -> bool:
-        """Do it once more, with arrays whose buffers are its own; False where it has to be looked at first: then
-        nothing was done."""
+        """Enqueue it once more, with arrays whose buffers are those of the first time. Returns False where it has to be
+        checked first: then nothing was done."""
         with flight.lock:
             if not flight.is_open or (self._leg is not flight.leg and not self._join(queue, flight, arrays)):
                 return False
@@ -67,7 +68,7 @@ class CachedCopy:
                 event = self._enqueue(flight.queue, flight.uploads)
             except DriverError:
                 flight.is_giving = False
-                return False  # the error is told when it is tried again
+                return False  # the usual way tries again, and raises the error
             if flight.uploads:
                 flight.uploads = []
             flight.given.append((self._task, None, event))
@@ -78,7 +79,7 @@ class CachedCopy:
             return True
 
     def _join(self, queue: OwnQueue, flight: EagerStream, arrays: Sequence[Array]) -> bool:
-        """It is part of a leg; False where it cannot be."""
+        """Make it part of the current batch of the eager stream; return False where it cannot be."""
         if flight.device != self._device:
             return False
         used, allocations = flight.arrays, flight.allocations
@@ -103,8 +104,8 @@ class CachedCopy:
 
 
 def again(queue: OwnQueue, key: MoveKey, arrays: Sequence[Array]) -> Submission | None:
-    """The event of a copy or fill that was done before, with arrays whose buffers are those of the ``key``; None where
-    it was not, or has to be planned."""
+    """Enqueue a copy or fill that was done before, with arrays whose buffers are those of the ``key``, and return its
+    event. Returns None where it was not done before, or has to be planned."""
     form = queue.moves.get(key)
     if form is None or queue.preparing:
         return None
@@ -115,7 +116,7 @@ def again(queue: OwnQueue, key: MoveKey, arrays: Sequence[Array]) -> Submission 
 
 
 def remember(queue: OwnQueue, key: MoveKey, task: CopyTask | FillTask) -> None:
-    """A copy or fill that was enqueued: if the device was given it at once, others like it are given with less ado."""
+    """Put a copy or fill that was enqueued into the cache, if the device was given it at once."""
     flight = queue.enqueued.flight
     if flight is not None and flight.was_given(task):
         if len(queue.moves) >= KEPT:

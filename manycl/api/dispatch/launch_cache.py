@@ -1,9 +1,9 @@
-"""Launches like one before, given to a device that takes them as they come (:mod:`manycl.run.streams.eager_stream`):
-what need not be looked at again is not.
+"""The launch cache: launches like one before, given to a device of an eager stream
+(:mod:`manycl.run.streams.eager_stream`) without being checked again.
 
-Loops enqueue the same kernels with the same sizes, most arguments being the same objects as the last time. Of those
-that are not, an array has to have the type and size of the one before, so all that was checked of that holds for it,
-too; a number is converted, and the launch is checked again.
+Loops enqueue the same kernels with the same sizes, and most arguments are the same objects as the last time. An array
+that is another object has to have the type and size of the one before, so all that was checked of that holds for it,
+too; a number that is another one is converted, and the launch is checked again.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN = object()
-"""An argument that is no other one."""
-_KEPT = 1024  # numbers that launches of a form were checked with
-_SEVERAL = 8  # checks that are one too many where what changes does not matter
+"""An object that is no argument."""
+_KEPT = 1024  # scalars that a cached launch was checked with, at most
+_SEVERAL = 8  # checks, after which the analysis is asked which scalars matter
 _FIXED = (int, float, bytes, np.number, np.bool_)
-"""What is the same value as long as it is the same object; others (arrays, lists, structs) are converted each time."""
+"""Types of arguments whose value is the same as long as they are the same object; others (arrays, lists, structs) are
+converted each time."""
 
 
 class CachedLaunch:
-    """A kernel at one NDRange on a device (its index, and where parts of its allocations may begin: at multiples of so
-    many bytes), on arrays of certain types and sizes. ``convert(i, value)``: what argument i, which is no array, is set
-    to."""
+    """A launch of a kernel at one NDRange on a device, on arrays of certain types and sizes. ``device``: its index, and
+    the alignment of sub-buffers in bytes. ``convert(i, value)``: returns the value that argument i, which is no array,
+    is set to."""
 
     __slots__ = (
         "_alignment",
@@ -91,30 +92,30 @@ class CachedLaunch:
         self._deciding = tuple(
             [i for i, fact in enumerate(facts) if fact.base not in FLOATS and self._arrays[i] is None]
         )
-        self._checked = {self._decided(launch.args)}  # numbers with which it does not leave its buffers
-        self._checks = 0  # with other numbers
+        self._checked = {self._decided(launch.args)}  # scalars with which it keeps to its buffers
+        self._checks = 0  # so many times with other scalars
         self._integers = Integers(launch, [array[1] if array is not None else None for array in self._arrays])
-        self._steering: dict[int, Any] | None = None  # numbers that decide how long it takes; None: who knows
+        self._steering: dict[int, Any] | None = None  # scalars that decide how long it takes; None: not known
         self._trips: TripCount | None = None
-        self._measured: tuple[float, float] | None = None  # f, and seconds, the last time, where these are many
+        self._measured: tuple[float, float] | None = None  # f and seconds of the last time, where it took long
         self._flights = 0
         self._seconds = UNKNOWN
         self._writing = tuple([i for i, fact in enumerate(facts) if fact.kind == "buffer" and fact.writes])
         self._forget()
 
     def _forget(self) -> None:
-        """What it was given last may go."""
+        """Let go of the arguments that it was given last."""
         count = len(self._arrays)
-        self._flight: EagerStream | None = None  # for which all that follows is right
-        self._leg: CommandBatch | None = None  # of that, which has taken note of it
-        self._noted: CommandBatch | None = None  # whose flight knows that it refers to arrays
+        self._flight: EagerStream | None = None  # the one for which all that follows is right
+        self._leg: CommandBatch | None = None  # its batch, which has it in its list
+        self._noted: CommandBatch | None = None  # the batch whose stream knows that it refers to arrays
         self._listed: EagerStream | None = None
-        self._known: list[Any] = [_UNKNOWN] * count  # the arguments, as they came
-        self._bound: list[Argument] = [b""] * count  # as they are in launches
-        self._values: list[Any] = [None] * count  # as the kernel's are set
+        self._known: list[Any] = [_UNKNOWN] * count  # the arguments, as the call gave them
+        self._bound: list[Argument] = [b""] * count  # the arguments, as the launch has them
+        self._values: list[Any] = [None] * count  # the arguments, as the kernel has them
 
     def looked(self) -> None:
-        """Arrays that it was given last may go."""
+        """Let go of the arrays that it was given last."""
         self._leg = self._noted = None
         known = self._known
         for i, array in enumerate(self._arrays):
@@ -122,23 +123,24 @@ class CachedLaunch:
                 known[i] = _UNKNOWN
 
     def retire(self) -> None:
-        """Its device may have become another one: whoever has just found it looks at the launch first."""
+        """Invalidate it, as its device may have become another one: a thread that has just found it in the cache checks
+        the launch first."""
         self._device = None
         self._forget()
 
     @property
     def is_settled(self) -> bool:
-        """Whether the ends of more flights would tell nothing about it."""
+        """True if the ends of more eager streams would tell nothing new about it."""
         return self._flights > 1
 
     def landed(self, seconds: float) -> None:
-        """Its flight is over; ``seconds``: of a command there. Of kernels that end after the same work each time, the
-        next flight counts on that; of others, that they take no less."""
+        """Note that its eager stream is over. ``seconds``: of such a command there. The next stream counts on that for
+        kernels that do the same work each time; for others, too, but on no less than ``UNKNOWN``."""
         args = self._bound
         self._forget()
         self._flights += 1
-        is_long = seconds > UNKNOWN  # then it is foreseen how many it takes with other numbers
-        if self._trips is None and (is_long or self._flights == 2):  # it may well come more often
+        is_long = seconds > UNKNOWN  # then seconds with other scalars are predicted
+        if self._trips is None and (is_long or self._flights == 2):  # it may well come again
             self._trips = trip_count(self._launch.program, self._launch.kernel)
             self._steering = {i: None for _, i, _ in self._trips.scalars} if self._trips.bounded else None
         if self._steering is None:
@@ -149,11 +151,12 @@ class CachedLaunch:
         self._steering = {i: args[i] for i in self._steering}
 
     def _decided(self, args: Sequence[Argument]) -> tuple[Argument, ...]:
-        """Of arguments, those on which it may depend what is accessed, but for arrays."""
+        """Return the arguments, but for arrays, on which the accesses may depend."""
         return tuple([args[i] for i in self._deciding])
 
     def _narrowed(self, args: Sequence[Argument]) -> tuple[Argument, ...]:
-        """As ``_decided``, when it has been found out on which of them it depends: these may be fewer."""
+        """Return the arguments of ``_decided``, of which there may be fewer once the analysis has found on which of
+        them the accesses depend."""
         decide = bounds.decides(self._launch.program, self._launch.kernel)
         if decide is not None:
             self._deciding = tuple([i for i in self._deciding if i in decide])
@@ -161,13 +164,13 @@ class CachedLaunch:
         return self._decided(args)
 
     def _f(self, args: Sequence[Argument]) -> float:
-        """What the time is taken to be proportional to, with some arguments."""
+        """Return the product of trip counts with some arguments: the time is taken to be proportional to it."""
         assert self._trips is not None
         launch = with_arguments(self._launch, tuple(args))
         return self._trips.of(launch, launch)
 
     def again(self, queue: Queue, flight: EagerStream, args: tuple[Any, ...]) -> bool:
-        """Launch the kernel once more; False where it has to be looked at first: then nothing was done."""
+        """Enqueue the launch once more. Returns False where it has to be checked first: then nothing was done."""
         with flight.lock:
             if not flight.is_open:
                 return False
@@ -181,7 +184,7 @@ class CachedLaunch:
                 event = flight.launch(flight.queue, kernel.kernel, *self._ranges, None, flight.uploads or None)
             except DriverError:
                 flight.is_giving = False
-                return False  # the error is told when it is tried again
+                return False  # the usual way tries again, and raises the error
             if flight.uploads:
                 flight.uploads = []
             flight.given.append((self._launch, self._bound, event))
@@ -192,8 +195,8 @@ class CachedLaunch:
             return True
 
     def _bind(self, queue: Queue, flight: EagerStream, args: tuple[Any, ...]) -> bool:
-        """Have the kernel take arguments of which some are others than the last time; False for what is not like
-        these."""
+        """Set the kernel's arguments, of which some are other objects than the last time. Returns False for arguments
+        that are not like those."""
         arrays = self._arrays
         if len(args) != len(arrays) or flight.device != self._device:
             return False
@@ -240,7 +243,7 @@ class CachedLaunch:
         return True
 
     def _complete(self, flight: EagerStream, bound: list[Argument]) -> None:
-        """All arguments have been taken."""
+        """Note that all arguments have been set, and make the launch part of the current batch."""
         self._bound = bound
         if flight is not self._listed:
             flight.forms.append(self)
@@ -261,7 +264,7 @@ class CachedLaunch:
     def _take_numbers(
         self, flight: EagerStream, args: Sequence[Any], changed: Sequence[int], bound: list[Argument]
     ) -> None:
-        """Of the arguments that are no arrays, those that have changed. Raises LaunchError where the launch would leave
+        """Convert the arguments that are no arrays and have changed. Raises LaunchError where the launch would leave
         its buffers with them."""
         is_longer, steering = False, self._steering
         for i in changed:
@@ -287,7 +290,7 @@ class CachedLaunch:
     def _check(
         self, flight: EagerStream, bound: Sequence[Argument], decided: tuple[Argument, ...]
     ) -> tuple[Argument, ...]:
-        """Look whether it leaves its buffers with other numbers: LaunchError where it does."""
+        """Check that it keeps to its buffers with other numbers. Raises LaunchError where it does not."""
         self._checks += 1
         if self._checks == _SEVERAL and not self._launch.versions:
             decided = self._narrowed(bound)
@@ -298,7 +301,7 @@ class CachedLaunch:
         return decided
 
     def _set(self, changed: Iterable[int]) -> None:
-        """Set arguments of the kernel."""
+        """Set the arguments of the kernel at some indices."""
         kernel, values = self._kernel, self._values
         held = kernel.held
         for i in changed:

@@ -1,9 +1,9 @@
-"""How the batches of a ``parallel_for`` access arrays: Device-Hopping's attributes of buffers (P. Metzger et al., TACO
-2021, Section 5), which the analysis derives, and with which what a user says is compared.
+"""Access patterns of the batches of a ``parallel_for``: Device-Hopping's attributes of buffers (P. Metzger et al., TACO
+2021, Section 5). The analysis derives them, and compares them with those that the user gives.
 
 A batch is a number of neighbouring points along the first index, with all points of the others. Patterns count
-elements. Nothing needs to be said: what is proved is used as it is, and where the analysis cannot see what a batch
-accesses, what is said is taken for a promise (as by ``Kernel.annotate``).
+elements. The user need not give any: accesses that are proved are used as they are. Where the analysis cannot see what
+a batch accesses, the user's pattern is taken for a promise (as by ``Kernel.annotate``).
 """
 
 from __future__ import annotations
@@ -31,17 +31,19 @@ if TYPE_CHECKING:
     from manycl.api.program import Kernel
 
 Bound = str | Callable[[int], int]
-"""An expression of ``batch`` and the body's integer scalars, or a function of a batch's number."""
+"""A bound of a pattern: an expression of ``batch`` and the body's integer scalars, or a function of a batch's
+number."""
 _BATCH = re.compile(r"\bbatch\b")
 _LOOKED = 8
-"""Batches that are looked at at the beginning, in the middle and at the end of a space."""
+"""Batches that are analysed at the beginning, in the middle and at the end of a space, each."""
 _KINDS = {"read": "reads", "write": "writes"}
 
 
 @dataclass(frozen=True, slots=True)
 class AccessPattern:
-    """``kind``: ``all_or_any``, ``successive_subsections`` (of ``count`` elements each, the first from element 0 on),
-    ``continuous_subsections`` (from ``start`` to below ``end``) or ``unused``."""
+    """The elements of an array that a batch accesses. ``kind``: ``all_or_any``, ``successive_subsections`` (of
+    ``count`` elements each, the first from element 0 on), ``continuous_subsections`` (from ``start`` to below ``end``)
+    or ``unused``."""
 
     kind: str
     count: int = 0
@@ -57,25 +59,25 @@ class AccessPattern:
 
 
 all_or_any = AccessPattern("all_or_any")
-"""Each batch may access every element."""
+"""The pattern of batches that may access every element."""
 
 
 def successive_subsections(count: int) -> AccessPattern:
-    """Batch b accesses only the elements from ``b * count`` to below ``(b + 1) * count``."""
+    """Return the pattern of batch b accessing only the elements from ``b * count`` to below ``(b + 1) * count``."""
     if count < 1:
         raise LaunchError(f"a batch accesses at least one element, not {count}")
     return AccessPattern("successive_subsections", count)
 
 
 def continuous_subsections(start: Bound, end: Bound) -> AccessPattern:
-    """Batch b accesses only elements from ``start`` to below ``end``: expressions of ``batch`` and the body's integer
-    scalars, as ``"batch * n - 1"``, or functions of the batch's number."""
+    """Return the pattern of batch b accessing only elements from ``start`` to below ``end``: expressions of ``batch``
+    and the body's integer scalars, as ``"batch * n - 1"``, or functions of the batch's number."""
     return AccessPattern("continuous_subsections", 0, start, end)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayAccess:
-    """What batches do to an array. ``reason``: why more may be accessed than is certain, or empty."""
+    """The accesses of batches to an array. ``reason``: why more may be accessed than is certain, or empty."""
 
     reads: AccessPattern
     writes: AccessPattern
@@ -84,9 +86,9 @@ class ArrayAccess:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """What the analysis found out about a loop. ``batch``: points of the first index that a batch has here;
-    ``repeats``: why the loop may not run twice (empty: it is idempotent); ``apart``: by index, why its points may not
-    run apart along it, or nothing."""
+    """The analysis' findings about a loop. ``batch``: points of the first index that a batch has here; ``repeats``: why
+    the loop may not run twice (empty: it is idempotent); ``apart``: by index, why its points may not run apart along
+    it, or nothing."""
 
     arrays: Mapping[str, ArrayAccess]
     batch: int
@@ -114,7 +116,7 @@ class _Batches:
     """The batches of one launch of a loop, and what each of them touches."""
 
     def __init__(self, kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], batch: int) -> None:
-        self.reduces = kernel.facts.uses_barrier  # bodies have none
+        self.reduces = kernel.facts.uses_barrier  # bodies have no barriers
         one = self.reduces and len(counts) == 1
         self.unit = text.GROUP * text.EACH if one else 1  # points of a work-group along the first index
         self.batch = -(-batch // self.unit) * self.unit
@@ -129,7 +131,7 @@ class _Batches:
         return -(-self.points // self.batch)
 
     def looked(self) -> list[int]:
-        """Some of them: all, where they are few."""
+        """Return the batches that are analysed: all, where they are few."""
         count = len(self)
         if count <= 3 * _LOOKED:
             return list(range(count))
@@ -137,7 +139,8 @@ class _Batches:
         return [*range(_LOOKED), *range(middle, middle + _LOOKED), *range(count - _LOOKED, count)]
 
     def touched(self, name: str, kind: str, batch: int) -> tuple[Region, bool, str]:
-        """The bytes of an array, whether these are all of them and no others, and why not."""
+        """Return the bytes of an array that a batch accesses, whether these are all of them and no others, and why
+        not."""
         fact = self.buffers[name]
         if not getattr(fact, _KINDS[kind]):
             return Region.of_boxes(()), True, ""
@@ -149,8 +152,8 @@ class _Batches:
 
 
 def _launched(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], reduces: bool | None) -> LaunchFacts:
-    """Return the known launch, with work-groups that are points along the first index (of a reduction, its own;
-    None: single points)."""
+    """Return the known launch, with work-groups that are points along the first index (a reduction's own for a
+    reduction; None: single points)."""
     size = counts[::-1]
     local = (*size[:-1], 1) if reduces is not None else (1,) * len(size)
     if reduces:
@@ -171,8 +174,8 @@ def _launched(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], redu
 
 
 def derive(kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], batch: int) -> Derived:
-    """See :meth:`manycl.api.loops.parallel_for.ParallelFor.derive`. Of many batches, the first, some in the middle and
-    the last are looked at."""
+    """Return the findings of :meth:`manycl.api.loops.parallel_for.ParallelFor.derive`. Of many batches, the first, some
+    in the middle and the last are analysed."""
     batches = _Batches(kernel, counts, args, batch)
     arrays = {}
     for name, fact in batches.buffers.items():
@@ -192,8 +195,8 @@ def _indices(kernel: Kernel, count: int) -> list[str]:
 
 
 def _pattern(batches: _Batches, name: str, kind: str, size: int) -> tuple[AccessPattern, str]:
-    """The narrowest pattern that holds for the batches that are looked at, and why more may be accessed."""
-    spans: list[tuple[int, int, int]] = []  # of each batch that touches any: its number, from where, to where
+    """Return the narrowest pattern that holds for the batches that are analysed, and why more may be accessed."""
+    spans: list[tuple[int, int, int]] = []  # number, first element and end, of each batch that touches any
     looked = batches.looked()
     for batch in looked:
         region, exact, reason = batches.touched(name, kind, batch)
@@ -217,7 +220,7 @@ def _pattern(batches: _Batches, name: str, kind: str, size: int) -> tuple[Access
 
 
 def _line(points: Sequence[tuple[int, int]]) -> str:
-    """The expression of ``batch`` on which all points lie, or nothing."""
+    """Return the expression of ``batch`` on which all points lie, or nothing."""
     (x0, y0), (x1, y1) = points[0], points[-1]
     if x0 == x1:
         return str(y0)
@@ -234,8 +237,9 @@ def _line(points: Sequence[tuple[int, int]]) -> str:
 def check(
     kernel: Kernel, counts: tuple[int, ...], args: Sequence[Any], batch: int, said: Mapping[str, AccessPattern]
 ) -> dict[str, tuple[str, str]]:
-    """Compare what is said of arrays with what is known; the bounds of elements (low, high) that a work-item touches,
-    as annotations have them, of arrays where nothing else is known. Raises LaunchError for what is certainly wrong."""
+    """Compare the user's patterns with what is known. Return the bounds of elements (low, high) that a work-item
+    touches, as annotations have them, of arrays where nothing else is known. Raises LaunchError for a pattern that is
+    certainly wrong."""
     batches = _Batches(kernel, counts, args, batch)
     scope = _integers(kernel, args)
     promises: dict[str, tuple[str, str]] = {}
@@ -265,8 +269,8 @@ def _compare(
     found: tuple[Region, str],
     counted: tuple[int, Mapping[str, int]],
 ) -> None:
-    """Raise LaunchError where a batch touches elements that it does not touch by a pattern. ``counted``: points of a
-    batch as the user counts them (several may be looked at together), and the body's integers."""
+    """Raise LaunchError where a batch touches elements outside of a pattern. ``counted``: points of a batch as the user
+    counts them (several may be analysed together), and the body's integers."""
     region, kind = found
     batch, scope = counted
     first = number * batches.batch // batch
@@ -299,7 +303,7 @@ def _span(pattern: AccessPattern, batch: int, scope: Mapping[str, int]) -> tuple
 
 
 def _promise(pattern: AccessPattern, batch: int, dimension: int) -> tuple[str, str] | None:
-    """What a pattern says of a work-item, as an annotation has it; nothing for functions."""
+    """Return the bounds that a pattern gives for a work-item, as an annotation has them; nothing for functions."""
     number = f"(gid{dimension} // {batch})" if batch > 1 else f"gid{dimension}"
     if pattern.kind == "successive_subsections":
         return f"{number} * {pattern.count}", f"{number} * {pattern.count} + {pattern.count}"

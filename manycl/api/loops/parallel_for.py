@@ -2,7 +2,7 @@
 
 The programming model of Device-Hopping (P. Metzger, V. Seeker, C. Fensch and M. Cole, TACO 2021, Section 5): one body
 for all kinds of devices, an iteration space, arrays by name. There the user says how arrays are accessed; here the
-analysis finds that out, and what is said is checked (:mod:`manycl.api.loops.access_patterns`).
+analysis derives that, and checks what the user says (:mod:`manycl.api.loops.access_patterns`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from manycl.utilities.checked import checked
 
 @checked("called")
 class ParallelFor:
-    """A loop to call again and again: ``loop(space, a=a, n=n)``. Compiled once for each types of what it is called
-    with; ``mc.parallel_for`` keeps one for each body.
+    """A loop to call again and again: ``loop(space, a=a, n=n)``. It is compiled once for each combination of argument
+    types; ``mc.parallel_for`` keeps one for each body.
 
     ``body``: statements of OpenCL C, run for each point of the iteration space, whose indices are ``i``, ``j`` and
     ``k`` (``indices``: other names; of type long). ``functions``: OpenCL C that the body may call. ``constants``:
@@ -101,7 +101,7 @@ class ParallelFor:
         call = self._call(space, given)
         own = [a for a in call.arrays.values() if isinstance(a, Array)]
         lazy = bool(own) or (queue is not None and not call.arrays)
-        if queue is None:  # one on which nothing is enqueued is false
+        if queue is None:  # (a queue on which nothing is enqueued is false)
             queue = own[0].queue if own else default_queue()
         if 0 in call.counts:
             return self._results(call, None, queue, lazy, device) if call.form.reduced else None
@@ -123,8 +123,8 @@ class ParallelFor:
         return result
 
     def _key(self, space: Space, local: Sequence[int] | None, given: Mapping[str, Any]) -> Any:
-        """What calls have in common that do the same with other arrays of a queue, and other numbers; None where
-        NumPy's arrays have to be moved, or there is anything unusual."""
+        """Return the key of calls that do the same with other arrays of a queue, and other numbers; None where NumPy
+        arrays have to be moved, or an argument is unusual."""
         kinds: list[Any] = [space, local]
         is_own = False
         for name, value in given.items():
@@ -144,12 +144,12 @@ class ParallelFor:
         return key if is_own else None
 
     def source(self, space: Space, *, arguments: Mapping[str, Any] | None = None, **named: Any) -> str:
-        """The OpenCL C that is generated for what the loop is called with."""
+        """Return the OpenCL C that is generated for such a call of the loop."""
         return text.source(self._call(space, {**named, **(arguments or {})}).form)
 
     def derive(self, space: Space, *, arguments: Mapping[str, Any] | None = None, **named: Any) -> Derived:
-        """What the analysis finds out about the loop, called with these: how each array is accessed batch by batch,
-        whether it may run twice, and along which indices its points may run apart. Nothing runs."""
+        """Return the analysis' findings about such a call of the loop: how each array is accessed batch by batch,
+        whether the loop may run twice, and along which indices its points may run apart. Nothing runs."""
         call = self._call(space, {**named, **(arguments or {})})
         return derive(_compiled(call.form), call.counts, self._arguments(call), self.batch)
 
@@ -185,14 +185,15 @@ class ParallelFor:
         return tuple(found)
 
     def _arguments(self, call: _Call) -> list[Any]:
-        """What the kernel is given, with something of its type and size for each array."""
+        """Return the kernel's arguments, with an object of its type and size for each array."""
         size, _ = ndrange(call.counts, None, bool(call.form.reduced))
         partial = [np.empty(blocks(size), dtype_of(r.element)) for r in call.form.reduced]
         return [*(call.arrays[name] for name, _ in call.form.arrays), *call.scalars, *partial]
 
     def _promised(self, call: _Call, kernel: Kernel) -> Kernel:
-        """The kernel with what was said about accesses that the analysis cannot see; compared with what it does see,
-        once for each launch that differs. Raises LaunchError for what is certainly wrong."""
+        """Return the kernel with the user's patterns as annotations where the analysis cannot see the accesses; they
+        are compared with what it does see, once for each launch that differs. Raises LaunchError for a pattern that is
+        certainly wrong."""
         sizes = tuple(array.nbytes for array in call.arrays.values())
         key = call.form, call.counts, sizes, tuple(number.tobytes() for number in call.scalars)
         found = self._checked.get(key)
@@ -209,7 +210,7 @@ class ParallelFor:
         return found
 
     def _results(self, call: _Call, partial: Sequence[Array] | None, queue: Queue, lazy: bool, device: str) -> Any:
-        """The results of a reduction from those of its blocks (None: of no points)."""
+        """Return the results of a reduction from those of its blocks (None: there are no points)."""
         found: dict[str, Any] = {}
         for index, r in enumerate(call.form.reduced):
             dtype = dtype_of(r.element)
@@ -224,7 +225,7 @@ class ParallelFor:
 
 
 class _Ready:
-    """A loop that was called before, on arrays of a queue: called again with less ado."""
+    """A loop that was called before, on arrays of a queue: a call like that one skips the checks."""
 
     def __init__(self, kernel: Kernel, size: tuple[int, ...], group: tuple[int, ...], call: _Call) -> None:
         self.kernel, self.size, self.group = kernel, size, group
@@ -239,8 +240,8 @@ class _Ready:
 
 
 class _Call(NamedTuple):
-    """What a loop is called with. ``scalars`` are all numbers that the kernel is given, those of the space included;
-    ``begins``: with what reduced variables begin."""
+    """The arguments of a call. ``scalars``: all numbers that the kernel is given, those of the space included;
+    ``begins``: the first values of reduced variables."""
 
     form: BodyForm
     counts: tuple[int, ...]
@@ -259,7 +260,7 @@ class _Call(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _compiled(form: BodyForm) -> Kernel:
-    """The kernel; errors are about the user's own text."""
+    """Return the kernel. Errors are about the user's own text."""
     try:
         return Program(text.source(form), path=text.PATH).kernel(form.name)
     except SourceError as error:
@@ -329,16 +330,16 @@ _NUMBERS = frozenset({np.float32, np.float64, np.int32, np.int64, np.uint32, np.
 
 
 Space = int | range | Sequence[int | range]
-"""How often each index counts from 0 on, or the numbers that it goes through."""
+"""An iteration space: for each index its count from 0 on, or the range of numbers that it goes through."""
 Bounds = tuple[tuple[int, int], ...]
-"""Start and step of each index."""
+"""The start and step of each index."""
 
 _LIMIT = 1 << 62
 
 
 def space_of(space: Any, indices: Sequence[str]) -> tuple[tuple[int, ...], Bounds | None]:
-    """The points along each index, and where it starts and how it steps (None: all from 0 on by 1). Raises LaunchError
-    for what is no space, or one with more dimensions than there are names of indices."""
+    """Return the points along each index, and its start and step (None: all from 0 on by 1). Raises LaunchError for an
+    object that is no space, or one with more dimensions than there are names of indices."""
     given = [space] if isinstance(space, range) or hasattr(space, "__index__") else space
     parts = [part if isinstance(part, range) else range(part.__index__()) for part in given]
     if not 1 <= len(parts) <= min(3, len(indices)):

@@ -1,4 +1,4 @@
-"""How a ``parallel_for`` runs: sizes, NumPy's arrays on the devices and back, results of blocks put together."""
+"""Runs of ``parallel_for``: sizes, NumPy arrays to the devices and back, and the reduction of the blocks' results."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from manycl.api.queue import Queue
 from manycl.errors import LaunchError
 
 _GROUPS = {1: ((64,), (256,)), 2: ((4, 16), (4, 64)), 3: ((2, 4, 8), (2, 4, 32))}
-"""Points of a work-group along each index: of few points, and of many."""
+"""Points of a work-group along each index: for few points, and for many."""
 _MANY = 1 << 15  # points
-_HARD = 10_000  # candidates that NumPy looks at to find whether arrays share memory
+_HARD = 10_000  # candidates that NumPy tries to find whether arrays share memory
 
 _default: list[Queue] = []
 _opening = threading.Lock()
 
 
 def default_queue() -> Queue:
-    """The queue of loops that are given none: all devices (or MANYCL_DEVICES), opened when it is first needed."""
+    """Return the queue of loops that are given none: all devices (or MANYCL_DEVICES), opened when it is first
+    needed."""
     with _opening:
         if not _default or _default[0].session.closed:
             if not _default:
@@ -40,15 +41,15 @@ def default_queue() -> Queue:
 
 
 def _close() -> None:
-    """As the process ends, while all that closing needs is there."""
+    """Close the default queue as the process ends, while all that closing needs is there."""
     _default.pop().close()
 
 
 def ndrange(
     counts: tuple[int, ...], local: Sequence[int] | None, reduces: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Global and local size of a loop; ``local``: of a work-group along each index, as the user has it. Raises
-    LaunchError."""
+    """Return the global and local size of a loop. ``local``: points of a work-group along each index, as the user gives
+    them. Raises LaunchError."""
     if reduces:
         if local is not None:
             raise LaunchError("parallel_for: a reduction has work-groups of its own, so local cannot be chosen")
@@ -65,14 +66,14 @@ def ndrange(
 
 
 def blocks(size: tuple[int, ...]) -> int:
-    """Of a reduction with that global size."""
+    """Return the number of blocks of a reduction with that global size."""
     return math.prod(size) // text.GROUP
 
 
 class GivenArrays:
-    """What a loop is given, on its queue: NumPy's arrays as arrays of it, ``on_queue`` by name; ``written`` are the
-    names of those that the body writes. ``lazy``: the loop may run after the call. Raises LaunchError for arrays that
-    share memory of which one is written: the queue has copies."""
+    """The arrays of a call, on its queue: ``on_queue`` by name, with copies of NumPy arrays. ``written``: the names of
+    those that the body writes. ``lazy``: the loop may run after the call. Raises LaunchError for arrays that share
+    memory of which one is written: the queue has copies."""
 
     def __init__(self, queue: Queue, arrays: Mapping[str, Any], written: set[str], lazy: bool) -> None:
         hosts = {name: a for name, a in arrays.items() if not isinstance(a, Array)}
@@ -92,7 +93,7 @@ class GivenArrays:
             self.on_queue[name] = array
 
     def bring_back(self) -> None:
-        """New contents of NumPy's arrays; waited for."""
+        """Copy new contents back to NumPy arrays, and wait for them."""
         for host, array in self._back:
             if host.flags.c_contiguous:
                 array.get(out=host)
@@ -124,8 +125,8 @@ def _share(a: AnyArray, b: AnyArray) -> bool:
 
 
 def folded(r: Reduced, partial: Array, first: Any, queue: Queue, device: str) -> Array:
-    """The results of a reduction's blocks put together, with what the variable begins with: an array of shape ``()``;
-    the same bits however the work is divided."""
+    """Return the results of a reduction's blocks, combined with the variable's first value: an array of shape ``()``.
+    It has the same bits however the work is divided."""
     dtype = dtype_of(r.element)
     neutral = identity_of(r.operator, dtype)
     kernel = _fold_kernel(r.operator, r.element, text.GROUP, text.EACH)

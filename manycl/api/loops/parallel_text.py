@@ -2,8 +2,8 @@
 
 The last index of an iteration space is dimension 0 of the NDRange, so that neighbours in memory are neighbours in a
 work-group. Sizes are rounded up to work-groups; points beyond the space do nothing. A reduction runs its body for
-blocks of points, of GROUP work-items with EACH points of the last index, whose results are put together in local
-memory; blocks do not depend on how the work is divided, so results are the same bits on devices of one kind.
+blocks of points, of GROUP work-items with EACH points of the last index, whose results are reduced in local memory;
+blocks do not depend on how the work is divided, so results are the same bits on devices of one kind.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from manycl.errors import LaunchError
 GROUP = 256
 """Work-items of a group that reduces."""
 EACH = 16
-"""Points of each of these."""
+"""Points of the last index that each work-item of such a group runs."""
 HIDDEN = "mcpf_"
-"""How the names of what is generated begin."""
+"""The beginning of all generated names."""
 PATH = "<parallel_for>"
 OPERATORS = ("+", "*", "min", "max", "&", "|", "^")
 
@@ -31,13 +31,14 @@ _GROUPS = re.compile(
 )
 _LOCAL = re.compile(r"\b(?:__)?local\b")
 _ALIKE = "#define {hidden}{name}(a, b) {name}((__typeof__((a) + (b)))(a), (__typeof__((a) + (b)))(b))"
-"""OpenCL C has least and greatest of one type only, and indices are long: operands are converted as those of ``+``."""
+"""Macros for least and greatest. OpenCL C has these of one type only, and indices are long: operands are converted as
+those of ``+``."""
 _LEAVES = re.compile(r"\b(?:break|continue)\b")
 _LARGEST = {"char": 2**7, "short": 2**15, "int": 2**31, "long": 2**63}
 
 
 class Reduced(NamedTuple):
-    """A variable into which all points put something by an operator; ``element``: its type in C."""
+    """A variable into which all points are reduced by an operator; ``element``: its type in C."""
 
     name: str
     operator: str
@@ -45,8 +46,8 @@ class Reduced(NamedTuple):
 
 
 class BodyForm(NamedTuple):
-    """All that the text of a kernel depends on. ``arrays`` and ``scalars``: names and types in C; ``constants``: names
-    and their text; ``is_plain``: each index begins at 0 and goes on by 1."""
+    """Everything that the text of a kernel depends on. ``arrays`` and ``scalars``: names and types in C; ``constants``:
+    names and their text; ``is_plain``: each index begins at 0 and goes on by 1."""
 
     name: str
     body: str
@@ -60,9 +61,9 @@ class BodyForm(NamedTuple):
 
 
 def source(form: BodyForm) -> str:
-    """The text of the kernel. Its arguments: arrays, scalars, for each index its count (and, where not plain, its start
-    and step), and for each reduced variable an array of a block's results each. Raises LaunchError for what cannot be
-    the body of a loop whose points are independent."""
+    """Return the text of the kernel. Its arguments: arrays, scalars, for each index its count (and, where not plain,
+    its start and step), and for each reduced variable an array with a result for each block. Raises LaunchError for
+    text that cannot be the body of a loop whose points are independent."""
     check_body(form)
     declared = [f"global {element} *{name}" for name, element in form.arrays]
     declared += [f"{element} {name}" for name, element in form.scalars]
@@ -88,19 +89,20 @@ def source(form: BodyForm) -> str:
 
 
 def _lines(name: str, text: str) -> list[str]:
-    """A user's text, in which compilers count lines as he does. (Its last line may end with a backslash.)"""
+    """Return a user's text so that compilers count its lines as the user does. (Its last line may end with a
+    backslash.)"""
     return [f'#line 1 "{name}"', text, "", f'#line 1 "{PATH}"']
 
 
 def _around(form: BodyForm) -> tuple[list[str], list[str]]:
-    """What stands before and behind the body of a loop."""
+    """Return the text before and behind the body of a loop."""
     ids = [f"  long {HIDDEN}at_{name} = get_global_id({_dimension(form, name)});" for name in form.indices]
     inside = " && ".join(f"{HIDDEN}at_{name} < {HIDDEN}n_{name}" for name in form.indices)
     return [*ids, f"  if ({inside}) {{", *_indices(form)], ["  }"]
 
 
 def _around_reduction(form: BodyForm) -> tuple[list[str], list[str]]:
-    """What stands before and behind the body of a reduction."""
+    """Return the text before and behind the body of a reduction."""
     last, others = form.indices[-1], form.indices[:-1]
     local = [f"  local {r.element} {HIDDEN}part_{r.name}[{GROUP}];" for r in form.reduced]
     own = [f"  {r.element} {r.name} = {identity(r.operator, r.element)};" for r in form.reduced]
@@ -121,7 +123,7 @@ def _around_reduction(form: BodyForm) -> tuple[list[str], list[str]]:
 
 
 def _row(others: tuple[str, ...]) -> str:
-    """The number of a row of the space: of all its indices but the last one."""
+    """Return the number of a row of the space: of all its indices but the last one."""
     text = f"{HIDDEN}at_{others[0]}"
     for name in others[1:]:
         text = f"({text}) * {HIDDEN}n_{name} + {HIDDEN}at_{name}"
@@ -129,7 +131,8 @@ def _row(others: tuple[str, ...]) -> str:
 
 
 def _tree(reduced: tuple[Reduced, ...], place: str, first: str = "") -> list[str]:
-    """The results of a group's work-items are put together, with ``first`` if that is given, and stored."""
+    """Return the text that reduces the results of a group's work-items, with ``first`` if that is given, and stores the
+    result."""
     me, apart = f"{HIDDEN}me", f"{HIDDEN}apart"
     parts = [(r, f"{HIDDEN}part_{r.name}") for r in reduced]
     total = [(r, both(r, first, f"{part}[0]") if first else f"{part}[0]") for r, part in parts]
@@ -149,8 +152,8 @@ def _tree(reduced: tuple[Reduced, ...], place: str, first: str = "") -> list[str
 
 
 def fold_source(operator: str, element: str) -> str:
-    """The kernel ``fold(out, part, n, first)``: blocks of GROUP * EACH of the n elements of ``part`` become one element
-    of ``out`` each, put together with ``first``."""
+    """Return the kernel ``fold(out, part, n, first)``: blocks of GROUP * EACH of the n elements of ``part`` become one
+    element of ``out`` each, combined with ``first``."""
     r = Reduced("x", operator, element)
     lines = ["#pragma OPENCL EXTENSION cl_khr_fp64 : enable"] * (element == "double")
     lines += [
@@ -183,7 +186,7 @@ def _indices(form: BodyForm) -> list[str]:
 
 
 def identity(operator: str, element: str) -> str:
-    """What changes nothing: an expression of C."""
+    """Return the identity of an operator: an expression of C."""
     if operator in ("min", "max"):
         sign = "-" if operator == "max" else ""
         if element in ("float", "double"):
@@ -197,7 +200,8 @@ def identity(operator: str, element: str) -> str:
 
 
 def both(r: Reduced, a: str, b: str) -> str:
-    """Two results put together: an expression of C. Least and greatest are NaN where one is; integers wrap around."""
+    """Return the combination of two results: an expression of C. Least and greatest are NaN where one is; integers wrap
+    around."""
     if r.operator in ("min", "max"):
         sign = "<" if r.operator == "min" else ">"
         nan = f" || {a} != {a}" if r.element in ("float", "double") else ""
@@ -209,12 +213,12 @@ def both(r: Reduced, a: str, b: str) -> str:
 
 
 def without_comments(text: str) -> str:
-    """The text with blanks for comments, strings and characters."""
+    """Return the text with blanks for comments, strings and characters."""
     return _NO_CODE.sub(lambda found: _NOT_BLANK.sub(" ", found.group()), text)
 
 
 def check_body(form: BodyForm) -> None:
-    """Raise LaunchError for what makes points depend on one another, or is no body."""
+    """Raise LaunchError for text that makes points depend on one another, or that is no body."""
     names = [*form.indices, *(n for n, _ in (*form.arrays, *form.scalars, *form.constants))]
     names += [r.name for r in form.reduced]
     for name in names:
@@ -285,7 +289,8 @@ def check_reduced(r: Reduced, body: str) -> None:
 
 
 def operator_of(name: str, statement: str) -> str | None:
-    """The operator by which a statement puts something into a variable that it does not use otherwise."""
+    """Return the operator by which a statement combines a variable with a value that does not depend on it; None for
+    other statements."""
     n = re.escape(name)
     if re.fullmatch(rf"{n}\s*\+\+|\+\+\s*{n}", statement):
         return "+"
@@ -294,7 +299,7 @@ def operator_of(name: str, statement: str) -> str | None:
         return None if _uses(name, value) else "+" if operator == "-" else operator
     if found := re.fullmatch(rf"{n}\s*=\s*{n}\s*([+*&|^])(?![&|=])(.*)", statement, re.DOTALL):
         operator, value = found.groups()
-        # what binds less would take the variable with it: s = s * a + b
+        # an operator that binds less would include the variable: s = s * a + b
         loose = _top_level(value) & _LOOSER[operator]
         return None if _uses(name, value) or loose else operator
     if found := re.fullmatch(rf"{n}\s*=\s*f?(min|max)\s*\(\s*{n}\s*,(.*)\)", statement, re.DOTALL):
@@ -309,7 +314,7 @@ _LOOSER |= dict.fromkeys("|^", _LOOSER["&"])
 
 
 def _top_level(text: str) -> set[str]:
-    """The characters of an expression that stand in no brackets."""
+    """Return the characters of an expression that stand in no brackets."""
     depth, found = 0, set()
     for character in text:
         depth += (character in "([{") - (character in ")]}")
@@ -319,7 +324,7 @@ def _top_level(text: str) -> set[str]:
 
 
 def _closes_at_end(text: str) -> bool:
-    """Whether no bracket closes in a text that did not open there."""
+    """Return True if no bracket closes in a text that did not open there."""
     depth = 0
     for character in text:
         depth += (character in "([{") - (character in ")]}")

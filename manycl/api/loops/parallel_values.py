@@ -1,4 +1,4 @@
-"""What the body of a ``parallel_for`` is given, as types and numbers of C."""
+"""Types and numbers of C for the arguments of a ``parallel_for``'s body."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = (str, bytes)
 
 
 def element_of(name: str, dtype: DType) -> str:
-    """The type of C that elements of an array have: of complex numbers vectors of two. Raises LaunchError."""
+    """Return the type of C that elements of an array have: of complex numbers vectors of two. Raises LaunchError."""
     if dtype.name in _COMPLEX:
         return _COMPLEX[dtype.name]
     if dtype.names is not None or dtype.subdtype is not None or not is_known(dtype):
@@ -29,13 +29,13 @@ def element_of(name: str, dtype: DType) -> str:
 
 
 def dtype_of(element: str) -> DType:
-    """NumPy's type for a scalar type of C."""
+    """Return NumPy's type for a scalar type of C."""
     return np.dtype(_TYPES[element])
 
 
 def initial(name: str, value: Any, double: bool) -> Any:
-    """A number as NumPy's scalar of the type that it has in the body: Python's integers are long (ulong where they have
-    to be), its floats float, or double beside arrays of such; half is computed in float."""
+    """Return a number as NumPy's scalar of the type that it has in the body. Python's integers are long (ulong where
+    they have to be); its floats are float, or double beside arrays of double; half is computed in float."""
     if isinstance(value, bool | np.bool_):
         return np.int32(value)
     if isinstance(value, int):
@@ -63,7 +63,8 @@ def _single(name: str, value: float) -> np.float32:
 
 
 def constant(name: str, value: Any) -> str:
-    """A constant as text of C: of Python's floats double, of NumPy's their own type; text stays as it is."""
+    """Return a constant as text of C: Python's floats are double, NumPy's numbers of their own type; text stays as it
+    is."""
     if isinstance(value, str):
         if "\n" in value or not value.strip():
             raise LaunchError(f"parallel_for: the constant {name} is one line of text, not {value!r:.60}")
@@ -91,7 +92,7 @@ def _integer(name: str, value: int) -> str:
 
 
 def _floating(value: float, suffix: str) -> str:
-    """Exactly, in hexadecimal digits."""
+    """Return a floating-point number exactly, in hexadecimal digits."""
     if math.isnan(value):
         return "NAN"
     if math.isinf(value):
@@ -100,7 +101,7 @@ def _floating(value: float, suffix: str) -> str:
 
 
 def sum_type(name: str, types: Sequence[DType]) -> DType:
-    """The type of a reduced variable that nothing is said about: the arrays', as NumPy sums them."""
+    """Return the type of a reduced variable that is given no first value: the arrays' type, as NumPy sums them."""
     if not types or any(t.kind == "c" for t in types):
         raise LaunchError(
             f"parallel_for: the type of {name}, which is reduced, cannot be told from the arrays",
@@ -114,7 +115,7 @@ def sum_type(name: str, types: Sequence[DType]) -> DType:
 
 
 def identity_of(operator: str, dtype: DType) -> Any:
-    """What an operator changes nothing with."""
+    """Return the identity of an operator, in a type."""
     if operator in ("min", "max"):
         if dtype.kind == "f":
             return dtype.type(math.inf if operator == "min" else -math.inf)

@@ -1,9 +1,9 @@
-"""The judge of versions: whether they leave what the kernel leaves, in all buffers and all bytes.
+"""The judge of versions: do they leave what the kernel leaves, in all buffers and all bytes?
 
 Each version that a device can run is run there on copies of the arguments, as a whole and, where launches may be
 divided along a dimension, each half of the work-groups alone: what it leaves is compared with what the kernel itself
-leaves on the first device that can run it. So it is found if a version writes what the kernel does not, or does another
-part of the work than it is asked for.
+leaves on the first device that can run it. So the check finds a version that writes bytes which the kernel does not
+write, or that does another range of the work than it should.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from manycl.run.lowering.ranges import launches_of
 if TYPE_CHECKING:
     from manycl.api.queue import Queue
 
-_POISON = 0xA5  # contents of what has none
+_POISON = 0xA5  # contents of arrays that have none
 
 _Bytes = npt.NDArray[np.uint8]
 
 
 class CheckedVersion(NamedTuple):
-    """A version that leaves what the kernel leaves: its name, the device's, and the work-groups that it was asked for
-    (None: all)."""
+    """A version that leaves what the kernel leaves: its name, the device's, and the work-groups that it did (None:
+    all)."""
 
     version: str
     device: str
@@ -45,7 +45,7 @@ class CheckedVersion(NamedTuple):
 
 
 class Tolerance(NamedTuple):
-    """By how much elements that the kernel writes may differ, as for ``numpy.isclose``; 0 and 0: by no bit."""
+    """The difference that elements which the kernel writes may have, as for ``numpy.isclose``; 0 and 0: no bit."""
 
     relative: float = 0.0
     absolute: float = 0.0
@@ -74,7 +74,7 @@ class _Check:
         self._before = {key: _contents(array) for key, array in arrays.items()}
 
     def all(self) -> Iterator[CheckedVersion]:
-        """What is checked, one after another."""
+        """Check all versions on all devices, and yield what was checked, one after another."""
         programs, versions = self._queue.session.backend.programs, self._launch.versions
         able = {
             (index, device): not programs.fault(versions[index], device)
@@ -95,7 +95,7 @@ class _Check:
                     yield CheckedVersion(name, self._machine.devices[device].name, groups)
 
     def _parts(self) -> Iterator[tuple[GroupRange | None, Mapping[int, Launch]]]:
-        """All of the launch, and halves of its work-groups; by version, the launch that does it."""
+        """Yield all of the launch, and each half of its work-groups; with each, by version, the launch that does it."""
         launch, sizes = self._launch, {key: b.nbytes for key, b in self._graph.buffers.items()}
         yield None, {i: replace(launch, versions=(v,)) for i, v in enumerate(launch.versions)}
         for dimension in range(len(launch.global_size)):
@@ -111,7 +111,7 @@ class _Check:
                 yield groups, {i: launches_of(division).range(groups, {}) for i, division in alike.items()}
 
     def _left(self, launch: Launch, device: DeviceIndex) -> dict[BufferKey, _Bytes]:
-        """What a launch in the place of the graph's leaves, on a device, on copies of all arrays."""
+        """Return what a launch in the place of the graph's leaves, on a device, on copies of all arrays."""
         queue, graph = self._queue, self._graph
         copies = {key: queue.array(contents) for key, contents in self._before.items()}
         new = {key: copy.buffer.key for key, copy in copies.items()}
@@ -124,7 +124,7 @@ class _Check:
         assignments = tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(places))
         names = tuple(d.name for d in self._machine.devices)
         queue.session.run(moved, Plan(assignments, "check_versions", names, 0.0))
-        queue.session.learn()  # how long each version takes
+        queue.session.learn()  # learns how long each version takes
         return {key: copy.get() for key, copy in copies.items()}
 
     def _compare(
@@ -159,7 +159,7 @@ class _Check:
 
 
 def _contents(array: Array) -> _Bytes:
-    """The bytes of an array, or some where it has none."""
+    """Return the bytes of an array, or made-up ones where its contents are undefined."""
     try:
         return np.ascontiguousarray(array.get()).reshape(-1).view(np.uint8)
     except ResultError:
@@ -167,7 +167,7 @@ def _contents(array: Array) -> _Bytes:
 
 
 def _different(found: npt.NDArray[Any], wanted: npt.NDArray[Any], within: Tolerance) -> npt.NDArray[np.bool_]:
-    """Which elements differ by more than a tolerance."""
+    """Return for each element whether it differs by more than a tolerance."""
     if within != Tolerance() and found.dtype.kind in "iufcb":
         with np.errstate(all="ignore"):
             close = np.isclose(found, wanted, rtol=within.relative, atol=within.absolute, equal_nan=True)

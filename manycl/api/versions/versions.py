@@ -1,4 +1,4 @@
-"""What is declared as versions of a kernel from Python, and which versions a launch of it has."""
+"""Versions of a kernel that are declared from Python, and the versions that a launch of it has."""
 
 from __future__ import annotations
 
@@ -23,33 +23,35 @@ _Sizes = tuple[int, ...]
 _NDRange = tuple[_Sizes, _Sizes | None]
 NDRangeFunction = Callable[[_Sizes, _Sizes | None], tuple[Sequence[int], Sequence[int] | None]]
 
-_KEPT = 256  # forms of a function's arguments
+_KEPT = 256  # programs of a version, at most: one for each form of its arguments
 
 
 @dataclass(frozen=True)
 class SourceVersion:
-    """Another kernel. ``kinds``: of devices, that it is for; ``ndrange``: turns a call's sizes into its own."""
+    """Another kernel as a version. ``kinds``: the kinds of device that it is for; ``ndrange``: turns a call's sizes
+    into its own."""
 
     kernel: Kernel
     kinds: tuple[str, ...]
     ndrange: NDRangeFunction | None
 
     def of(self, queue: Queue, own: Kernel, sizes: _NDRange, args: Sequence[Any], bound: Sequence[Argument]) -> Version:
-        """That of a launch with arguments that are ``bound``."""
+        """Return this version of a launch whose arguments are ``bound``."""
         size, local = check_ndrange(self.kernel.facts, *(self.ndrange(*sizes) if self.ndrange else sizes))
         return Version(self.kernel.program, self.kernel.facts, size, local, self.kinds, self.kernel.annotations)
 
 
 @dataclass(frozen=True)
 class FunctionVersion:
-    """A function of Python. ``dimension``: along which it can be told what to do."""
+    """A function of Python as a version. ``dimension``: the one along which it can be called for a range of the
+    work-items."""
 
     function: Callable[..., Any]
     dimension: int | None
     _programs: dict[tuple[ArrayForm | None, ...], HostProgram] = field(default_factory=dict)
 
     def of(self, queue: Queue, own: Kernel, sizes: _NDRange, args: Sequence[Any], bound: Sequence[Argument]) -> Version:
-        """That of a launch: the same program as long as the arrays have the same shapes and types."""
+        """Return this version of a launch: the same program as long as the arrays have the same shapes and types."""
         if self.dimension is not None and self.dimension >= len(sizes[0]):
             raise LaunchError(
                 f"kernel {own.name}: a version of it, {function_name(self.function)}, is divided along dimension"
@@ -68,15 +70,16 @@ class FunctionVersion:
 
 @dataclass(frozen=True)
 class SequenceVersion:
-    """Several kernels, which ``function(queue, global_size, local_size, *arguments)`` enqueues, for devices of some
-    ``kinds``."""
+    """Several kernels as a version, which ``function(queue, global_size, local_size, *arguments)`` enqueues, for
+    devices of some ``kinds``."""
 
     function: Callable[..., Any]
     kinds: tuple[str, ...]
     _programs: dict[Hashable, SequenceProgram] = field(default_factory=dict)
 
     def of(self, queue: Queue, own: Kernel, sizes: _NDRange, args: Sequence[Any], bound: Sequence[Argument]) -> Version:
-        """That of a launch. Raises LaunchError for what cannot be one, and what the function raises."""
+        """Return this version of a launch. Raises LaunchError for a function that makes none, and what the function
+        raises."""
         name = function_name(self.function)
         nodes, arrays, made = queue.collected(lambda: self.function(queue, *sizes, *args))
         outer = {a.key for a in bound if isinstance(a, BufferArg)}
@@ -107,7 +110,7 @@ AnyVersion = SourceVersion | FunctionVersion | SequenceVersion
 def function_version(
     own: Kernel, function: Callable[..., Any], kinds: Sequence[str], dimension: int | None
 ) -> FunctionVersion:
-    """A function of Python as a version of a kernel. Raises LaunchError for what cannot be one."""
+    """Return a function of Python as a version of a kernel. Raises LaunchError where it cannot be one."""
     if tuple(kinds) != (HOST_KIND,):
         raise LaunchError(
             f"kernel {own.name}: a function of Python is a version for {HOST_KIND!r},"
@@ -120,7 +123,7 @@ def function_version(
 
 
 def check_kinds(own: Kernel, kinds: Sequence[str]) -> None:
-    """Raise LaunchError for what is no kind of device."""
+    """Raise LaunchError for a name that is no kind of device."""
     for kind in kinds:
         if kind == HOST_KIND:
             raise LaunchError(

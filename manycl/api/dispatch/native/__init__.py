@@ -1,9 +1,9 @@
 """The launch cache of native devices in compiled code (``again.c``, ``arrays.h``).
 
-What Python's interpreter does of a launch that :mod:`manycl.api.dispatch.launch_cache` knows takes 2 us and more, which
-is longer than many small kernels run. A program that launches little never has it; whoever enqueues many commands in a
-row has it loaded beside, and, the first time on a machine, compiled. Where that cannot be done (no C compiler, another
-interpreter than CPython, one without its lock) everything is as it is without, but slower.
+For a launch that is in :mod:`manycl.api.dispatch.launch_cache`, Python's interpreter takes 2 us and more, which is
+longer than many small kernels run. A program that launches little never loads the compiled code. A program that
+enqueues many commands in a row has it loaded meanwhile, and, the first time on a machine, compiled. Where that cannot
+be done (no C compiler, another interpreter than CPython, one without its lock) all works as without it, but slower.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _TYPES = {
     "resting": ExactSizePool,
     "setter": KernelObject,
 }
-"""By what the code calls them."""
+"""The Python classes, by their names in the C code."""
 
 
 class Methods(NamedTuple):
-    """``Kernel.__call__`` and ``Queue.empty``."""
+    """Implementations of ``Kernel.__call__`` and ``Queue.empty``."""
 
     call: Any
     empty: Any
@@ -69,12 +69,13 @@ class Methods(NamedTuple):
 IN_PYTHON = Methods(Kernel.__call__, Queue.empty)
 _asked = threading.Event()
 _made: list[Methods] = []
-"""What they may be, once they are compiled."""
+"""The compiled implementations, once there are some."""
 
 
 def soon(drivers: Sequence[Driver]) -> None:
-    """Kernels are to be called so from now on, or, where that has to be compiled, from soon on: a thread sees to it,
-    once. (What is kept is loaded in 2 ms; a thread beside a loop would wait 100 ms for its turns at Python's lock.)"""
+    """Have kernels called by compiled code from now on, or from the end of its compilation on, for which a thread is
+    started, once. (A compiled library is loaded in 2 ms; a thread beside a loop would wait 100 ms for its turns at
+    Python's lock.)"""
     if not _asked.is_set():
         _asked.set()
         if not install(drivers, compiles=False):
@@ -82,8 +83,8 @@ def soon(drivers: Sequence[Driver]) -> None:
 
 
 def install(drivers: Sequence[Driver], compiles: bool = True) -> bool:
-    """Have kernels called so from now on, if one of the devices is one for that, and there is a compiler; without
-    ``compiles`` if it has been compiled before."""
+    """Have kernels called by compiled code, if one of the devices is native and there is a compiler; without
+    ``compiles`` only if it was compiled before. Returns whether that was done."""
     if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return False
     try:
@@ -102,7 +103,7 @@ def uninstall() -> None:
 
 
 def _compiled(driver: DirectlyLaunched, compiles: bool) -> Methods:
-    """Raises DriverError."""
+    """Return the compiled implementations. Raises DriverError."""
     if not _made:
         direct = driver.direct(_SOURCE, _CACHE, compiles)
         library = direct.library

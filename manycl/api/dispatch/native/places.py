@@ -1,4 +1,4 @@
-"""Where attributes that are slots lie in objects, for the compiled code (``slots.h``)."""
+"""Offsets of slots in Python's objects, for the compiled code (``slots.h``)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class _Slot(ctypes.Structure):
 
 
 def tell(library: ctypes.PyDLL, types: dict[str, type]) -> None:
-    """Have the library know the classes, which are never freed from now on, and where their slots are. Raises
-    DriverError where that cannot be found out."""
+    """Give the library the classes, which are never freed from now on, and the offsets of their slots. Raises
+    DriverError where these cannot be found out."""
     for kind in _entries(library, "manycl_types", _Type):
         found = types[kind.name.decode()]
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(found))
@@ -35,7 +35,7 @@ def tell(library: ctypes.PyDLL, types: dict[str, type]) -> None:
 
 
 def _entries(library: ctypes.PyDLL, table: str, kind: Any) -> list[Any]:
-    """Of a table that ends with one without a name."""
+    """Return the entries of a table of the library, which ends with an entry without a name."""
     address, found = ctypes.addressof(kind.in_dll(library, table)), list[Any]()
     while (entry := kind.from_address(address + len(found) * ctypes.sizeof(kind))).name:
         found.append(entry)
@@ -43,9 +43,10 @@ def _entries(library: ctypes.PyDLL, table: str, kind: Any) -> list[Any]:
 
 
 def offsets(kind: type, names: Sequence[str]) -> list[int]:
-    """Bytes from the address of an object (``id``) to slots that its class, or one above it, has. Raises DriverError
-    for what is no slot. Python does not tell; so an object is looked at that has something there, twice."""
-    # (what ends objects of the class would look at attributes that this one has not)
+    """Return the offsets of slots, in bytes from the address of an object (``id``), that its class, or one above it,
+    has. Raises DriverError for an attribute that is no slot. Python does not tell offsets, so the memory of an object
+    is searched for values that were put there, twice."""
+    # (the class's own __del__ would use attributes that this object has not)
     sample: Any = object.__new__(type("Sample", (kind,), {"__slots__": (), "__del__": lambda self: None}))
     words = kind.__basicsize__ // 8
     found: list[set[int]] = [set(range(words)) for _ in names]
