@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from manycl.api.events import Event as Submission
+from manycl.api.events import Event as QueueEvent
 from manycl.drivers.driver import Allocation, DriverError, Event, Queue
 from manycl.graph.graph import BufferKey, CopyTask, FillTask
 from manycl.run.executor.transfers import within
@@ -103,7 +103,7 @@ class CachedCopy:
         return True
 
 
-def again(queue: OwnQueue, key: MoveKey, arrays: Sequence[Array]) -> Submission | None:
+def again(queue: OwnQueue, key: MoveKey, arrays: Sequence[Array]) -> QueueEvent | None:
     """Enqueue a copy or fill that was done before, with arrays whose buffers are those of the ``key``, and return its
     event. Returns None where it was not done before, or has to be planned."""
     form = queue.moves.get(key)
@@ -112,7 +112,7 @@ def again(queue: OwnQueue, key: MoveKey, arrays: Sequence[Array]) -> Submission 
     enqueued, flight = queue.airborne()
     if flight is None or not form.again(queue, flight, arrays):
         return None
-    return Submission(queue, enqueued, len(flight.given) - 1)
+    return QueueEvent(queue, enqueued, len(flight.given) - 1)
 
 
 def remember(queue: OwnQueue, key: MoveKey, task: CopyTask | FillTask) -> None:
