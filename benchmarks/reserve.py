@@ -112,7 +112,7 @@ def alone(devices: str) -> float:
 def listening() -> float:
     """Seconds, in a process of its own."""
     code = (
-        "import time; from manycl.run import availability, session; watch, spent = session.watch, []\n"
+        "import time; from manycl.run.session import session; watch, spent = session.watch, []\n"
         "def timed(s): begin = time.perf_counter(); watch(s); spent.append(time.perf_counter() - begin)\n"
         "session.watch = timed; session.Session('cpu').close(); print(spent[0])"
     )

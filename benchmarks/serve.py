@@ -177,9 +177,9 @@ def there(service: Service, folders: list[Path]) -> dict[str, Any]:
         }
 
 
-def together(devices: str) -> None:
-    """Three processes with clients in turn."""
-    words = [sys.executable, __file__, "--clients", devices, str(EACH)]
+def together(devices: str, each: int) -> None:
+    """Three processes with so many clients in turn."""
+    words = [sys.executable, __file__, "--clients", devices, str(each)]
     began = [subprocess.Popen(words, stdout=subprocess.PIPE) for _ in range(3)]
     for process in began:
         process.communicate(timeout=PATIENCE)
@@ -223,7 +223,7 @@ def in_turn(devices: str, count: int, own: int, settle: int, folders: list[Path]
         if len(times) % 100 < number:
             common.progress(f"{len(times)} clients")
     last = there(service, folders)
-    together(devices)
+    together(devices, min(EACH, count))
     most = len(service.processes) + 1
     after_all = there(service, folders)
     service.end(signal.SIGTERM)

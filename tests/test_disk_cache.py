@@ -57,7 +57,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tests_find_nothing_that_others_have_found_out_but_their_processes_do() -> None:
     assert disk_cache.cache_folder() is None
-    code = "from manycl import disk_cache; print(disk_cache.cache_folder())"
+    code = "from manycl.utilities import disk_cache; print(disk_cache.cache_folder())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == os.environ["MANYCL_CACHE"]
 

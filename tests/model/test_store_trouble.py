@@ -97,7 +97,7 @@ import sys
 sys.path.insert(0, {here!r})
 from pathlib import Path
 from test_store_trouble import learned
-from manycl.model import store
+from manycl.model.history import store
 def stop(*_):
     print("in the middle", flush=True)
     sys.stdin.read()

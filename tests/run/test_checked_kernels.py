@@ -224,13 +224,13 @@ ONE = """
 import sys
 import numpy as np
 import manycl as mc
-from manycl.drivers.native import clang
+from manycl.drivers.native.compiler import clang
 
 def wrong(*given):
     raise clang.BuildError("not this one")
 
 if sys.argv[2:]:
-    from manycl.drivers.native import checks
+    from manycl.drivers.native.compiler import checks
     checks.TEXT += "\\n// of a test"
     checks.Checks = wrong
 with mc.Queue(sys.argv[1]) as queue:

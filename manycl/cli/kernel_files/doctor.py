@@ -41,7 +41,7 @@ _SMALL = 64
 _MOST = 1 << 28  # bytes of a buffer
 _WIDTH = 24  # characters of a column
 _DIVIDED = "cpu/2"
-_CHILD = "import sys; from manycl.cli import doctor; doctor.child(sys.argv[1])"
+_CHILD = "import sys; from manycl.cli.kernel_files import doctor; doctor.child(sys.argv[1])"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
