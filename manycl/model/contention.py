@@ -1,11 +1,11 @@
-"""What goes on at the same time on a machine, and how it slows each other down.
+"""Contention: how activities at the same time on a machine slow each other down.
 
 Three things are shared. A device's throughput, by kernels in several of its queues (``model/occupancy.py``); links, by
 transfers (``Estimates.slowdowns``); and the host's memory (``Machine.host_bandwidth``), by transfers to and from it and
 by kernels of devices that compute in it: the contention of endpoints of MKMD (Section 5.2, Eq. 6 and Figure 6, where
-what comes and goes congests the processor). Who draws more of it than there is gets a fair share (max-min fairness, as
-in ``model/transfer.py``). Planner (``plan/timeline/timing.py``) and simulator (``run/simulation/simulator.py``)
-both go by this.
+arriving and leaving data congest the processor). An activity that would draw more of it than there is gets a fair share
+(max-min fairness, as in ``model/transfer.py``). Planner (``plan/timeline/timing.py``) and simulator
+(``run/simulation/simulator.py``) both use this.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from manycl.model.estimates import Ends, Estimates
 
 
 class Use(NamedTuple):
-    """What something uses beside its device: ``ends`` of a transfer that takes its turn on a link; ``draws``: bytes per
-    second that it reads from and writes to the host's memory when alone."""
+    """The use of shared resources beside the device: ``ends`` of a transfer that takes its turn on a link; ``draws``:
+    bytes per second that an activity reads from and writes to the host's memory when alone."""
 
     ends: Ends | None = None
     draws: float = 0.0
@@ -31,8 +31,8 @@ NOTHING = Use()
 
 
 def shared(draws: Sequence[float], capacity: float) -> list[float]:
-    """How many times slower than alone each gets on that draws so much of a capacity at the same time: nobody is given
-    more than he draws, and of the others nobody more than anybody else."""
+    """Return how many times slower than alone each activity gets on when they draw ``draws`` of a capacity at the same
+    time: none gets more than it draws, and of the others all get the same."""
     if math.fsum(draws) <= capacity:
         return [1.0] * len(draws)
     left, share = capacity, math.inf
@@ -46,26 +46,27 @@ def shared(draws: Sequence[float], capacity: float) -> list[float]:
 
 
 class Contention:
-    """What slows down what on one machine."""
+    """The contention on one machine."""
 
     def __init__(self, machine: Machine, estimates: Estimates) -> None:
         self._estimates = estimates
         self._links = estimates.contended
         self.host_bandwidth = machine.host_bandwidth
         self.limited = machine.host_bandwidth < math.inf
-        """Whether the host's memory is a limit."""
+        """True if the host's memory is a limit."""
         self.anything = self._links or self.limited
 
     def use(self, ends: Ends | None, nbytes: float, seconds: float) -> Use:
-        """Of what moves so many bytes in so long when alone, to or from the host's memory, or between ``ends``."""
+        """Return what an activity uses that moves so many bytes in ``seconds`` when alone, to or from the host's
+        memory, or between ``ends``."""
         return Use(ends if self._links else None, self.draws(nbytes, seconds) if not ends or HOST in ends else 0.0)
 
     def draws(self, nbytes: float, seconds: float) -> float:
-        """Bytes per second that it draws of the host's memory."""
+        """Return the bytes per second that it draws of the host's memory."""
         return min(self.host_bandwidth, nbytes / seconds) if self.limited and seconds > 0.0 else 0.0
 
     def slowdowns(self, uses: Sequence[Use]) -> list[float]:
-        """How many times longer than alone each takes while all of them go on."""
+        """Return how many times longer than alone each activity takes while all of them go on."""
         out = [1.0] * len(uses)
         if self._links:
             moving = [i for i, u in enumerate(uses) if u.ends is not None]
@@ -80,26 +81,27 @@ class Contention:
 
 @dataclass(slots=True)
 class _Activity:
-    """Something under way: ``left`` seconds of it, were it alone, at ``since``; it takes ``pace`` times as long."""
+    """An activity under way: at ``since``, ``left`` seconds of it remain, were it alone; it takes ``pace`` times as
+    long."""
 
     left: float
     since: float
     device: int
-    share: float  # of its device
+    share: float  # part of its device
     use: Use
     pace: float = 1.0
-    slower: float = 1.0  # by what it uses beside its device
+    slower: float = 1.0  # by contention beside its device
 
 
 class Activities:
-    """What is under way, by its token, and when it ends. What begins or ends changes that of others."""
+    """The activities under way, by token, and their ends. A begin or an end changes the ends of others."""
 
     def __init__(self, contention: Contention) -> None:
         self._contention = contention
         self._all: dict[int, _Activity] = {}
-        self._on: dict[int, dict[int, None]] = {}  # what shares a device
+        self._on: dict[int, dict[int, None]] = {}  # activities that share a device
         self._load: dict[int, float] = {}
-        self._using: dict[int, None] = {}  # what uses something beside its device
+        self._using: dict[int, None] = {}  # activities that use something beside their device
 
     def end(self, token: int) -> float:
         a = self._all[token]
@@ -108,8 +110,8 @@ class Activities:
     def begin(
         self, token: int, now: float, seconds: float, device: int = 0, share: float = 0.0, use: Use = NOTHING
     ) -> list[tuple[int, float]]:
-        """It takes so many seconds alone. ``share``: of its device (0: others do not disturb it). What ends at another
-        time from now on, itself among it, and when."""
+        """Begin an activity that takes ``seconds`` alone. ``share``: of its device (0: others do not disturb it).
+        Return the activities whose ends have changed, itself among them, and these ends."""
         self._all[token] = _Activity(seconds, now, device, share, use)
         if share:
             self._on.setdefault(device, {})[token] = None
@@ -118,18 +120,18 @@ class Activities:
         return self._again(now, token, self._all[token])
 
     def left(self, token: int, now: float) -> float:
-        """Seconds that it would still take alone."""
+        """Return the seconds that it would still take alone."""
         a = self._all[token]
         return max(0.0, a.left - (now - a.since) / a.pace)
 
     def shorten(self, token: int, now: float, seconds: float) -> list[tuple[int, float]]:
-        """It takes only so many seconds from now on, alone; as ``begin``."""
+        """Let an activity take only ``seconds`` more, alone; return what ``begin`` returns."""
         a = self._all[token]
         a.left, a.since = seconds, now
         return [(token, now + seconds * a.pace)]
 
     def finish(self, token: int, now: float) -> list[tuple[int, float]]:
-        """It has ended, or is given up. What ends at another time from now on, and when."""
+        """End an activity, or give it up. Return the activities whose ends have changed, and these ends."""
         activity = self._all.pop(token)
         if activity.share:
             del self._on[activity.device][token]

@@ -1,6 +1,6 @@
-"""The counted work of launches: operations by kind and bytes, as the analysis finds them for the launch itself.
+"""Counted work of launches: operations by kind and bytes, as the analysis finds them for the launch itself.
 
-Counting takes one to three milliseconds a launch, so of a graph's launches only so many are counted; others of the same
+Counting takes one to three milliseconds a launch, so only so many launches of a graph are counted. Others of the same
 kernel get the counts of the one that is nearest in T f, in proportion, and say so. Where the analysis cannot tell
 (``Work.operations`` is empty), ``Work.reason`` says why.
 """
@@ -22,13 +22,13 @@ from manycl.model.history.history import KernelKey, kernel_key
 from manycl.model.work import work_of
 from manycl.utilities.unforeseen import told
 
-MOST = 64  # launches that are counted
-EACH = 8  # of one kernel
+MOST = 64  # launches of a graph that are counted, at most
+EACH = 8  # launches of one kernel that are counted, at most
 PROPORTION = "in proportion to another launch of the kernel"
 
 
 class _Kind(NamedTuple):
-    """Launches of a kernel that are counted once."""
+    """A kind of launches of a kernel that are counted once."""
 
     global_size: tuple[int, ...]
     f: float
@@ -44,8 +44,9 @@ class Counts:
         self._left = MOST
 
     def work(self, launch: Launch, chosen: Launch | Version) -> Work:
-        """The work of a whole launch of an implementation. ``global_bytes`` is what it moves if it finds in a cache
-        whatever it has touched before: the bytes of its buffers, or those of all its accesses where these are fewer."""
+        """Return the work of a whole launch of an implementation. ``global_bytes`` is what it moves if everything
+        touched before is still in a cache: the bytes of its buffers, or those of all its accesses where these are
+        fewer."""
         plain = work_of(launch, chosen)
         nbytes = buffer_bytes(self._buffers, launch)
         kind = _Kind(chosen.global_size, plain.f, nbytes)
@@ -61,7 +62,7 @@ class Counts:
 
 
 def buffer_bytes(buffers: Mapping[BufferKey, Buffer], launch: Launch) -> int:
-    """The bytes of the buffers, or parts of them, that a launch reads, and of those it writes."""
+    """Return the bytes of the buffers, or parts of them, that a launch reads, and of those it writes."""
     nbytes = 0
     if is_partial(launch):
         keys = (*launch.reads, *launch.writes)
@@ -76,7 +77,7 @@ def buffer_bytes(buffers: Mapping[BufferKey, Buffer], launch: Launch) -> int:
 
 
 def _counted_steps(program: SequenceProgram, launch: Launch, plain: Work, buffers: Mapping[BufferKey, Buffer]) -> Work:
-    """Several kernels: what all of them do."""
+    """Return the work of all kernels of a sequence."""
     all_buffers = {**buffers, **{key: Buffer(key, nbytes) for key, nbytes in program.sizes().items()}}
     found = [
         _counted(step, step, work_of(step, step), all_buffers, buffer_bytes(all_buffers, step))
@@ -101,7 +102,7 @@ def _counted(
 ) -> Work:
     if isinstance(chosen.program, SequenceProgram):
         return _counted_steps(chosen.program, launch, plain, buffers)
-    if not analysed(chosen.program, chosen.kernel)[0].tree:  # facts that were made by hand
+    if not analysed(chosen.program, chosen.kernel)[0].tree:  # facts made by hand
         return replace(plain, global_bytes=nbytes, reason="there is no source to analyse")
     from manycl.analysis.service import launched
     from manycl.graph.known import known_launch
@@ -133,7 +134,7 @@ def _counted(
 
 
 def _in_proportion(known: Collection[Work], plain: Work, nbytes: int) -> Work:
-    """The work of a launch, from the one nearest in T f of others of its kernel."""
+    """Return the work of a launch, in proportion to the one of its kernel that is nearest in T f."""
     if not known:
         return replace(plain, global_bytes=nbytes, reason="the graph has too many kinds of launches to count all")
     near = min(known, key=lambda w: abs(math.log(w.cost / plain.cost)))

@@ -1,4 +1,5 @@
-"""How long launches and transfers of a graph will take on a machine, and which version of a kernel is the fastest."""
+"""Estimates of how long launches and transfers of a graph will take on a machine, and which version of a kernel is the
+fastest."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ __all__ = ["Estimate", "History", "ModelEstimates"]
 class ModelEstimates(Estimates):
     """Estimates for one graph on one machine.
 
-    The history is read once, when the first launch is asked for. ``sharing``: what is known of transfers at the same
-    time. ``exact``: the estimates are what will happen, as on a machine that is only simulated.
+    The history is read once, when the first launch is asked for. ``sharing``: of links, by transfers at the same time.
+    ``exact``: the estimates are what will happen, as on a machine that is only simulated.
     """
 
     def __init__(
@@ -52,19 +53,20 @@ class ModelEstimates(Estimates):
         self._once: dict[tuple[int, int], float] = {}
 
     def launch(self, node: int, device: DeviceIndex) -> float:
-        """Seconds of a node on a device of the machine; infinite where no version of it is for such a device."""
+        """Return the seconds of a node on a device of the machine; infinite where no version of it is for such a
+        device."""
         return self._seconds[node][device]
 
     def estimate(self, node: int, device: DeviceIndex) -> Estimate:
-        """The same with its error bar, and where it comes from."""
+        """Return the same with its error bar and its source."""
         return self._rows[node].estimates[device]
 
     def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float | None:
-        """Seconds of a range of ``count`` of a node's ``of`` work-groups along a dimension: what the launch takes
-        however many there are, and of the rest in proportion, but no less than so few take that leave some of the
+        """Return the seconds of a range of ``count`` of a node's ``of`` work-groups along a dimension: the constant
+        part of the launch, and the rest in proportion, but no less than for so few groups that they leave a part of the
         device idle.
 
-        What every launch takes is the regression's e where there is one (MKMD, Eq. 3), else the launch overhead.
+        The constant part is the regression's e where there is one (MKMD, Eq. 3), else the launch overhead.
         """
         try:
             return self._of_range(node, device, count, of)
@@ -86,43 +88,44 @@ class ModelEstimates(Estimates):
         return once + (whole - once) * min(1.0, part * full / some)
 
     def version(self, node: int, device: DeviceIndex) -> int:
-        """Which of a node's versions (index) the times are for: the one that is predicted to be the fastest of those
-        that the device may run (:meth:`manycl.model.predictor.Predictor.row`)."""
+        """Return the version of a node (index) that the times are for: the one that is predicted to be the fastest of
+        those that the device may run (:meth:`manycl.model.predictor.Predictor.row`)."""
         return self._rows[node].versions[device]
 
     def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
-        """How far off the ratios of a node's times on these devices are expected to be, as a part of them: on devices
-        that are alike whatever is wrong is wrong for all of them alike."""
+        """Return how far off the ratios of a node's times on these devices are expected to be, as a part of them: on
+        devices that are alike, all times are wrong alike."""
         if self._exact or len({self._names[d] for d in devices}) < 2:
             return 0.0
         return max(self._rows[node].estimates[d].error for d in devices)
 
     def is_measured(self, node: int, device: DeviceIndex) -> bool:
-        """Whether a launch's time on a device rests on measurements of its kernel there; copies and fills go by
+        """Return whether a launch's time on a device rests on measurements of its kernel there; copies and fills go by
         bandwidth."""
         return self._exact or self._rows[node].estimates[device].known
 
     def off(self, node: int, devices: Sequence[DeviceIndex]) -> float:
-        """How far the shares of launches like a node's were from what was planned in the last runs, each time: by what
-        part one of these devices took longer than another (:mod:`manycl.model.history.history`)."""
+        """Return how far the shares of launches like a node's were from the plan in each of the last runs: by what part
+        one of these devices took longer than another (:mod:`manycl.model.history.history`)."""
         launch = self._graph.nodes[node]
         if self._exact or not isinstance(launch, Launch):
             return 0.0
         return self._history.imbalances.of(share_key(launch), devices)
 
     def first_slice(self, node: int, device: DeviceIndex) -> float | None:
-        """Work-items of the first slices, as the predictors that come with manycl have them."""
+        """Return the work-items of the first slices, by the predictors that come with manycl."""
         task = self._graph.nodes[node]
         if self._exact or not isinstance(task, Launch):
             return None
-        chosen = self._chosen(task, node, device)  # of one without versions, no model is asked: that takes long
+        # the launch itself, if it has no versions: no model is asked, as that takes long
+        chosen = self._chosen(task, node, device)
         known = self._history.on(kernel_key(chosen), self._names[device])
         if known is not None and known.series:
             return None
         return first_slice(task, chosen, self._machine.devices[device].kind, self._graph.buffers)
 
     def fastest(self, launch: Launch, device: DeviceIndex) -> int | None:
-        """The same for a launch like one of the graph's; None where there is none."""
+        """Return the fastest version for a launch like one of the graph's; None where there is no such launch."""
         try:
             row = self._kinds.get(launch_kind(launch))
         except Exception as error:
@@ -131,7 +134,7 @@ class ModelEstimates(Estimates):
         return None if row is None else row.versions[device]
 
     def transfer(self, nbytes: int, source: int, target: int) -> float:
-        """Seconds to move ``nbytes`` from a memory to another when nothing else moves."""
+        """Return the seconds to move ``nbytes`` from a memory to another when nothing else moves."""
         try:
             return self._transfers.seconds(nbytes, source, target)
         except Exception as error:
@@ -139,15 +142,16 @@ class ModelEstimates(Estimates):
             return nbytes / _GUESSED_BANDWIDTH if source != target else 0.0
 
     def traffic(self, node: int, device: DeviceIndex) -> float:
-        """Bytes that a launch moves if it finds in a cache whatever it has touched before (``model/counts.py``)."""
+        """Return the bytes that a launch moves if everything touched before is still in a cache
+        (``model/counts.py``)."""
         task = self._graph.nodes[node]
         if isinstance(task, Launch):
             return self._predictor.traffic(task, self._chosen(task, node, device))
         return 0.0 if isinstance(task, HostTask) else float(task.moved)
 
     def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
-        """How many times longer than alone each of several transfers between a device's memory and the host's takes
-        when all of them go on at the same time."""
+        """Return how many times longer than alone each of several transfers between a device's memory and the host's
+        takes when all of them go on at the same time."""
         try:
             return self._transfers.slowdowns(ends)
         except Exception as error:
@@ -158,7 +162,7 @@ class ModelEstimates(Estimates):
         return task.versions[self.version(node, device)] if task.versions else task
 
     def _fixed(self, node: int, device: DeviceIndex) -> float:
-        """Seconds of a launch on a device that do not depend on the number of work-groups."""
+        """Return the seconds of a launch on a device that do not depend on the number of work-groups."""
         found = self._once.get((node, device))
         if found is None:
             task, whole = self._graph.nodes[node], self._seconds[node][device]
@@ -177,7 +181,7 @@ class ModelEstimates(Estimates):
             return Predictor(self._machine, History(), self._graph.buffers)
 
     def _row(self, task: Launch) -> LaunchRow:
-        """What is predicted of a launch; where that fails, the first guess."""
+        """Return the predictions for a launch; where they fail, the first guess."""
         try:
             return self._predictor.row(task)
         except Exception as error:
@@ -186,7 +190,7 @@ class ModelEstimates(Estimates):
         return LaunchRow(tuple(estimate for estimate, _ in rows), tuple(version for _, version in rows))
 
     def _moving(self, task: CopyTask | FillTask) -> LaunchRow:
-        """What a copy or fill takes on each device: its bytes in the device's memory."""
+        """Return the times of a copy or fill on each device: its bytes in the device's memory."""
         took = [d.launch_overhead + task.moved / d.bandwidth for d in self._machine.devices]
         return LaunchRow(tuple(Estimate(t, t / _MOVING, t * _MOVING, "bandwidth") for t in took), (0,) * len(took))
 
@@ -203,17 +207,17 @@ class ModelEstimates(Estimates):
 
     @property
     def _rows(self) -> list[LaunchRow]:
-        """Per node, what is predicted for each device."""
+        """Predictions of each node on each device."""
         return self._table[0]
 
     @property
     def _kinds(self) -> dict[object, LaunchRow]:
-        """The same per kind of launch, whatever its buffers."""
+        """The same for each kind of launch, whatever its buffers."""
         return self._table[1]
 
     @cached_property
     def _table(self) -> tuple[list[LaunchRow], dict[object, LaunchRow]]:
-        """Both; found out once per kind of launch and bytes."""
+        """Both tables; predicted once for each kind of launch and bytes."""
         buffers = self._graph.buffers
         found: dict[object, LaunchRow] = {}
         kinds: dict[object, LaunchRow] = {}
@@ -238,7 +242,8 @@ class ModelEstimates(Estimates):
 
 
 def _guessed(task: Launch, device: Device) -> tuple[Estimate, int]:
-    """The first guess for a launch on a device, without counts or measurements, and the version that it is for."""
+    """Return the first guess for a launch on a device, without counts or measurements, and the version that it is
+    for."""
     order = preferred(task.versions, device.kind) if task.versions else ()
     if task.versions and not order:
         return IMPOSSIBLE, 0
@@ -250,13 +255,13 @@ def _guessed(task: Launch, device: Device) -> tuple[Estimate, int]:
         return Estimate(_GUESSED, _GUESSED / _REACH, _GUESSED * _REACH, "a guess"), version
 
 
-_GUESSED, _REACH = 1e-3, 100.0  # seconds, and how many times longer or shorter it may be
-_MOVING = 2.0  # how many times longer or shorter a copy may take than its bytes say
+_GUESSED, _REACH = 1e-3, 100.0  # seconds of a guess, and how many times longer or shorter it may be
+_MOVING = 2.0  # factor by which a copy may take longer or shorter than its bytes say
 _GUESSED_BANDWIDTH = 10e9  # bytes per second
 
 
 def launch_kind(launch: Launch) -> tuple[object, ...]:
-    """What launches of one graph have in common that take equally long."""
+    """Return what launches of one graph have in common that take equally long."""
     found: list[object] = [launch.global_offset]
     versions: tuple[Launch | Version, ...] = (launch, *launch.versions)
     for v in versions:
@@ -265,14 +270,14 @@ def launch_kind(launch: Launch) -> tuple[object, ...]:
     return tuple(found)
 
 
-# How large the first slices of a launch are that nobody has measured: as its features tell.
+# Sizes of the first slices of a launch that was never measured, by its features.
 
 
 def first_slice(
     launch: Launch, chosen: Launch | Version, kind: str, buffers: Mapping[BufferKey, Buffer]
 ) -> float | None:
-    """Work-items of a slice of an implementation of a launch, on a kind of device: what the predictors that come with
-    manycl say. None where they know nothing of such devices, or the analysis tells no features."""
+    """Return the work-items of a slice of an implementation of a launch, on a kind of device, by the predictors that
+    come with manycl. None where they know nothing of such devices, or the analysis finds no features."""
     if kind not in shipped().models or (isinstance(chosen, Version) and is_sequence(chosen)):
         return None
     program, kernel = analysed(chosen.program, chosen.kernel)

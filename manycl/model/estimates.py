@@ -1,5 +1,5 @@
-"""What predicted times are asked, by whatever plans or simulates with them: one class, whose defaults say what is taken
-where somebody does not know."""
+"""Estimates: the interface of predicted times, for all that plans or simulates. One class, whose defaults are the
+values for unknown quantities."""
 
 from __future__ import annotations
 
@@ -9,69 +9,73 @@ from collections.abc import Mapping, Sequence
 from manycl.machine import DeviceIndex
 
 Ends = tuple[int, int]
-"""Source and target memory of a transfer."""
+"""The source and target memory of a transfer."""
 
 
 class Estimates(ABC):
-    """Predicted times in seconds of a graph's nodes on a machine's devices, both by index. Who wraps other estimates
-    derives from :class:`Wrapped`, so that nothing of them is forgotten."""
+    """Predicted times in seconds of a graph's nodes on a machine's devices, both by index. A class that wraps other
+    estimates derives from :class:`Wrapped`, so that it forgets nothing of them."""
 
     contended: bool = False
-    """Whether transfers can slow each other down at all (:meth:`slowdowns`)."""
+    """True if transfers can slow each other down at all (:meth:`slowdowns`)."""
 
     @abstractmethod
     def launch(self, node: int, device: DeviceIndex) -> float:
-        """Seconds of a node on a device, without transfers: of its fastest version; infinite where none can run."""
+        """Return the seconds of a node on a device, without transfers: of its fastest version; infinite where none can
+        run."""
 
     @abstractmethod
     def transfer(self, nbytes: int, source: int, target: int) -> float:
-        """Seconds to move ``nbytes`` between two memories when nothing else moves (0 when they are the same)."""
+        """Return the seconds to move ``nbytes`` between two memories when nothing else moves (0 when they are the
+        same)."""
 
     def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float | None:
-        """Seconds of a range of ``count`` of the ``of`` work-groups along the dimension in which a node may be split.
-        None: affine in their number (``Problem.range_seconds``)."""
+        """Return the seconds of a range of ``count`` of the ``of`` work-groups along the dimension in which a node may
+        be split. None: affine in their number (``Problem.range_seconds``)."""
         return None
 
     def together(self, nodes: Sequence[int], device: DeviceIndex) -> float:
-        """Seconds of some ranges of a launch, which follow one another, as one: those of all of them."""
+        """Return the seconds of some ranges of a launch, which follow one another, as one: by default their sum."""
         return sum(self.launch(node, device) for node in nodes)
 
     def version(self, node: int, device: DeviceIndex) -> int:
-        """Which of the launch's versions (index) the time of :meth:`launch` is for: its own."""
+        """Return the version of a launch (index) that the time of :meth:`launch` is for; by default the launch
+        itself."""
         return 0
 
     def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
-        """How far off the ratios of a node's times on some devices are, as a part of them: not at all."""
+        """Return how far off the ratios of a node's times on some devices are, as a part of them; by default not at
+        all."""
         return 0.0
 
     def is_measured(self, node: int, device: DeviceIndex) -> bool:
-        """Whether a node's time on a device rests on measurements, and is no first guess: of times that are given, as
-        nobody knows them better."""
+        """Return whether a node's time on a device rests on measurements, and is no first guess; by default true, as
+        given times are not known better."""
         return True
 
     def first_slice(self, node: int, device: DeviceIndex) -> float | None:
-        """Work-items of the first slices of a launch, of a kernel that nobody has measured on a device; None where
-        somebody has, or nothing is known."""
+        """Return the work-items of the first slices of a launch, of a kernel that was never measured on a device; None
+        where it was measured, or nothing is known."""
         return None
 
     def off(self, node: int, devices: Sequence[DeviceIndex]) -> float:
-        """How far the shares of launches like a node's were from what was planned in the last runs, each time: by what
-        part one of these devices took longer than another. 0 where that is not known."""
+        """Return how far the shares of launches like a node's were from the plan in each of the last runs: by what part
+        one of these devices took longer than another. 0 where that is not known."""
         return 0.0
 
     def traffic(self, node: int, device: DeviceIndex) -> float:
-        """Bytes that a node as a whole reads from and writes to the memory of a device; 0 where nobody knows. Asked
-        only of devices that share a memory whose bandwidth is limited (``Machine.host_bandwidth``)."""
+        """Return the bytes that a node as a whole reads from and writes to the memory of a device; 0 where that is not
+        known. Called only for devices that share a memory whose bandwidth is limited (``Machine.host_bandwidth``)."""
         return 0.0
 
     def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
-        """How many times longer than alone each of several transfers between a device's memory and the host's takes
-        when all of them go on at the same time: none of them does."""
+        """Return how many times longer than alone each of several transfers between a device's memory and the host's
+        takes when all of them go on at the same time; by default no longer."""
         return [1.0] * len(ends)
 
 
 class Wrapped(Estimates):
-    """Other estimates, all of which a class that derives from this keeps but what it says itself."""
+    """A wrapper of other estimates; a class that derives from it keeps all of them that it does not override."""
 
     def __init__(self, known: Estimates) -> None:
         self.known = known
@@ -111,7 +115,7 @@ class Wrapped(Estimates):
         return self.known.slowdowns(ends)
 
 
-# Devices that take longer, or less long, than was measured: somebody has said so, or a run has found it.
+# Devices that take longer, or less long, than was measured, as a device event or a run has found.
 
 
 class Slowed(Wrapped):

@@ -1,7 +1,7 @@
 """REPARA's estimate (Section 2.2): linear interpolation between the sizes that were measured, two or more.
 
-Incremental: every new measurement refines it and moves its limits. Below the smallest and above the largest size the
-nearest segment is continued, with a bar that widens.
+It is incremental: every new measurement refines it and moves its limits. Below the smallest and above the largest size
+the nearest segment is continued, with a bar that widens.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from statistics import median
 
 from manycl.model.work import Estimate, around, beyond
 
-_UNSURE = 0.25  # relative error assumed of two points, which cannot contradict one another
-_MISFIT = 3.0  # a size that took this many times what its neighbours tell is refused
+_UNSURE = 0.25  # relative error assumed for two points, which cannot contradict one another
+_MISFIT = 3.0  # a size that took this many times its neighbours' prediction is refused
 
 
 @dataclass(frozen=True, slots=True)
 class Interpolation:
-    """Sizes (MKMD's T f, ascending) and their seconds. ``error``: mean relative error when the sizes between others
-    are predicted by their neighbours (infinite: there are none)."""
+    """An interpolation: sizes (MKMD's T f, ascending) and their seconds. ``error``: mean relative error when each size
+    but the outer ones is predicted by its neighbours (infinite: there are no such sizes)."""
 
     sizes: tuple[float, ...]
     seconds: tuple[float, ...]
     error: float
 
     def at(self, size: float) -> float:
-        """Seconds; outside of the data, on the nearest segment continued, but never falling with the size, and
-        never below what proportion to the smallest size gives."""
+        """Return the seconds; outside of the data, on the nearest segment continued, but never falling with the size,
+        and never below the proportion to the smallest size."""
         return _at(self.sizes, self.seconds, size)
 
     def estimate(self, size: float, error: float | None = None) -> Estimate:
-        """The time of a launch; outside of the data its bar widens and its source says so. ``error``: what the
-        model's error has turned out to be, where that is known."""
+        """Return the time of a launch; outside of the data its bar widens and its source says so. ``error``: the
+        model's error as compared with measurements, where that is known."""
         distance = beyond(size, self.sizes[0], self.sizes[-1])
         known = self.error if error is None else error
         return around(self.at(size), known, distance, "interpolation", len(self.sizes), _UNSURE)
 
     def add(self, size: float, seconds: float) -> Interpolation:
-        """The interpolation that knows one more size (or the size anew)."""
+        """Return the interpolation with one more size (or the size anew)."""
         known = dict(zip(self.sizes, self.seconds, strict=True))
         known[size] = seconds
         found = interpolate(known.items())
@@ -49,8 +49,8 @@ class Interpolation:
 
 
 def interpolate(points: Iterable[tuple[float, float]]) -> Interpolation | None:
-    """The interpolation of (size, seconds), or None for fewer than two sizes. Of a size with several times, the
-    median counts; a size that took several times as long as both its neighbours tell is refused."""
+    """Return the interpolation of (size, seconds), or None for fewer than two sizes. For a size with several times, the
+    median counts; a size that took several times as long as its neighbours predict is refused."""
     by_size: dict[float, list[float]] = defaultdict(list)
     for size, seconds in points:
         if size > 0 and seconds > 0 and math.isfinite(size) and math.isfinite(seconds):
@@ -71,7 +71,7 @@ def interpolate(points: Iterable[tuple[float, float]]) -> Interpolation | None:
 
 
 def _told(sizes: list[float], times: list[float]) -> list[float]:
-    """What the neighbours of each size but the first and the last say of it."""
+    """Return the seconds of each size but the first and the last, as its neighbours predict them."""
     out = []
     for i in range(1, len(sizes) - 1):
         part = (sizes[i] - sizes[i - 1]) / (sizes[i + 1] - sizes[i - 1])

@@ -1,9 +1,8 @@
-"""How much of a device a kernel can use alone: the one simple model of kernels that run at the same time.
+"""Occupancy: how much of a device a kernel can use alone, the one simple model of kernels that run at the same time.
 
-A kernel with few work-items leaves part of a device idle. Its *share* is the fraction of the device's
-throughput that it can use alone, in (0, 1]. Kernels in different queues of a device run at full speed
-together as long as their shares add up to at most 1; beyond that all slow down alike. Planner and simulator
-both go by this.
+A kernel with few work-items leaves part of a device idle. Its *share* is the fraction of the device's throughput that
+it can use alone, in (0, 1]. Kernels in different queues of a device run at full speed together as long as their shares
+add up to at most 1; beyond that all slow down alike. Planner and simulator both use this.
 """
 
 from __future__ import annotations
@@ -12,18 +11,17 @@ from manycl.graph.graph import Launch
 from manycl.machine import Device
 
 ITEMS_PER_UNIT = {"cpu": 1, "gpu": 2048, "accelerator": 2048}
-"""Work-items that fill one compute unit. GPUs: the threads that may be resident on one (2048 on most of
-NVIDIA's data-centre parts; fewer are needed where each has much to do, so small kernels may share a GPU less
-than this says)."""
+"""Work-items that fill one compute unit. GPUs: the threads that may be resident on one (2048 on most of NVIDIA's
+data-centre parts; fewer are needed where each has much to do, so small kernels may share a GPU less than this says)."""
 
 
 def share(launch: Launch, device: Device) -> float:
-    """Fraction of ``device`` that ``launch`` can use alone."""
+    """Return the fraction of ``device`` that ``launch`` can use alone."""
     return share_of(launch.work_items, work_groups(launch), device)
 
 
 def work_groups(launch: Launch) -> int:
-    """The number of work-groups of a launch, about (0: the driver chooses)."""
+    """Return the number of work-groups of a launch, about (0: the driver chooses)."""
     if launch.local_size is None:
         return 0
     group = 1
@@ -33,10 +31,10 @@ def work_groups(launch: Launch) -> int:
 
 
 def share_of(work_items: float, work_groups: float, device: Device) -> float:
-    """Fraction of ``device`` that so many work-items in so many work-groups (0: the driver chooses) can use.
+    """Return the fraction of ``device`` that so many work-items in so many work-groups (0: the driver chooses) can use.
 
-    A core runs whole work-groups: with fewer groups than cores, the rest is idle. Elsewhere, and where the
-    driver chooses the work-group size, the work-items alone decide.
+    A core runs whole work-groups: with fewer groups than cores, the rest is idle. Elsewhere, and where the driver
+    chooses the work-group size, the work-items alone decide.
     """
     units = max(1, device.compute_units)
     if work_groups and device.kind == "cpu":

@@ -1,11 +1,12 @@
-"""How long a launch will take: of all models of a kernel on a device, the surest; and of its versions, the fastest.
+"""The predictor of a launch's time: of all models of a kernel on a device, the surest; and of its versions, the
+fastest.
 
-A launch that was measured on the device takes what it took (:mod:`manycl.model.history.history`). Another launch of a
-kernel that was measured takes what MKMD's regression or REPARA's interpolation says, whichever has the narrower bar:
-the error that it has had in predicting real runs, else in predicting its own samples from one another, and wider
-outside of them. Where there are too few measurements for either, the first guess (:mod:`manycl.model.prior`) is scaled
-by what the kernel took over its guess at other sizes on the device, else on other devices; so a kernel that does much
-more work than assumed looks expensive everywhere. Where there is nothing, there is the first guess.
+A launch that was measured on the device takes its measured time (:mod:`manycl.model.history.history`). Another launch
+of a measured kernel takes the time of MKMD's regression or REPARA's interpolation, whichever has the narrower bar: the
+error that it has had in predicting real runs, else in predicting its own samples from one another, and wider outside of
+them. Where there are too few measurements for either, the first guess (:mod:`manycl.model.prior`) is scaled by the
+kernel's ratio of measured to guessed time at other sizes on the device, else on other devices; so a kernel that does
+much more work than assumed looks expensive everywhere. Without any measurement, the first guess stands.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from manycl.model.history.measured import SOURCE
 from manycl.model.prior import MEASURED, NO_CORRECTION, Correction, correction, prior, ratio, scaled
 from manycl.model.work import IMPOSSIBLE, Estimate, product, work_of
 
-_POOR = 9.0  # spread of a model's estimate from which on the scaled guess is looked at as well
-_OTHERS = 8  # launches that it is scaled by, the latest ones
+_POOR = 9.0  # spread of a model's estimate from which the scaled guess is considered as well
+_OTHERS = 8  # launches that it is scaled by: the latest ones
 _INDEPENDENT = 4  # launches of a kernel from which on its models can contradict a single measurement
 
 
 class LaunchRow(NamedTuple):
-    """A launch on every device: the estimates, and which of its versions (index) they are for."""
+    """A launch on every device: the estimates, and the versions (index) that they are for."""
 
     estimates: tuple[Estimate, ...]
     versions: tuple[int, ...]
@@ -54,7 +55,7 @@ class _Place:
 
 
 class Predictor:
-    """The decision between the models, for one machine and history and for launches that use these buffers."""
+    """The choice between the models, for one machine and history and for launches that use these buffers."""
 
     def __init__(self, machine: Machine, history: History, buffers: Mapping[BufferKey, Buffer]) -> None:
         self._history = history
@@ -65,16 +66,16 @@ class Predictor:
             name = identity(device)
             notes = [machine.notes.get(f"{device.name}.{n}") or machine.notes.get(device.name, "") for n in MEASURED]
             measured = all("measured" in note for note in notes)
-            plain = bool(notes[0]) and SOURCE not in notes[0]  # somebody has described it
+            plain = bool(notes[0]) and SOURCE not in notes[0]  # its numbers are described
             seen = correction(history.ratios(name).values())
             self._places.append(_Place(device, name, measured, plain, seen))
 
     def row(self, launch: Launch) -> LaunchRow:
-        """The estimates of a launch for every device: of the version that is predicted to be the fastest there.
+        """Return the estimates of a launch for every device: of the version that is predicted to be the fastest there.
 
-        Without versions, the launch itself. Of several that a device can run, the one that it prefers
-        (:func:`manycl.graph.versions.versions.preferred`) gives way only to one that is faster as measurements of both
-        tell: first guesses are too rough to tell versions apart.
+        Without versions, it is the launch itself. Of several that a device can run, the one that it prefers
+        (:func:`manycl.graph.versions.versions.preferred`) gives way only to one that is faster by measurements of both:
+        first guesses are too rough to tell versions apart.
         """
         if not launch.versions:
             found = self._of(launch, launch, self._indices)
@@ -96,32 +97,33 @@ class Predictor:
         return LaunchRow(tuple(estimates), tuple(versions))
 
     def _able(self, launch: Launch, place: _Place) -> list[int]:
-        """The versions that a device may run, without those that it was seen to be unable to."""
+        """Return the versions that a device may run, without those that could not run there before."""
         order, unable = preferred(launch.versions, place.device.kind), self._history.unable
         return [v for v in order if (kernel_key(launch.versions[v]), place.name) not in unable]
 
     def _of(self, launch: Launch, chosen: Launch | Version, devices: Sequence[DeviceIndex]) -> dict[int, Estimate]:
-        """Of one implementation, by device."""
+        """Return the estimates of one implementation, by device."""
         cases = [_Case(launch, chosen, self._places[d], self._history, self._counts) for d in devices]
         return {d: _choose(i, cases) for i, d in enumerate(devices)}
 
     def models(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> list[Estimate]:
-        """What each fitted model says of a launch on a device (without its slow-down), measured there or not."""
+        """Return the fitted models' predictions for a launch on a device (without its slow-down), measured there or
+        not."""
         case = _Case(launch, chosen, self._places[device], self._history, self._counts)
         return case.here.predictions(case.work) if case.here is not None else []
 
     def guess(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> Estimate:
-        """The first guess, not corrected by what others were."""
+        """Return the first guess, not corrected by earlier ones."""
         place = self._places[device]
         return replace(place, seen=NO_CORRECTION).guess(self._counts.work(launch, chosen))
 
     def traffic(self, launch: Launch, chosen: Launch | Version) -> float:
-        """Bytes of memory that an implementation of a launch moves."""
+        """Return the bytes of memory that an implementation of a launch moves."""
         return self._counts.work(launch, chosen).global_bytes
 
     def fixed(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> float | None:
-        """The part of a launch's time on a device that does not depend on the number of its work-groups (MKMD's e over
-        y), as the regression has it; None without one."""
+        """Return the part of a launch's time on a device that does not depend on the number of its work-groups (MKMD's
+        e over y), by the regression; None without one."""
         case = _Case(launch, chosen, self._places[device], self._history, self._counts)
         model = case.here.models()[0] if case.here is not None else None
         if model is None:
@@ -131,7 +133,7 @@ class Predictor:
 
 
 class _Case:
-    """One implementation of a launch on one device: everything that is known of it."""
+    """One implementation of a launch on one device, with everything that is known of it."""
 
     def __init__(
         self, launch: Launch, chosen: Launch | Version, place: _Place, history: History, counts: Counts
@@ -151,7 +153,7 @@ class _Case:
 
     @cached_property
     def counted(self) -> Work:
-        """The work with its operations: looked up only where a first guess is wanted."""
+        """The work with its operations, counted only where a first guess is wanted."""
         return self._counts.work(self._launch, self._implementation)
 
     @cached_property
@@ -160,13 +162,13 @@ class _Case:
 
     @property
     def solid(self) -> Estimate | None:
-        """What measurements of this very launch say, where there are several."""
+        """The estimate from measurements of this very launch, where there are several."""
         return self.measured if self.measured is not None and self.measured.samples > 1 else None
 
     @cached_property
     def told(self) -> Estimate | None:
-        """What measurements of other launches of the kernel on the device say: the surest of the models and of the
-        guess scaled by them."""
+        """The estimate from measurements of other launches of the kernel on the device: the surest of the models and of
+        the guess scaled by them."""
         if self.here is None:
             return None
         found: list[Estimate] = []
@@ -182,7 +184,7 @@ class _Case:
         return self.solid or self.told or self.measured
 
     def _at_other_sizes(self) -> list[float]:
-        """Measured over guessed at the sizes that were measured on the device."""
+        """Return measured over guessed times at the sizes that were measured on the device."""
         out = []
         device = self.place.device
         known = self.here.series if self.here is not None else {}
@@ -196,7 +198,7 @@ class _Case:
 
 
 def _resized(work: Work, shape: Shape) -> Work:
-    """The work of the same kernel at another size, in proportion."""
+    """Return the work of the same kernel at another size, in proportion."""
     items = product(shape.global_size)
     factor = items * shape.f / work.cost
     return replace(
@@ -222,7 +224,7 @@ def _choose(index: int, cases: Sequence[_Case]) -> Estimate:
 
 
 def _from_others(index: int, cases: Sequence[_Case]) -> Estimate | None:
-    """The guess, scaled by what the launch took on other devices."""
+    """Return the guess, scaled by the launch's times on other devices."""
     ratios = []
     for i, case in enumerate(cases):
         if i != index and (known := case.known) is not None:

@@ -3,11 +3,11 @@
     launch overhead + max(operations / usable operations per second, bytes / bandwidth) x slow-down
 
 *usable* is the share of the device that so few work-items can fill (:mod:`manycl.model.occupancy`). Operations are
-counted by the analysis (:mod:`manycl.model.counts`) and weighed by kind: how many multiplications of single precision
-one of them takes. Where it cannot count them, a work-item is taken to have 64 a step of its loops: an assumption, good
-for comparing devices and not for predicting seconds, and the error bar says so. Device numbers that nobody measured
-(``manycl devices --measure``) widen it as well. What other kernels took on a device, compared with their first guesses,
-corrects the next one's (``Correction``).
+counted by the analysis (:mod:`manycl.model.counts`) and weighted by kind, in multiplications of single precision. Where
+it cannot count them, a work-item is taken to have 64 a step of its loops: an assumption, good for comparing devices and
+not for predicting seconds, and the error bar says so. Device numbers that were not measured
+(``manycl devices --measure``) widen it as well. The measured times of other kernels on a device, compared with their
+first guesses, correct the next guess (``Correction``).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from manycl.machine import NATIVE, Device
 from manycl.model.occupancy import share_of
 from manycl.model.work import Estimate
 
-OPERATIONS_PER_ITEM = 64.0
+OPERATIONS_PER_ITEM = 64.0  # operations assumed for a step of a work-item's loops
 MEASURED = ("flops", "bandwidth", "launch_overhead")
-"""The device's numbers that the guess rests on; where each comes from stands in ``Machine.notes``."""
+"""The device's numbers that the guess rests on; ``Machine.notes`` has their sources."""
 
 _WEIGHTS = {
     # CPU: what fits the seven kernels of MKMD's Table 1 on PoCL; addresses are mostly computed outside of
@@ -51,25 +51,26 @@ _WEIGHTS = {
     "": {"int": 0.5, "compare": 0.5, "convert": 1.0, "load": 8.0, "store": 8.0, "special": 16.0, "atomic": 16.0},
 }
 _PRODUCT = {"float.mul": 1, "float.add": 1, "load.global": 2, "int.mul": 2, "int.add": 3, "compare.int": 1}
-"""A step of a naive matrix product: two operations, for people who tell what it reaches."""
+"""The operations in a step of a naive matrix product, whose rate is often given for a device; it counts as two
+operations."""
 _SCATTERED = 1.25
 """Clocks of a core that a native device takes for an access at which the work-items of a vector touch elements that lie
-apart: one after another."""
+apart, one after another."""
 _CACHED, _FASTER = 1 << 20, 2.0
-"""Bytes a core that are in its caches from one launch to the next, and how many times as fast they then are."""
-_DOUBLE = 2.0
-_DIVISION = 4.0
-_COUNTED = 4.0  # how many times off a roofline of counted operations may be: caches, latencies, vector units
-_PARTLY = 8.0  # where counts rest on an assumption: branches and loops that data decide
-_ASSUMED = 30.0  # and where all operations are assumed
-_ESTIMATED = 3.0  # what a device's estimated numbers add to any of them
-_ENOUGH = 5  # kernels after which what was seen replaces these factors
-_MOST_CORRECTION = 1000.0
+"""Bytes a core that stay in its caches from one launch to the next, and the factor by which they are then faster."""
+_DOUBLE = 2.0  # plain operations that one of double precision is worth
+_DIVISION = 4.0  # plain operations that a division is worth
+_COUNTED = 4.0  # factor by which a roofline of counted operations may be off: caches, latencies, vector units
+_PARTLY = 8.0  # factor where counts rest on an assumption: branches and loops that data decide
+_ASSUMED = 30.0  # factor where all operations are assumed
+_ESTIMATED = 3.0  # factor that a device's estimated numbers add to any of them
+_ENOUGH = 5  # kernels from which earlier comparisons replace these factors
+_MOST_CORRECTION = 1000.0  # ratios beyond this factor, or below its inverse, are cut to it
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """How first guesses have compared with measurements on a device: their median ratio, and the ratios within which
+    """The comparison of first guesses with measurements on a device: their median ratio, and the ratios within which
     nine of ten lie; ``kernels`` compared (0: none)."""
 
     ratio: float = 1.0
@@ -82,7 +83,7 @@ NO_CORRECTION = Correction()
 
 
 def correction(ratios: Collection[float]) -> Correction:
-    """Of measured over guessed times, one a kernel; none before there are five kernels."""
+    """Return the correction by measured over guessed times, one a kernel; none before there are five kernels."""
     seen = [min(_MOST_CORRECTION, max(1 / _MOST_CORRECTION, r)) for r in ratios if r > 0 and math.isfinite(r)]
     if len(seen) < _ENOUGH:
         return NO_CORRECTION
@@ -93,15 +94,15 @@ def correction(ratios: Collection[float]) -> Correction:
 def prior(
     work: Work, device: Device, *, measured: bool = False, plain: bool = False, seen: Correction = NO_CORRECTION
 ) -> Estimate:
-    """The first guess. ``measured``: the device's numbers are measurements. ``plain``: its ``flops`` are those that a
-    plain kernel reaches, a naive matrix product, and not those of multiply-adds alone."""
+    """Return the first guess. ``measured``: the device's numbers are measurements. ``plain``: its ``flops`` are those
+    that a plain kernel reaches, a naive matrix product, and not those of multiply-adds alone."""
     usable = device.flops * share_of(work.work_items, work.work_groups, device)
     how = NATIVE if device.platform == NATIVE else device.kind
     operations = _weighed(work.operations, how)
     bandwidth = device.bandwidth
     if how == NATIVE:
         bandwidth *= _FASTER if work.global_bytes <= _CACHED * device.compute_units else 1.0
-        operations = max(0.0, operations - work.shared * weight("load.global", how))  # they stay in registers
+        operations = max(0.0, operations - work.shared * weight("load.global", how))  # shared loads stay in registers
         operations += work.scattered * _SCATTERED * device.flops / (device.compute_units * device.clock)
     if plain:
         operations *= 2.0 / _weighed(_PRODUCT, how)
@@ -124,8 +125,8 @@ def _weighed(operations: Mapping[str, float], device: str) -> float:
 
 
 def weight(operation: str, device: str) -> float:
-    """How many plain operations one of a kind (as ``Work.operations`` names them) is worth on a kind of device, or on
-    native ones (``NATIVE``)."""
+    """Return how many plain operations one of a kind (as ``Work.operations`` names them) is worth on a kind of device,
+    or on native ones (``NATIVE``)."""
     weights = _WEIGHTS.get(device, _WEIGHTS[""])
     if operation in weights:
         return weights[operation]
@@ -136,13 +137,13 @@ def weight(operation: str, device: str) -> float:
     return max(1.0, found) * _DIVISION if what == "div" else found
 
 
-FACTOR_LIMIT = 1000.0
-_SCALED = 3.0  # how many times off a guess may be that was scaled by another size's or device's measurement
+FACTOR_LIMIT = 1000.0  # the largest factor by which a guess is scaled, up or down
+_SCALED = 3.0  # factor by which a guess may be off that was scaled by a measurement of another size or device
 
 
 def scaled(guess: Estimate, device: Device, ratios: Sequence[float], source: str) -> Estimate:
-    """A guess multiplied by what the same kernel took elsewhere over the guess for there (the ratios' median, within
-    1/1000 to 1000); the launch overhead is left as it is."""
+    """Return a guess multiplied by the same kernel's ratio of measured to guessed time elsewhere (the ratios' median,
+    within 1/1000 to 1000); the launch overhead is left as it is."""
     factor = min(FACTOR_LIMIT, max(1.0 / FACTOR_LIMIT, median(ratios)))
     overhead = min(device.launch_overhead, guess.seconds)
     seconds = overhead + (guess.seconds - overhead) * factor
@@ -150,7 +151,7 @@ def scaled(guess: Estimate, device: Device, ratios: Sequence[float], source: str
 
 
 def ratio(measured: float, guess: Estimate, device: Device) -> float | None:
-    """Measured over guessed time without the launch overhead; None where the guess is nothing but overhead."""
+    """Return measured over guessed time without the launch overhead; None where the guess is nothing but overhead."""
     body = guess.seconds - device.launch_overhead
     if body <= 0:
         return None

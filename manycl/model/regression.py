@@ -1,10 +1,10 @@
 """MKMD's execution-time model (Section 4, Eq. 3): ``y = b1 T f + b2 T + e``, per kernel and device.
 
-y is in seconds, T the work-items, f the product of the loops' trip counts; b1 is what a step of the loops costs, b2
-what starting a work-item costs, e what a launch costs. None of them can be negative. Errors count relative to y (the
-papers and we report relative errors), and samples that do not fit the others are left out: a fit starts from the
-candidate whose typical error over all samples is least (least median of squares; Rousseeuw, 1984), then uses those
-samples whose errors are typical of it.
+y is in seconds, T the work-items, f the product of the loops' trip counts; b1 is the cost of a step of the loops, b2 of
+starting a work-item, e of a launch. None of them can be negative. Errors count relative to y (the papers and we report
+relative errors), and samples that do not fit the others are left out: a fit starts from the candidate whose typical
+error over all samples is least (least median of squares; Rousseeuw, 1984), then uses those samples whose errors are
+typical of it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from manycl.model.work import Estimate, around, beyond
 if TYPE_CHECKING:
     import numpy as np
 
-MIN_SAMPLES = 3
-_CANDIDATES = 400  # sets of samples to start from, at most; all of them up to 14 samples
+MIN_SAMPLES = 3  # different launches, at least
+_CANDIDATES = 400  # the most sets of samples to start from; all of them up to 14 samples
 _TYPICAL = 3.5  # robust standard deviations within which a sample is used
 _LEAST_SCATTER = 0.002  # relative; samples closer than this to a fit are never refused
-_UNSURE = 0.25  # relative error assumed where there is nothing to tell
+_UNSURE = 0.25  # relative error assumed where it is unknown
 _SIMPLER = 1.1  # a model with more terms must be better by this factor
 _TRIMMED = 0.8  # the share of samples that judge a model; the others may be outliers
 
@@ -33,7 +33,7 @@ _TERMS = ((0,), (1,), (2,), (0, 2), (1, 2), (0, 1), (0, 1, 2))
 
 
 class Sample(NamedTuple):
-    """One profile: T, T f, and the seconds it took (all positive)."""
+    """A profile: T, T f, and the seconds it took (all positive)."""
 
     work_items: float
     cost: float
@@ -42,8 +42,8 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A fitted model. ``error``: mean relative error when each sample is predicted by the others (a fraction;
-    infinite: unknown); ``items`` and ``costs``: the ranges of T and T f that it was fitted on."""
+    """A fitted model. ``error``: mean relative error when each sample is predicted by the others (a fraction; infinite:
+    unknown); ``items`` and ``costs``: the ranges of T and T f that it was fitted on."""
 
     b1: float
     b2: float
@@ -58,21 +58,21 @@ class Regression:
         return self.b1 * cost + self.b2 * work_items + self.e
 
     def distance(self, work_items: float, cost: float) -> float:
-        """How many times outside of its data a launch lies (:func:`manycl.model.work.beyond`)."""
+        """Return how many times outside of its data a launch lies (:func:`manycl.model.work.beyond`)."""
         return max(beyond(work_items, *self.items), beyond(cost, *self.costs))
 
     def estimate(self, work_items: float, cost: float, error: float | None = None) -> Estimate:
-        """The time of a launch; outside of the domain its bar widens and its source says so. ``error``: what the
-        model's error has turned out to be, where that is known."""
+        """Return the time of a launch; outside of the domain its bar widens and its source says so. ``error``: the
+        model's error as compared with measurements, where that is known."""
         seconds, distance = self.seconds(work_items, cost), self.distance(work_items, cost)
         known = self.error if error is None else error
         return around(seconds, known, distance, "regression", self.samples, _UNSURE)
 
 
 def fit(samples: Sequence[Sample]) -> Regression | None:
-    """The model of some samples, or None for fewer than three different launches.
+    """Return the model of some samples, or None for fewer than three different launches.
 
-    Deterministic, and independent of the samples' order. About a millisecond.
+    It is deterministic, and independent of the samples' order. It takes about a millisecond.
     """
     import numpy as np
 
@@ -106,13 +106,13 @@ def fit(samples: Sequence[Sample]) -> Regression | None:
 
 
 class _Fit(NamedTuple):
-    beta: np.ndarray[Any, Any]  # of all three terms
-    used: np.ndarray[Any, Any]  # which samples
+    beta: np.ndarray[Any, Any]  # coefficients of all three terms
+    used: np.ndarray[Any, Any]  # which samples are used
     score: float  # mean relative error of predicting samples by the others, over the better ones
 
 
 def _fit_terms(rows: np.ndarray[Any, Any], terms: tuple[int, ...]) -> _Fit | None:
-    """The robust fit with some of the terms; None where there is none without negative coefficients.
+    """Return the robust fit with some of the terms; None where there is none without negative coefficients.
 
     The rows are divided by the seconds, so the target is 1 and residuals are relative.
     """
@@ -141,7 +141,7 @@ def _fit_terms(rows: np.ndarray[Any, Any], terms: tuple[int, ...]) -> _Fit | Non
     weight = np.einsum("ij,jk,ik->i", x, inverse, x)
     free = np.where(used, np.maximum(1.0 - weight, 0.0), 1.0)
     if (free < 1e-9).any():
-        score = math.inf  # as many terms as samples: nothing tells how good it is
+        score = math.inf  # as many terms as samples: the error is unknown
     else:
         left_out = np.sort(residuals / free)
         score = float(left_out[: max(1, math.ceil(_TRIMMED * count))].mean())
@@ -151,7 +151,7 @@ def _fit_terms(rows: np.ndarray[Any, Any], terms: tuple[int, ...]) -> _Fit | Non
 
 
 def _start(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
-    """Of the exact fits to as many samples as there are terms, the one with the least median error."""
+    """Return, of the exact fits to as many samples as there are terms, the one with the least median error."""
     import numpy as np
 
     count, width = x.shape
@@ -174,7 +174,7 @@ def _start(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
 
 
 def _limit(residuals: np.ndarray[Any, Any]) -> float:
-    """The size of relative error up to which a sample is typical (median absolute deviation)."""
+    """Return the relative error up to which a sample is typical (median absolute deviation)."""
     import numpy as np
 
     return max(_LEAST_SCATTER, _TYPICAL * 1.4826 * float(np.median(residuals)))

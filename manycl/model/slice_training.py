@@ -1,6 +1,6 @@
 """Training of the predictors of slice sizes (Device-Hopping, Sections 4.1 and 4.3); scikit-learn is needed here only.
 
-A target is the smallest slice size at which a kernel that never migrates takes only so much longer; it is found by
+A target is the smallest slice size at which a kernel that never migrates takes only a given part longer; it is found by
 trying. Models are judged by leaving out one kernel after the other (Section 7.2).
 """
 
@@ -19,9 +19,9 @@ from manycl.analysis.costs.features import CPU, GPU
 from manycl.errors import ManyclError
 from manycl.model.slices import ForestSlices, LinearSlices, Predictors, SliceModel, Tree, TreeNode
 
-TREES = 50
-DEPTH = 2
-SEED = 0
+TREES = 50  # trees of the random forest
+DEPTH = 2  # depth of a tree, at most
+SEED = 0  # seed of the random forest
 FEATURES: Mapping[str, tuple[str, ...]] = {"cpu": CPU, "gpu": GPU}
 
 
@@ -35,13 +35,14 @@ class SliceSample(NamedTuple):
 
 
 def target(overheads: Mapping[int, float], allowed: float) -> float | None:
-    """In how many slices a kernel may run, between the numbers that were tried, for which ``overheads`` tells how much
-    longer than unsliced it took (parts): it takes ``allowed`` longer there.
+    """Return the number of slices in which a kernel takes ``allowed`` (a part) longer than unsliced, between the
+    numbers that were tried; ``overheads``: how much longer it took with these (parts).
 
-    None where the fewest slices that were tried cost more, or the most less, as nothing is known beyond these. What
-    slices cost grows with their number, so measurements that say otherwise are noise: they are the nearest row that
-    grows, by absolute distances, to which a few disturbed ones do not matter (adjacent violators are pooled, and pools
-    have their medians)."""
+    None where the fewest slices that were tried cost more, or the most less, as nothing is known beyond these. The cost
+    of slices grows with their number, so measurements that say otherwise are noise: they are replaced by the nearest
+    row that grows, by absolute distances, to which a few disturbed ones do not matter (adjacent violators are pooled,
+    and pools have their medians).
+    """
     counts = sorted(overheads)
     pools: list[list[float]] = []
     for count in counts:
@@ -57,8 +58,8 @@ def target(overheads: Mapping[int, float], allowed: float) -> float | None:
 
 
 def train(samples: Sequence[SliceSample]) -> Predictors:
-    """A model for each kind of device with samples of two kernels at least; ``about`` tells how many, and how far off
-    each was of kernels that it had not seen. Raises ManyclError where nothing can be learned."""
+    """Return a model for each kind of device with samples of two kernels at least; ``about`` says how many, and how far
+    off each was for kernels that it had not seen. Raises ManyclError where nothing can be learned."""
     models: dict[str, SliceModel] = {}
     about: dict[str, Any] = {}
     for kind in FEATURES:
@@ -79,7 +80,8 @@ def train(samples: Sequence[SliceSample]) -> Predictors:
 
 
 def leave_one_out(kind: str, samples: Sequence[SliceSample]) -> dict[str, float]:
-    """By kernel, how many times its targets a model predicts that was trained on the others (geometric mean)."""
+    """Return, by kernel, the factor between its targets and the predictions of a model trained on the other kernels
+    (geometric mean)."""
     found = {}
     for name in dict.fromkeys(s.kernel for s in samples):
         model = _fit(kind, [s for s in samples if s.kernel != name])
@@ -98,7 +100,7 @@ def _linear(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> LinearSlices:
     from_library = _library().linear_model.LinearRegression()
     columns = np.column_stack([x, np.log(y)])
     means, scales = columns.mean(axis=0), columns.std(axis=0)
-    scales[scales < 1e-12] = 1.0  # a feature that all kernels have alike says nothing
+    scales[scales < 1e-12] = 1.0  # a feature that is the same for all kernels says nothing
     z = (columns - means) / scales
     from_library.fit(z[:, :-1], z[:, -1])
     return LinearSlices(

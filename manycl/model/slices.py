@@ -1,10 +1,10 @@
-"""How large the slices of a kernel are that may migrate: as small as they can be at little overhead.
+"""Slice sizes of a kernel that may migrate: as small as they can be at little overhead.
 
-Device-Hopping's predictors (P. Metzger et al., TACO 2021, Section 4), which know a kernel by its features alone: linear
-regression on logarithms for CPUs, a random forest for GPUs (of logarithms, too, unlike the paper's: targets differ a
-thousandfold); trained by :mod:`manycl.model.slice_training`, kept as JSON. Its rule for sparse matrices (Section 4.5),
-which keeps a slice in the cache. And ours, which measures: the first slices, of different sizes, tell what a slice
-costs beside its work.
+There are three ways to find them. Device-Hopping's predictors (P. Metzger et al., TACO 2021, Section 4) use only a
+kernel's features: linear regression on logarithms for CPUs, a random forest for GPUs (of logarithms, too, unlike the
+paper's: targets differ a thousandfold); trained by :mod:`manycl.model.slice_training`, kept as JSON. Its rule for
+sparse matrices (Section 4.5) keeps a slice in the cache. Ours measures: the first slices, of different sizes, show the
+cost of a slice beside its work.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from manycl.analysis.costs.features import CPU, GPU, Features
 from manycl.errors import ManyclError
 from manycl.utilities.unforeseen import told
 
-FORMAT = 1
-_LOWEST, _HIGHEST = 1.0, 2.0**62
+FORMAT = 1  # version of the JSON files
+_LOWEST, _HIGHEST = 1.0, 2.0**62  # points that a model may predict
 
 
 class SliceError(ManyclError):
-    """A file of predictors that is none, or holds numbers that no training gives."""
+    """The error for a file that has no predictors, or holds numbers that no training gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class LinearSlices:
     scales: tuple[float, ...]
 
     def predict(self, logarithms: Sequence[float]) -> float:
-        """Points of a slice, for a kernel's features (:meth:`manycl.analysis.costs.features.Features.logarithms`)."""
+        """Return the points of a slice, for a kernel's features
+        (:meth:`manycl.analysis.costs.features.Features.logarithms`)."""
         z = [(x - m) / s for x, m, s in zip(logarithms, self.means, self.scales, strict=False)]
         total = self.intercept + sum(w * x for w, x in zip(self.weights, z, strict=True))
         exponent = total * self.scales[-1] + self.means[-1]
@@ -78,13 +79,13 @@ Tree = TreeNode | float
 
 @dataclass(frozen=True, slots=True)
 class ForestSlices:
-    """The GPU model: the mean of what some trees say of the logarithm of the slice size. Features are single precision,
+    """The GPU model: the mean of the trees' values for the logarithm of the slice size. Features are single precision,
     as they were in training."""
 
     trees: tuple[Tree, ...]
 
     def predict(self, logarithms: Sequence[float]) -> float:
-        """As :meth:`LinearSlices.predict`."""
+        """Return what :meth:`LinearSlices.predict` returns."""
         given = struct.unpack(f"{len(logarithms)}f", struct.pack(f"{len(logarithms)}f", *logarithms))
         exponent = math.fsum(_leaf(tree, given) for tree in self.trees) / len(self.trees)
         return _bounded(math.exp(min(exponent, 43.0)))
@@ -111,14 +112,14 @@ SliceModel = LinearSlices | ForestSlices
 
 @dataclass(frozen=True, slots=True)
 class Predictors:
-    """A model for each kind of device (``cpu``, ``gpu``) that there was anything to learn from. ``about``: how they
-    were trained, and how far off they were of kernels that they had not seen."""
+    """A model for each kind of device (``cpu``, ``gpu``) with training samples. ``about``: how the models were trained,
+    and how far off they were for kernels that they had not seen."""
 
     models: Mapping[str, SliceModel]
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def points(self, features: Features, kind: str) -> float | None:
-        """Work-items of a slice of a launch, on a kind of device; None where nothing is known of it."""
+        """Return the work-items of a slice of a launch, on a kind of device; None where nothing is known of it."""
         model = self.models.get(kind)
         return None if model is None else model.predict(features.logarithms(kind))
 
@@ -131,7 +132,8 @@ class Predictors:
 
 
 def read(path: Path) -> Predictors:
-    """The predictors in a file. Raises SliceError for what is none, OSError for what cannot be read."""
+    """Return the predictors in a file. Raises SliceError for a file without any, OSError for one that cannot be
+    read."""
     try:
         return from_json(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, SliceError) as error:
@@ -144,7 +146,7 @@ SHIPPED = Path(__file__).with_name("slices.json")
 
 @cache
 def shipped() -> Predictors:
-    """What comes with manycl: no models where there is no such file, or none that can be read."""
+    """Return the predictors that come with manycl: no models where there is no such file, or none that can be read."""
     try:
         return read(SHIPPED)
     except (OSError, SliceError) as error:
@@ -154,7 +156,7 @@ def shipped() -> Predictors:
 
 
 def from_json(value: Any) -> Predictors:
-    """Raises SliceError for what :meth:`Predictors.to_json` does not make."""
+    """Return predictors from JSON. Raises SliceError for a value that :meth:`Predictors.to_json` does not make."""
     if not isinstance(value, dict) or value.get("format") != FORMAT or not isinstance(value.get("models"), dict):
         raise SliceError(f"these are no predictors of slice sizes of format {FORMAT}")
     models: dict[str, SliceModel] = {}
@@ -195,7 +197,7 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-_DEEPEST = 16
+_DEEPEST = 16  # levels of a tree that is read, at most
 
 
 def _tree(value: Any, features: int, depth: int) -> Tree:
@@ -210,10 +212,10 @@ def _tree(value: Any, features: int, depth: int) -> Tree:
 
 
 def cached_slice(points: int, nbytes: int, cache: int, group: int = 1) -> int:
-    """Points of a slice, in whole work-groups of ``group`` points, whose data stay in a cache: of a kernel of
-    ``points`` points that touches ``nbytes`` bytes, evenly (Section 4.5, for sparse matrix times vector and the L2
-    cache; after Kim et al., "Compiler-Assisted GPU Thread Throttling for Reduced Cache Contention", ICPP 2019).
-    At least one work-group, at most all."""
+    """Return the points of a slice, in whole work-groups of ``group`` points, whose data stay in a cache: for a kernel
+    of ``points`` points that touches ``nbytes`` bytes, evenly (Section 4.5, for sparse matrix times vector and the L2
+    cache; after Kim et al., "Compiler-Assisted GPU Thread Throttling for Reduced Cache Contention", ICPP 2019). At
+    least one work-group, at most all."""
     if points <= 0 or group <= 0:
         raise ValueError(f"a kernel has points, and a work-group has: not {points} and {group}")
     fitting = points if nbytes <= cache else int(points * cache // nbytes)
@@ -221,14 +223,14 @@ def cached_slice(points: int, nbytes: int, cache: int, group: int = 1) -> int:
 
 
 MEASURED = 3
-"""Slices that tell what a slice costs."""
+"""Slices from which the cost of a slice follows."""
 
 
 @dataclass(slots=True)
 class MeasuredSlices:
-    """What a kernel's slices have taken on one device: ``t = o + n / r`` for n points, with o seconds a slice and r
-    points a second. Slopes between all pairs of slices, and their median (Theil, 1950; Sen, 1968), so that up to 29 %
-    of disturbed measurements do not matter. ``first``: a predictor's size, until enough was measured."""
+    """A kernel's measured slices on one device: ``t = o + n / r`` for n points, with o seconds a slice and r points a
+    second. Fitted by the slopes between all pairs of slices, and their median (Theil, 1950; Sen, 1968), so that up to
+    29 % of disturbed measurements do not matter. ``first``: a predictor's size, until enough was measured."""
 
     total: int
     first: float | None = None
@@ -236,28 +238,28 @@ class MeasuredSlices:
     most: int = 64  # slices that are kept: the last ones
 
     def add(self, points: int, seconds: float) -> None:
-        """A slice has taken so long. What cannot be is left out."""
+        """Add a slice and its seconds; impossible values are left out."""
         if points > 0 and math.isfinite(seconds) and seconds > 0.0:
             self.taken.append((points, seconds))
             if len(self.taken) > self.most:
                 del self.taken[: -self.most]
 
     def fit(self) -> tuple[float, float] | None:
-        """Seconds that a slice takes beside its work, and points per second; None where too little was measured, or all
-        slices had one size."""
+        """Return the seconds that a slice takes beside its work, and points per second; None where too little was
+        measured, or all slices had one size."""
         if len(self.taken) < MEASURED:
             return None
         pairs = [(t2 - t1) / (n2 - n1) for (n1, t1), (n2, t2) in combinations(self.taken, 2) if n1 != n2]
         if not pairs:
             return None
         slope = median(pairs)
-        if slope <= 0.0:  # what is measured scatters more than sizes differ
+        if slope <= 0.0:  # measurements scatter more than sizes differ
             return None
         return max(median([t - slope * n for n, t in self.taken]), 0.0), 1.0 / slope
 
     def points(self, overhead: float) -> int | None:
-        """The fewest points of a slice with which all of the kernel takes at most ``overhead`` (a part) longer than at
-        once; None where nothing is known."""
+        """Return the fewest points of a slice with which all of the kernel takes at most ``overhead`` (a part) longer
+        than at once; None where nothing is known."""
         found = self.fit()
         if found is None:
             return None if self.first is None else min(max(round(self.first), 1), self.total)
@@ -265,8 +267,8 @@ class MeasuredSlices:
 
 
 def fewest_points(total: int, once: float, rate: float, overhead: float) -> int:
-    """The fewest points of a slice with which ``total`` points take at most ``overhead`` longer than in one: the other
-    slices each add ``once`` seconds to ``once + total / rate``."""
+    """Return the fewest points of a slice with which ``total`` points take at most ``overhead`` longer than in one: the
+    other slices each add ``once`` seconds to ``once + total / rate``."""
     if once <= 0.0:
         return 1
     others = math.floor(min(overhead * (once + total / rate) / once * (1.0 + 1e-12), total))

@@ -1,5 +1,5 @@
-"""How long transfers take: latency and bandwidth per link and direction, and what transfers at the same time take from
-one another (MKMD, Section 5.2, Eq. 6: the time at full bandwidth times full over available bandwidth).
+"""Transfer times: latency and bandwidth per link and direction, and how transfers at the same time slow each other down
+(MKMD, Section 5.2, Eq. 6: the time at full bandwidth times full over available bandwidth).
 
 Available is what a fair sharing leaves: rates rise alike until a link, or the most that a memory can send or receive,
 is full (max-min fairness; progressive filling, Bertsekas and Gallager, *Data Networks*, 1992, Section 6.5).
@@ -16,14 +16,14 @@ from manycl.machine import HOST, Link, Machine
 from manycl.model.estimates import Ends
 
 DEFAULT_LINK = Link(HOST, HOST, bandwidth=10e9, latency=10e-6)
-"""What a link is taken to be where the machine does not describe it: 10 GB/s, 10 us."""
+"""The assumed link where the machine does not describe it: 10 GB/s, 10 us."""
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """What is known of transfers at the same time. ``half_duplex``: memories whose link to the host carries one
-    direction at a time; ``sends``, ``receives``: the most bytes per second that a memory gives to, and takes from, all
-    others together (absent: as much as its links)."""
+    """The sharing of links by transfers at the same time. ``half_duplex``: memories whose link to the host carries one
+    direction at a time; ``sends``, ``receives``: the most bytes per second that a memory sends to, and receives from,
+    all others together (absent: as much as its links carry)."""
 
     half_duplex: frozenset[int] = frozenset()
     sends: Mapping[int, float] = field(default_factory=dict)
@@ -43,7 +43,8 @@ class TransferModel:
         self._alone: dict[Ends, tuple[float, float]] = {}
 
     def seconds(self, nbytes: float, source: int, target: int, others: Sequence[Ends] = ()) -> float:
-        """Seconds to move ``nbytes`` while transfers between the memories ``others`` go on all the time (none: alone).
+        """Return the seconds to move ``nbytes`` while transfers between the memories ``others`` go on all the time
+        (empty: alone).
 
         0 within one memory.
         """
@@ -62,8 +63,8 @@ class TransferModel:
         return self._links.get((source, target), DEFAULT_LINK)
 
     def rates(self, ends: Sequence[Ends]) -> list[float]:
-        """Bytes per second of each of several transfers at the same time, every one over one link of its own memories
-        (two of the same ends share their link)."""
+        """Return the bytes per second of each of several transfers at the same time, every one over one link of its own
+        memories (two of the same ends share their link)."""
         room: dict[object, float] = {}
         users: dict[object, list[int]] = {}
         for index, (source, target) in enumerate(ends):
@@ -86,18 +87,18 @@ class TransferModel:
         return rates
 
     def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
-        """How many times longer than alone each of several transfers at the same time takes; ends as for
+        """Return how many times longer than alone each of several transfers at the same time takes; ends as for
         :meth:`rates`."""
         return [self.rates([e])[0] / rate for e, rate in zip(ends, self.rates(ends), strict=True)]
 
     def contended(self, machine: Machine) -> bool:
-        """Whether transfers of several devices, or of one in both directions, can disturb one another."""
+        """Return whether transfers of several devices, or of one in both directions, can disturb one another."""
         own = [d.memory for d in machine.devices if d.memory != HOST]
         limited = self._sharing.half_duplex.intersection(own) or self._sharing.sends or self._sharing.receives
         return bool(limited) or len(set(own)) < len(own)
 
     def _resources(self, source: int, target: int) -> list[tuple[object, float]]:
-        """What a transfer uses, each with its bytes per second."""
+        """Return the resources that a transfer uses, each with its bytes per second."""
         link = self.link(source, target)
         shared = (source if target == HOST else target) in self._sharing.half_duplex and HOST in (source, target)
         wire: object = frozenset((source, target)) if shared else (source, target)
@@ -112,7 +113,7 @@ class TransferModel:
         return out
 
     def _cost(self, source: int, target: int, others: Sequence[Ends]) -> tuple[float, float]:
-        """Latency and seconds per byte, over all links of the route."""
+        """Return latency and seconds per byte, over all links of the route."""
         busy = [hop for a, b in others for hop in self._route(a, b)]
         latency = per_byte = 0.0
         for hop in self._route(source, target):
@@ -121,37 +122,36 @@ class TransferModel:
         return latency, per_byte
 
 
-# In how large chunks long transfers go: the smallest that a link carries nearly as fast as larger ones.
+# Chunk sizes of long transfers: the smallest that a link carries nearly as fast as larger ones.
 #
 # Device-Hopping (Section 3.3) searches for chunk sizes once for a machine, "at the factory", as the cost of chunks does
-# not depend on kernels: small ones keep every reaction short, and what goes from device to device by the host is on its
-# way up sooner. Here ``manycl devices --measure`` tries all sizes, and where nobody has asked for that, the transfers
-# that runs make anyway tell.
+# not depend on kernels: small chunks keep every reaction short, and data that go from device to device by the host are
+# uploaded sooner. Here ``manycl devices --measure`` tries all sizes; without it, the transfers of runs tell.
 
 
 CHUNK = 8 << 20
-"""Bytes, where nothing is known of a machine's links."""
+"""Bytes of a chunk where nothing is known of a machine's links."""
 SIZES = tuple(1 << n for n in range(18, 27))
 """Bytes that a chunk may have: 256 KiB to 64 MiB."""
 SLOWER = 0.03
 """The part of the highest throughput that chunks may cost."""
 REACTION = 2e-3
-"""Seconds that a chunk takes at most, unless it is of the smallest size: so long whoever stops a transfer waits."""
+"""The most seconds of a chunk, unless it is of the smallest size: stopping a transfer takes as long."""
 
 
 def smallest(rates: Mapping[int, float]) -> int:
-    """The chunk size of a link. ``rates``: bytes per second that it carries in chunks of some of ``SIZES``."""
+    """Return the chunk size of a link. ``rates``: bytes per second that it carries in chunks of some of ``SIZES``."""
     best = max(rates.values())
     return min(min(n for n, rate in rates.items() if rate >= (1.0 - SLOWER) * best), _most(best))
 
 
 def size_class(nbytes: int) -> int | None:
-    """The size of chunks that a transfer of so many bytes tells of; None: it is too small or too large for that."""
+    """Return the size of chunks about which a transfer of so many bytes tells; None: it is too small or too large."""
     return next((n for n in SIZES if n <= nbytes < 2 * n), None)
 
 
 def chunk_of(machine: Machine) -> int:
-    """Bytes of chunks that all links between devices' memories and the host's carry well; 0: nobody knows."""
+    """Return the bytes of chunks that all links between devices' memories and the host's carry well; 0: unknown."""
     known = [link for link in machine.links if HOST in (link.source, link.target) and link.chunk]
     if not known:
         return 0
@@ -159,5 +159,5 @@ def chunk_of(machine: Machine) -> int:
 
 
 def _most(bandwidth: float) -> int:
-    """The largest size that takes no longer than a reaction may."""
+    """Return the largest size that takes no longer than a reaction may."""
     return max(n for n in SIZES if n <= max(bandwidth * REACTION, SIZES[0]))

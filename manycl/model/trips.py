@@ -1,8 +1,8 @@
-"""MKMD's f of a launch: the analysis finds it in symbols once a kernel (:mod:`manycl.analysis.costs.cost_function`),
+"""MKMD's f of a launch: the analysis finds it in symbols once a kernel (:mod:`manycl.analysis.costs.cost_function`);
 here it is evaluated for launches, in microseconds.
 
 Where f differs between work-items, the ids have their mean values: exact where f is linear in them. Trips that only the
-data decide count once; so does what cannot be analysed at all.
+data decide count once, and so does anything that cannot be analysed.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from manycl.analysis.symbolic.expr import Expr
 
 _answers = DiskCache("costs", 16 << 20, CODE)
-_known: Kept[tuple[str, tuple[str, ...], str], TripCount] = Kept(4096)  # kernels
+_known: Kept[tuple[str, tuple[str, ...], str], TripCount] = Kept(4096)  # by kernel
 
 
 class TripCount(NamedTuple):
     """f of a kernel: an expression (None: 1), and the scalar arguments in it: name, index, code for :mod:`struct`.
-    ``bounded``: whether no data decide how often its loops run, so that a launch with the same arguments ends after the
-    same work."""
+    ``bounded``: no data decide how often its loops run, so that a launch with the same arguments ends after the same
+    work."""
 
     f: Expr | None = None
     scalars: tuple[tuple[str, int, str], ...] = ()
     bounded: bool = False
 
     def arguments(self, args: Sequence[Argument]) -> tuple[Argument, ...]:
-        """What f depends on besides the NDRange."""
+        """Return the arguments that f depends on besides the NDRange."""
         return tuple(args[index] for _, index, _ in self.scalars) if self.scalars else ()
 
     def of(self, launch: Launch, chosen: Launch | Version) -> float:
-        """f of a launch (of one of its versions); 1 at least."""
+        """Return f of a launch (of one of its versions); 1 at least."""
         if self.f is None:
             return 1.0
         at = _sizes_and_ids(chosen.global_size, chosen.local_size, launch.global_offset)
@@ -65,7 +65,7 @@ ONCE = TripCount()
 
 
 def trip_count(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
-    """f of a kernel; found once (a few milliseconds) and kept."""
+    """Return f of a kernel; found once (a few milliseconds) and cached."""
     program, kernel = analysed(program, kernel)
     key = program.source, program.options, kernel.name
     found = _known.get(key)
@@ -82,7 +82,7 @@ def trip_count(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
 
 
 def _found(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
-    """By this process or another one."""
+    """Return f of a kernel as this process or another one has found it, else a new answer."""
     question = repr((sha256(program.tree).digest(), kernel.name)).encode()
     kept = _answers.recall(question) if program.tree else None
     if isinstance(kept, TripCount):
@@ -94,7 +94,7 @@ def _found(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
 
 
 def _find(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
-    if not program.tree:  # facts that were made by hand
+    if not program.tree:  # facts made by hand
         return ONCE
     from manycl.analysis.costs.cost_function import cost_function
     from manycl.analysis.service import symbolic
@@ -116,7 +116,8 @@ def _find(program: ProgramFacts, kernel: KernelFacts) -> TripCount:
 def _sizes_and_ids(
     size: tuple[int, ...], local: tuple[int, ...] | None, offset: tuple[int, ...] | None
 ) -> dict[str, float]:
-    """The launch's own variables, by the analysis' names; work-groups of one item where the driver chooses them."""
+    """Return the launch's own variables, by the analysis' names; work-groups of one item where the driver chooses
+    them."""
     at: dict[str, float] = {}
     for d in range(3):
         items = size[d] if d < len(size) else 1
@@ -145,7 +146,7 @@ _OPERATORS: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def _value(e: Expr, at: Mapping[str, float]) -> float:
-    """An expression where variables have these values, and others 1."""
+    """Return the value of an expression where variables have these values, and others 1."""
     if e.op == "const":
         return float(e.value)
     if e.op == "var":
@@ -154,4 +155,4 @@ def _value(e: Expr, at: Mapping[str, float]) -> float:
     if e.op == "sum":
         return e.value + sum(a * f for a, f in zip(args, e.terms, strict=True))
     operator = _OPERATORS.get(e.op)
-    return operator(args) if operator is not None else args[0]  # a conversion to a type that is taken to hold it
+    return operator(args) if operator is not None else args[0]  # a conversion to a type that is assumed to hold it

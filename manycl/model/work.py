@@ -1,5 +1,4 @@
-"""What a model is asked and what it answers: the work of a launch, and an estimate of its time that says how good it
-is."""
+"""The input and output of models: the work of a launch, and an estimate of its time that says how good it is."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ from manycl.model.trips import trip_count
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A predicted time in seconds, between ``low`` and ``high`` nine times out of ten as far as anybody knows.
+    """A predicted time in seconds, between ``low`` and ``high`` nine times out of ten as far as is known.
 
-    ``source`` says which model it is from; ``error_percent`` how far off that model has been for this kernel and
-    device (None: never compared); ``samples`` how many measurements it rests on.
+    ``source``: the model it is from; ``error_percent``: how far off that model has been for this kernel and device
+    (None: never compared); ``samples``: the number of measurements it rests on.
     """
 
     seconds: float
@@ -30,21 +29,21 @@ class Estimate:
 
     @property
     def known(self) -> bool:
-        """Whether it rests on measurements of the kernel on such a device, and is no first guess."""
+        """True if it rests on measurements of the kernel on such a device, and is no first guess."""
         return self.source.startswith(("measured", "regression", "interpolation"))
 
     @property
     def spread(self) -> float:
-        """How wide the bar is: the factor between its ends (1: certain)."""
+        """The width of the bar: the factor between its ends (1: certain)."""
         return self.high / self.low if self.low > 0 else math.inf
 
     @property
     def error(self) -> float:
-        """The mean relative error to expect here: what the bar stands for (:func:`around`)."""
+        """The mean relative error to expect here, which the bar stands for (:func:`around`)."""
         return (math.sqrt(self.spread) - 1.0) / _NINE_OF_TEN
 
     def times(self, factor: float) -> Estimate:
-        """The same estimate for a device that takes ``factor`` times as long."""
+        """Return the same estimate for a device that takes ``factor`` times as long."""
         if factor == 1.0:
             return self
         ends = (self.seconds * factor, self.low * factor, self.high * factor)
@@ -52,7 +51,7 @@ class Estimate:
 
 
 def implementation(launch: Launch, kind: str) -> Launch | Version:
-    """What a device of a kind would run: the launch itself, or the version of it that is preferred there."""
+    """Return what a device of a kind would run: the launch itself, or the version of it that is preferred there."""
     if not launch.versions:
         return launch
     order = preferred(launch.versions, kind)
@@ -67,21 +66,21 @@ def product(sizes: Sequence[int]) -> int:
 
 
 def work_of(launch: Launch, chosen: Launch | Version) -> Work:
-    """T, work-groups (0: the driver chooses) and f of a whole launch of an implementation, in microseconds; nothing is
-    counted (:class:`manycl.model.counts.Counts` does)."""
+    """Return T, work-groups (0: the driver chooses) and f of a whole launch of an implementation, in microseconds;
+    nothing is counted (:class:`manycl.model.counts.Counts` does that)."""
     items = product(chosen.global_size)
     groups = -(-items // max(1, product(chosen.local_size))) if chosen.local_size is not None else 0
     return Work(items, groups, trip_count(chosen.program, chosen.kernel).of(launch, chosen))
 
 
-_NINE_OF_TEN = 2.06  # means of the sizes of normal errors that nine of ten errors keep to
+_NINE_OF_TEN = 2.06  # mean sizes of normal errors within which nine of ten errors lie
 NOTHING = Estimate(0.0, 0.0, 0.0, "nothing to do", 0.0)
 IMPOSSIBLE = Estimate(math.inf, math.inf, math.inf, "no version for such a device")
 
 
 def beyond(value: float, least: float, most: float) -> float:
-    """How many times a value lies outside of a range of positive numbers: 1 inside, 2 at twice the most or half the
-    least."""
+    """Return how many times a value lies outside of a range of positive numbers: 1 inside, 2 at twice the most or half
+    the least."""
     if value > most:
         return value / most if most > 0 else math.inf
     if value < least:
@@ -90,15 +89,15 @@ def beyond(value: float, least: float, most: float) -> float:
 
 
 FLOOR = 0.02
-"""No model is trusted to be better than this fraction: what fits five points exactly is luck, not knowledge."""
+"""The least relative error of any model: what fits five points exactly is luck, not knowledge."""
 
 
 def around(seconds: float, error: float, distance: float, source: str, samples: int, unsure: float) -> Estimate:
-    """An estimate of a model whose mean relative error is ``error`` (fraction; ``unsure`` where it is not known),
-    ``distance`` times outside of its data (:func:`beyond`).
+    """Return an estimate of a model whose mean relative error is ``error`` (fraction; ``unsure`` where it is not
+    known), ``distance`` times outside of its data (:func:`beyond`).
 
-    Inside, the bar has the width that nine of ten errors keep to where the mean of their sizes is ``error`` and they
-    are normal. Outside it grows with the distance, and the source says so.
+    Inside, the bar has the width within which nine of ten errors lie, if they are normal and the mean of their sizes is
+    ``error``. Outside it grows with the distance, and the source says so.
     """
     known = error if math.isfinite(error) else unsure
     reach = (1.0 + _NINE_OF_TEN * max(known, FLOOR)) * distance

@@ -1,4 +1,4 @@
-"""Plans for devices of which some have left: what these were to run is given to the others. Pure."""
+"""Plans when some devices have left: the assignments of these are given to other devices. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from manycl.plan.problem import Problem
 
 
 def uses(plan: Plan, devices: Collection[DeviceIndex]) -> bool:
-    """Whether a plan has something for one of the devices to run."""
+    """Return whether a plan has assignments on one of the devices."""
     return bool(devices) and any(a.device in devices for a in plan.assignments)
 
 
 def on_present(problem: Problem, plan: Plan) -> Plan:
-    """A plan without the devices that are ``away``: in its order, each of what these were to run is given to the device
-    that would have ended it first, by the plan's own times of all that comes before. Raises PolicyError where no other
-    device can run something."""
+    """Return a plan without the devices that are ``away``. In the plan's order, each of their assignments is given to
+    the device that would end it first, by the plan's own times of all that comes before. Raises PolicyError where no
+    other device can run it."""
     if not uses(plan, problem.away):
         return plan
     busy = [0.0] * len(problem.machine.devices)
@@ -29,7 +29,7 @@ def on_present(problem: Problem, plan: Plan) -> Plan:
         if a.device != ON_HOST:
             busy[a.device] += _seconds(problem, a, a.device)
         out.append(a)
-    # what a device was to have at once may be less than what it has now
+    # a device may now hold more at once than the plan was made for
     return replace(plan, assignments=tuple(out), events=(), foreseen=False)
 
 

@@ -1,7 +1,7 @@
-"""Plans foreseen by the engine itself on the simulated machine, where a problem says how (``Problem.foresee``).
+"""Plans foreseen: simulated by the engine itself, where a problem says how (``Problem.foresee``).
 
-A policy's own estimate knows nothing of what the engine does beside the plan: parts of ranges that overlap transfers,
-what moves although nobody thought of it, how long enqueuing takes. What is foreseen does, but takes milliseconds: it
+A policy's own estimate leaves out what the engine does beside the plan: parts of ranges that overlap transfers,
+transfers that the policy did not think of, the time of enqueuing. A simulation has all that, but takes milliseconds: it
 pays for graphs that run again and again.
 """
 
@@ -16,7 +16,7 @@ from manycl.plan.tuning import PLANNING
 
 
 def how_many(problem: Problem, makespan: float) -> int:
-    """How many plans of a problem may be foreseen whose makespan is about this."""
+    """Return how many plans of a problem may be foreseen whose makespan is about ``makespan`` seconds."""
     if problem.foresee is None or not problem.splits:
         return 0
     cells = max(1, len(problem.graph) * len(problem.machine.devices))
@@ -25,14 +25,14 @@ def how_many(problem: Problem, makespan: float) -> int:
 
 
 def foreseen(problem: Problem, plan: Plan) -> Plan:
-    """The plan as it is foreseen, where it may be."""
+    """Return the plan foreseen, where that is allowed; else the plan itself."""
     if plan.foreseen or problem.foresee is None or not how_many(problem, plan.makespan):
         return plan
     return problem.foresee(plan)
 
 
 def best_of(problem: Problem, plans: Sequence[Plan]) -> Plan:
-    """The plan that is expected to be the fastest; the first one of equals."""
+    """Return the plan that is expected to be the fastest; the first one of equals."""
     plans = sorted(plans, key=lambda plan: plan.makespan)
     number = how_many(problem, plans[0].makespan)
     if number > 1:

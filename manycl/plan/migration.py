@@ -1,8 +1,8 @@
-"""Placing a kernel that goes from device to device while it runs: in ranges of its work-groups, one after another.
+"""Migration: a kernel goes from device to device while it runs, in ranges of its work-groups, one after another.
 
-What ``hop`` and ``mig_heft`` share. A kernel begins on the device that is available first, and goes on, group for
-group, on a faster one as soon as that is (Device-Hopping, Section 2.2); or on all of them together. In a plan that is a
-range for each device; which groups they are follows from the estimates.
+``hop`` and ``mig_heft`` share this. A kernel begins on the device that is available first, and continues, group for
+group, on a faster one as soon as that is available (Device-Hopping, Section 2.2); or on all of them together. In a plan
+this is a range for each device; the estimates decide which groups it has.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from manycl.plan.search.partition import Slot, place_ranges, water_fill
 from manycl.plan.timeline.timeline import Timeline
 
 LIVE = one_of("live", "no", "yes")
-"""Whether kernels migrate while they run, when devices really become free."""
+"""The option whether kernels migrate while they run, when devices really become free."""
 
 
 def on_the_move(problem: Problem, plan: Plan) -> Plan:
-    """The plan, all kernels of which that last long enough, and may be divided, may go from device to device while they
-    run, also those that it has on one: to any that is faster and has nothing else to do."""
+    """Return the plan in which all kernels that last long enough and may be divided may go from device to device while
+    they run, also those that it has on one device: to any device that is faster and idle."""
     seconds: dict[int, float] = {}
     for a in plan.assignments:
         seconds[a.node] = max(seconds.get(a.node, 0.0), a.end - a.start)
@@ -44,7 +44,7 @@ def on_the_move(problem: Problem, plan: Plan) -> Plan:
 
 
 def may_move(problem: Problem, node: int) -> bool:
-    """Whether parts of a node run anywhere, and what they write need not be put together."""
+    """Return whether parts of a node may run on any device, and what they write need not be merged."""
     task, split = problem.graph.nodes[node], problem.splits.get(node)
     if not isinstance(task, Launch) or task.versions or split is None or split.groups < 2:
         return False
@@ -52,7 +52,7 @@ def may_move(problem: Problem, node: int) -> bool:
 
 
 def place_migrating(timeline: Timeline, table: Table, node: int, *, together: bool = False) -> float:
-    """Place a kernel as it migrates, or whole where it would end no later so or may not be split; when it ends, in
+    """Place a kernel as it migrates, or whole where it would end no later or may not be split. Return when it ends, in
     seconds. ``together``: a device that it has moved away from, or that comes later, works on it as well."""
     problem = timeline.problem
     places = problem.partners(node, table.places[node])
@@ -81,8 +81,8 @@ def place_migrating(timeline: Timeline, table: Table, node: int, *, together: bo
 
 
 def in_turn(slots: Sequence[Slot]) -> list[Slot]:
-    """The slots that a kernel goes through: of the devices by when they are available, each that is faster than the one
-    before it, until the next one is."""
+    """Return the slots that a kernel goes through: devices in the order in which they are available, each if it is
+    faster than the one before, until the next one is available."""
     found: list[Slot] = []
     for slot in sorted(slots, key=lambda s: (max(s.low, s.reach.ready), s.reach.each)):
         if not found or slot.reach.each < found[-1].reach.each:

@@ -1,13 +1,14 @@
-"""Which shares of a plan may move from device to device while they run: for each divided launch, and why. Pure.
+"""Moving shares: for each divided launch of a plan, whether its shares may move from device to device while they run,
+and why. Pure.
 
 Shares that were planned from wrong times end at different times: a launch takes longer by about 1.5 times the part by
 which times are off (simulated: 15 % longer where one device's are 10 % off, 44 % where they are 30 %). Moving shares
-avoids nearly all of that. What it costs is known: packets that are decided and enqueued one by one, and a launch that
-is cut into cells before it runs. Models are not wrong about devices that are alike, so between them shares stay unless
-the last runs were off from what was planned: somebody else slows one of them down.
+avoids nearly all of that. The cost is known: packets that are decided and enqueued one by one, and a launch that is cut
+into chunks before it runs. Models are not wrong about devices that are alike, so between them shares stay, unless the
+last runs differed from the plan: another program slows one of them down.
 
-Which device runs what depends on time where shares move. Devices of one model and driver give the same bits, whichever
-of them runs a work-group; where they are not alike, that must be asked for.
+Where shares move, time decides which device runs what. Devices of one model and driver give the same bits, whichever of
+them runs a work-group; where they are not alike, moving has to be allowed.
 """
 
 from __future__ import annotations
@@ -22,32 +23,34 @@ from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 
 SHORTEST = 20e-3
-"""Seconds of the longest share: for launches that take less it matters how soon the host hears of each packet's end
+"""Seconds of the longest share, at least. For shorter launches it matters how soon the host learns of each packet's end
 (simulated: 1 % longer for 20 ms, 10 to 20 % for 1 ms)."""
 LOST = 1.5
-"""The part by which a launch takes longer, for each part by which its times are off, …"""
+"""The part by which a launch takes longer, for each part by which its times are off (simulated)."""
 AT_MOST = 0.6
-"""… up to this (simulated: times that are taken for half of what they are)."""
+"""The most by which a launch is taken to be longer, as a part of it (simulated: times assumed to be half of what they
+are)."""
 PACKETS = 16
-"""Of a device, one after another, …"""
+"""Packets of a device in a launch, one after another."""
 ENDINGS = 3
-"""… or of one whose launches can end early: it takes all of its share at once, and what others take of it are a few
-(simulated and measured: 2 packets in all of two devices that end together, up to 7 where times are off), …"""
+"""Packets of a device whose launches can end early: it takes all of its share at once, and others steal a few
+(simulated and measured: 2 packets in all for two devices that end together, up to 7 where times are off)."""
 DECIDING = 40e-6
-"""… seconds of each, beside what the device itself needs to start it."""
+"""Seconds of deciding about a packet, beside those that the device itself needs to start it."""
 ENQUEUING = 0.25e-3
-"""Seconds of a processor's core that a packet takes from devices that are processors themselves: of the thread that
-decides and enqueues it, and is woken for that (measured with two native devices, on two cores)."""
+"""Seconds of a processor's core that a packet costs devices that are processors themselves: the thread that decides and
+enqueues it is woken for it (measured with two native devices, on two cores)."""
 CUTTING = 8e-3
-"""Seconds of cutting a launch into cells (``run/lowering/chunks.py``), once for all launches that are the same."""
+"""Seconds of cutting a launch into chunks (``run/lowering/chunks.py``), once for all launches that are the same."""
 MOVING = "moving"
-"""The entry of a plan's details."""
+"""The key of the verdicts in a plan's details."""
 
 
 @dataclass(frozen=True, slots=True)
 class MovingVerdict:
-    """Of ``launches`` launches of a kernel: whether their shares move, and why. Seconds of all of them: ``gain`` is
-    expected of moving them, ``cost`` what that takes. ``alike``: bits of results are the same wherever they run."""
+    """The verdict on ``launches`` launches of a kernel: whether their shares move, and why. ``gain`` and ``cost`` of
+    moving them are seconds of all of them together. ``alike``: bits of results are the same on all devices of the
+    launch."""
 
     kernel: str
     launches: int
@@ -59,9 +62,9 @@ class MovingVerdict:
 
 
 def with_moving_shares(problem: Problem, plan: Plan, deterministic: bool = False) -> Plan:
-    """The plan with ``movable``, and with the verdicts in its details; as it is where its policy has said which may.
-    ``deterministic``: shares stay where the plan has them on devices that are not alike, which may differ in the last
-    bits of results."""
+    """Return the plan with ``movable``, and with the verdicts in its details; the plan itself where its policy has set
+    ``movable``. ``deterministic``: shares stay where the plan has them on devices that are not alike, which may differ
+    in the last bits of results."""
     if plan.movable:
         return plan
     ranges: dict[int, list[Assignment]] = {}
@@ -90,7 +93,7 @@ def with_moving_shares(problem: Problem, plan: Plan, deterministic: bool = False
 def _verdict(
     problem: Problem, nodes: Sequence[int], ranges: Sequence[Assignment], deterministic: bool
 ) -> MovingVerdict | None:
-    """Of nodes that run alike; None where there is nothing to decide."""
+    """Return the verdict on nodes that run alike; None where there is nothing to decide."""
     task, devices = problem.graph.nodes[nodes[0]], [a.device for a in ranges]
     assert isinstance(task, Launch)
     longest, places = max(a.end - a.start for a in ranges), sorted(set(devices))
@@ -110,7 +113,7 @@ def _verdict(
 
 
 def _cost(problem: Problem, task: Launch, ranges: Sequence[Assignment]) -> float:
-    """Seconds by which a launch takes longer as its shares may move."""
+    """Return the seconds by which a launch takes longer when its shares may move."""
     devices = [problem.machine.devices[d] for d in sorted({a.device for a in ranges})]
     in_order = is_in_order(task, ranges[0].range.dimension)
     packets = [ENDINGS if in_order and d.shortens and d.memory == HOST else PACKETS for d in devices]
@@ -121,19 +124,19 @@ def _cost(problem: Problem, task: Launch, ranges: Sequence[Assignment]) -> float
 
 
 def is_in_order(launch: Launch, dimension: int) -> bool:
-    """Whether ranges along a dimension run one behind another in a launch of them all, so that it can end early:
+    """Return whether ranges along a dimension run one after another in a launch of them all, so that it can end early:
     work-groups begin with dimension 0 fastest."""
     local = launch.local_size
     return local is not None and launch.global_size[dimension + 1 :] == local[dimension + 1 :]
 
 
 def _are_alike(problem: Problem, task: Launch, places: Sequence[DeviceIndex]) -> bool:
-    """Whether devices give the same bits: they are of a kind, and run the same version."""
+    """Return whether devices give the same bits: they are of one kind, and run the same version."""
     return not task.versions and are_of_a_kind([problem.machine.devices[d] for d in places])
 
 
 def are_of_a_kind(devices: Sequence[Device]) -> bool:
-    """Whether devices are known to be of one model and driver."""
+    """Return whether devices are known to be of one model and driver."""
     if not all(d.model or d.platform for d in devices):
         return False
     return len({(d.kind, d.model, d.platform, d.driver) for d in devices}) == 1

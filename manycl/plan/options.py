@@ -1,7 +1,7 @@
-"""Options of policies: which a policy has, declared once, and the words that a user gave for them, read and checked.
+"""Options of policies: declared once by each policy, and read from the words that a user gives.
 
-A policy that has an attribute ``options`` says with it what it takes; so a wrong option is refused as soon as it is
-given, before there is a graph. Everything here raises PolicyError.
+A policy declares them in an attribute ``options``, so a wrong option is refused as soon as it is given, before there is
+a graph. Everything here raises PolicyError.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option(Generic[T]):
-    """``read`` makes the value of a word, or raises ValueError; ``expected`` says which words do."""
+    """An option of a policy. ``read`` makes the value of a word, or raises ValueError; ``expected`` describes the
+    words."""
 
     name: str
     default: T
@@ -27,7 +28,7 @@ class Option(Generic[T]):
 
 
 class Values:
-    """What the options of a policy are: ``values[option]``."""
+    """The values of a policy's options: ``values[option]``."""
 
     def __init__(self, values: Mapping[Option[Any], Any]) -> None:
         self._values = values
@@ -49,7 +50,7 @@ class Options:
         return tuple(self._known)
 
     def read(self, given: Mapping[str, str]) -> Values:
-        """The values of all options. Refuses those that the policy has not, and words that are no value."""
+        """Return the values of all options. Refuses unknown options, and words that are no value."""
         for name in given:
             if name not in self._known:
                 there = f"there are {', '.join(self._known)}" if self._known else "it has none: leave the options away"
@@ -68,14 +69,14 @@ class Options:
 
 
 def check_options(policy: object, given: Mapping[str, str]) -> None:
-    """Refuse wrong options of a policy; one that does not declare its options is left to look at them itself."""
-    declared = getattr(policy, "options", None)  # of any class, or function, that a user made a policy
+    """Refuse wrong options of a policy; a policy that does not declare its options has to check them itself."""
+    declared = getattr(policy, "options", None)  # the policy may be any class or function of a user
     if isinstance(declared, Options):
         declared.read(given)
 
 
 def one_of(name: str, *words: str) -> Option[str]:
-    """One of some words, the first by default."""
+    """Return an option with one of some words as its value, the first by default."""
 
     def read(text: str) -> str:
         if text not in words:
@@ -86,12 +87,12 @@ def one_of(name: str, *words: str) -> Option[str]:
 
 
 def seconds(name: str, default: float) -> Option[float]:
-    """A finite time in seconds above zero."""
+    """Return an option whose value is a finite time in seconds above zero."""
     return Option(name, default, real(zero=False), "seconds above zero")
 
 
 def whole(name: str, default: int, least: int = 0, most: int = 10**12 - 1) -> Option[int]:
-    """A whole number from ``least`` to ``most``."""
+    """Return an option whose value is a whole number from ``least`` to ``most``."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or len(text) > 12 or not least <= int(text) <= most:
@@ -102,7 +103,7 @@ def whole(name: str, default: int, least: int = 0, most: int = 10**12 - 1) -> Op
 
 
 def real(*, below: float = float("inf"), zero: bool = True) -> Callable[[str], float]:
-    """What reads a number above zero, or also zero, and below another one."""
+    """Return a function that reads a number above zero (``zero``: or zero) and below another one."""
 
     def read(text: str) -> float:
         value = float(text)

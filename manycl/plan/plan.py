@@ -1,4 +1,4 @@
-"""A plan: who runs which node on which queue when. Plain data: saved, loaded, drawn, verified, simulated,
+"""A plan: which device runs which node in which queue, and when. Plain data: saved, loaded, drawn, verified, simulated,
 executed."""
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from manycl.trace import Event, Trace
 from manycl.utilities.checked import checked
 from manycl.utilities.shown import html
 
-FORMAT = 2
+FORMAT = 2  # version of the JSON files
 ON_HOST: Final = DeviceIndex(-1)
-"""The device index of a host task's assignment, the only negative one: lists by device that have a place for the host,
-too, have it as the last one, which this index names."""
+"""The device index of a host task's assignment, the only negative one. Lists by device that also have an element for
+the host have it last, where this index finds it."""
 
 
 class Undivided(Enum):
-    """What an assignment is that is no range of its node: all of it, or what merges the partial results of ranges."""
+    """Assignments that are not ranges: all of a node, or the merge of its ranges' partial results."""
 
     WHOLE = "whole"
     MERGE = "merge"
@@ -37,11 +37,12 @@ MERGE: Final = Undivided.MERGE
 
 
 class Assignment(NamedTuple):
-    """Node ``node`` runs on device ``device`` (index) in its queue ``queue``; times in seconds are predictions.
+    """An assignment: node ``node`` runs on device ``device`` (index) in its queue ``queue``; times in seconds are
+    predictions.
 
-    A range of it: ``groups`` work-groups from number ``first`` on along ``dimension``, each group of the node in
-    exactly one assignment. ``dimension`` is WHOLE for a launch that is not split, and MERGE for the step that merges
-    the partial results of the ranges (``manycl.plan.split``). ``version``: which of the launch's versions runs.
+    For a range, ``groups`` work-groups from number ``first`` on along ``dimension``, each group of the node in exactly
+    one assignment. ``dimension`` is WHOLE for a launch that is not split, and MERGE for the step that merges the
+    partial results of the ranges (``manycl.plan.split``). ``version``: the version of the launch that runs.
     """
 
     node: int
@@ -60,29 +61,27 @@ class Assignment(NamedTuple):
 
     @property
     def range(self) -> GroupRange:
-        """The work-groups, of a range of a launch."""
+        """The work-groups of a range."""
         assert not isinstance(self.dimension, Undivided)
         return GroupRange(self.dimension, self.first, self.groups)
 
     def at(self, start: float, end: float) -> Assignment:
-        """The same at other times."""
+        """Return the assignment at other times."""
         return Assignment(self.node, self.device, self.queue, start, end, *self[5:])
 
     def of_range(self, groups: GroupRange) -> Assignment:
-        """The same of other work-groups of its node."""
+        """Return the assignment for other work-groups of its node."""
         return self._replace(dimension=groups.dimension, first=groups.first, groups=groups.count)
 
 
 @checked("__init__")
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Assignments in dispatch order: on each (device, queue) they run in this order, and no node stands before one that
-    it depends on. ``makespan`` is predicted, in seconds: estimated by the policy or, of a plan that was ``foreseen``,
-    what the engine takes on the simulated machine (``run/simulation/foresee.py``); ``events`` are what it does then,
-    transfers among them (an estimate has none). ``movable``: nodes whose ranges are shares that may move from device to
-    device while they run; ``in_turn``: those of them that a faster device takes over as a whole as soon as it has
-    begun.
-    """
+    """A plan: assignments in dispatch order. On each (device, queue) they run in this order, and no node stands before
+    one that it depends on. ``makespan`` is predicted, in seconds: by the policy's estimate or, if ``foreseen``, by the
+    engine on the simulated machine (``run/simulation/foresee.py``); ``events`` are those of the simulation, transfers
+    among them (an estimate has none). ``movable``: nodes whose ranges are shares that may move from device to device
+    while they run; ``in_turn``: those of them that a faster device takes over as a whole as soon as it has begun."""
 
     assignments: tuple[Assignment, ...]
     policy: str
@@ -110,12 +109,12 @@ class Plan:
 
     @property
     def is_split(self) -> bool:
-        """Whether some launch is divided into ranges."""
+        """True if some launch is divided into ranges."""
         return any(a.dimension is not WHOLE for a in self.assignments)
 
     @property
     def slack(self) -> float:
-        """Seconds by which two of its times may differ and be equal: sums of floats are not exact."""
+        """Seconds by which two of its times may differ and count as equal: sums of floats are not exact."""
         return 1e-9 * max(abs(self.makespan), max((abs(a.end) for a in self.assignments), default=0.0))
 
     def to_json(self) -> str:
@@ -157,7 +156,7 @@ class Plan:
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
     def as_trace(self, application: str = "", edges: tuple[tuple[int, int], ...] = ()) -> Trace:
-        """The plan in the shape of a trace, for charts and summaries."""
+        """Return the plan in the shape of a trace, for charts and summaries."""
         return Trace(
             events=self.events,
             devices=self.devices,
@@ -171,7 +170,7 @@ class Plan:
 
 
 def _fields(value: Assignment) -> dict[str, Any]:
-    """The fields by name, those left out that are as in most plans."""
+    """Return the fields by name, without those that have their default."""
     fields = {k: v for k, v in value._asdict().items() if value._field_defaults.get(k) != v}
     return fields | {k: v.value for k, v in fields.items() if isinstance(v, Undivided)}
 
@@ -181,7 +180,7 @@ def _assignment(*, dimension: int | str = "whole", **fields: Any) -> Assignment:
 
 
 def same_plan(one: Plan | None, other: Plan | None) -> bool:
-    """Whether two plans are the same but for their times."""
+    """Return whether two plans are the same but for their times."""
     if one is None or other is None:
         return one is other
     return len(one.assignments) == len(other.assignments) and all(

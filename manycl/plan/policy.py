@@ -1,4 +1,4 @@
-"""What a scheduling policy is, and where policies are registered by name.
+"""Scheduling policies: their two kinds, and the registry that has them by name.
 
 Two kinds, one registry:
 
@@ -33,10 +33,9 @@ from manycl.utilities import user_file
 class Component:
     """A task component on the frontier: every predecessor outside it is complete.
 
-    ``rank`` orders the frontier: the user's own rank where given, else the largest bottom-level rank of its
-    FRONT (PySchedCL, Section 5), in seconds. ``devices`` are the indices of the devices it may run on;
-    ``seconds[d]`` the estimated time of all its kernels, one after another, on device d, transfers of missing
-    inputs included.
+    ``rank`` orders the frontier: the user's own rank where given, else the largest bottom-level rank of its FRONT
+    (PySchedCL, Section 5), in seconds. ``devices``: indices of the devices that it may run on. ``seconds[d]``: the
+    estimated time of all its kernels, one after another, on device d, transfers of missing inputs included.
     """
 
     index: int
@@ -48,8 +47,8 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A device as a policy sees it. ``free`` places for components are left; ``ready_at`` is the estimated
-    time (in seconds, same clock as ``now``) when what runs there now will have finished."""
+    """A device as a policy sees it. ``free``: how many more components it may get. ``ready_at``: the estimated time (in
+    seconds, same clock as ``now``) when the components on it will have finished."""
 
     index: DeviceIndex
     device: Device
@@ -60,7 +59,7 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Run component ``component`` (its index) on device ``device`` (its index)."""
+    """A decision to run component ``component`` (its index) on device ``device`` (its index)."""
 
     component: int
     device: DeviceIndex
@@ -72,23 +71,24 @@ class StaticPolicy(Protocol):
 
 
 Timed = tuple[int, int, float]
-"""Node, device (index) and seconds."""
+"""A node, a device (index) and seconds."""
 
 
 @runtime_checkable
 class LearningPolicy(StaticPolicy, Protocol):
-    """A static policy that is used again for every repetition of a graph, and is told what each of them took."""
+    """A static policy that is used again for every repetition of a graph, and observes how long each one takes."""
 
     def observe(self, graph: Graph, durations: Iterable[Timed], waits: Iterable[Timed] | None = None) -> None:
-        """What the launches of a repetition took, or ranges of them; and for how long devices waited for data before
-        them (None: unknown; it is found when it is read)."""
+        """Learn from a repetition: the seconds of its launches, or ranges of them, and the seconds for which devices
+        waited for data before these (None: unknown; computed when it is read)."""
 
     def settled(self, graph: Graph) -> bool:
-        """Whether its last plan of this graph is still what it would plan."""
+        """Return whether the policy would still make its last plan of this graph."""
 
 
 class DynamicPolicy(Protocol):
-    """``frontier`` is sorted by rank, highest first; ``devices`` are all devices; None means: wait."""
+    """A dynamic policy. ``frontier`` is sorted by rank, highest first; ``devices`` are all devices; None as a choice
+    means: wait."""
 
     def start(self, problem: Problem) -> None: ...
 
@@ -102,18 +102,17 @@ class DynamicPolicy(Protocol):
 
 
 def is_static(policy: object) -> TypeGuard[StaticPolicy]:
-    """As isinstance, which takes 15 us for a protocol."""
+    """Return whether a policy is static, as isinstance would, which takes 15 us for a protocol."""
     return hasattr(policy, "plan")
 
 
 def learns(policy: object) -> TypeGuard[LearningPolicy]:
-    """As isinstance, which takes 15 us for a protocol."""
+    """Return whether a policy learns, as isinstance would, which takes 15 us for a protocol."""
     return hasattr(policy, "observe") and hasattr(policy, "settled") and hasattr(policy, "plan")
 
 
 class KernelByKernel:
-    """Base of the dynamic policies that schedule one kernel at a time on one queue per device (PySchedCL,
-    Section 5).
+    """Base of the dynamic policies that schedule one kernel at a time on one queue per device (PySchedCL, Section 5).
 
     ``problem`` is set when a run starts.
     """
@@ -141,13 +140,13 @@ _registry: dict[str, Callable[[], Policy]] = {}
 
 
 def register(name: str) -> Callable[[Any], Any]:
-    """Decorator: make a class (with ``plan`` or ``select``) or a function ``select(frontier, devices, now)``
-    usable as ``policy=name`` and ``--policy name``."""
+    """Decorator that registers a class (with ``plan`` or ``select``) or a function ``select(frontier, devices, now)``
+    for use as ``policy=name`` and ``--policy name``."""
 
     def add(what: Any) -> Any:
         if name in policies.NAMES:
-            policies.load(name)  # not later, over what is registered now
-        whose = {"__module__": getattr(what, "__module__", "")}  # whose fault it is if it fails
+            policies.load(name)  # not later, when it would replace the policy registered now
+        whose = {"__module__": getattr(what, "__module__", "")}  # the module that is named if it fails
         if isinstance(what, type):
             if not (hasattr(what, "plan") or hasattr(what, "select")):
                 raise PolicyError(f"policy {name!r}: a class needs a method plan(problem) or select(…)")
@@ -163,19 +162,19 @@ def register(name: str) -> Callable[[Any], Any]:
 
 
 def names() -> tuple[str, ...]:
-    """All registered policies, sorted."""
+    """Return the names of all registered policies, sorted."""
     policies.load(*policies.NAMES)
     return tuple(sorted(_registry))
 
 
 def maker(name: str) -> Callable[[], Policy] | None:
-    """What makes the policy registered by that name, if one is yet."""
+    """Return the function or class that makes the policy registered by that name, if there is one yet."""
     return _registry.get(name)
 
 
 def find(name: str) -> Policy:
-    """The policy of that name, fresh. ``FILE.py:NAME`` runs the user's file first and takes NAME from it.
-    Raises PolicyError where there is none, with the names that there are."""
+    """Return a new policy of that name. ``FILE.py:NAME`` runs the user's file first and takes NAME from it. Raises
+    PolicyError for an unknown name, with the names that there are."""
     if ".py:" in name:
         path, _, name = name.rpartition(":")
         user_file.run(Path(path), "policy file", PolicyError)

@@ -1,9 +1,9 @@
-"""Launches on devices that other processes ask for: in packets, one after another, so that such a device is free when
-those that it was given have ended. Pure.
+"""Launches on devices that other processes demand: in packets, one after another, so that such a device is free when
+its present packets have ended. Pure.
 
-What a device was given cannot be taken back, unless its launches can end early. A packet costs some time, so launches
-are whole as long as nobody has asked; how short packets are follows from how soon a device is to be free (*bounded
-in-flight commands*: W. Shen et al., "XSched", OSDI 2025).
+A command that a device has cannot be taken back, unless its launches can end early. A packet costs some time, so
+launches are whole as long as no other process has demanded the device. The length of packets follows from how soon a
+device is to be free (*bounded in-flight commands*: W. Shen et al., "XSched", OSDI 2025).
 """
 
 from __future__ import annotations
@@ -19,38 +19,40 @@ from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits
 
 FREE, FREE_OTHERS = {"cpu": 4e-3}, 0.75e-3
-"""Seconds after which devices are free, by their kind and of other kinds: of work that they have been given by then."""
+"""Seconds after which a demanded device is to be free, by its kind, and for other kinds: the most work that it has at a
+time."""
 LONG = 2.0
-"""Launches that take longer than so many times that are in packets."""
+"""Launches that take longer than this many times that are run in packets."""
 PACKETS_AHEAD, BESIDE = 2, 3
-"""Packets that a device has at a time: one behind another, or beside each other, as few work-groups leave room."""
+"""Packets that a device has at a time: for a processor, one behind another; for other devices, beside each other, as
+packets of few work-groups leave room."""
 FILLED = 1024
 """Work-items for each compute unit, at least, in all packets that a device has at a time: GPUs run up to 2,048 there,
-and fewer take as long as more."""
+and fewer take as long."""
 
 
 def within(device: Device) -> float:
-    """Seconds within which a device is to be free."""
+    """Return the seconds within which a device is to be free."""
     return FREE.get(device.kind, FREE_OTHERS)
 
 
 def is_long(device: Device, seconds: float) -> bool:
-    """Whether others would wait for a launch that takes a device so long."""
+    """Return whether other processes would wait for a launch that takes a device ``seconds``."""
     return seconds > LONG * within(device)
 
 
 def at_a_time(device: Device) -> int:
-    """Packets that a device has at a time."""
+    """Return the number of packets that a device has at a time."""
     return PACKETS_AHEAD if device.kind == "cpu" else BESIDE
 
 
 def ahead(problem: Problem) -> float:
-    """Seconds of work that devices are to have at most, if others ask for some of them."""
+    """Return the most seconds of work that devices are to have at a time, if some are demanded."""
     return min([within(problem.machine.devices[d]) for d in problem.demanded], default=inf)
 
 
 def longest_packet(problem: Problem, device: DeviceIndex) -> float:
-    """Seconds of a packet of a launch on a device at most."""
+    """Return the most seconds of a packet on a device."""
     if device not in problem.demanded:
         return inf
     found = problem.machine.devices[device]
@@ -58,8 +60,8 @@ def longest_packet(problem: Problem, device: DeviceIndex) -> float:
 
 
 def least_groups(problem: Problem, node: int, device: DeviceIndex, groups: int) -> float:
-    """Of so many work-groups of a launch, those that a packet on a device has at least: fewer leave a part of it
-    without anything to do."""
+    """Return the least work-groups of a packet on a device, where the launch has ``groups``: fewer would leave compute
+    units idle."""
     found, launch = problem.machine.devices[device], problem.graph.nodes[node]
     if found.kind == "cpu" or not isinstance(launch, Launch):
         return 1.0
@@ -72,9 +74,9 @@ def _is_known(problem: Problem, node: int) -> bool:
 
 
 def in_packets(problem: Problem, plan: Plan) -> Plan:
-    """The plan, in which launches that take longer on devices that others ask for are shares that may move
-    (``Plan.movable``): these run in packets. What may not be divided stays whole, and that of which nobody knows it
-    yet: finding out takes longer than most runs."""
+    """Return the plan in which long launches on demanded devices are shares that may move (``Plan.movable``): these run
+    in packets. Launches that may not be divided stay whole, and so do those not analysed yet: the analysis takes longer
+    than most runs."""
     if not problem.demanded:
         return plan
     nodes = {

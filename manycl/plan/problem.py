@@ -1,4 +1,4 @@
-"""What a policy is asked: which graph, on which machine, with which estimates, from which state on."""
+"""A scheduling problem, as a policy gets it: the graph, the machine, the estimates, and the state at the start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from manycl.region import NOTHING
 
 
 class Part(NamedTuple):
-    """Bytes ``low`` … ``high - 1`` of a buffer are valid in these memories."""
+    """Bytes ``low`` … ``high - 1`` of a buffer, valid in these memories."""
 
     low: int
     high: int
@@ -32,50 +32,51 @@ class Part(NamedTuple):
 
 
 BufferRange = tuple[BufferKey, int, int]
-"""Bytes from one up to another one of a buffer."""
+"""A buffer, and the bytes from one up to another one."""
 
 HANDOVER = 50e-6
-"""Seconds that handing over from device to device is taken to cost until it was seen (36-52 us with PoCL on two cores,
-110 between two H200)."""
+"""Seconds of a handover from device to device, until it was measured (36-52 us with PoCL on two cores, 110 between two
+H200)."""
 
 
-MOST_QUEUES = 64  # for kernels, of a device
+MOST_QUEUES = 64  # for kernels, of one device
 
 
 @dataclass(frozen=True)
 class Problem:
-    """``valid[b]`` is the set of memories where buffer b holds its contents at the start (absent or empty:
-    nowhere; its contents are undefined and need no copy). ``queues[d]`` is the number of in-order queues of
-    device d. ``options`` are the policy's own, as strings. ``not_before`` is the earliest time in seconds
-    anything may start. ``handover`` is what a dependence between two devices costs in seconds beside its
-    transfers: the engine hears of it and enqueues.
+    """A scheduling problem.
+
+    ``valid[b]`` is the set of memories where buffer b holds its contents at the start (absent or empty: nowhere; its
+    contents are undefined and need no copy). ``queues[d]`` is the number of in-order queues of device d. ``options``
+    are the policy's own, as strings. ``not_before`` is the earliest time in seconds anything may start. ``handover`` is
+    the cost of a dependence between two devices in seconds beside its transfers: the engine gets a report and enqueues.
 
     ``splits[n]`` says how node n may be split into ranges of work-groups (absent: it may not). ``fixed`` is a partial
-    schedule: assignments that every plan keeps as they are, all those of a node or none, those of a node's
-    predecessors among them. What a fixed node needed has been brought; ``valid`` is the state before it.
+    schedule: assignments that every plan keeps as they are, all those of a node or none, those of a node's predecessors
+    among them. The inputs of a fixed node have been transferred; ``valid`` is the state before it.
 
-    ``parts[b]``, of a buffer that is not valid as a whole anywhere: from which byte up to which it is valid in which
-    memories, in order; what is divided follows them, whole kernels go by ``valid[b]``.
+    ``parts[b]``, for a buffer that is not valid as a whole anywhere: its intervals in order, and the memories in which
+    each is valid. Divided launches follow them, whole kernels go by ``valid[b]``.
 
-    ``spills``: who runs the plan runs a launch that does not fit into a device's memory in ranges, one after another
+    ``spills``: the engine runs a launch that does not fit into a device's memory in ranges, one after another
     (``run/tiling/tiling.py``), if it may be split.
 
-    ``repeated``: the graph will run again and again, and is planned for the n-th time (0: it will not). What is found
-    out once may cost more; and the plan that runs fastest will be kept. ``rival``: the plan is asked for that
-    comes next to what is taken for the fastest, if the policy has one.
+    ``repeated``: the graph will run again and again, and is planned for the n-th time (0: it will not). Analyses that
+    are done once may then cost more, and the plan that runs fastest will be kept. ``rival``: the plan is wanted that
+    comes next to the one taken for the fastest, if the policy has one.
 
-    ``foresee(plan)``: the plan with the times that the engine itself takes for it on the simulated machine
+    ``foresee(plan)`` returns the plan with the times that the engine itself takes for it on the simulated machine
     (``run/simulation/foresee.py``), which takes milliseconds; None where it is not worth that.
 
     ``looks``: what a session has found out of how launches may be split; None: nothing.
 
-    ``merging``: when what parts of launches write goes to the host's memory.
+    ``merging``: when results of launches' parts are written to the host's memory.
 
-    ``away``: devices that have left and are not to be used; their memories still have what they had. Where that is all
-    of them, it is none.
+    ``away``: devices that have left and are not to be used; the contents of their memories stay valid. If all devices
+    were away, none counts as away.
 
-    ``demanded``: devices that have to be free soon whenever another process asks for them, and launches of which cannot
-    end early.
+    ``demanded``: devices that have to be free soon whenever another process demands them, and whose launches cannot end
+    early.
     """
 
     graph: Graph
@@ -99,17 +100,17 @@ class Problem:
     demanded: frozenset[DeviceIndex] = frozenset()
 
     def initial(self, key: BufferKey) -> tuple[Part, ...]:
-        """Where the contents of a buffer are at the start, part by part (none: they are undefined)."""
+        """Return where the contents of a buffer are at the start, part by part (none: they are undefined)."""
         places = self.valid.get(key)
         if key in self.parts:
             return self.parts[key]
         return (Part(0, self.graph.buffers[key].nbytes, places),) if places else ()
 
     def allowed(self, node: int) -> tuple[DeviceIndex, ...]:
-        """Indices of the devices that may run the node as a whole: those it prefers that can run it, and have the
-        memory for it; where none has, those that can run it in ranges, one after another (``run/tiling/tiling.py``). A
-        host task has none (it runs on the host). Raises PolicyError where no device is left.
-        """
+        """Return the indices of the devices that may run the node as a whole: those it prefers that can run it, and
+        have the memory for it; where none has, those that can run it in ranges, one after another
+        (``run/tiling/tiling.py``). A host task has none (it runs on the host). Raises PolicyError where no device is
+        left."""
         places = self.preferred(node)
         if not places:
             return ()
@@ -125,13 +126,13 @@ class Problem:
         return able
 
     def in_ranges(self, node: int, device: DeviceIndex) -> bool:
-        """Whether a node that does not fit into a device's memory is run there in ranges, one after another."""
+        """Return whether a node that does not fit into a device's memory is run there in ranges, one after another."""
         split = self.splits.get(node) if self.spills else None
         return split is not None and self._fit(node, device, split, 1)
 
     def places(self, node: int) -> tuple[tuple[DeviceIndex, int], ...]:
-        """Pairs of a device that may run the node and the most groups that fit into its memory at once, for a node
-        that may be split; of a device and 0 where the whole fits. Raises PolicyError where there is none."""
+        """Return the devices that may run the node, each with the most groups that fit into its memory at once, for a
+        node that may be split; with 0 where the whole fits. Raises PolicyError where there is none."""
         split = self.splits.get(node)
         found: list[tuple[DeviceIndex, int]] = []
         for d in self.preferred(node):
@@ -147,14 +148,14 @@ class Problem:
         return tuple(found)
 
     def can_run(self, node: int, device: DeviceIndex) -> bool:
-        """Whether some version of the node runs on the device at all, and needs no more than that has."""
+        """Return whether some version of the node runs on the device, and needs no more than the device has."""
         task = self.graph.nodes[node]
         is_within = not isinstance(task, Launch) or not beyond(task, self.machine.devices[device])
         return is_within and self.estimates.launch(node, device) < math.inf
 
     def fits(self, node: int, device: DeviceIndex, first: int = 0, count: int = 0) -> bool:
-        """Whether what the groups of a range touch fits into a device's memory; ``count`` 0: all the buffers that the
-        node touches, as they are allocated whole."""
+        """Return whether the bytes that a range of groups touches fit into a device's memory; ``count`` 0: all buffers
+        that the node touches, as they are allocated whole."""
         if self.roomy:
             return True
         if count:
@@ -166,12 +167,13 @@ class Problem:
 
     @cached_property
     def roomy(self) -> bool:
-        """Whether every device has room for all buffers at once, as most have."""
+        """True if every device has room for all buffers at once, as most have."""
         sizes = [buffer.nbytes for buffer in self.graph.buffers.values()]
         return all(device.holds(sizes) for device in self.machine.devices)
 
     def regions(self, node: int, first: int = 0, count: int = 0) -> list[BufferRange]:
-        """The bytes (buffer, from, to) that groups first … first + count - 1 touch, ``count`` 0: the whole launch.
+        """Return the bytes (buffer, from, to) that groups first … first + count - 1 touch, ``count`` 0: the whole
+        launch.
 
         Buffers that are only written are among them: a kernel may leave parts of them as they were.
         """
@@ -195,7 +197,7 @@ class Problem:
         return out
 
     def written(self, node: int, key: BufferKey) -> list[tuple[int, int]]:
-        """From which bytes up to which a node may write a buffer."""
+        """Return the intervals (from, to) of a buffer that a node may write, in bytes."""
         if key not in self.graph.parts:
             return [(0, self.graph.buffers[key].nbytes)]
         return touched(self.graph.nodes[node], self._sizes)[1].get(key, NOTHING).intervals
@@ -209,7 +211,8 @@ class Problem:
         return {key: buffer.nbytes for key, buffer in self.graph.buffers.items()}
 
     def needs(self, node: int, first: int = 0, count: int = 0) -> list[BufferRange]:
-        """As :meth:`regions`, without what the node overwrites for certain: the bytes that must have been brought.
+        """Return what :meth:`regions` returns, without the bytes that the node overwrites for certain: the bytes that
+        have to be valid.
 
         Where partial results are merged, what every one of them overwrites is a part of that.
         """
@@ -225,7 +228,7 @@ class Problem:
 
     @cached_property
     def route(self) -> Callable[[int, int], tuple[tuple[int, int], ...]]:
-        """:meth:`Machine.route`, found once for each two memories."""
+        """:meth:`Machine.route`, cached for each two memories."""
         return cache(partial(hops, peers=self.peers))
 
     @cached_property
@@ -235,19 +238,19 @@ class Problem:
 
     @cached_property
     def whole_needs(self) -> list[list[BufferRange]]:
-        """What every node needs as a whole, by :meth:`needs`."""
+        """The :meth:`needs` of every node as a whole."""
         return [self.needs(node) for node in range(len(self.graph))]
 
     @cached_property
     def whole_writes(self) -> list[list[BufferRange]]:
-        """What every node writes as a whole, likewise."""
+        """The bytes that every node may write as a whole, likewise."""
         nodes = enumerate(self.graph.nodes)
         return [[(key, *span) for key in task.writes for span in self.written(n, key)] for n, task in nodes]
 
     def range_seconds(self, node: int, device: DeviceIndex, count: int) -> float:
-        """Seconds of ``count`` of a node's work-groups on a device (0: of the whole launch).
+        """Return the seconds of ``count`` of a node's work-groups on a device (0: of the whole launch).
 
-        Where the estimates do not know: affine, with the device's launch overhead as what does not shrink.
+        Where the estimates do not know: affine in the groups, with the device's launch overhead as the constant part.
         """
         whole = self.estimates.launch(node, device)
         if count == 0:
@@ -260,15 +263,15 @@ class Problem:
         return once + (whole - once) * (count / groups)
 
     def version(self, node: int, device: DeviceIndex) -> int:
-        """The version (index) that a device runs of a node: the one that ``estimates.launch`` is about."""
+        """Return the version (index) of a node that a device runs: the one that ``estimates.launch`` is about."""
         return self.estimates.version(node, device)
 
     def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
-        """How far off the ratios of a node's times on these devices are expected to be, as a part of them."""
+        """Return how far off the ratios of a node's times on these devices are expected to be, as a part of them."""
         return self.estimates.doubt(node, devices)
 
     def merge_seconds(self, node: int, device: DeviceIndex, others: int) -> float:
-        """Seconds on a device to merge the partial results of ``others`` other memories into its own.
+        """Return the seconds on a device to merge the partial results of ``others`` other memories into its own.
 
         ``kernel`` reads each partial result and writes it; ``difference`` reads the old contents beside it.
         """
@@ -283,13 +286,13 @@ class Problem:
         return others * (where.launch_overhead + passes * nbytes / where.bandwidth)
 
     def partners(self, node: int, places: Sequence[tuple[DeviceIndex, int]]) -> list[tuple[DeviceIndex, int]]:
-        """Of the places of a node (device, and most groups at once), those among which it may be divided; none where
+        """Return those of a node's places (device, and most groups at once) among which it may be divided; none where
         it may not, or there is one only.
 
-        What ranges in several memories have written may have to be put together: every device of which results may be
-        brought there, or that may do it, then has room for the copies that this needs. Who does it, and by which of
-        two methods, is decided later, so it is the most that either needs: all of the launch's buffers and a copy of
-        those that it writes (``kernel``); of each that it writes the old contents, and two results (``difference``).
+        What ranges in several memories have written may have to be merged. Every device to which results may be moved,
+        or that may merge them, then has room for the copies that this needs. The device and the method are chosen
+        later, so this is the most that either method needs: all of the launch's buffers and a copy of those that it
+        writes (``kernel``); for each buffer that it writes the old contents, and two results (``difference``).
         """
         split = self.splits.get(node)
         if split is None:
@@ -306,12 +309,12 @@ class Problem:
 
     @cached_property
     def contention(self) -> Contention:
-        """What slows down what on the machine."""
+        """The contention on the machine: which activities slow each other down."""
         return Contention(self.machine, self.estimates)
 
     def draws(self, a: Assignment, seconds: float) -> float:
-        """Bytes per second that a kernel, a range of one or a merge, which takes so long alone, reads from and writes
-        to the host's memory: none, where the device computes in another."""
+        """Return the bytes per second that a kernel, a range of one or a merge, which takes ``seconds`` alone, reads
+        from and writes to the host's memory: none, where the device computes in another memory."""
         if a.device == ON_HOST or not self.contention.limited or self.machine.devices[a.device].memory != HOST:
             return 0.0
         if a.dimension is MERGE:  # bound by memory
@@ -329,7 +332,7 @@ class Problem:
                 raise PolicyError(f"node {node} is fixed, but not all that it depends on")
 
     def _most_groups(self, node: int, device: DeviceIndex, split: Split) -> int:
-        """The most groups of which any range fits (0: not even one); more groups never need less."""
+        """Return the most groups of which any range fits (0: not even one); more groups never need less."""
         low, high = 0, split.groups
         while low < high:
             middle = (low + high + 1) // 2
@@ -340,7 +343,7 @@ class Problem:
         return low
 
     def _fit(self, node: int, device: DeviceIndex, split: Split, count: int) -> bool:
-        """Whether any range of so many groups fits."""
+        """Return whether any range of ``count`` groups fits."""
         # regions are clipped at the ends of their buffers: a range in the middle is the largest
         first = (split.groups - count) // 2
         return all(self.fits(node, device, f, count) for f in {0, first, split.groups - count})
@@ -358,7 +361,8 @@ class Problem:
         return ", ".join(said) or "there are no devices"
 
     def preferred(self, node: int) -> tuple[DeviceIndex, ...]:
-        """Indices of the devices that the node prefers where some device matches, else all that are not away.
+        """Return the indices of the devices that the node prefers where some device matches, else all that are not
+        away.
 
         A host task has none (it runs on the host).
         """
@@ -374,11 +378,11 @@ class Problem:
 
 
 def contents_needed(task: Node) -> tuple[BufferKey, ...]:
-    """The buffers whose contents a node that runs as a whole must find: those that it reads, and those that it writes
-    but may leave in part as they were."""
+    """Return the buffers whose contents a node that runs as a whole must find: those that it reads, and those that it
+    writes but may leave in part as they were."""
     overwrites = task.overwrites
     if overwrites and isinstance(task, Launch | HostTask) and is_partial(task):
-        overwrites = ()  # only parts of them
+        overwrites = ()  # only parts of these are overwritten
     found = (
         [*task.reads, *[key for key in task.writes if key not in overwrites]]
         if overwrites
@@ -388,13 +392,13 @@ def contents_needed(task: Node) -> tuple[BufferKey, ...]:
 
 
 def matches(device: Device, preference: str) -> bool:
-    """Whether a device meets a preference: its kind, its name, or the name of the device it is a part of."""
+    """Return whether a device meets a preference: its kind, its name, or the name of the device it is a part of."""
     return preference in (device.kind, device.name) or device.name.startswith(f"{preference}.")
 
 
 def known_counts(machine: Machine, wanted: Mapping[str, int]) -> Mapping[str, int]:
-    """Numbers of queues that a user gives, where they can be. A name that no device has is a mistake, a kind that is
-    not here is not. Raises DeviceError."""
+    """Return the numbers of queues that a user gives, if they are possible. A name that no device has is a mistake, a
+    kind without a device here is not. Raises DeviceError."""
     names = [d.name for d in machine.devices]
     known = {*DEVICE_KINDS, *names, *(n.partition(".")[0] for n in names)}
     for name, count in wanted.items():
@@ -406,20 +410,20 @@ def known_counts(machine: Machine, wanted: Mapping[str, int]) -> Mapping[str, in
 
 
 def queue_counts(machine: Machine, wanted: Mapping[str, int]) -> tuple[int, ...]:
-    """In-order queues per device: ``wanted`` by the device's name, the name of what it is a part of, or its kind; else
-    the device's own number."""
+    """Return the number of in-order queues of each device: ``wanted`` by the device's name, the name of the device that
+    it is a part of, or its kind; else the device's own number."""
     return tuple(
         wanted.get(d.name, wanted.get(d.name.split(".")[0], wanted.get(d.kind, d.queues))) for d in machine.devices
     )
 
 
-# When it is worth finding out how launches may be split: what that costs is foreseen by the number of kernels and of
-# their launches, never measured.
+# When it pays to analyse how launches may be split: the cost is predicted from the numbers of kernels and launches,
+# never measured.
 
 
 class Looks:
-    """Which launches have been looked at. The analysis is kept, so what it costs is paid once: it is begun when the
-    graphs that would have been split are predicted to have taken so long that it is a small part of that."""
+    """The launches that have been analysed for splitting. The analysis is kept, so its cost is paid once: it begins
+    when the graphs that might have been split are predicted to have taken so long that it is a small part of that."""
 
     def __init__(self) -> None:
         self.kernels: set[object] = set()
@@ -435,9 +439,9 @@ class Looks:
         least: float,
         following: Callable[[], float] = lambda: 0.0,
     ) -> bool:
-        """Whether to look at these nodes now; ``saving`` is what this graph adds to what may be spent, ``limit`` what
-        may be spent whatever was saved, ``least`` what may be spent although less was; ``following``: tells what more
-        it costs, asked where the rest can be spent."""
+        """Return whether to analyse these nodes now. ``saving``: what this graph adds to the seconds that may be spent.
+        ``limit``: the seconds that may be spent whatever was saved. ``least``: the seconds that may be spent although
+        less was saved. ``following``: returns further seconds that it costs; called where the rest can be spent."""
         with self._lock:
             kinds = {_kind(node) for node in nodes} - self.kinds
             kernels = {kind[:-2] for kind in kinds} - self.kernels
@@ -463,7 +467,7 @@ class Looks:
             return True
 
     def know(self, nodes: Sequence[Node]) -> None:
-        """These have been looked at."""
+        """Note that these nodes have been analysed."""
         with self._lock:
             self.kinds |= {_kind(node) for node in nodes}
             self.kernels |= {_kind(node)[:-2] for node in nodes}

@@ -1,4 +1,5 @@
-"""How a launch may be split: into ranges of work-groups along one dimension, and which bytes each range touches."""
+"""Splits: how a launch may be divided into ranges of work-groups along one dimension, and which bytes each range
+touches."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ class Slice:
     """The part of a buffer that a range of groups touches: groups f … f + n - 1 touch the bytes from
     ``offset + stride f`` to ``offset + stride (f + n - 1) + width``, cut at the buffer's ends.
 
-    ``width`` over ``stride`` is what neighbours share (the halo of a stencil); 0 stands for ``stride``: nothing.
-    ``stride`` 0: all groups touch the same.
+    ``width - stride`` bytes are shared by neighbours (the halo of a stencil); ``width`` 0 stands for ``stride``: none.
+    ``stride`` 0: all groups touch the same bytes.
     """
 
     stride: int
@@ -30,20 +31,20 @@ class Slice:
     offset: int = 0
 
     def bounds(self, first: int, count: int, nbytes: int) -> tuple[int, int]:
-        """First byte, and one past the last; at least one byte, of a buffer of ``nbytes``."""
+        """Return the first byte, and one past the last; at least one byte, of a buffer of ``nbytes``."""
         low = min(self.begin(first), nbytes - 1)
         return low, max(low + 1, min(self.end(first + count), nbytes))
 
     def begin(self, first: int) -> int:
-        """The first byte that groups from ``first`` on touch."""
+        """Return the first byte that groups from ``first`` on touch."""
         return max(self.offset + self.stride * first, 0)
 
     def end(self, count: int) -> int:
-        """One past the last byte that the first groups touch."""
+        """Return one past the last byte that the first ``count`` groups touch."""
         return self.offset + self.stride * (count - 1) + (self.width or self.stride)
 
     def until(self, limit: float, groups: int) -> int:
-        """How many of the first groups touch nothing behind a byte."""
+        """Return how many of the first groups touch nothing behind a byte."""
         if limit == inf:
             return groups
         if not self.stride:
@@ -52,8 +53,8 @@ class Slice:
 
 
 class Along(NamedTuple):
-    """The counted operations of a launch in equal parts of its work-groups. ``exact``: counted for certain; ``loops``:
-    those of all loops are, and only branches are assumed."""
+    """The counted operations of a launch in equal parts of its work-groups. ``exact``: they are certain; ``loops``:
+    those of all loops are certain, and only branches are assumed."""
 
     work: tuple[float, ...]
     exact: bool
@@ -61,32 +62,33 @@ class Along(NamedTuple):
 
 
 class AnalysedSplits(Mapping[int, "Split"]):
-    """How the nodes of a graph may be split, from somebody who also knows what ranges of them do."""
+    """The splits of a graph's nodes, with what an analysis knows of ranges."""
 
     @abstractmethod
     def work(self, node: int, parts: int) -> Along | None:
-        """The counted work in equal parts of the groups of a node that may be split; None where nothing is counted."""
+        """Return the counted work in equal parts of the groups of a node that may be split; None where nothing is
+        counted."""
 
     def is_known(self, node: int) -> bool:
-        """Whether nothing need be found out to tell how a node may be split."""
+        """Return whether the split of a node is known without further analysis."""
         return True
 
     def following(self, node: int) -> float:
-        """Seconds that finding out how a node may be split is foreseen to take beside what it takes of any."""
+        """Return the predicted seconds of analysing how a node may be split, beyond those of any node."""
         return 0.0
 
     @abstractmethod
     def touched(self, node: int, key: BufferKey, first: int, count: int) -> float:
-        """Which part of a buffer some groups of a node that may be split read, wherever it lies."""
+        """Return the part of a buffer that some groups of a node that may be split read, wherever it lies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A launch of ``groups`` work-groups along ``dimension`` may be split there.
+    """A split: a launch of ``groups`` work-groups along ``dimension`` may be divided there.
 
-    ``slices[key]`` says which part of a buffer a range touches; every range touches all of the other buffers.
+    ``slices[key]`` is the part of a buffer that a range touches; every range touches all of the other buffers.
     ``merge``: how partial results of several memories become one. Where it is not NONE, they move to one device, which
-    takes ``merge_seconds[device]`` for each other memory (empty: estimated from bytes and bandwidth); whatever the
+    takes ``merge_seconds[device]`` for each other memory (empty: estimated from bytes and bandwidth); all that the
     launch writes is in its memory alone then.
     """
 
@@ -105,7 +107,7 @@ class Split:
             if self.merge is Reduction.NONE and (part is None or part.width not in (0, part.stride)):
                 raise PolicyError(f"ranges that all write buffer {key} need to be merged: {self}")
             if self.merge is not Reduction.NONE and part is not None:
-                # parts of a merged buffer would be brought, changed and sent in one memory, whole in another
+                # parts of a merged buffer would be transferred and changed in one memory, whole in another
                 raise PolicyError(f"buffer {key} is merged: it cannot be sliced: {self}")
             if self.merge is Reduction.SCATTER and key in reads:
                 raise PolicyError(f"buffer {key} is read by the launch: it is merged by difference: {self}")

@@ -1,7 +1,7 @@
-"""How the launches of a graph may be split, derived from what the analysis knows of them.
+"""Splitting: how the launches of a graph may be divided, derived from their analysis.
 
 The slices are for predictions: intervals of bytes that move evenly with the groups, as far as a launch's regions are
-such. What a run really moves follows the regions themselves (``run/lowering/lower.py``).
+like that. What a run really moves follows the regions themselves (``run/lowering/lower.py``).
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from manycl.utilities.disk_cache import DiskCache
 from manycl.utilities.kept import Kept
 from manycl.utilities.unforeseen import told
 
-if TYPE_CHECKING:  # they import islpy
+if TYPE_CHECKING:  # these import islpy
     from manycl.analysis.known_launch import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
 
 ONE_WORK_GROUP = "it has one work-group"
-_WEIGHTS = {"special": 8.0}  # what an operation of a kind costs beside an addition
+_WEIGHTS = {"special": 8.0}  # cost of an operation of a kind, in additions
 
-_known: Kept[object, Split | str] = Kept(4096)  # launches, with buffers named by their places
+_known: Kept[object, Split | str] = Kept(4096)  # by launch, with buffers named by their positions in it
 _answers = DiskCache("splits", 16 << 20, (*service.CODE, "manycl/plan/"))
 
 
 class Splits(AnalysedSplits):
-    """How the nodes of a graph may be split, each found out when it is first asked for (``Problem.splits``).
+    """The splits of a graph's nodes, each found when it is first asked for (``Problem.splits``).
 
-    Launches with several versions of their kernel are split where ranges do the same in all that devices of some
-    ``kinds`` may run. ``why(node)`` tells why a node is not.
+    Launches with several versions of their kernel are split where ranges do the same in all versions that devices of
+    some ``kinds`` may run. ``why(node)`` tells why a node is not split.
     """
 
     def __init__(self, graph: Graph, kinds: Collection[str] = DEVICE_KINDS) -> None:
@@ -65,12 +65,12 @@ class Splits(AnalysedSplits):
         return found
 
     def why(self, node: int) -> str:
-        """Why the node cannot be split; empty if it can."""
+        """Return why the node cannot be split; empty if it can."""
         found = self._look(node)
         return found if isinstance(found, str) else ""
 
     def undivided(self) -> list[dict[str, str | int]]:
-        """Which kernels cannot be divided, of those that somebody asked about, and why: ``kernel``, ``path`` and
+        """Return the kernels that cannot be divided, among the nodes asked about so far: ``kernel``, ``path`` and
         ``line`` of its definition, ``reason``, and how many ``launches``. One work-group is no reason."""
         found: dict[tuple[str, str, int, str], int] = {}
         for node, reason in self._found.items():
@@ -130,8 +130,8 @@ class Splits(AnalysedSplits):
 
 
 def split_of(launch: Launch, sizes: Mapping[BufferKey, int], kinds: Collection[str] = DEVICE_KINDS) -> Split | str:
-    """How a launch may be split best, or why it cannot. ``sizes``: bytes of its buffers by key. ``kinds``: of the
-    devices that may run it, in their versions."""
+    """Return the best split of a launch, or why there is none. ``sizes``: bytes of its buffers by key. ``kinds``: of
+    the devices that may run it, in their versions."""
     if launch.versions:
         return _of_versions(launch, sizes, kinds)
     launch = with_work_groups(launch)
@@ -151,8 +151,9 @@ def split_of(launch: Launch, sizes: Mapping[BufferKey, int], kinds: Collection[s
 
 
 def _of_versions(launch: Launch, sizes: Mapping[BufferKey, int], kinds: Collection[str]) -> Split | str:
-    """As the kernel itself, along a dimension where it is split without merging, and ranges do the same in each version
-    that devices may run: asked for some ranges, as a run asks for its own."""
+    """Return the split of a launch with versions: along a dimension where its kernel is split without merging, and
+    ranges do the same in each version that devices may run. This is checked for some ranges, and by a run for its
+    own."""
     versions = [run_as(launch, index) for index in possible(launch.versions, kinds)]
     if len(versions) == 1:
         return split_of(versions[0], sizes)
@@ -181,8 +182,8 @@ def _of_versions(launch: Launch, sizes: Mapping[BufferKey, int], kinds: Collecti
 
 
 def _unlike(divisions: Sequence[Division], split: Split) -> str:
-    """Why versions that are divided like this cannot do ranges of one launch; empty: they can, as far as some ranges
-    tell."""
+    """Return why versions that are divided like this cannot do ranges of one launch; empty: they can, as far as some
+    ranges tell."""
     counts = {division.groups for division in divisions}
     if len(counts) > 1:
         return f"its versions have different numbers of work-groups ({', '.join(map(str, sorted(counts)))})"
@@ -193,7 +194,7 @@ def _unlike(divisions: Sequence[Division], split: Split) -> str:
 
 
 def is_known(launch: Launch, sizes: Mapping[BufferKey, int]) -> bool:
-    """Whether :func:`split_of` need not find its answer out: this process has, or another one."""
+    """Return whether the answer of :func:`split_of` is cached, by this process or another one."""
     try:
         launch = with_work_groups(run_as(launch, 0))
         return bool(_never(launch)) or _answered(_asked(launch, sizes)) is not None
@@ -205,20 +206,21 @@ def is_known(launch: Launch, sizes: Mapping[BufferKey, int]) -> bool:
 
 
 def following(launch: Launch, sizes: Mapping[BufferKey, int]) -> float:
-    """Seconds that following a launch is foreseen to take, by the steps that one of its kernel took, if that is more
-    than ``launch_look`` and not known."""
+    """Return the predicted seconds of the abstract run of a launch, by the steps that an abstract run of its kernel
+    took, if that is more than ``launch_look`` and the answer is not known."""
     seconds = PLANNING.step_look * service.steps(launch.program, launch.kernel.name)
     return seconds if seconds > PLANNING.launch_look and not is_known(launch, sizes) else 0.0
 
 
 def _never(launch: Launch) -> str:
-    """Why a launch is not split whatever it does."""
+    """Return why a launch is not split whatever it does."""
     return why_none(launch) if launch.local_size is None else ""
 
 
 class _Question(NamedTuple):
-    """A launch; what is known of it; its buffers; by these, their places among them, which stand for them in answers,
-    as loops that make their arrays anew launch the same on other buffers; and what it shares."""
+    """The question how a launch may be split. ``known``: what is known of the launch. ``keys``: its buffers;
+    ``places``: their positions among these, which stand for them in answers, as loops that make their arrays anew
+    launch the same on other buffers. ``shared``: which arguments share buffers."""
 
     launch: Launch
     known: KnownLaunch
@@ -228,12 +230,12 @@ class _Question(NamedTuple):
 
     @property
     def key(self) -> object:
-        """In this process."""
+        """The key of the question in this process."""
         return self.launch.program.tree, self.launch.kernel.name, self.known.key, self.shared
 
     @property
     def text(self) -> bytes:
-        """In all."""
+        """The key of the question in all processes."""
         digest = sha256(self.launch.program.tree).digest()
         return repr((digest, self.launch.kernel.name, self.known.key, self.shared)).encode()
 
@@ -247,14 +249,14 @@ def _asked(launch: Launch, sizes: Mapping[BufferKey, int]) -> _Question:
 
 
 def _answered(question: _Question) -> Split | str | None:
-    """What has been found out by this process or another one, of buffers named by their places."""
+    """Return the answer that this process or another one has cached, with buffers named by their positions."""
     found = _known.get(question.key)
     kept = _answers.recall(question.text) if found is None and question.launch.program.tree else None
     return _known.keep(question.key, kept) if isinstance(kept, Split | str) else found
 
 
 def _found_out(question: _Question, sizes: Mapping[BufferKey, int]) -> Split | str:
-    """The answer, which is kept unless there may be a better one the next time."""
+    """Return a new answer; it is cached unless a later one may be better."""
     launch = question.launch
     facts = service.launched(launch.program, launch.kernel.name, question.known)
     before = facts.unanswered
@@ -269,13 +271,13 @@ def _found_out(question: _Question, sizes: Mapping[BufferKey, int]) -> Split | s
 
 
 def _on(split: Split, keys: Sequence[BufferKey] | Mapping[BufferKey, BufferKey]) -> Split:
-    """The same of buffers ``keys[b]`` instead of b."""
+    """Return the split for buffers ``keys[b]`` instead of b."""
     return replace(split, slices={keys[key]: part for key, part in split.slices.items()})
 
 
 def work_along(launch: Launch, sizes: Mapping[BufferKey, int], split: Split, parts: int) -> Along | None:
-    """The counted operations in ``parts`` equal parts of a launch's work-groups, a group on average. ``sizes``: bytes
-    of its buffers by key."""
+    """Return the counted operations in ``parts`` equal parts of a launch's work-groups, as the average of a group.
+    ``sizes``: bytes of its buffers by key."""
     launch = with_work_groups(run_as(launch, 0))
     try:
         facts = service.launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
@@ -286,7 +288,7 @@ def work_along(launch: Launch, sizes: Mapping[BufferKey, int], split: Split, par
     except Exception as error:
         told(error, f"counting ranges of {launch.name}")
         return None
-    # by group, since parts have not all the same number of groups
+    # by group, since parts may differ by a group
     work = [
         sum(n * _WEIGHTS.get(kind, 1.0) for kind, n in w.operations.items()) / (b - a)
         for w, (a, b) in zip(found, pairwise(ends), strict=True)
@@ -297,8 +299,8 @@ def work_along(launch: Launch, sizes: Mapping[BufferKey, int], split: Split, par
 
 
 def _best(launch: Launch, facts: LaunchFacts, sizes: Mapping[BufferKey, int]) -> Split | str:
-    """Of the dimensions that may be split: one along which nothing has to be merged, and bytes lie side by side; of
-    several such, the last, along which neighbouring groups are furthest apart."""
+    """Return the split along the best dimension: one along which nothing has to be merged, and bytes lie side by side;
+    of several such, the last, along which neighbouring groups are furthest apart."""
     reason = ONE_WORK_GROUP
     found: list[tuple[int, Split]] = []
     for dimension in reversed(range(len(launch.global_size))):
@@ -316,7 +318,7 @@ def _best(launch: Launch, facts: LaunchFacts, sizes: Mapping[BufferKey, int]) ->
 
 
 def _split(division: Division) -> tuple[int, Split]:
-    """How a launch may be split along a dimension, for predictions, and how good that is: 0 the best."""
+    """Return the split of a launch along a dimension, for predictions, and its rank: 0 is the best."""
     launch, dimension, groups = division.launch, division.dimension, division.groups
     reads = [k for k in launch.reads if k not in launch.writes]
     slices = {k: part for k in reads if (part := _slice(division, k, ("read",))) is not None}
@@ -344,7 +346,7 @@ def _split(division: Division) -> tuple[int, Split]:
 
 
 def _slice(division: Division, key: BufferKey, kinds: Sequence[str]) -> Slice | None:
-    """The interval that moves with the groups and holds what these touch; None where there is none."""
+    """Return the interval that moves with the groups and holds what these touch; None where there is none."""
     if not division.is_one(key):
         return None
     middle = division.groups // 2
@@ -368,7 +370,7 @@ def _slice(division: Division, key: BufferKey, kinds: Sequence[str]) -> Slice | 
 
 
 def _are_apart(division: Division, key: BufferKey) -> bool:
-    """Whether the two halves of the groups write other bytes."""
+    """Return whether the two halves of the groups write different bytes."""
     half = division.groups // 2
     mine, theirs = (
         union(found.around()[0] for found in division.footprints(key, "write", division.range(first, count)))

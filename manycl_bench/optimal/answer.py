@@ -1,4 +1,4 @@
-"""A solution of the constraint model as a schedule: what it decides, ordered by its ticks, timed exactly."""
+"""A solution of the constraint model as a schedule: the solver's decisions, ordered by its ticks, timed exactly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from manycl_bench.optimal.model import Model, ModelContents
 
 
 def schedule_of(model: Model, solver: Any) -> Schedule:
-    """The solver's decisions, and when everything happens with them."""
+    """Return the schedule of the solver's decisions, with exact times."""
     on = model.on
     where = [next((d for d, x in places.items() if x is True or solver.boolean_value(x)), ON_HOST) for places in on]
     if model.given.contention:
@@ -37,7 +37,8 @@ class _Reading:
         self._waits: list[list[int]] = [[] for _ in self._ops]
         self._ticks = [(model.at(what.start), model.at(what.end)) for what in self._ops]
         self._node = {n: list(ops) for n, ops in enumerate(timeline.of) if ops}
-        self._made: dict[tuple[int, int, int, int], int] = {}  # copies, by buffer, first byte, writer, target
+        # operations of copies, by buffer, first byte, writer, target
+        self._made: dict[tuple[int, int, int, int], int] = {}
         self._copies = {
             (c.contents.buffer, c.contents.low, c.contents.writer, c.source, c.target): c
             for c in model.copies
@@ -64,14 +65,14 @@ class _Reading:
         return len(self._ops) - 1
 
     def _holds(self, contents: ModelContents, memory: int) -> bool:
-        """Whether contents are in a memory without a copy."""
+        """Return whether contents are in a memory without a copy."""
         if contents.made is not None:
             d = self._where[contents.made]
             return memory == (HOST if d == ON_HOST else self._model.memory[d])
         return memory in contents.known
 
     def _arrive(self, contents: ModelContents, device: DeviceIndex) -> list[int]:
-        """The operations that bring contents to a device: the last of each way."""
+        """Return the operations that move contents to a device: the last of each way."""
         memory = HOST if device == ON_HOST else self._model.memory[device]
         if self._holds(contents, memory):
             return self._makers(contents, memory)
@@ -122,11 +123,11 @@ class _Reading:
         return Schedule(found, max((a.end for a in found), default=problem.not_before))
 
     def _seconds(self, a: Assignment | Move) -> float:
-        """Of a whole kernel."""
+        """Return the seconds of a whole kernel."""
         return 0.0 if a.device == ON_HOST else self._model.given.table.seconds[a.node][a.device]  # type: ignore[union-attr]
 
     def _order(self) -> list[int]:
-        """By the solver's ticks; what is equal there, by what waits for what."""
+        """Return the operations in the order of the solver's ticks; equal ones in the order of their dependences."""
         after: list[list[int]] = [[] for _ in self._ops]
         for op, before in enumerate(self._waits):
             for w in before:

@@ -1,9 +1,9 @@
 """A graph and a machine as a constraint model of whole kernels, one at a time on a device, for OR-Tools' CP-SAT.
 
-Transfers as in the option ``contention``: the machine's (of whole buffers, by the host, on one upload and one download
-queue a device, as in ``plan/timeline/timeline.py``) or the literature's (``plan/timeline/delays.py``). Times are whole
-ticks, and every duration is rounded down: any schedule, its times rounded down, is a solution, so no schedule is below
-the model's bound. What is found is only who runs what, the transfers, and the order of all that
+Transfers are those of the option ``contention``: the machine's (of whole buffers, by the host, on one upload and one
+download queue a device, as in ``plan/timeline/timeline.py``) or the literature's (``plan/timeline/delays.py``). Times
+are whole ticks, and every duration is rounded down: any schedule, its times rounded down, is a solution, so no schedule
+is below the model's bound. A solution only has the devices, the transfers, and the order of all operations
 (``optimal/answer.py``).
 """
 
@@ -22,12 +22,13 @@ from manycl.plan.timeline.segments import INITIAL
 from manycl.plan.timeline.timeline import Schedule, Timeline
 
 TICKS = 10**8
-"""Of the makespan that the search begins with."""
+"""Ticks of the makespan that the search begins with."""
 
 
 class ModelContents(NamedTuple):
-    """Bytes of a buffer as ``writer`` left them. ``made``: the node that is still to write them (None: they are there);
-    ``at[m]``: whether that is in memory m; ``known[m]``: else the operation of the timeline that brought them."""
+    """Bytes of a buffer as ``writer`` left them. ``made``: the node that is still to write them (None: they exist);
+    ``at[m]``: whether they are in memory m; ``known[m]``: in that case the operation of the timeline that moved them
+    there."""
 
     buffer: BufferKey
     low: int
@@ -39,8 +40,8 @@ class ModelContents(NamedTuple):
 
 
 class PossibleCopy(NamedTuple):
-    """A transfer that may have to be made, on the upload or download queue of device ``lane``: whether it is, and when
-    in ticks."""
+    """A transfer that may have to be made, on the upload or download queue of device ``lane``: whether it is made, and
+    when, in ticks."""
 
     contents: ModelContents
     source: int
@@ -52,7 +53,7 @@ class PossibleCopy(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the solver says: its status in words, itself if it has found a solution
+    """The solver's answer: its status in words, the solver if it has found a solution
     (``optimal/answer.py`` reads it), and seconds that no schedule is below."""
 
     status: str
@@ -62,7 +63,7 @@ class Answer(NamedTuple):
 
 class Model:
     """The constraint model of one problem. Times are ticks after ``not_before``. ``warm`` is a schedule to begin with:
-    the search looks for what is not longer."""
+    the search looks for a schedule that is not longer."""
 
     def __init__(self, given: Setting, warm: Schedule, cp_model: Any) -> None:
         self._cp = cp_model
@@ -74,7 +75,7 @@ class Model:
         self.tick = (warm.makespan - self._floor) / TICKS
         self.memory = [d.memory for d in given.problem.machine.devices]
         self._peers = given.problem.machine.peers
-        self.timeline = Timeline(given.problem, given.table.seconds)  # what is fixed, and where that leaves all data
+        self.timeline = Timeline(given.problem, given.table.seconds)  # fixed nodes, and the state of data after them
         count = len(given.view.before)
         self.start = [self._time(f"s{n}") for n in range(count)]
         self.end = [self._time(f"e{n}") for n in range(count)]
@@ -96,7 +97,8 @@ class Model:
 
     @property
     def size(self) -> int:
-        """Commands and delays between them that any way through a schedule can have, each of which loses a tick."""
+        """The most commands, and delays between them, on any path through a schedule; rounding loses a tick for
+        each."""
         return 2 * (len(self.start) + len(self.copies) + 1)
 
     # pieces
@@ -105,11 +107,12 @@ class Model:
         return self._model.new_int_var(0, TICKS, name)
 
     def _ticks(self, seconds: float) -> int:
-        """Rounded down, with what the division may have added; what lasts for ever is longer than all there is."""
+        """Return seconds as ticks, rounded down, with a margin for the division's error; infinite times are longer than
+        any schedule."""
         return max(0, math.floor(min(seconds / self.tick, 2.0 * TICKS) - 1e-6))
 
     def at(self, seconds: float) -> int:
-        """A time that is given; what was before everything is at its beginning."""
+        """Return a given time in ticks; times before the beginning are 0."""
         return self._ticks(seconds - self._floor)
 
     def _given_that(self, constraint: Any, *literals: Any) -> None:
@@ -150,11 +153,11 @@ class Model:
             model.add_no_overlap(intervals)
 
     def _order_nodes(self) -> None:
-        """Dependences; between devices a handover more."""
+        """Add dependences, with a handover between devices."""
         handover, model = self._ticks(self.problem.handover), self._model
         for node, before in enumerate(self.problem.graph.predecessors):
             for d, here in self.on[node].items():
-                early = self.at(self.timeline.ready(node, d))  # what is fixed
+                early = self.at(self.timeline.ready(node, d))  # fixed nodes
                 self._given_that(model.add(self.start[node] >= early), here)
             for p in before:
                 if not self.on[p] or not self.on[node]:
@@ -167,7 +170,7 @@ class Model:
                         self._given_that(model.add(self.start[node] >= self.end[p] + handover), here, away)
 
     def _delay_edges(self) -> None:
-        """The literature's delays."""
+        """Add the literature's delays."""
         view, model = self.given.view, self._model
         where = {a.node: a.device for a in self.problem.fixed}
         for node, edges in enumerate(view.before):
@@ -181,7 +184,7 @@ class Model:
                         reached = model.add(self.start[node] >= self.end[p] + self._ticks(matrix[a][d]))
                         self._given_that(reached, there, here)
 
-    # data, the machine's way
+    # data, as the machine moves them
 
     def _move_data(self) -> None:
         readers: dict[tuple[BufferKey, int | None], list[int]] = {}
@@ -202,7 +205,7 @@ class Model:
             self._model.add_no_overlap(intervals)
 
     def _contents(self, key: BufferKey, made: int | None) -> Iterator[ModelContents]:
-        """What a node makes of a buffer, or (None) what is in it at the start."""
+        """Yield the contents of a buffer that a node writes, or (None) those at the start."""
         memories = range(self.problem.machine.memories)
         if made is not None:
             at = {m: self._in(made, m) for m in memories}
@@ -213,7 +216,7 @@ class Model:
                 yield ModelContents(key, low, high, writer, None, {m: m in places for m in memories}, places)
 
     def _in(self, node: int, memory: int) -> Any:
-        """Whether a node runs in a memory: True, False or a literal."""
+        """Return whether a node runs in a memory: True, False or a literal."""
         on = self.on[node]
         if ON_HOST in on:
             return memory == HOST
@@ -227,7 +230,7 @@ class Model:
         return either
 
     def _after_makers(self, copy: PossibleCopy) -> None:
-        """A copy begins when its lane's device knows that the contents are where it takes them from."""
+        """Let a copy begin when its lane's device knows that the contents are in the source."""
         contents, model = copy.contents, self._model
         if contents.made is None:
             early = self.at(self.timeline.known(contents.known.get(copy.source, INITIAL), copy.lane))
@@ -240,8 +243,8 @@ class Model:
                 self._given_that(model.add(copy.begin >= known), there, copy.present)
 
     def _bring(self, contents: ModelContents, readers: Sequence[int]) -> None:
-        """Copies of some contents: down from the memory where they are, and up to where they are needed; or there from
-        a memory with a link to it."""
+        """Add the copies of some contents: down from the memory where they are, and up to where they are needed; or
+        between memories with a link."""
         model, at = self._model, contents.at
         handover = self._ticks(self.problem.handover)
         needs = {m: [(n, here) for n in readers if (here := self._in(n, m)) is not False] for m in at}
@@ -273,7 +276,7 @@ class Model:
                             self._given_that(model.add(self.start[n] >= known), on, c.present)
 
     def _copy_from(self, contents: ModelContents, source: int, target: int) -> list[PossibleCopy]:
-        """A copy from a memory, if contents are there."""
+        """Add a copy from a memory, if contents may be there."""
         there = contents.at[source]
         copies = self._copy_once(contents, source, target) if there is not False else []
         for copy in copies if there is not True else ():
@@ -281,11 +284,11 @@ class Model:
         return copies
 
     def duration(self, contents: ModelContents, source: int, target: int) -> int:
-        """Ticks of a copy."""
+        """Return the ticks of a copy."""
         return self._ticks(self.problem.estimates.transfer(contents.high - contents.low, source, target))
 
     def _copy_once(self, contents: ModelContents, source: int, target: int) -> list[PossibleCopy]:
-        """A copy that may have to be made, by one of the devices with that memory."""
+        """Add a copy that may have to be made, by one of the devices with that memory."""
         model, made = self._model, []
         memory = source if target == HOST else target
         for lane in (d for d, described in self.problem.machine.numbered() if described.memory == memory):
@@ -303,21 +306,21 @@ class Model:
     # the answer
 
     def solve(self, effort: float, workers: int) -> Answer:
-        """Search; ``effort``: CP-SAT's deterministic time, at most."""
+        """Run the solver; ``effort``: CP-SAT's deterministic time, at most."""
         solver = self._cp.CpSolver()
         solver.parameters.max_deterministic_time = effort
         solver.parameters.num_workers = workers
         status = solver.solve(self._model)
         name = str(solver.status_name(status)).lower()
         if status not in (self._cp.OPTIMAL, self._cp.FEASIBLE):
-            # there is the schedule to begin with, so if this says infeasible the solver is wrong: nothing is proven
+            # there is a schedule to begin with, so if the status is infeasible the solver is wrong: nothing is proven
             return Answer(name, None, self._floor)
         bound = self._floor + max(0.0, solver.best_objective_bound) * self.tick
         return Answer(name, solver, bound)
 
 
 def _union(intervals: Iterator[tuple[float, float]]) -> list[tuple[float, float]]:
-    """What intervals cover, as intervals that do not overlap."""
+    """Return the union of intervals, as intervals that do not overlap."""
     out: list[tuple[float, float]] = []
     for start, end in sorted(intervals):
         if out and start <= out[-1][1]:

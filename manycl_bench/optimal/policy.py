@@ -1,10 +1,10 @@
 """``optimal``: the shortest schedule of whole kernels, or how far from it one can be, by constraint programming.
 
-One kernel at a time on a device, transfers of whole buffers (``manycl_bench/optimal/model.py``). OR-Tools' CP-SAT
-searches from the portfolio's plan on. What it finds is timed exactly; *proven* says that this is not longer than the
-bound by more than the model's rounding. In the model, transfers take turns on a device's links. Little ones that the
-engine has the kernels' own queues make (``run/commands/emit.py``) do not: where these decide, a run can be shorter than
-the bound.
+There is one kernel at a time on a device, and transfers are of whole buffers (``manycl_bench/optimal/model.py``).
+OR-Tools' CP-SAT searches from the portfolio's plan on. Its solution is timed exactly; *proven* says that this is not
+longer than the bound by more than the model's rounding. In the model, transfers take turns on a device's links. Little
+transfers that the engine puts into kernels' own queues (``run/commands/emit.py``) do not: where these decide, a run can
+be shorter than the bound.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _WORKERS = whole("workers", 1, most=999)
 
 @register("optimal")
 class Optimal:
-    """CP-SAT from the portfolio's plan on; options ``contention``, ``effort`` (as the solver counts its
-    work, whatever the clock says: what a core does in some seconds is one), ``workers`` (threads, as many as there are
-    cores if zero: of several, which finds something first decides, so plans are no longer the same every time)."""
+    """The policy of CP-SAT, from the portfolio's plan on. Options: ``contention``; ``effort`` (as the solver counts its
+    work, whatever the clock says: what a core does in some seconds is one); ``workers`` (threads; zero: as many as
+    there are cores. Of several, the one that finds something first decides, so plans are no longer the same every
+    time)."""
 
     options = Options("optimal", CONTENTION, _EFFORT, _WORKERS)
 
@@ -56,6 +57,6 @@ class Optimal:
             best = min(warm, found, key=lambda schedule: schedule.makespan)
         bound = min(max(bound, answer.bound), best.makespan)
         gap = (best.makespan - bound) / max(best.makespan - problem.not_before, 1e-300)
-        sure = not (given.ranges and contended(problem))  # else it takes longer than it says
+        sure = not (given.ranges and contended(problem))  # ranges then take longer than planned
         proven = sure and best.makespan - bound <= model.size * model.tick
         return given.plan("optimal", best, proven=proven, bound=bound, gap=gap, status=answer.status)

@@ -1,4 +1,4 @@
-"""What a store knows, kernel by kernel and device by device: for lists, details and export."""
+"""The contents of a store, kernel by kernel and device by device: for lists, details and export."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from manycl.model.work import product
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """One launch that was measured: its T (work-items) and f, and the seconds of its runs, the first one first."""
+    """A launch that was measured: its T (work-items) and f, and the seconds of its runs, the first one first."""
 
     shape: Shape
     samples: tuple[float, ...]
     typical: float
-    predicted: float | None  # what the regression says
+    predicted: float | None  # the regression's seconds
 
     @property
     def items(self) -> int:
@@ -32,8 +32,8 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One kernel on one device. ``errors``: mean relative error in percent of what each model predicted before a launch
-    was measured, and how many times that was compared. ``fitted``: the error that each model is believed to have (a
+    """A kernel on a device. ``errors``: for each model, the mean relative error in percent of its predictions for
+    launches that were measured later, and their number. ``fitted``: the error that each model is believed to have (a
     fraction; infinite: unknown)."""
 
     key: KernelKey
@@ -50,12 +50,13 @@ class Entry:
 
     @property
     def model(self) -> str:
-        """What another launch would be predicted by: the surest."""
+        """The model that would predict another launch: the one with the least error."""
         return min(self.fitted, key=lambda name: self.fitted[name], default="one size")
 
     @property
     def error_percent(self) -> float | None:
-        """The model's error: in predicting launches that were measured later, else one sample by the others."""
+        """The model's error in percent: in predicting launches that were measured later, else in predicting one sample
+        by the others."""
         error = self.fitted.get(self.model, math.inf)
         return 100 * error if error < math.inf else None
 
@@ -86,7 +87,7 @@ class Entry:
 
 
 def entries(store: Store, kernel: str = "", device: str = "") -> list[Entry]:
-    """What is known of the kernels of a name (empty: all) on the devices whose identity contains a text."""
+    """Return the entries of the kernels of a name (empty: all) on the devices whose identity contains a text."""
     rows = store.rows(kernel, device)
     return [_entry(key, where, group) for (key, where), group in groupby(rows, lambda r: (r.key, r.stored.device))]
 

@@ -1,7 +1,7 @@
-"""What was measured: durations by kernel, device and launch, and how far off the predictions for them were.
+"""The history of measurements: durations by kernel, device and launch, and how far off the predictions for them were.
 
-First runs and outliers must not poison anything. A launch's *first* measurement on a device (which may hold page
-faults and cold caches) counts only while it is alone; two give the smaller (what disturbs a measurement makes it
+First runs and outliers must not poison anything. A launch's *first* measurement on a device (which may hold page faults
+and cold caches) counts only while it is alone. Two measurements give the smaller one (disturbances make a measurement
 longer); three and more give the median of all but the first. While it is alone it also fades: see :func:`lone`. Times
 are those of the device itself, without the slow-down that was asked of it.
 """
@@ -27,12 +27,12 @@ from manycl.model.work import Estimate, around, product
 
 KEEP = 31  # measurements per launch and device, and comparisons per model; older ones are forgotten
 SHAPES = 512  # launches per kernel and device, likewise
-_FITTED = 128  # launches that models are fitted to at most, evenly from small to large
-_STALE = 16  # models are fitted anew when one launch in so many has changed
-_VALIDATED = 3  # comparisons after which they, and not the fit's own error, say how good a model is
+_FITTED = 128  # the most launches that models are fitted to, evenly from small to large
+_STALE = 16  # models are fitted anew when one launch in this many has changed
+_VALIDATED = 3  # comparisons from which these, and not the fit's own error, tell how good a model is
 _UNSURE = 0.25  # relative error assumed of a single measurement
-_FADE = 4.0  # runs elsewhere that halve (as a logarithm) what a single measurement has against its device
-_DISBELIEVED = 2.0  # a single measurement this many times above what all else says is suspicious
+_FADE = 4.0  # runs elsewhere that halve (as a logarithm) the excess of a single measurement
+_DISBELIEVED = 2.0  # a single measurement this many times above all other predictions is suspicious
 
 
 class KernelKey(NamedTuple):
@@ -44,7 +44,7 @@ class KernelKey(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What else makes two launches alike: the NDRange, and f (:class:`manycl.model.work.Work`)."""
+    """The rest that makes two launches alike: the NDRange, and f (:class:`manycl.model.work.Work`)."""
 
     global_size: tuple[int, ...]
     f: float
@@ -52,20 +52,20 @@ class Shape(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def text_hash(source: str, options: tuple[str, ...], included: bytes = b"") -> str:
-    """Identifies a program's text with its build options, and what it includes."""
+    """Return a hash of a program's text with its build options, and the files that it includes."""
     text = "\0".join([source, *options]).encode("utf-8", "surrogatepass")
     return hashlib.sha256(text + included).hexdigest()[:24]
 
 
 def kernel_key(chosen: Launch | Version) -> KernelKey:
     program = chosen.program
-    # a program that includes files is known by its tree, which has them (and the place they lie in)
+    # a program that includes files is known by its tree, which has them (and the folder they lie in)
     included = program.tree if "#include" in program.source else b""
     return KernelKey(text_hash(program.source, program.options, included), chosen.kernel.name, chosen.local_size)
 
 
 def identity(device: Device) -> str:
-    """What devices have in common that run a kernel equally fast: model, driver and compute units; the name, for
+    """Return what devices have in common that run a kernel equally fast: model, driver and compute units; the name, for
     devices that are only described."""
     if not device.model and not device.platform:
         return device.name
@@ -74,20 +74,20 @@ def identity(device: Device) -> str:
 
 
 def share_key(launch: Launch) -> tuple[KernelKey, tuple[int, ...]]:
-    """What launches have in common that are divided alike."""
+    """Return what launches have in common that are divided alike."""
     return kernel_key(launch), launch.global_size
 
 
 class Series:
-    """Measurements in seconds of one launch on one device. ``unsaved`` of them are in no store yet."""
+    """Measurements in seconds of one launch on one device. ``unsaved``: those that are in no store yet."""
 
     __slots__ = ("_estimate", "_typical", "first", "rest", "run", "unsaved")
 
     def __init__(self, samples: Iterable[float] = (), run: int = 0) -> None:
-        self.first = 0.0  # 0: there is none
+        self.first = 0.0  # 0: no measurement
         self.rest: deque[float] = deque(maxlen=KEEP)
         self.unsaved: list[float] = []
-        self.run = run  # of the kernel, when it was measured last
+        self.run = run  # the kernel's run number at the last measurement
         self._typical: float | None = None
         self._estimate: Estimate | None = None
         for seconds in samples:
@@ -110,7 +110,7 @@ class Series:
 
     @property
     def typical(self) -> float:
-        """Seconds; one bad measurement of two or more does not reach it."""
+        """The typical seconds; one bad measurement of two or more does not affect it."""
         if self._typical is None:
             if not self.rest:
                 self._typical = self.first
@@ -121,7 +121,7 @@ class Series:
         return self._typical
 
     def estimate(self) -> Estimate:
-        """The typical time, with the mean relative deviation of the better nine tenths as its error."""
+        """Return the typical time, with the mean relative deviation of the better nine tenths as its error."""
         if self._estimate is None:
             self._estimate = self._estimated()
         return self._estimate
@@ -136,7 +136,7 @@ class Series:
 
 
 class Comparison(NamedTuple):
-    """One prediction and what was then measured (seconds)."""
+    """A prediction and the measurement after it (seconds)."""
 
     predicted: float
     measured: float
@@ -148,7 +148,7 @@ class Comparison(NamedTuple):
 
 @dataclass(slots=True)
 class OnDevice:
-    """All that is known of one kernel on one device."""
+    """All measurements of one kernel on one device."""
 
     series: dict[Shape, Series] = field(default_factory=dict)
     comparisons: dict[str, deque[Comparison]] = field(default_factory=dict)  # by model
@@ -159,26 +159,27 @@ class OnDevice:
     _models: tuple[Regression | None, Interpolation | None] = (None, None)
 
     def add(self, shape: Shape) -> Series:
-        """A new series; where there are too many, the oldest is forgotten."""
+        """Return a new series; where there are too many, the oldest is forgotten."""
         if len(self.series) >= SHAPES:
             del self.series[next(iter(self.series))]
         self.series[shape] = series = Series()
         return series
 
     def changed(self, series: Series) -> None:
-        """A series has one more measurement, which may change the models."""
+        """Note that a series has one more measurement, which may change the models."""
         if series.count <= 4 or series.count % 8 == 0:
             self._changes += 1
 
     def restore(self, stored: Stored) -> None:
-        """A series as a store kept it."""
+        """Add a series from a store."""
         self.series[stored.shape] = Series(stored.samples, run=-stored.idle)
         self._changes += 1
         for model, comparison in stored.comparisons:
             self.compared(model, comparison)
 
     def models(self) -> tuple[Regression | None, Interpolation | None]:
-        """What is fitted to the launches; anew when enough of them have changed to make a difference."""
+        """Return the models fitted to the launches; they are fitted anew when enough of these have changed to make a
+        difference."""
         if self._changes > (self._fitted_to // _STALE):
             samples = sorted(Sample(t := product(s.global_size), t * s.f, r.typical) for s, r in self.series.items())
             chosen = samples[:: -(-len(samples) // _FITTED)] if samples else []
@@ -191,8 +192,8 @@ class OnDevice:
         self._errors.pop(model, None)
 
     def error(self, model: str) -> float | None:
-        """Mean relative error of a model's predictions of launches that were measured later, the worst tenth left out;
-        None before there are a few."""
+        """Return the mean relative error of a model's predictions of launches that were measured later, without the
+        worst tenth; None before there are a few."""
         known = self.comparisons.get(model, ())
         if len(known) < _VALIDATED:
             return None
@@ -203,7 +204,7 @@ class OnDevice:
         return found
 
     def predictions(self, work: Work) -> list[Estimate]:
-        """What the fitted models say of a launch, whether or not it was measured; the surest first."""
+        """Return the fitted models' predictions for a launch, whether or not it was measured; the surest first."""
         regression, interpolation = self.models()
         out: list[Estimate] = []
         if regression is not None:
@@ -216,18 +217,18 @@ class OnDevice:
 @dataclass(slots=True)
 class _Kernel:
     devices: dict[str, OnDevice] = field(default_factory=dict)
-    runs: int = 0  # in which it was measured, on any device
+    runs: int = 0  # runs in which it was measured, on any device
     last: int | None = None
 
 
 class Stored(NamedTuple):
-    """One series as a store keeps it; ``idle``: runs of the kernel elsewhere since it was measured last."""
+    """A series as a store keeps it; ``idle``: runs of the kernel elsewhere since it was measured last."""
 
     device: str
     shape: Shape
     samples: tuple[float, ...]
     idle: int
-    comparisons: tuple[tuple[str, Comparison], ...] = ()  # with the first series of a device only
+    comparisons: tuple[tuple[str, Comparison], ...] = ()  # only with a device's first series
 
 
 Load = Callable[[KernelKey], Iterable[Stored]]
@@ -237,10 +238,10 @@ PRIOR = "prior"
 
 
 class History:
-    """Measurements in memory, filled from a store the first time a kernel (``load``) or how first guesses did on a
-    device (``load_ratios``) is asked for.
+    """Measurements in memory. They are read from a store when a kernel (``load``), or the ratios of first guesses on a
+    device (``load_ratios``), are asked for the first time.
 
-    Devices are meant by their :func:`identity`.
+    Devices are named by their :func:`identity`.
     """
 
     def __init__(self, load: Load | None = None, load_ratios: LoadRatios | None = None) -> None:
@@ -250,13 +251,14 @@ class History:
         self._ratios: dict[str, dict[KernelKey, float]] = {}
         self._run = 0
         self.unable: set[tuple[KernelKey, str]] = set()
-        """Versions that another one ran instead of (it does not build, or its work-groups are too large), and the
-        device. Not stored: another session tries again."""
+        """Versions instead of which another one ran (they do not build, or their work-groups are too large), and the
+        device. Not stored: another session tries them again."""
         self.imbalances = Imbalances()
-        """How far shares of divided launches were from what was planned. Not stored: what slows a device down ends."""
+        """The differences between shares of divided launches and the plan. Not stored: what slows a device down
+        ends."""
 
     def next_run(self) -> None:
-        """What is observed from now on belongs to another run."""
+        """Begin a new run: later observations belong to it."""
         self._run += 1
 
     def on(self, key: KernelKey, device: str) -> OnDevice | None:
@@ -267,7 +269,7 @@ class History:
         return found.series.get(shape) if found is not None else None
 
     def observe(self, key: KernelKey, shape: Shape, device: str, *taken: float) -> None:
-        """Take note of launches of one run, in seconds. What is no positive finite time (a driver without profiling) is
+        """Add launches of one run, in seconds. Times that are not positive and finite (a driver without profiling) are
         ignored."""
         taken = tuple([seconds for seconds in taken if 0.0 < seconds < math.inf])
         if not taken:
@@ -289,7 +291,7 @@ class History:
             here.changed(series)
 
     def compare(self, key: KernelKey, device: str, model: str, predicted: float, measured: float) -> None:
-        """Take note of how good a prediction was."""
+        """Add a prediction and its measurement."""
         if 0.0 < measured < math.inf and 0.0 < predicted < math.inf:
             here = self._kernel(key).devices.setdefault(device, OnDevice())
             found = Comparison(predicted, measured)
@@ -299,12 +301,12 @@ class History:
                 self.ratios(device)[key] = measured / predicted
 
     def idle(self, key: KernelKey, shape: Shape, device: str) -> int:
-        """Runs of the kernel elsewhere since this launch was measured last on the device."""
+        """Return the runs of the kernel elsewhere since this launch was measured last on the device."""
         series = self.series(key, shape, device)
         return self._kernel(key).runs - series.run if series is not None else 0
 
     def ratios(self, device: str) -> dict[KernelKey, float]:
-        """Measured over first guess of the kernels that have run on a device."""
+        """Return, for the kernels that have run on a device, measured time over first guess."""
         found = self._ratios.get(device)
         if found is None:
             found = self._ratios[device] = dict(self._load_ratios(device)) if self._load_ratios is not None else {}
@@ -326,10 +328,11 @@ class History:
 
 
 def lone(measured: Estimate, otherwise: Estimate, idle: int) -> Estimate:
-    """What to make of a single measurement, given what everything else says.
+    """Return the estimate from a single measurement, given the estimate from everything else.
 
-    If it is far above, it may have been disturbed. It is believed, or the device could be tried again and again; but as
-    the kernel runs elsewhere (``idle`` runs) it is believed less and less, until the device gets its second chance.
+    A measurement far above may have been disturbed. It is believed at first, or the device could be tried again and
+    again; but as the kernel runs elsewhere (``idle`` runs) it is believed less and less, until the device gets its
+    second chance.
     """
     if measured.seconds <= _DISBELIEVED * otherwise.seconds or otherwise.seconds <= 0:
         return measured

@@ -1,6 +1,6 @@
-"""How far shares of divided launches were from what was planned: not how long they took, but by how much one device
-took longer than another, by what was planned of both. Models do not see that of devices that are alike: what is
-measured of one of them counts for all, so one that another process slows down is planned like the others."""
+"""Imbalance: how far shares of divided launches were from the plan. It is not their time, but by how much one device
+took longer than another, relative to the plan. Models do not see this for devices that are alike: a measurement of one
+of them counts for all, so one that another process slows down is planned like the others."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from itertools import permutations
 from manycl.machine import DeviceIndex
 
 RUNS = 3
-"""So many runs in a row have to say it: one may have been disturbed."""
+"""Runs in a row that have to show an imbalance: one may have been disturbed."""
 KEPT = 1024
-"""Launches of which that is known, those that ran last."""
+"""Launches whose imbalances are kept: those that ran last."""
 
 
 class Imbalances:
-    """Of the last runs of divided launches, by what they are (``key``)."""
+    """The imbalances of the last runs of divided launches, by what identifies these (``key``)."""
 
     def __init__(self) -> None:
         self._runs: dict[Hashable, deque[dict[DeviceIndex, float]]] = {}
 
     def note(self, key: Hashable, took: Mapping[DeviceIndex, float]) -> None:
-        """A launch was divided among devices; ``took``: the seconds of each, as a part of those planned for as many
-        work-groups."""
+        """Note that a launch was divided among devices; ``took``: the seconds of each, as a part of those planned for
+        as many work-groups."""
         if len(took) < 2 or min(took.values()) <= 0.0:
             return
         runs = self._runs.pop(key, None)
@@ -33,11 +33,11 @@ class Imbalances:
             while len(self._runs) >= KEPT:
                 del self._runs[next(iter(self._runs))]
         runs.append(dict(took))
-        self._runs[key] = runs  # the last one to be forgotten
+        self._runs[key] = runs  # moved to the end: forgotten last
 
     def of(self, key: Hashable, devices: Sequence[DeviceIndex]) -> float:
-        """By what part of it one of some devices took longer than another one, in each of the last runs at least; 0
-        where they have not all taken part in so many."""
+        """Return the part by which one of some devices took longer than another one in each of the last runs, at least;
+        0 where they have not all taken part in so many."""
         runs = self._runs.get(key, ())
         if len(runs) < RUNS or any(d not in took for took in runs for d in devices):
             return 0.0

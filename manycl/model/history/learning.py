@@ -1,4 +1,4 @@
-"""Learning from real runs: durations into the history, and how good the predictions for them were."""
+"""Learning from real runs: durations for the history, and how good the predictions for them were."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from manycl.model.history.history import PRIOR, History, KernelKey, Shape, ident
 from manycl.model.predictor import Predictor
 from manycl.model.work import Estimate, implementation, work_of
 
-_COMPARED = 64  # new launches a run that models are compared with
+_COMPARED = 64  # new launches of a run for which models are compared
 _NO_VERSIONS: Mapping[int, Version] = {}
 
 
@@ -23,17 +23,17 @@ def learn(
     durations: Iterable[tuple[int, DeviceIndex, float]],
     versions: Mapping[int, Version] = _NO_VERSIONS,
 ) -> None:
-    """Feed (node, device, seconds) of one run to the history; seconds with the devices' slow-downs, as measured.
+    """Add (node, device, seconds) of one run to the history; seconds with the devices' slow-downs, as measured.
 
-    ``versions``: which version ran, of nodes that have several. Launches that the history does not know on their
-    device are first compared with what the models said of them.
+    ``versions``: the version that ran, for nodes that have several. Launches that the history does not know on their
+    device are first compared with the models' predictions.
     """
     devices = machine.devices
     names = [identity(d) for d in devices]
     seen: dict[object, tuple[KernelKey, Shape]] = {}
-    same, later = graph.same, dict[tuple[int, int, int], list[float]]()  # what launches took that were seen before
+    same, later = graph.same, dict[tuple[int, int, int], list[float]]()  # times of launches seen before
     series: dict[tuple[KernelKey, Shape, DeviceIndex], list[float]] = {}
-    predictor: Predictor | None = None  # what was measured before is compared with nothing
+    predictor: Predictor | None = None  # made only if there is something to compare
     comparisons = 0
     history.next_run()
     for node, device, seconds in durations:
@@ -47,7 +47,7 @@ def learn(
             continue
         launch = graph.nodes[node]
         if not isinstance(launch, Launch):
-            continue  # copies take what bandwidth says
+            continue  # copies go by bandwidth
         chosen = ran or implementation(launch, place.kind)
         kind = (launch_kind(launch), id(chosen) if launch.versions else 0, device)
         known = seen.get(kind)
@@ -72,8 +72,8 @@ def learn(
 
 
 def _note_unable(history: History, launch: Launch, ran: Launch | Version, device: Device) -> None:
-    """A version that the device prefers and that has never run there would have been tried first
-    (:meth:`manycl.model.predictor.Predictor.row`): where another one ran, it could not."""
+    """Note versions that could not run: a version that the device prefers and that has never run there would have been
+    tried first (:meth:`manycl.model.predictor.Predictor.row`), so where another one ran, it could not."""
     name = identity(device)
     for index in preferred(launch.versions, device.kind):
         if launch.versions[index] is ran:
@@ -84,6 +84,6 @@ def _note_unable(history: History, launch: Launch, ran: Launch | Version, device
 
 
 def _compare_guess(history: History, key: KernelKey, device: Device, guess: Estimate, seconds: float) -> None:
-    """How the first guess, without the launch overhead, compares with the first measurement of a kernel."""
+    """Compare the first guess, without the launch overhead, with the first measurement of a kernel."""
     body = (guess.seconds - device.launch_overhead) / device.slowdown
     history.compare(key, identity(device), PRIOR, body, max(seconds - device.launch_overhead, seconds * 0.5))

@@ -1,12 +1,12 @@
-"""What ``manycl devices --measure`` found out, put into a machine: its devices' rates, its links, and how they share.
+"""Measurements of ``manycl devices --measure`` in a machine: its devices' rates, its links, and how they share.
 
 Measurements are kept by subject: a device's :func:`~manycl.model.history.history.identity`, or ``together:`` and the
 sorted identities of devices that transferred at the same time. Names of a device's: ``flops``, ``bandwidth``,
 ``launch_overhead`` as in :class:`manycl.machine.Device`; ``up_bandwidth``, ``up_latency``, ``up_chunk``,
 ``down_bandwidth``, ``down_latency``, ``down_chunk`` of its links with the host as in :class:`manycl.machine.Link`;
-``both_ways``: bytes per second in both directions together when both are busy. Of devices together: ``up`` and
+``both_ways``: bytes per second in both directions together when both are busy. Names for devices together: ``up`` and
 ``down``, bytes per second of all. ``up_observed``, ``up_latency_observed``, ``up_chunk_observed`` and those of ``down``
-are what transfers of real runs had (:mod:`manycl.model.history.observed`); they count where nobody has measured.
+are the values in transfers of real runs (:mod:`manycl.model.history.observed`); they count where nothing was measured.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ SOURCE = "measured by manycl devices --measure"
 OBSERVED = "observed in transfers of real runs"
 _HALF = 1.25  # both directions together must be this many times as fast as the faster one to be full duplex
 ONE_WAY = "NVIDIA"
-"""Platforms whose driver carries one direction at a time (measured with an H200: both take the sum of their times)."""
-_NO_LIMIT = 0.95  # of the links' sum; what is reached together below it is a limit of the host's memory
+"""The platform whose driver carries one direction at a time (measured with an H200: both take the sum of their
+times)."""
+_NO_LIMIT = 0.95  # of the links' sum; less together shows a limit of the host's memory
 
 Measurements = Mapping[str, Mapping[str, float]]
 
@@ -34,7 +35,7 @@ def together(devices: Iterable[Device]) -> str:
 
 
 def on_machine(machine: Machine, measurements: Measurements) -> Machine:
-    """The machine with measured numbers where there are any, and notes that say so."""
+    """Return the machine with measured numbers where there are any, and notes that say so."""
     if not measurements:
         return machine
     notes = dict(machine.notes)
@@ -77,8 +78,8 @@ def on_machine(machine: Machine, measurements: Measurements) -> Machine:
 
 
 def sharing(machine: Machine, measurements: Measurements) -> Sharing:
-    """Which links carry one direction at a time, as measured or else as known of their drivers, and what the host's
-    memory gives and takes in all."""
+    """Return which links carry one direction at a time, as measured or else as known of their drivers, and the limits
+    of the host's memory."""
     half = set()
     ups: list[float] = []
     downs: list[float] = []

@@ -1,8 +1,8 @@
-"""Measurements that outlive a session: one SQLite file in the user's data folder.
+"""The store: measurements that outlive a session, in one SQLite file in the user's data folder.
 
 Samples are only ever added, so processes that save at the same time lose nothing of each other's; SQLite's write-ahead
-log lets others read meanwhile. A file that is damaged is moved aside, not deleted, and a new one begun; a file of
-another version is left alone, and nothing is stored.
+log lets others read meanwhile. A damaged file is moved aside, not deleted, and a new one begun; a file of another
+version is left alone, and nothing is stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 T = TypeVar("T")
-VERSION = 1  # of the tables below
+VERSION = 1  # version of the tables below
 NAME = "models.sqlite"
 _WAIT = 10.0  # seconds that a process waits for others to finish writing
 _TABLES = """
@@ -47,26 +47,27 @@ CREATE TABLE machine (
 
 
 class StoreWarning(UserWarning):
-    """Measurements cannot be read or kept; everything else goes on."""
+    """The warning that measurements cannot be read or kept; everything else works."""
 
 
 class Store:
-    """The file of a folder (None: :func:`default_folder`). Opened anew by every call; nothing is held in between."""
+    """The store in a folder (None: :func:`default_folder`). Every call opens the file anew; nothing is held in
+    between."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder if folder is not None else default_folder()) / NAME
-        self._off = False  # after a failure that trying again does not cure
-        self._told = False  # that rows are damaged
+        self._off = False  # set after a failure that trying again does not cure
+        self._told = False  # whether it was said that rows are damaged
 
-    # what sessions use
+    # for sessions
 
     def load(self, key: KernelKey) -> list[Stored]:
-        """Everything about one kernel, for :class:`manycl.model.history.history.History`."""
+        """Return all series of one kernel, for :class:`manycl.model.history.history.History`."""
         where = "WHERE kernel.text = ? AND kernel.name = ? AND kernel.local = ?"
         return [r.stored for r in self._rows(where, (key.text, key.kernel, _sizes(key.local_size)))]
 
     def ratios(self, device: str) -> dict[KernelKey, float]:
-        """Measured over first guess of every kernel that ran on a device."""
+        """Return measured time over first guess for every kernel that ran on a device."""
         query = """SELECT text, name, local, measured / predicted FROM comparison JOIN kernel ON kernel.id = kernel
                    WHERE device = ? AND model = ? ORDER BY comparison.id"""
         return dict(
@@ -74,14 +75,14 @@ class Store:
         )
 
     def history(self) -> History:
-        """A history that is filled from this store as it is asked."""
+        """Return a history that reads from this store as it is needed."""
         return History(self.load, self.ratios)
 
     def save(self, history: History) -> None:
-        """Add what a history has learned since it was last saved. Never raises for the file's sake: a run's results
-        are worth more than what was learned from it."""
+        """Add what a history has learned since it was last saved. File errors never raise: a run's results are worth
+        more than what was learned from it."""
         new = {key for key, _, here in history.items() if here.unsaved or any(s.unsaved for s in here.series.values())}
-        # also what did not run: that it was idle
+        # also launches that did not run: that they were idle
         changed = [(key, device, here) for key, device, here in history.items() if key in new]
         if not changed:
             return
@@ -95,8 +96,8 @@ class Store:
     # devices and links
 
     def measurements(self) -> dict[str, dict[str, float]]:
-        """What was measured of devices and links: by subject (a device's identity, or what ``manycl devices
-        --measure`` calls it), by name, in the units of :mod:`manycl.machine`."""
+        """Return the measurements of devices and links: by subject (a device's identity, or a subject of
+        ``manycl devices --measure``), by name, in the units of :mod:`manycl.machine`."""
         none: list[tuple[str, str, float]] = []
         out: dict[str, dict[str, float]] = {}
         query = "SELECT subject, name, value FROM machine"
@@ -112,15 +113,15 @@ class Store:
         query = "INSERT OR REPLACE INTO machine (subject, name, value, at) VALUES (?, ?, ?, ?)"
         self._write(lambda db: db.executemany(query, rows).rowcount, 0)
 
-    # what `manycl models` uses
+    # for `manycl models`
 
     def rows(self, kernel: str = "", device: str = "") -> list[KernelSeries]:
-        """All series, or those of the kernels of a name and of the devices whose identity contains a text."""
+        """Return all series, or those of the kernels of a name and of the devices whose identity contains a text."""
         where = "WHERE (? = '' OR kernel.name = ?) AND instr(lower(series.device), lower(?)) > 0"
         return self._rows(where, (kernel, kernel, device))
 
     def forget(self, kernel: str = "", device: str = "") -> int:
-        """Delete the series (and comparisons) that :meth:`rows` would list; how many."""
+        """Delete the series (and comparisons) that :meth:`rows` would list; return how many."""
         chosen = "instr(lower(device), lower(?)) > 0 AND kernel IN (SELECT id FROM kernel WHERE ? = '' OR name = ?)"
         values = (device, kernel, kernel)
 
@@ -133,7 +134,7 @@ class Store:
         return self._write(delete, 0)
 
     def forget_measurements(self, subject: str = "") -> int:
-        """Delete what was measured of the devices and links whose subject contains a text; how many numbers."""
+        """Delete the measurements of the devices and links whose subject contains a text; return how many numbers."""
         query = "DELETE FROM machine WHERE instr(lower(subject), lower(?)) > 0"
         return self._write(lambda db: db.execute(query, (subject,)).rowcount, 0)
 
@@ -162,11 +163,11 @@ class Store:
         return self._read(rows, [])
 
     def _read(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """What ``work`` finds in the file; ``otherwise`` where there is none, or none that can be read."""
+        """Return what ``work`` finds in the file; ``otherwise`` where there is no file, or none that can be read."""
         return self._do(work, otherwise) if not self._off and self.path.exists() else otherwise
 
     def _write(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """The same in a transaction that nobody else writes in, all or nothing."""
+        """Do the same in a transaction that excludes other writers, all or nothing."""
 
         def transaction(db: sqlite3.Connection) -> T:
             db.execute("BEGIN IMMEDIATE")
@@ -184,7 +185,8 @@ class Store:
         return self._do(transaction, otherwise)
 
     def _do(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """An error that is the file's own becomes a warning; with a new file for a damaged one it is tried again."""
+        """Call ``work`` with the open file. A file error becomes a warning; with a new file for a damaged one it is
+        tried again."""
         import sqlite3
 
         for _ in range(2):
@@ -263,8 +265,8 @@ class Store:
             guard.close()
 
     def _sound(self, rows: Iterable[Any], read: Callable[[Any], T]) -> Iterator[T]:
-        """What rows say; those that make no sense, which a sound database may hold, are left out, and that is said
-        once."""
+        """Yield the values of rows. Rows that make no sense, which an intact database may hold, are left out, with one
+        warning."""
         for row in rows:
             try:
                 yield read(row)
@@ -280,7 +282,7 @@ class Store:
 
 
 def _save(db: sqlite3.Connection, history: History, changed: Iterable[tuple[KernelKey, str, OnDevice]]) -> bool:
-    """Add what is not saved yet of these kernels on these devices."""
+    """Add the unsaved measurements of these kernels on these devices."""
     now = time.time()
     for key, device, here in changed:
         kernel = _kernel_id(db, key)
@@ -303,14 +305,14 @@ def _save(db: sqlite3.Connection, history: History, changed: Iterable[tuple[Kern
 
 
 def default_folder() -> Path:
-    """MANYCL_DATA, else the user's data folder of the operating system."""
+    """Return MANYCL_DATA, else the user's data folder of the operating system."""
     if folder := flags.data():
         return Path(folder)
     return lasting_folder("data")
 
 
 def _create(db: sqlite3.Connection) -> None:
-    """The tables, by whichever process comes first."""
+    """Make the tables, unless another process has made them."""
     import sqlite3
 
     end = time.monotonic() + _WAIT
@@ -332,7 +334,8 @@ def _create(db: sqlite3.Connection) -> None:
 
 
 def _damaged(path: Path) -> bool:
-    """Whether a file is no sound database of ours. One that another process is just beginning is."""
+    """Return whether a file is not an intact database of this store. A file that another process is just beginning is
+    intact."""
     import sqlite3
 
     if not path.exists():
@@ -345,7 +348,7 @@ def _damaged(path: Path) -> bool:
             tables = {n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         finally:
             db.close()
-    except sqlite3.OperationalError:  # locked, say: another process works with it
+    except sqlite3.OperationalError:  # locked, for example: another process works with it
         return False
     except sqlite3.DatabaseError:
         return True

@@ -1,4 +1,4 @@
-"""Rows of the store as values; ValueError or TypeError for those that make no sense."""
+"""Rows of the store as values; ValueError or TypeError for rows that make no sense."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from manycl.model.history.history import Comparison, KernelKey, Shape, Stored
 
 
 class KernelSeries(NamedTuple):
-    """One series of the store, with its kernel."""
+    """A series of the store, with its kernel."""
 
     key: KernelKey
     stored: Stored
@@ -44,7 +44,7 @@ def series(row: tuple[Any, ...]) -> KernelSeries:
 
 
 def extents(text: object) -> tuple[int, ...]:
-    """Sizes of an NDRange as they are stored; ValueError for what is none."""
+    """Return the sizes of an NDRange as they are stored; ValueError for any other text."""
     found = json.loads(text) if isinstance(text, str) else None
     if not isinstance(found, list) or not all(type(n) is int and n > 0 for n in found):
         raise ValueError(f"sizes {text!r:.40}")
@@ -52,7 +52,7 @@ def extents(text: object) -> tuple[int, ...]:
 
 
 def number(value: object) -> float:
-    """A measured number; ValueError for what is none."""
+    """Return a measured number; ValueError for any other value."""
     if not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise ValueError(f"a value {value!r:.40}")
     return value

@@ -1,10 +1,11 @@
-"""What families of kernels hand to each other in every repetition of a graph, and how long devices wait for it.
+"""Data flow between families of kernels in every repetition of a graph, and how long devices wait for it.
 
-A device waits before a family's kernels for what they read and others have written: of slices, for its own range's part
-of what lies in other memories; of what else ranges read, for all of that which lies there: of many kernels it is the
-whole buffer, of a triangle's it depends on where the range begins or ends (``Shape``). So that depends on where
-both families are cut, and is nothing where all is in one memory. Host functions, and kernels that are not divided, are
-taken to be in the host's memory; what these read is waited for where it was written.
+A device waits before a family's kernels for what they read and other families have written. Of slices, it waits for its
+own range's part of the bytes in other memories. Of other buffers, it waits for all bytes there that its range reads:
+for many kernels this is the whole buffer, for a triangular one it depends on where the range begins or ends
+(``ReadShape``). So waiting depends on where both families are cut, and is nothing where all is in one memory. Host
+functions, and kernels that are not divided, are taken to be in the host's memory; their inputs are waited for where
+they were written.
 """
 
 from __future__ import annotations
@@ -21,30 +22,30 @@ from manycl.plan.split import AnalysedSplits
 from manycl.plan.tuning import ADAPT
 
 Waits = tuple[tuple[float, float], ...]
-"""Of every device: seconds if it has any groups of a family, and for each of them."""
+"""Waits of every device: the seconds if it has any groups of a family, and the seconds for each of these groups."""
 OUTSIDE = -1
-"""The host, and nodes that are in no family."""
+"""The index of the host, and of nodes that are in no family."""
 
 
 Parts = Mapping[int, float]
-"""By memory: which part of a family's groups run there."""
+"""The part of a family's groups that runs in each memory."""
 
 
 class ReadShape(NamedTuple):
-    """Which part of a buffer ranges read: those from the first group up to each sample's, and those from there on (at
-    least one group)."""
+    """The parts of a buffer that ranges read: ranges from the first group up to each sample's, and ranges from there on
+    (at least one group)."""
 
     before: tuple[float, ...]
     after: tuple[float, ...]
 
     def part(self, first: float, end: float) -> float:
-        """What a range reads that begins and ends at these parts of all groups: at most."""
+        """Return at most how much of the buffer a range reads that begins and ends at these parts of all groups."""
         return max(_between(self.before, end) + _between(self.after, first) - 1.0, 0.0)
 
     def line(self, first: float, end: float) -> tuple[float, float]:
-        """The same as a straight line of the range's length, while the other end stays where it is (none of both in the
-        middle: what it is)."""
-        if end <= first:  # it may get some
+        """Return the same as a straight line of the range's length (constant and slope), while its other end stays in
+        place. The slope is 0 for a range that touches neither end."""
+        if end <= first:  # a range without groups may get some
             first, end = (
                 (0.0, ADAPT.sample_step)
                 if end <= 0.0
@@ -62,12 +63,12 @@ class ReadShape(NamedTuple):
 
 
 WHOLE = ReadShape((1.0,) * (ADAPT.samples + 1), (1.0,) * (ADAPT.samples + 1))
-"""Every range reads everything."""
+"""The shape of a buffer that every range reads as a whole."""
 
 
 class DataFlow(NamedTuple):
     """``nbytes`` of a buffer that a family (index, or OUTSIDE) has written and another one reads, in slices or
-    otherwise (``shape``). ``version``: the buffer, and the node that was the last to write it."""
+    otherwise (``shape``). ``version``: the buffer, and the node that wrote it last."""
 
     version: tuple[int, int]
     writer: int
@@ -78,19 +79,19 @@ class DataFlow(NamedTuple):
 
 
 class DataFlows:
-    """Of a graph that is repeated: what its last nodes write, its first ones read.
+    """The data flows of a repeated graph: its first nodes read what its last nodes write.
 
-    By family: ``readers``, which read what it writes; ``near``: these, and those that write what it reads; ``linked``:
-    whether it hands on anything at all. ``components``: the families that are near each other.
+    By family: ``readers``: the families that read what it writes; ``near``: these, and those that write what it reads;
+    ``linked``: whether it has any flow. ``components``: the families that are near each other.
     """
 
     def __init__(self, problem: Problem, several: Sequence[Family]) -> None:
         self._transfer = problem.estimates.transfer
         self._memory = [d.memory for d in problem.machine.devices]
         self._read: list[list[DataFlow]] = [[] for _ in several]
-        self._kept: list[list[DataFlow]] = [[] for _ in several]  # written, and read by the host
+        self._kept: list[list[DataFlow]] = [[] for _ in several]  # written there, and read by the host
         self._within: list[list[DataFlow]] = [[] for _ in several]
-        self._wholly: dict[tuple[int, int], list[int]] = {}  # who reads all of it
+        self._wholly: dict[tuple[int, int], list[int]] = {}  # families that read all of a version
         self.readers: list[set[int]] = [set() for _ in several]
         apart = set(self._memory) != {HOST}
         for flow in dict.fromkeys(_found(problem, several)) if apart else ():
@@ -116,18 +117,18 @@ class DataFlows:
         parts: Mapping[int, Parts],
         at: Sequence[int] = (),
     ) -> Waits:
-        """For how long each device waits before (and the host after) the kernels of a family with so many groups, about
-        where it is cut ``at`` (none: each as if it had all); ``parts``: of the other families (none: nothing comes from
-        that one)."""
+        """Return how long each device waits before (and the host after) the kernels of a family with so many groups,
+        about where it is cut ``at`` (empty: each as if it had all groups). ``parts``: of the other families (absent:
+        nothing comes from that one)."""
         own = [(a / groups, b / groups) for a, b in pairwise(at)] or [(0.0, 1.0)] * len(devices)
         return tuple(self._wait(family, groups, self._memory[d], parts, r) for d, r in zip(devices, own, strict=True))
 
     def within(self, family: int, own: Parts) -> float:
-        """Seconds that a family's kernels wait for what they write on one device and read on another, so divided;
-        latencies are part of the handovers that dividing them costs."""
+        """Return the seconds that a family's kernels wait for what they write on one device and read on another, when
+        divided so; latencies are part of the handovers that dividing them costs."""
         seconds = 0.0
         for flow in self._within[family]:
-            if flow.sliced:  # what neighbours share
+            if flow.sliced:  # bytes that neighbours share
                 several = (self._rate(a, b) * flow.nbytes for a in own for b in own if a != b)
                 seconds += max(several, default=0.0)
             else:
@@ -135,7 +136,7 @@ class DataFlows:
         return seconds
 
     def parts(self, devices: Sequence[DeviceIndex], at: Sequence[int]) -> Parts:
-        """Of a family that is cut there."""
+        """Return the parts of a family that is cut ``at``, by memory."""
         out: dict[int, float] = {}
         for i, d in enumerate(devices):
             if at[i + 1] > at[i]:
@@ -162,12 +163,12 @@ class DataFlows:
         return once, each
 
     def _brought(self, flow: DataFlow, memory: int, source: Parts) -> float:
-        """Seconds until all of it is in a memory."""
+        """Return the seconds until all of a flow is in a memory."""
         away = ((other, round(flow.nbytes * part)) for other, part in source.items() if other != memory)
         return sum(self._transfer(nbytes, other, memory) for other, nbytes in away)
 
     def _there(self, flow: DataFlow, memory: int, parts: Mapping[int, Parts]) -> bool:
-        """Whether a family before has brought it."""
+        """Return whether an earlier family has had it moved there."""
         others = (r for r in self._wholly.get(flow.version, ()) if r < flow.reader)
         return any(memory in parts.get(r, {}) for r in others)
 
@@ -176,14 +177,14 @@ class DataFlows:
 
 
 def _between(samples: Sequence[float], at: float) -> float:
-    """Between samples on equal distances from 0 to 1."""
+    """Interpolate between samples at equal distances from 0 to 1."""
     i = min(max(int(at * (len(samples) - 1)), 0), len(samples) - 2)
     left = at * (len(samples) - 1) - i
     return samples[i] + left * (samples[i + 1] - samples[i])
 
 
 def _shape(problem: Problem, node: int, key: BufferKey) -> ReadShape:
-    """What ranges of a node read of a buffer."""
+    """Return what ranges of a node read of a buffer."""
     splits = problem.splits
     if not isinstance(splits, AnalysedSplits):
         return WHOLE
@@ -195,7 +196,7 @@ def _shape(problem: Problem, node: int, key: BufferKey) -> ReadShape:
 
 
 def _components(near: Sequence[set[int]]) -> Iterator[list[int]]:
-    """Families (several) that hand data to each other, also through others."""
+    """Yield families (several) with flows between them, also by way of others."""
     seen = set[int]()
     for first in range(len(near)):
         todo, found = [first], set[int]()
@@ -210,15 +211,15 @@ def _components(near: Sequence[set[int]]) -> Iterator[list[int]]:
 
 
 def _found(problem: Problem, several: Sequence[Family]) -> Iterator[DataFlow]:
-    """Between families, within them, and between them and what is outside of all."""
+    """Yield the flows between families, within them, and between them and nodes outside."""
     nodes, splits = problem.graph.nodes, problem.splits
     family = {m.node: i for i, f in enumerate(several) for m in f.members}
-    last = {key: n for n, task in enumerate(nodes) for key in task.writes}  # of the repetition before, at first
+    last = {key: n for n, task in enumerate(nodes) for key in task.writes}  # at first those of the repetition before
     for n, task in enumerate(nodes):
         reader = family.get(n, OUTSIDE)
         for key in task.reads:
             if key not in last:
-                continue  # it is where it was brought once
+                continue  # it stays where it was moved once
             before = last[key]
             writer = family.get(before, OUTSIDE)
             if writer != OUTSIDE and key not in splits[before].slices:
@@ -228,7 +229,7 @@ def _found(problem: Problem, several: Sequence[Family]) -> Iterator[DataFlow]:
             if sliced:
                 part = splits[n].slices[key]
                 nbytes = min(nbytes, part.stride * splits[n].groups)
-                if writer == reader:  # it lies where it is needed, but for what neighbours share
+                if writer == reader:  # only bytes that neighbours share are elsewhere
                     nbytes = max(part.width - part.stride, 0)
             if nbytes and (writer, reader) != (OUTSIDE, OUTSIDE):
                 shape = WHOLE if sliced or reader == OUTSIDE else _shape(problem, n, key)

@@ -1,4 +1,5 @@
-"""What is known of a family of kernels that ``adaptive`` divides, and whether it is divided at all."""
+"""The division history of a family of kernels that ``adaptive`` divides, and the decision whether it is divided at
+all."""
 
 from __future__ import annotations
 
@@ -16,13 +17,16 @@ from manycl.plan.tuning import ADAPT
 
 @dataclass(frozen=True, slots=True)
 class DivisionHistory:
-    """What is known of a family: its members, the devices that may run it (indices; none: it is not divided), how its
-    groups are dealt out to them, the seconds that each waits for data beside its kernels, if it has any groups and
-    for each of the leader's (``plan/adapt/data_flow.py``), what dividing costs once, and the seconds that it takes to
-    bring all slices to each (``moving``). ``believed``: what foreseen waits are multiplied by, as measured ones were,
-    by device. ``whole``: the one of ``devices`` that has all groups, since dividing them does not pay (None: it does);
-    ``compared``: those that were measured so; ``guessed``: data decide how often its loops run; ``trial``: it is
-    divided to see what that takes."""
+    """The history of a family's division.
+
+    ``devices``: indices of those that may run it (empty: it is not divided). ``granularity``: how its groups are shared
+    out. ``waits``: for each device, the seconds that it waits for data beside its kernels, if it has any groups and for
+    each of the leader's (``plan/adapt/data_flow.py``). ``overhead``: seconds that dividing costs once. ``moving``: the
+    seconds to move all slices to each device. ``believed``: by device, the ratio of measured to predicted waits, by
+    which predictions are multiplied. ``whole``: the one of ``devices`` that has all groups, since dividing does not pay
+    (None: it does); ``compared``: the devices measured like that. ``guessed``: data decide how often its loops run.
+    ``trial``: it is divided to measure how long that takes.
+    """
 
     family: Family
     devices: tuple[DeviceIndex, ...]
@@ -37,16 +41,16 @@ class DivisionHistory:
     trial: bool = False
 
     def cuts(self) -> tuple[int, ...]:
-        """Of the leader's groups, by device."""
+        """Return the cuts of the leader's groups, by device."""
         return cuts(self.granularity) if self.whole is None else self.granularity.whole(self.whole)
 
     def choices(self) -> list[tuple[int, ...]]:
-        """The cuts between which it is judged: all groups on each device; divided."""
+        """Return the cuts between which it is judged: all groups on each device; divided."""
         return [*map(self.granularity.whole, range(len(self.devices))), cuts(self.granularity)]
 
     def judged(self, others: Sequence[float] = ()) -> DivisionHistory:
-        """Divided or whole, whatever is foreseen to be shorter; both as they were measured, where they were.
-        ``others``: the seconds that each of the choices costs other families."""
+        """Return the history with the decision: divided or whole, whichever is predicted to be shorter, each as
+        measured where it was. ``others``: the seconds that each of the choices costs other families."""
         g = self.granularity
         others = others or (0.0,) * (len(self.devices) + 1)
         used = [i for i, n in enumerate(g.shares) if n]
@@ -56,7 +60,7 @@ class DivisionHistory:
         more = self.overhead + others[-1]
         untried = best in self.compared and not g.divided and g.turn <= ADAPT.early
         if untried and self._fastest(best) + more < (1.0 - ADAPT.worth) * single[best]:
-            g = daring(g, best)  # what the other devices take is not known well: they are tried
+            g = daring(g, best)  # the other devices' times are not known well: they are tried
             if sum(n > 0 for n in g.shares) > 1:
                 return replace(self, granularity=g, whole=None, trial=True)
         together = (g.together() if both else max(*g.foreseen(), g.seen)) + more
@@ -68,10 +72,10 @@ class DivisionHistory:
     def waited(
         self, foreseen: Sequence[float], seconds: Sequence[float], *, again: bool, first: bool
     ) -> DivisionHistory:
-        """After an execution in which devices waited for ``seconds`` instead of those that the machine's links say
-        (``foreseen``; 0: nothing is learned). Data that come only once make that longer, so unless the execution before
-        had the same cuts (``again``) no more is learned than that it is not longer; nothing from the ``first`` one,
-        for which data were on the host."""
+        """Return the history after an execution in which devices waited for ``seconds`` instead of the time predicted
+        from the machine's links (``foreseen``; 0: nothing is learned). Data that come only once make waits longer. So
+        unless the execution before had the same cuts (``again``), only shorter waits are believed at once; nothing is
+        learned from the ``first`` execution, whose data were on the host."""
         believed = list(self.believed or (1.0,) * len(self.devices))
         for i, (f, s) in enumerate(zip(foreseen, seconds, strict=True)):
             if f > ADAPT.brief and not first:
@@ -82,19 +86,20 @@ class DivisionHistory:
         return replace(self, believed=tuple(believed))
 
     def believing(self, waits: Waits) -> Waits:
-        """Foreseen waits as they have proved to be."""
+        """Return predicted waits corrected by the measured ones."""
         if not self.believed:
             return waits
         return tuple((b * once, b * each) for b, (once, each) in zip(self.believed, waits, strict=True))
 
     def slowest(self, waits: Waits) -> float:
-        """Seconds of the device that is foreseen to take the longest if they wait like this."""
+        """Return the seconds of the device that is predicted to take the longest with these waits."""
         at = self.cuts()
         beside = zip(self.granularity.foreseen(at), waits, self.waits, pairwise(at), strict=True)
         return max(s + o - p + (e - f) * (b - a) for s, (o, e), (p, f), (a, b) in beside if b > a)
 
     def adapted(self, waits: Waits) -> float:
-        """The same, and what dividing costs, if it is then divided anew; also where it is whole, if that gains much."""
+        """Return the same with the cost of dividing, if the family is then divided anew; also where it is whole, if
+        that gains much."""
         now = self.slowest(waits)
         divided = anew(self.granularity, *self._more(waits)) + self.overhead
         if self.whole is None:
@@ -102,7 +107,7 @@ class DivisionHistory:
         return divided if divided < (1.0 - 2.0 * ADAPT.worth) * now else now
 
     def waiting(self, waits: Waits) -> DivisionHistory:
-        """Where devices wait for other seconds than was known; if that makes a difference."""
+        """Return the history with other waits, if they make a difference."""
         g = self.granularity
         once, each = self._more(waits)
         news = max(abs(o) + abs(e) * g.groups for o, e in zip(once, each, strict=True))
@@ -111,43 +116,44 @@ class DivisionHistory:
         return replace(self, granularity=beside(g, once, each), waits=waits)
 
     def _more(self, waits: Waits) -> tuple[list[float], list[float]]:
-        """By how much they are longer than was known: once, and for each group."""
+        """Return by how much waits are longer than known: once, and for each group."""
         both = list(zip(waits, self.waits, strict=True))
         return [o - p for (o, _), (p, _) in both], [e - f for (_, e), (_, f) in both]
 
     def _worth(self, best: int, single: float, together: float, more: float) -> float:
-        """Part of its time on the best device that dividing must be foreseen to gain; it costs ``more``."""
+        """Return the part of its time on the best device that dividing must be predicted to gain; it costs ``more``."""
         g = self.granularity
         if g.divided and best in self.compared:
             alone = [run.turn for run in g.history if run.cuts == g.whole(best)]
             close = (1.0 - ADAPT.close) * single < together < (1.0 + ADAPT.close) * single
             if close and g.divided == 1 and alone == [1]:
-                return math.inf  # the very first execution takes longer: it is run whole again
+                return math.inf  # the very first execution takes longer: so it is run whole again
             again = together < (1.0 + ADAPT.close) * single and g.divided == 1 and len(alone) == 1
             return -math.inf if again else 0.0 if self.whole is None else ADAPT.seen
         far = self.moving[best] * (1.0 - g.shares[best] / g.groups) > ADAPT.moving * together
         unknown = g.narrow or (self.guessed and single < ADAPT.dear * together)
         if unknown and g.divided == 1 and not far and together > (1.0 - ADAPT.little) * g.alone_at_least():
-            return math.inf  # it may have gained nothing: it is run whole to see
+            return math.inf  # dividing may have gained nothing: it is run whole on trial
         if g.narrow and best in self.compared and g.evenly() + self.overhead < (1.0 - 2.0 * ADAPT.worth) * single:
-            return -math.inf  # it may gain much
+            return -math.inf  # dividing may gain much
         if best in self.compared or (single < ADAPT.tried * self.overhead and not self.guessed):
-            return ADAPT.worth if self.whole is None else 2.0 * ADAPT.worth  # what was given up must promise more
+            # a division given up before must promise more
+            return ADAPT.worth if self.whole is None else 2.0 * ADAPT.worth
         if g.narrow or not g.divided or (not g.settled and g.divided < ADAPT.believed):
-            return -math.inf  # a long one is divided to see
-        if not g.settled:  # others may be better than those that were tried
+            return -math.inf  # a long kernel is divided on trial
+        if not g.settled:  # other divisions may be better than those tried
             return -math.inf if max(g.foreseen()) + more < (1.0 - ADAPT.little) * single else math.inf
         return ADAPT.little
 
     def _fastest(self, best: int) -> float:
-        """Seconds that it takes all devices together if the others are as fast as they may be."""
+        """Return the seconds of all devices together if the other devices are as fast as they may be."""
         g = self.granularity
         faster = math.exp(ADAPT.untried_sure * g.prior.rate_doubt)
         others = (faster / g.alone(i) for i in range(len(g.shares)) if i != best)
         return 1.0 / (1.0 / g.alone(best) + sum(others))
 
     def _best(self, single: Sequence[float]) -> int:
-        """The device that would have all groups: one that has had them, if no other is much faster."""
+        """Return the device that would have all groups: one that has had them, if no other is much faster."""
         best = single.index(min(single))
         had = [i for i in self.compared if single[i] < (1.0 + ADAPT.close) * single[best]]
         return min(had, key=lambda i: single[i], default=best)

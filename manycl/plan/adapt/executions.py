@@ -1,4 +1,4 @@
-"""What the last executions of a repeated kernel say by themselves, whatever workload explains them."""
+"""The last executions of a repeated kernel: conclusions from them alone, whatever workload explains them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ History = tuple[Execution, ...]
 
 
 def several(run: Execution) -> bool:
-    """Whether it was on several devices."""
+    """Return whether an execution was on several devices."""
     return sum(s > 0.0 for s in run.seconds) > 1
 
 
 def drifts(history: History, workload: Workload) -> bool:
-    """Whether times drift as the workload says: not if the last cuts have taken the same again."""
+    """Return whether times drift as the workload says: not if the last cuts have taken the same time again."""
     if not workload.drifting:
         return False
     first, last = _alike(history)[0], history[-1]
@@ -32,7 +32,7 @@ def drifts(history: History, workload: Workload) -> bool:
 
 
 def news(history: History) -> bool:
-    """Whether the last execution took a device another time than the one before with the same cuts."""
+    """Return whether in the last execution some device took another time than in the one before with the same cuts."""
     before = _alike(history)[:-1]
     if not before:
         return False
@@ -41,8 +41,8 @@ def news(history: History) -> bool:
 
 
 def no_better(history: History, present: tuple[int, ...], other: tuple[int, ...], band: float) -> bool:
-    """Whether these cuts and others were both tried more than once, took each time the same, and the others gained
-    less than this part of the time: that counts, whatever is foreseen."""
+    """Return whether these cuts and others were both tried more than once, took the same time in each trial, and the
+    others gained less than ``band`` of the time: that counts, whatever is predicted."""
     mine, theirs = ([run.seconds for run in history if run.cuts == at] for at in (present, other))
     if min(len(mine), len(theirs)) < 2:
         return False
@@ -53,9 +53,9 @@ def no_better(history: History, present: tuple[int, ...], other: tuple[int, ...]
 
 
 def slower_by(history: History, doubted: Sequence[Sequence[float]]) -> list[float]:
-    """By how much each device has become slower (logarithms) with so many executions at the end: the least of what
-    these were off, and no more than the last one is longer than one before them with the same cuts, which the workload
-    may not explain."""
+    """Return by how much each device has become slower (logarithms), from the last executions, which ``doubted`` gives
+    by their errors: the least of these errors. It is no more than the last execution is longer than one before them
+    with the same cuts, which the workload may not explain."""
     by = [min(of) for of in zip(*doubted, strict=True)]
     last = history[-1]
     before = [run for run in _alike(history) if run.turn <= last.turn - len(doubted)]
@@ -66,7 +66,8 @@ def slower_by(history: History, doubted: Sequence[Sequence[float]]) -> list[floa
 
 
 def slowed(history: History, by: Sequence[float], until: int) -> History:
-    """Devices have become slower (logarithms): executions up to one as they would be now."""
+    """Return the history with executions up to turn ``until`` at the speed of devices that have become slower ``by``
+    (logarithms)."""
     slower = [math.exp(max(b, 0.0)) for b in by]
     return tuple(
         run._replace(seconds=tuple(s * f for s, f in zip(run.seconds, slower, strict=True)))
@@ -77,8 +78,9 @@ def slowed(history: History, by: Sequence[float], until: int) -> History:
 
 
 def kept(history: History) -> History:
-    """The last executions, of the same shares only the last few: how others did says more than one more of these. And
-    the last one of a device that has had no groups since: it would be tried again as if nothing were known of it."""
+    """Return the executions to keep: the last ones, and with the same shares only the last few, as one more of these
+    says less than one with other shares. The last execution of a device that has had no groups since is kept as well:
+    it would be tried again as if nothing were known of it."""
     same = [run for run in history if run.cuts == history[-1].cuts]
     if len(same) > ADAPT.window_alike:
         history = tuple(run for run in history if run is not same[0])
@@ -94,5 +96,5 @@ def kept(history: History) -> History:
 
 
 def _alike(history: History) -> History:
-    """Those with the cuts of the last one."""
+    """Return the executions with the cuts of the last one."""
     return tuple(run for run in history if run.cuts == history[-1].cuts)

@@ -1,10 +1,10 @@
-"""Which kernels of a graph that is repeated should be cut at the same places, so that no data move between them.
+"""Families: kernels of a repeated graph that are cut at the same places, so that no data move between them.
 
 Libsplit adapts one kernel at a time; the stencil and the copy of its Jacobi benchmarks get different splits, and what
 one leaves on a device the other needs on another (Section 7). Here kernels are of one *family* where one of them writes
 slices of a buffer that another reads, in this iteration or the next, and ranges of the one match ranges of the other
 over the whole buffer. A family has one cut, in work-groups of the kernel with the fewest (the *leader*), and each
-member's groups are found from it by where its slices lie.
+member's groups follow from it by the positions of its slices.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from manycl.plan.tuning import ADAPT
 
 
 class Member(NamedTuple):
-    """A node whose group g lies at ``scale * g + shift`` in groups of its family's leader."""
+    """A kernel of a family: its group g lies at ``scale * g + shift`` in groups of the family's leader."""
 
     node: int
     groups: int
@@ -27,7 +27,8 @@ class Member(NamedTuple):
     shift: float
 
     def cuts(self, leader: Sequence[int]) -> list[int]:
-        """The leader's cuts as this kernel's: first group of each range, and one past the last of the last."""
+        """Return the leader's cuts as this kernel's: the first group of each range, and one past the last of the
+        last."""
         inner = (min(max(round((c - self.shift) / self.scale), 0), self.groups) for c in leader[1:-1])
         return [0, *inner, self.groups]
 
@@ -43,9 +44,9 @@ class Family(NamedTuple):
 
 
 def families(problem: Problem) -> tuple[Family, ...]:
-    """The nodes that may be split, each in one family (often of itself alone), by the number of their first node.
+    """Return the families of the nodes that may be split (often of one node alone), by the number of their first node.
 
-    The graph is taken to be run again and again: what its last nodes write, its first ones read.
+    The graph is taken to be run again and again: its first nodes read what its last nodes write.
     """
     near: dict[int, list[tuple[int, float, float]]] = {n: [] for n in problem.splits}
     for a, b, scale, shift in _matches(problem):
@@ -70,7 +71,7 @@ def families(problem: Problem) -> tuple[Family, ...]:
 
 
 def _led(members: list[Member]) -> Family:
-    """In groups of the kernel that has the fewest, the first of these."""
+    """Return the family in groups of the kernel that has the fewest, the first of these."""
     leader = min(members, key=lambda m: (m.groups, m.node))
     rest = sorted(m for m in members if m is not leader)
     moved = [
@@ -81,7 +82,7 @@ def _led(members: list[Member]) -> Family:
 
 
 def _matches(problem: Problem) -> Iterator[tuple[int, int, float, float]]:
-    """Pairs (a, b) of nodes of which one writes and one reads slices of a buffer: group g of b lies where
+    """Yield pairs (a, b) of nodes of which one writes and one reads slices of a buffer: group g of b lies where group
     ``scale * g + shift`` of a does."""
     touch: dict[BufferKey, list[int]] = {}
     for node, split in sorted(problem.splits.items()):
@@ -111,5 +112,5 @@ def _match(problem: Problem, a: int, b: int, key: BufferKey) -> tuple[float, flo
 
 
 def _middle(s: Slice) -> float:
-    """Where the first group's own bytes begin: a halo lies on both sides of them."""
+    """Return where the first group's own bytes begin: a halo lies on both sides of them."""
     return s.offset + 0.5 * ((s.width or s.stride) - s.stride)

@@ -5,14 +5,13 @@ F(x)_i = (1 / f_i) / sum_j (1 / f_j) are the shares with which all devices would
 shares sought are a fixed point of F. Three methods:
 
 - ``profile``: ours. The shares with which all end together by the workload that explains the executions so far
-  (``plan/adapt/workload.py``), which knows that groups differ, that devices do not keep their speed, and that loads
-  drift;
+  (``plan/adapt/workload.py``), in which groups differ, devices do not keep their speed, and loads drift;
 - ``fixed_point``: x := F(x) (Section 5.2);
 - ``broyden``: the zero of x - F(x) by Broyden's method, which learns how f depends on the shares (Section 5.2).
 
 The last two take f from the workload, too, so that one time that is too long does not lead them astray. Shares are
-changed only for a gain that is foreseen to be above the dead band; where times are as foreseen, nothing is computed.
-Values are frozen and functions pure.
+changed only for a predicted gain above the dead band; where times are as predicted, nothing is computed. Values are
+frozen and functions pure.
 """
 
 from __future__ import annotations
@@ -33,13 +32,14 @@ Floats = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Granularity:
-    """The groups of every device (``shares``; ranges lie in the order of the devices), and what is known about them.
+    """The groups of every device (``shares``; ranges lie in the order of the devices), and what has been learned of
+    them.
 
-    ``least``: groups below which a device gets none. ``history``: the last executions. ``turn``: how many there were.
-    ``settled``: the last look at the workload has changed nothing; since then, ``off`` is the running mean of how far
-    times (logarithms) have been from what was foreseen, by device; ``doubted``: the same of the last times in a row
-    that were strange. ``unexplained``: executions in a row that took longer than even the workload says that was found
-    with them. ``inverse``: Broyden's, over all devices; ``before``: the shares when it was last used.
+    ``least``: groups below which a device gets none. ``history``: the last executions; ``turn``: how many there were.
+    ``settled``: the last examination of the workload has changed nothing. ``off``: since then, the running mean of the
+    difference between measured and predicted times (logarithms), by device. ``doubted``: these differences of the last
+    times in a row that were strange. ``unexplained``: executions in a row that took longer than even the workload says
+    that was found with them. ``inverse``: Broyden's, over all devices; ``before``: the shares when it was last used.
     ``changes``: how often shares were changed since turn ``since``.
     """
 
@@ -65,36 +65,36 @@ class Granularity:
         return self.prior.groups
 
     def foreseen(self, at: Sequence[int] = ()) -> list[float]:
-        """Seconds of every device with these cuts (none: its own) in the next execution."""
+        """Return the seconds of every device with these cuts (empty: its own) in the next execution."""
         at = at or cuts(self)
         return [self.workload.seconds(i, at[i], at[i + 1]) for i in range(len(at) - 1)]
 
     def guarded(self, at: Sequence[int] = ()) -> float:
-        """Seconds of the slowest device with these cuts (none: its own), with the devices' margins: what divisions are
-        compared by."""
+        """Return the seconds of the slowest device with these cuts (empty: its own), with the devices' margins;
+        divisions are compared by this."""
         return max(s * m for s, m in zip(self.foreseen(at), self.workload.margins, strict=True))
 
     @property
     def seen(self) -> float:
-        """Seconds of the slowest device in the shortest of the last executions on several that should have been about
-        as short as this division by what is foreseen now (0.0: there were few)."""
+        """Seconds of the slowest device in the shortest of the last executions on several devices that should have been
+        about as short as this division, by the present prediction (0.0: there were few)."""
         alike = (1.0 + ADAPT.similar) * max(self.foreseen())
         found = [max(r.seconds) for r in self.history if several(r) and max(self.foreseen(r.cuts)) < alike]
         return min(found) if len(found) >= ADAPT.believed else 0.0
 
     @property
     def narrow(self) -> bool:
-        """Whether a device that has groups is not filled even by all of them."""
+        """True if a device that has groups is not filled even by all of them."""
         return any(n and s for n, s in zip(self.prior.narrow, self.shares, strict=True))
 
     @property
     def divided(self) -> int:
-        """How many of the last executions were on several devices."""
+        """The number of the last executions that were on several devices."""
         return sum(map(several, self.history))
 
     def together(self) -> float:
-        """Seconds of the slowest device with these shares: the shortest of the last executions, or what is foreseen
-        where there was none; or less than that one took where there was one, which may have been disturbed."""
+        """Return the seconds of the slowest device with these shares: the shortest of the last executions, or the
+        prediction where there was none; or less than one execution took, which may have been disturbed."""
         at = cuts(self)
         here = [max(run.seconds) for run in self.history if run.cuts == at]
         if len(here) == 1:
@@ -102,23 +102,24 @@ class Granularity:
         return min(here, default=max(*self.foreseen(), self.seen))
 
     def whole(self, device: int) -> tuple[int, ...]:
-        """The cuts with which one device has all groups."""
+        """Return the cuts with which one device has all groups."""
         return (0,) * (device + 1) + (self.groups,) * (len(self.shares) - device)
 
     def alone(self, device: int) -> float:
-        """Seconds that all groups take on one device: the shortest of the last executions there, or what is foreseen
-        where there was none."""
+        """Return the seconds that all groups take on one device: the shortest of the last executions there, or the
+        prediction where there was none."""
         at = self.whole(device)
         here = (run.seconds[device] for run in self.history if run.cuts == at)
         return min(here, default=self.workload.seconds(device, 0, self.groups))
 
     def evenly(self) -> float:
-        """Seconds of the slowest device with these shares if each took its part of what all groups take it."""
+        """Return the seconds of the slowest device with these shares if each took its part of the time of all
+        groups."""
         at, load = cuts(self), self.workload
         return max(self.alone(i) * load.part(at[i], at[i + 1]) for i in range(len(self.shares)))
 
     def alone_at_least(self) -> float:
-        """Seconds that all groups take on the best device at least, as far as is known."""
+        """Return the least seconds that all groups take on the best device, as far as is known."""
         at = cuts(self)
         used = [i for i, n in enumerate(self.shares) if n]
         least = (self.workload.whole_at_least(i, at[i], at[i + 1]) for i in used)
@@ -127,8 +128,9 @@ class Granularity:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How shares are found: by which ``method``, the fewest groups that a device gets if it gets any, and which part of
-    the time a change must be foreseen to gain. ``uniform``: at first the same for each, as in Libsplit."""
+    """Settings of a search for shares: the ``method``, the fewest groups that a device gets if it gets any, and the
+    part of the time that a change must be predicted to gain. ``uniform``: at first the same share for each, as in
+    Libsplit."""
 
     method: str = METHODS[0]
     least: int = 1
@@ -138,11 +140,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Beforehand:
-    """What is known of a kernel before it has run. ``density``: what groups cost in equal parts of the NDRange (none:
-    all the same). ``doubt``, ``rate_doubt``: how far off that and the ratios of the devices' times may be (standard
-    deviations of logarithms). ``narrow``: the devices that all groups together do not fill (none: they fill all).
-    ``rounds``: the groups that each runs at once, so that fewer take as long (none: one). ``waits``: what of the
-    seconds beside its groups is in the measured times for certain (none: nothing)."""
+    """Knowledge of a kernel before it has run. ``density``: the cost of groups in equal parts of the NDRange (empty:
+    all the same). ``doubt``, ``rate_doubt``: how far off that, and the ratios of the devices' times, may be (standard
+    deviations of logarithms). ``narrow``: the devices that all groups together do not fill (empty: they fill all).
+    ``rounds``: the groups that each device runs at once, so that fewer take as long (empty: one). ``waits``: the part
+    of the seconds beside its groups that is certainly in the measured times (empty: nothing)."""
 
     density: Sequence[float] = ()
     doubt: float = ADAPT.uncounted
@@ -158,8 +160,8 @@ _WANTED, _KNOWN = Wanted(), Beforehand()
 def start(
     groups: int, once: Sequence[float], each: Sequence[float], wanted: Wanted = _WANTED, known: Beforehand = _KNOWN
 ) -> Granularity:
-    """The first split: all devices end together by the estimates. ``once`` and ``each``: seconds that a launch takes
-    beside its groups, and that a group takes on average (infinite: the device gets nothing)."""
+    """Return the first split: all devices end together by the estimates. ``once`` and ``each``: seconds that a launch
+    takes beside its groups, and that a group takes on average (infinite: the device gets nothing)."""
     able = [i for i, e in enumerate(each) if e < math.inf]
     if wanted.method not in METHODS or groups < 1 or not able or wanted.least < 1:
         raise ValueError(f"no granularity for {groups} groups on {len(able)} devices by {wanted.method!r}")
@@ -168,7 +170,7 @@ def start(
     work = tuple(max(d / mean, 1e-3) for d in known.density) or (1.0,) * cells
     rates = tuple(math.log(max(e, 1e-15) * groups) if e < math.inf else math.inf for e in each)
     slowest = max(r for r in rates if r < math.inf)
-    rates = tuple(min(r, slowest + 50.0) for r in rates)  # one that cannot run it, or takes for ever
+    rates = tuple(min(r, slowest + 50.0) for r in rates)  # of a device that cannot run it, or takes for ever
     bends = tuple(ADAPT.narrow if n else 0.0 for n in known.narrow) if any(known.narrow) else ()
     prior = Prior(
         groups,
@@ -188,8 +190,8 @@ def start(
 
 
 def adapted(g: Granularity, measured: Sequence[float], at: Sequence[int] = ()) -> Granularity:
-    """After an execution with these shares (or with cuts ``at``) that took each device so many seconds (0 where it had
-    no groups)."""
+    """Return the granularity after an execution with these shares (or with cuts ``at``) that took each device
+    ``measured`` seconds (0 where it had no groups)."""
     at = tuple(at) or cuts(g)
     turn = g.turn + 1
     history = kept((*g.history, Execution(turn, at, tuple(measured))))
@@ -214,8 +216,8 @@ def adapted(g: Granularity, measured: Sequence[float], at: Sequence[int] = ()) -
 
 
 def beside(g: Granularity, once: Sequence[float], each: Sequence[float]) -> Granularity:
-    """The same where every device takes other seconds beside its kernels than before: so many more (or less) if it has
-    any groups, and for each of them."""
+    """Return the granularity where devices take more (or less) seconds beside their kernels than before: ``once`` if
+    they have any groups, and ``each`` for each of them."""
 
     def now(run: Execution) -> Execution:
         more = (o + e * (b - a) for o, e, (a, b) in zip(once, each, pairwise(run.cuts), strict=True))
@@ -232,7 +234,7 @@ def beside(g: Granularity, once: Sequence[float], each: Sequence[float]) -> Gran
 
 
 def anew(g: Granularity, once: Sequence[float], each: Sequence[float]) -> float:
-    """Seconds of the slowest device, as :func:`beside`, if groups were then dealt out anew; about."""
+    """Return about the seconds of the slowest device after :func:`beside`, if groups were then shared out anew."""
     load = g.workload
     rates = _longer_rates(load.rates, each, g.groups)
     then = replace(g, workload=replace(load, once=_longer(load.once, once), rates=rates))
@@ -240,27 +242,27 @@ def anew(g: Granularity, once: Sequence[float], each: Sequence[float]) -> float:
 
 
 def _longer(seconds: Sequence[float], more: Sequence[float]) -> Floats:
-    """By device; not below 0."""
+    """Return ``seconds`` with ``more`` added by device; not below 0."""
     return tuple(max(s + m, 0.0) for s, m in zip(seconds, more, strict=True))
 
 
 def _longer_rates(rates: Sequence[float], each: Sequence[float], groups: int) -> Floats:
-    """Logarithms of the seconds of all groups, where each group takes so many more."""
+    """Return logarithms of the seconds of all groups, where each group takes ``each`` more."""
     return tuple(math.log(max(math.exp(r) + e * groups, 1e-15)) for r, e in zip(rates, each, strict=True))
 
 
 def daring(g: Granularity, best: int) -> Granularity:
-    """With the shares that are right if all devices but one are faster than foreseen by as much as is to be expected:
-    enough groups for each to show how fast it is."""
+    """Return shares that are right if all devices but one are faster than predicted by as much as is to be expected:
+    each gets enough groups to show how fast it is."""
     rates = tuple(r - (i != best) * g.prior.rate_doubt for i, r in enumerate(g.workload.rates))
     hoped = replace(g, workload=replace(g.workload, rates=rates))
     return replace(g, shares=_rounded(hoped, hoped.workload.level()), settled=False)
 
 
 def _changed(g: Granularity, *, measured: bool = True) -> Granularity:
-    """Other shares, if that is foreseen to gain enough, after an execution (``measured``) or for another reason; of
-    those that were tried the best, where so many changes have not come to an end: the workload does not know what
-    happens then, and shares would go to and fro for ever."""
+    """Return the granularity with other shares, if that is predicted to gain enough, after an execution (``measured``)
+    or for another reason. After too many changes it gets the best shares that were tried: the workload does not explain
+    the times then, and shares would change for ever."""
     then = _wished(g, measured=measured)
     if then.shares == g.shares or not measured or drifts(g.history, g.workload):
         return then
@@ -275,15 +277,15 @@ def _changed(g: Granularity, *, measured: bool = True) -> Granularity:
 
 
 def _wished(g: Granularity, *, measured: bool) -> Granularity:
-    """Other shares by what the workload foresees, and by how long those took that were tried."""
+    """Return other shares by the predictions of the workload, and by the times of those that were tried."""
     targets, g = _proposed(g)
     shares = _rounded(g, targets)
-    tried = {} if g.workload.drifting else {run.cuts: run for run in g.history}  # the last ones count
+    tried = {} if g.workload.drifting else {run.cuts: run for run in g.history}  # the last execution counts
     if _cuts(shares) in tried and cuts(g) in tried:
         best = min(tried.values(), key=lambda run: max(run.seconds))
         mine = [max(run.seconds) for run in g.history if run.cuts == cuts(g)]
         if max(best.seconds) < (1.0 - ADAPT.unforeseen) * min(mine):
-            if len(mine) == 1 and measured:  # it may have been disturbed: once more
+            if len(mine) == 1 and measured:  # it may have been disturbed, and is repeated
                 return replace(g, settled=False)
             return replace(g, shares=tuple(b - a for a, b in pairwise(best.cuts)), settled=False)
     now, then = g.guarded(), g.guarded(_cuts(shares))
@@ -294,12 +296,12 @@ def _wished(g: Granularity, *, measured: bool) -> Granularity:
     if no_better(g.history, cuts(g), _cuts(shares), band):
         return replace(g, settled=True)
     if 0 < g.turn <= ADAPT.warming and then > (1.0 - ADAPT.warm_band) * now:
-        return replace(g, settled=False)  # the next ones tell
+        return replace(g, settled=False)  # the next executions tell
     return replace(g, shares=shares, settled=False)
 
 
 def cuts(g: Granularity) -> tuple[int, ...]:
-    """Device i runs the groups from ``cuts[i]`` to ``cuts[i + 1] - 1``."""
+    """Return the cuts: device i runs the groups from ``cuts[i]`` to ``cuts[i + 1] - 1``."""
     return _cuts(g.shares)
 
 
@@ -308,7 +310,7 @@ def _cuts(shares: Sequence[int]) -> tuple[int, ...]:
 
 
 def _refuted(g: Granularity) -> Granularity:
-    """Where again and again times are longer than can be by what was known before: that is not believed any more."""
+    """Return the granularity with a wider prior, if times are again and again longer than the prior allows."""
     run = g.history[-1]
     said = (g.workload.seconds(i, run.cuts[i], run.cuts[i + 1], 0.0) for i in range(len(g.shares)))
     longer = any(s > 0.0 and s > (1.0 + ADAPT.strange) * f for s, f in zip(run.seconds, said, strict=True))
@@ -320,8 +322,8 @@ def _refuted(g: Granularity) -> Granularity:
 
 
 def _compared(g: Granularity) -> Granularity:
-    """Where a device that the launch does not fill has just run all of it, and parts before: how little that shortens
-    is known from now on, whatever happens to the load."""
+    """Return the granularity with a narrower prior, if a device that the launch does not fill has just run all of it,
+    and parts before: the bend of its times is known from now on, whatever happens to the load."""
     whole = sum(s > 0.0 for s in g.history[-1].seconds) == 1
     if not (whole and g.divided and any(g.prior.narrow)):
         return g
@@ -329,11 +331,11 @@ def _compared(g: Granularity) -> Granularity:
     return replace(g, prior=replace(g.prior, bends=bends, bend_doubt=ADAPT.compared_doubt))
 
 
-# proposing
+# proposals
 
 
 def _proposed(g: Granularity) -> tuple[list[float], Granularity]:
-    """Groups of every device (fractions) with which all should end together."""
+    """Return the groups of every device (fractions) with which all should end together."""
     if g.method == "profile":
         return g.workload.level(), g
     if g.method == "broyden":
@@ -342,7 +344,8 @@ def _proposed(g: Granularity) -> tuple[list[float], Granularity]:
 
 
 def _image(g: Granularity, shares: Sequence[int] = ()) -> list[float]:
-    """F(x) of these shares (none: its own); a device without groups has the mean time that it would have with all."""
+    """Return F(x) of these shares (empty: its own); a device without groups has the mean time that it would have with
+    all."""
     shares = shares or g.shares
     seconds = g.foreseen(_cuts(shares))
     rates = [n / t if n else g.groups / g.alone(i) for i, (n, t) in enumerate(zip(shares, seconds, strict=True))]
@@ -350,8 +353,9 @@ def _image(g: Granularity, shares: Sequence[int] = ()) -> list[float]:
 
 
 def _broyden(g: Granularity) -> tuple[list[float], Granularity]:
-    """The good Broyden method on x - F(x), with the inverse Jacobian kept; the unit matrix, with which a step is F's,
-    where it leads astray. F is the present one at both ends of the last step: the load may have changed since."""
+    """Return a step of the good Broyden method on x - F(x), with the inverse Jacobian kept. Where it leads astray, the
+    inverse becomes the unit matrix, with which a step is F's. F is the present one at both ends of the last step: the
+    load may have changed since."""
     count, groups, image = len(g.shares), g.groups, _image(g)
     x = [n / groups for n in g.shares]
     residual = [a - b for a, b in zip(x, image, strict=True)]
@@ -369,8 +373,8 @@ def _broyden(g: Granularity) -> tuple[list[float], Granularity]:
 
 
 def _damped(g: Granularity, targets: list[float]) -> list[float]:
-    """A part of the step to these shares if all of it is foreseen to gain nothing, and that part something: where f
-    changes much with the shares, the step goes too far."""
+    """Return a part of the step to these shares if the prediction is that all of it gains nothing, and that part
+    something: where f changes much with the shares, the step goes too far."""
     now, part = g.guarded(), 1.0
     while part >= ADAPT.damped:
         nearer = [n + part * (t - n) for n, t in zip(g.shares, targets, strict=True)]
@@ -381,11 +385,11 @@ def _damped(g: Granularity, targets: list[float]) -> list[float]:
 
 
 def _updated(inverse: tuple[Floats, ...], step: Sequence[float], change: Sequence[float]) -> tuple[Floats, ...]:
-    """Sherman and Morrison's form of Broyden's update."""
+    """Return the inverse after Broyden's update, in Sherman and Morrison's form."""
     moved = [sum(h * c for h, c in zip(row, change, strict=True)) for row in inverse]
     size = sum(s * m for s, m in zip(step, moved, strict=True))
     if size < ADAPT.turned * sum(s * s for s in step):
-        return inverse  # the function would have turned round: noise, or another load
+        return inverse  # the function would have changed direction: noise, or another load
     across = [sum(s * row[j] for s, row in zip(step, inverse, strict=True)) for j in range(len(step))]
     return tuple(
         tuple(h + (s - m) * c / size for h, c in zip(row, across, strict=True))
@@ -397,8 +401,8 @@ def _updated(inverse: tuple[Floats, ...], step: Sequence[float], change: Sequenc
 
 
 def _rounded(g: Granularity, targets: Sequence[float], *, exact: bool = False) -> tuple[int, ...]:
-    """Whole groups: a device that would get less than half of the least gets none; then a group goes from one device to
-    the next as long as the slowest one ends earlier (not if ``exact``: as near as can be)."""
+    """Return whole groups. A device that would get less than half of the least gets none; then a group moves from one
+    device to the next as long as the slowest one ends earlier (if ``exact``, shares are only rounded)."""
     wanted = [0.0 if t < 0.5 * g.least else max(t, float(g.least)) for t in targets]
     some = [i for i, w in enumerate(wanted) if w]
     if not some or g.groups < g.least * len(some):
@@ -415,7 +419,7 @@ def _rounded(g: Granularity, targets: Sequence[float], *, exact: bool = False) -
 
 
 def _improved(g: Granularity, shares: list[int], some: Sequence[int]) -> tuple[int, ...]:
-    """At most a group for every device is handed on."""
+    """Return shares in which groups move to neighbouring devices, at most one for every device."""
     now = g.guarded(_cuts(shares))
     for _ in some:
         found = None

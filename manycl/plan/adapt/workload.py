@@ -1,4 +1,5 @@
-"""What the work-groups of a kernel cost along its NDRange, and how fast devices are: from the executions so far.
+"""The workload of a kernel: the cost of its work-groups along its NDRange, and the speed of devices, from the
+executions so far.
 
 The model, of a device that runs the groups of one range, tau executions after the last one:
 
@@ -6,24 +7,23 @@ The model, of a device that runs the groups of one range, tau executions after t
 
 W is the work of the range: an integral over a density that all devices share. The *rate* is the device's; its *bend*
 says how much dearer work becomes when there is more of it (caches, occupancy, memory that devices share), its *drift*
-how its time changes by itself. All are found together, as the most likely values by the last executions and by what was
-known before: how the counted work lies along the groups, how devices compare by the estimates, and that groups near
+how its time changes by itself. All are found together, as the most likely values given the last executions and the
+prior knowledge: how the counted work lies along the groups, how devices compare by the estimates, and that groups near
 each other cost alike (an Ornstein-Uhlenbeck process). So a range teaches something about groups that other ranges
-share, an uneven load is told from uneven devices as soon as a cut has moved, and what one execution says counts as far
-as others agree: times that are too long are weighed as by a Cauchy distribution, since whatever disturbs a device makes
-it slower.
+share, an uneven load is told from uneven devices as soon as a cut has moved, and an execution counts as far as others
+agree: times that are too long are weighted as by a Cauchy distribution, since disturbances only make devices slower.
 
-There is a drift only where that explains clearly better what was seen.
+There is a drift only where it explains the measurements clearly better.
 
-Measurements scatter, of some devices more than of others, and the slowest device counts. If one with a twentieth of the
-work has a hundredth of all groups too many, it ends a fifth later; if it has too few, the others end a hundredth later.
-So all should end together with *margins*: the expected time of the slowest is shortest where each device is the slowest
-as often as is its part of the work (the newsvendor's quantile).
+Measurements scatter, on some devices more than on others, and the slowest device counts. If a device with a twentieth
+of the work has a hundredth of all groups too many, it ends a fifth later; if it has too few, the others end a hundredth
+later. So all should end together with *margins*: the expected time of the slowest is shortest where each device is the
+slowest as often as is its part of the work (the newsvendor's quantile).
 
-Of a device that the whole launch does not fill (too few work-items for its compute units) half of the groups may take
+On a device that the whole launch does not fill (too few work-items for its compute units) half of the groups may take
 as long as all of them: its bend is expected to be far below 0, with a wide doubt that such devices have in common. Then
-rates are compared at the same work for all of them, not where each was last. And a device that runs so many groups at
-once, one on each compute unit, takes as long for fewer: its range's W is theirs at least (``rounds``).
+rates are compared at the same work for all of them, not where each was last. And a device that runs many groups at
+once, one on each compute unit, takes as long for fewer: its range's W is at least theirs (``rounds``).
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ from typing import Any, NamedTuple
 
 from manycl.plan.tuning import ADAPT
 
-_MOST = 300.0  # of exponents
+_MOST = 300.0  # the largest exponent
 _NORMAL = NormalDist()
 
 Floats = tuple[float, ...]
 
 
 class Execution(NamedTuple):
-    """``turn``: its number; ``cuts``: the first group of every device, and the number of all; the seconds of each."""
+    """An execution: its number ``turn``; ``cuts``: the first group of every device, and the number of all groups; the
+    seconds of each device."""
 
     turn: int
     cuts: tuple[int, ...]
@@ -55,12 +56,13 @@ class Execution(NamedTuple):
 
 @dataclass(frozen=True)
 class Prior:
-    """``once``: seconds that a launch takes beside its groups, by device. ``density``: work of a group, by cell (1 on
-    average), whose logarithm may be off by ``doubt``. ``rates``: logarithms of the seconds that devices would take for
-    all groups; the differences between them may be off by ``rate_doubt``. ``bends``: below 0 for the devices that the
-    launch does not fill (none: it fills all); they may be off by ``bend_doubt`` together, and by BEND each.
-    ``rounds``: the groups that a device runs at once (none: one). ``known``: what of ``once`` is certain, since it was
-    added to all times (none: nothing); the rest is an estimate."""
+    """Knowledge before any execution. ``once``: seconds that a launch takes beside its groups, by device. ``density``:
+    work of a group, by cell (1 on average), whose logarithm may be off by ``doubt``. ``rates``: logarithms of the
+    seconds that devices would take for all groups; the differences between them may be off by ``rate_doubt``.
+    ``bends``: below 0 for the devices that the launch does not fill (empty: it fills all); they may be off by
+    ``bend_doubt`` together, and by BEND each. ``rounds``: the groups that a device runs at once (empty: one).
+    ``known``: the part of ``once`` that is certain, since it was added to all times (empty: nothing); the rest is an
+    estimate."""
 
     groups: int
     once: Floats
@@ -75,22 +77,22 @@ class Prior:
 
     @property
     def floors(self) -> Floats:
-        """The part of all work that a device takes as long for as for less of it."""
+        """The least part of all work that changes a device's time: it takes as long for less."""
         return tuple(min(r / self.groups, 1.0) if r > 1.0 else 0.0 for r in self.rounds) or (0.0,) * len(self.once)
 
     @property
     def narrow(self) -> tuple[bool, ...]:
-        """The devices that the launch does not fill."""
+        """True for each device that the launch does not fill."""
         return tuple(b < 0.0 for b in self.bends) or (False,) * len(self.once)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """``work`` of every cell; ``rates``, ``bends`` and ``drifts`` by device, ``last``: the logarithm of the work that
-    it had last; ``floors`` as in the prior. ``doubts``: how far off the time of all groups is by that of the part that
-    a device had last (standard deviation of the logarithm; none: nothing is known). ``drifting``: whether a drift
-    explained what was seen. ``scatter``: how far times of each device are off, beyond NOISE (standard deviation of
-    logarithms; none: no further, or they drift)."""
+    """A workload. ``work`` of every cell; ``rates``, ``bends`` and ``drifts`` by device; ``last``: the logarithm of the
+    work that a device had last; ``floors`` as in the prior. ``doubts``: how far off the time of all groups is when
+    predicted from that of a device's last part (standard deviation of the logarithm; empty: unknown). ``drifting``: a
+    drift explained the measurements. ``scatter``: how far times of each device are off, beyond NOISE (standard
+    deviation of logarithms; empty: no further, or they drift)."""
 
     groups: int
     once: Floats
@@ -110,7 +112,8 @@ class Workload:
         object.__setattr__(self, "_sums", tuple(accumulate(self.work, initial=0.0)))
 
     def seconds(self, device: int, first: float, end: float, ahead: float = 1.0) -> float:
-        """Of the groups from one up to another (not included), so many executions after the last one."""
+        """Return the seconds of the groups from one up to another (not included), ``ahead`` executions after the last
+        one."""
         if end <= first:
             return 0.0
         least = max(self.floors[device] * self._sums[-1], 1e-12)
@@ -120,11 +123,11 @@ class Workload:
         return self.once[device] + math.exp(min(own, _MOST))
 
     def part(self, first: int, end: int) -> float:
-        """Of all work, what the groups from one up to another (not included) are."""
+        """Return the part of all work that the groups from one up to another (not included) are."""
         return (self._before(end) - self._before(first)) / self._sums[-1]
 
     def whole_at_least(self, device: int, first: int, end: int) -> float:
-        """Seconds that all groups take on a device at least, as far as is known, by what these take."""
+        """Return the least seconds that all groups take on a device, as far as is known, given the time of these."""
         part = self.seconds(device, first, end)
         if not self.doubts:
             return part
@@ -132,8 +135,8 @@ class Workload:
 
     @cached_property
     def margins(self) -> Floats:
-        """What the seconds of each device are multiplied by, so that each is as often the slowest as is its part of the
-        work."""
+        """Factors by which the seconds of each device are multiplied, so that each is the slowest as often as is its
+        part of the work."""
         if not self.scatter:
             return (1.0,) * len(self.rates)
         parts = self._together((1.0,) * len(self.rates), 1.0)
@@ -142,8 +145,8 @@ class Workload:
         return tuple(math.exp(s * q) for s, q in zip(self.scatter, quantiles, strict=True))
 
     def level(self, ahead: float = 1.0) -> list[float]:
-        """Groups (fractions) of every device with which all end together, with their margins; none where the launch
-        alone takes longer."""
+        """Return the groups (fractions) of every device with which all end together, with their margins; none where the
+        launch alone takes longer."""
         total = self._sums[-1]
         parts = self._together(self.margins, ahead)
         at, before = 0.0, 0.0
@@ -156,7 +159,7 @@ class Workload:
         return out
 
     def _together(self, margins: Floats, ahead: float) -> list[float]:
-        """The work of every device with which all end together; some device has some."""
+        """Return the work of every device with which all end together; some device has some."""
         total, devices = self._sums[-1], range(len(self.rates))
         alone = [self.seconds(d, 0, self.groups, ahead) * margins[d] for d in devices]
         low, high = 0.0, min(alone)
@@ -167,11 +170,11 @@ class Workload:
         found = [self._done(d, high / margins[d], ahead) for d in devices]
         if any(found):
             return found
-        # all of it in that time, which rounding has made a trifle too short for a device that takes as long for less
+        # all of it: rounding has made that time a trifle too short for a device that takes as long for less
         return [total if d == alone.index(min(alone)) else 0.0 for d in devices]
 
     def _done(self, device: int, seconds: float, ahead: float) -> float:
-        """The work that a device has done after so many seconds."""
+        """Return the work that a device has done after ``seconds``."""
         if seconds <= self.once[device]:
             return 0.0
         bend = self.bends[device]
@@ -185,20 +188,20 @@ class Workload:
         return self._sums[cell] + (at - cell) * self.work[cell]
 
     def _at(self, work: float) -> float:
-        """The group before which so much work lies."""
+        """Return the group before which so much work lies."""
         cell = min(bisect.bisect_right(self._sums, work), len(self.work)) - 1
         return (cell + min((work - self._sums[cell]) / self.work[cell], 1.0)) * self.groups / len(self.work)
 
 
 def expected(prior: Prior) -> Workload:
-    """Before there is any execution."""
+    """Return the workload before there is any execution."""
     nothing = (0.0,) * len(prior.once)
     work = tuple(d / len(prior.density) for d in prior.density)
     return Workload(prior.groups, prior.once, work, prior.rates, prior.bends or nothing, nothing, nothing, prior.floors)
 
 
 def fitted(prior: Prior, history: Sequence[Execution]) -> Workload:
-    """The most likely workload, by these executions (the last one last; at least one)."""
+    """Return the most likely workload, given these executions (the last one last; at least one)."""
     seen = _Seen(prior, history)
     steady, cost = _fit(prior, seen, drifting=False)
     if seen.executions > 2 and cost > ADAPT.drifting:
@@ -242,7 +245,7 @@ class _Seen:
         self.executions = len(history)
 
     def weights(self, fade: float) -> Any:
-        """What each measurement counts: all of it the newest of its device, which may have had no groups since."""
+        """Return the weight of each measurement: 1 for the newest of its device, which may have had no groups since."""
         import numpy as np
 
         found = np.maximum(fade**-self.ago, ADAPT.least_fade)
@@ -252,7 +255,7 @@ class _Seen:
 
 @lru_cache(maxsize=64)
 def _stiffness(cells: int, doubt: float) -> Any:
-    """Precision of the logarithms of the cells' densities."""
+    """Return the precision of the logarithms of the cells' densities."""
     import numpy as np
 
     at = np.arange(cells) / cells
@@ -263,7 +266,7 @@ def _stiffness(cells: int, doubt: float) -> Any:
 def _precision(
     cells: int, doubt: float, rate_doubt: float, narrow: tuple[bool, ...], bend_doubt: float, drifting: bool
 ) -> Any:
-    """Of all that is sought: logarithms of densities, rates, bends and drifts."""
+    """Return the precision of all unknowns: logarithms of densities, rates, bends and drifts."""
     import numpy as np
 
     devices = len(narrow)
@@ -280,7 +283,7 @@ def _precision(
 
 
 def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]:
-    """The most likely workload, and minus the logarithm of how likely what was seen is by it."""
+    """Return the most likely workload, and minus the logarithm of the measurements' likelihood given it."""
     import numpy as np
 
     cells, devices = len(prior.density), len(prior.once)
@@ -329,7 +332,7 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
     )
     cost = float(0.5 * (x - centre) @ precision @ (x - centre) + seen.weights(ADAPT.fades[0]) @ loss)
     work = tuple(map(float, base * np.exp(x[:cells])))
-    further = np.zeros((devices, len(x)))  # how what the other groups add (a logarithm) depends on what is sought
+    further = np.zeros((devices, len(x)))  # derivatives of the other groups' addition (a logarithm) by the unknowns
     for d, i in seen.newest.items():
         further[d, :cells] = (1.0 + x[bends][d]) * (np.array(work) / sum(work) - parts[i] / done[i])
         further[d, cells + devices + d] = math.log(sum(work) / done[i])
@@ -358,8 +361,8 @@ def _fit(prior: Prior, seen: _Seen, *, drifting: bool) -> tuple[Workload, float]
 
 
 def _apart(off: Any, execution: Any) -> Any:
-    """How far off times are (logarithms) that are not so for all devices of an execution: if all were slower, or all
-    faster, as far as the one that was least, that does not say which one is the slowest."""
+    """Return the errors of times (logarithms) that are not common to all devices of an execution: if all were slower,
+    or all faster, the least error of them says nothing about which one is the slowest."""
     import numpy as np
 
     found = off.copy()

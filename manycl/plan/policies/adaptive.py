@@ -1,8 +1,7 @@
-"""``adaptive``: kernels divided among all devices, each time by what the last times took
-(``plan/adapt/granularity.py``).
+"""``adaptive``: kernels divided among all devices, by the times of earlier executions (``plan/adapt/granularity.py``).
 
 P. Huchant, M.-C. Counilh and D. Barthou, *Automatic OpenCL Task Adaptation for Heterogeneous Architectures*, Euro-Par
-2016, Section 5, for several devices and whole graphs: kernels that hand parts of buffers to each other are cut at the
+2016, Section 5, for several devices and whole graphs: kernels that pass parts of buffers to each other are cut at the
 same places (``plan/adapt/families.py``). No profile or training: the first execution is divided by the estimates.
 """
 
@@ -37,13 +36,13 @@ _METHOD, _FIRST = one_of("method", *METHODS), one_of("first", "estimates", "unif
 _LEAST, _BAND = whole("least", 1, 1), Option("band", ADAPT.dead_band, real(below=1.0), "a number from 0 to below 1")
 
 Ranges = Sequence[tuple[DeviceIndex, int, int]]
-"""Device (index), first work-group and number of work-groups."""
+"""A device (index), its first work-group and its number of work-groups."""
 
 
 @register("adaptive")
 class Adaptive:
-    """Keeps what it learns as long as it lives, by kernel and call site, so one object is used for all repetitions:
-    ``plan`` before an execution, ``observe`` after it.
+    """The adaptive policy. It keeps what it learns as long as it lives, by kernel and call site, so one object is used
+    for all repetitions: ``plan`` before an execution, ``observe`` after it.
 
     Options: ``method`` (``profile``, ``fixed_point``, ``broyden``), ``first`` (``estimates`` or ``uniform``), ``least``
     (work-groups of a kernel's leader that a device gets at least), ``band`` (part of the time that a change must gain).
@@ -58,7 +57,8 @@ class Adaptive:
         self._ran: dict[tuple[Hashable, ...], tuple[tuple[tuple[int, ...], ...], int]] = {}
 
     def plan(self, problem: Problem) -> Plan:
-        """Raises PolicyError for options that there are not, and for nodes that no device can run."""
+        """Return the plan of the next execution. Raises PolicyError for unknown options, and for nodes that no device
+        can run."""
         options = _Options.of(self.options.read(problem.options))
         table = look_up(problem)
         names = _names(problem.graph)
@@ -73,7 +73,7 @@ class Adaptive:
                 self._courses[key] = _begin(problem, table, family, options, flows, i)
                 begun = True
             else:
-                self._courses[key] = replace(course, family=family)  # the nodes' numbers are this graph's
+                self._courses[key] = replace(course, family=family)  # with this graph's node numbers
         if begun and not options.uniform:
             self._judge(dict.fromkeys(keys, ()), flows, keys)
         ranges: dict[int, Ranges] = {}
@@ -92,9 +92,9 @@ class Adaptive:
         return divided(problem, ranges, "adaptive", table, shares=shares)
 
     def observe(self, graph: Graph, durations: Iterable[Timed], waits: Iterable[Timed] | None = None) -> None:
-        """What an execution of a graph planned here took, and for how long devices waited for data (None: unknown);
-        several times of a node on a device add up. Nothing is learned of families that were not measured on all devices
-        that they used."""
+        """Learn from an execution of a graph planned here: the seconds of its nodes by device (several times of a node
+        on a device add up), and how long devices waited for data (None: unknown). Nothing is learned of families that
+        were not measured on all devices that they used."""
         known = self._of.get(id(graph))
         if known is None:
             return
@@ -104,7 +104,7 @@ class Adaptive:
         news = set[Hashable]()
         for key, planned in known.cuts.items():
             course = self._courses[key]
-            if course.cuts() == planned:  # else it was changed by another graph with this call site
+            if course.cuts() == planned:  # a graph with the same call site may have changed it
                 self._courses[key], new = _after(course, taken)
                 news |= {key} if new else set()
         if waits is not None:
@@ -113,7 +113,7 @@ class Adaptive:
             self._judge(known.cuts, known.flows, news)
 
     def _waited(self, known: _Planned, waits: Iterable[Timed]) -> set[Hashable]:
-        """For how long devices wait is learned; of which families that is news."""
+        """Learn how long devices wait; return the families of which that is news."""
         news, flows = set[Hashable](), known.flows
         if not any(flows.linked):
             return news
@@ -146,8 +146,8 @@ class Adaptive:
         return news
 
     def _judge(self, known: Mapping[Hashable, Sequence[int]], flows: DataFlows, news: Iterable[Hashable]) -> None:
-        """Families of which there is news are divided or whole, whatever is better for all; then those that hand data
-        to the ones whose cuts are others than those that are known, and so on."""
+        """Decide for families with news whether they are divided or whole, whichever is better for all; then for those
+        with flows to families whose cuts have changed by that, and so on."""
         keys, told = list(known), list(known.values())
         courses = [self._courses[key] for key in keys]
         before = [course.whole for course in courses]
@@ -172,13 +172,13 @@ class Adaptive:
         self._courses.update(zip(keys, courses, strict=True))
 
     def settled(self, graph: Graph) -> bool:
-        """Whether the last plan of this graph is still what would be planned."""
+        """Return whether the last plan of this graph is still the one that would be planned."""
         known = self._of.get(id(graph))
         return known is not None and all(self._courses[key].cuts() == at for key, at in known.cuts.items())
 
     def shares(self, graph: Graph) -> dict[int, dict[int, int]]:
-        """How the work-groups of every node that may be divided are dealt out by the last plan of a graph: groups by
-        device (index)."""
+        """Return the work-groups of every node that may be divided, in the last plan of a graph: groups by device
+        (index)."""
         out: dict[int, dict[int, int]] = {}
         for key, at in self._of[id(graph)].cuts.items():
             course = self._courses[key]
@@ -189,7 +189,7 @@ class Adaptive:
 
 
 class _Planned(NamedTuple):
-    """A graph, the cuts of its families as they were planned, and what these hand to each other."""
+    """A graph, the cuts of its families as they were planned, and the data flows between these."""
 
     graph: Graph
     cuts: dict[Hashable, tuple[int, ...]]
@@ -197,14 +197,14 @@ class _Planned(NamedTuple):
 
 
 def _forget(of: dict[Any, Any]) -> None:
-    """Keep the last ones."""
+    """Keep the last entries."""
     while len(of) > ADAPT.remembered:
         del of[next(iter(of))]
 
 
 def _after(course: DivisionHistory, taken: dict[tuple[int, int], float]) -> tuple[DivisionHistory, bool]:
-    """The family after an execution, and whether that is news; as it was where that was not measured on all devices
-    that it used."""
+    """Return the family after an execution, and whether that is news; the family itself where it was not measured on
+    all devices that it used."""
     at = course.cuts()
     total = [0.0] * len(course.devices)
     for member in course.family.members:
@@ -222,26 +222,26 @@ def _after(course: DivisionHistory, taken: dict[tuple[int, int], float]) -> tupl
     g = adapted(course.granularity, total, at)
     whole = course.whole
     compared = course.compared if whole is None else course.compared | {whole}
-    # by now, that is news
+    # both ways have been measured now, which is news
     alone = whole is not None and g.divided > 0 and g.alone(whole) != course.granularity.alone(whole)
     return replace(course, granularity=g, compared=compared), g.workload is not before or course.trial or alone
 
 
 def _waits(index: int, course: DivisionHistory, flows: DataFlows, parts: Mapping[int, Parts]) -> Waits:
-    """How long a family's devices wait before its kernels, as far as is known."""
+    """Return how long a family's devices wait before its kernels, as far as is known."""
     g = course.granularity
     return course.believing(flows.waits(index, g.groups, course.devices, parts, cuts(g)))
 
 
 def _within(index: int, course: DivisionHistory, flows: DataFlows, own: Parts) -> float:
-    """The same among its kernels, if they are divided like this."""
+    """Return how long they wait between its kernels, if these are divided like this."""
     return flows.within(index, own) * max(course.believed, default=1.0)
 
 
 def _elsewhere(
     index: int, course: DivisionHistory, courses: Sequence[DivisionHistory], flows: DataFlows, parts: dict[int, Parts]
 ) -> list[float]:
-    """Seconds that each of a family's choices costs in what its kernels hand on: others, and those among them."""
+    """Return the seconds that each of a family's choices costs in its data flows: to other families, and within it."""
     out, readers = [], [(r, courses[r]) for r in flows.readers[index] if courses[r].devices]
     for at in course.choices():
         own = flows.parts(course.devices, at)
@@ -255,8 +255,8 @@ def _elsewhere(
 def _gathered(
     linked: Sequence[int], courses: list[DivisionHistory], flows: DataFlows, parts: Mapping[int, Parts]
 ) -> None:
-    """Families that hand data to each other all on one device, if that is foreseen to be shorter by far: no step of one
-    of them alone need lead there. Not while it is tried what dividing one of them takes."""
+    """Put families with data flows between them all on one device, if that is predicted to be shorter by far: no step
+    of one of them alone need lead there. Not while one of them is divided on trial."""
     if any(courses[i].trial or not courses[i].devices for i in linked):
         return
     now = sum(
@@ -279,13 +279,14 @@ def _gathered(
 def _begin(
     problem: Problem, table: Table, family: Family, options: _Options, flows: DataFlows, index: int
 ) -> DivisionHistory:
-    """The first division: by the estimates, which may be far from true; so only brief kernels stay whole untried."""
+    """Return the first division: by the estimates, which may be far from true; so only brief kernels stay whole
+    untried."""
     places = [dict(table.places[m.node]) for m in family.members]
     devices = tuple(d for d in sorted(places[0]) if all(p.get(d) == 0 for p in places))
     apart = len(devices) > 1 and any(
         len(problem.partners(m.node, [(d, 0) for d in devices])) < len(devices) for m in family.members
     )
-    if not devices or apart:  # it, or what putting its parts together needs, does not fit into some memory
+    if not devices or apart:  # it, or the copies that merging its parts needs, do not fit into some memory
         return DivisionHistory(family, (), start(family.leader.groups, [0.0], [1.0]), ((0.0, 0.0),), whole=0)
     once, each = [], []
     groups = family.leader.groups
@@ -295,7 +296,7 @@ def _begin(
         overhead = min(problem.machine.devices[d].launch_overhead * len(family.members), 0.5 * first)
         once.append(overhead)
         each.append((whole - overhead) / groups)
-    waits = flows.waits(index, groups, devices, {})  # for what does not come from other families
+    waits = flows.waits(index, groups, devices, {})  # for data that do not come from other families
     density, doubt = _density(problem, table, family, devices)
     narrow, rounds = zip(*(_filled(problem, family, d) for d in devices), strict=True)
     g = start(
@@ -325,7 +326,7 @@ def _begin(
 def _density(
     problem: Problem, table: Table, family: Family, devices: Sequence[DeviceIndex]
 ) -> tuple[tuple[float, ...], float]:
-    """How the counted work of a family lies along the groups of its leader, and how far off that may be."""
+    """Return how the counted work of a family lies along the groups of its leader, and how far off that may be."""
     cells = min(ADAPT.cells, family.leader.groups)
     splits = problem.splits
     out, doubt = [0.0] * cells, ADAPT.counted
@@ -343,8 +344,8 @@ def _density(
 
 
 def _filled(problem: Problem, family: Family, device: DeviceIndex) -> tuple[bool, float]:
-    """Whether a device other than a CPU has room for more work-items than all of a family's, and how many groups of its
-    leader a CPU, on each core one work-group, runs at once (1: unknown)."""
+    """Return whether a device other than a CPU has room for more work-items than all of a family's, and how many groups
+    of its leader a CPU, on each core one work-group, runs at once (1: unknown)."""
     where = problem.machine.devices[device]
     launches = [n for n in (problem.graph.nodes[m.node] for m in family.members) if isinstance(n, Launch)]
     if where.kind != "cpu":
@@ -354,13 +355,13 @@ def _filled(problem: Problem, family: Family, device: DeviceIndex) -> tuple[bool
 
 
 def _rate_doubt(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -> float:
-    """How far off the ratios between the devices' times may be, as a logarithm."""
+    """Return how far off the ratios between the devices' times may be, as a logarithm."""
     doubt = max(problem.doubt(m.node, devices) for m in family.members)
     return min(max(math.log1p(doubt), ADAPT.alike), ADAPT.unknown)
 
 
 def _merging(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -> float:
-    """Seconds that it takes to bring partial results together, and to make one of them."""
+    """Return the seconds to move partial results together, and to merge them."""
     seconds = 0.0
     for m in family.members:
         if problem.splits[m.node].merge != "none" and len(devices) > 1:
@@ -373,7 +374,7 @@ def _merging(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -
 
 
 def _moving(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -> tuple[float, ...]:
-    """Seconds that it takes to bring all of what a family's members touch in slices to each device."""
+    """Return the seconds to move all that a family's members touch in slices to each device."""
     keys = {key for m in family.members for key in problem.splits[m.node].slices}
     sizes = [problem.graph.buffers[key].nbytes for key in keys]
     memories = (problem.machine.devices[d].memory for d in devices)
@@ -383,8 +384,8 @@ def _moving(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) ->
 def divided(
     problem: Problem, ranges: Mapping[int, Ranges], policy: str, table: Table | None = None, **details: object
 ) -> Plan:
-    """The plan with given ranges (of work-groups, by node): nodes in the order of MKMD's Eq. 4, every range as early as
-    it can; nodes without any where they end first."""
+    """Return the plan with given ranges (of work-groups, by node): nodes in the order of MKMD's Eq. 4, every range as
+    early as it can be; nodes without ranges where they end first."""
     table = table or look_up(problem)
     timeline = Timeline(problem, table.rows)
     fixed = {a.node for a in problem.fixed}
@@ -397,13 +398,14 @@ def divided(
         elif len(used) == 1:  # as a whole
             timeline.complete(node, [timeline.take(timeline.fit(node, used[0][0]))])
         else:
-            used.sort(key=lambda r: -r[2])  # partial results, if there are any, are merged where most is
+            # partial results, if there are any, are merged on the device with most groups
+            used.sort(key=lambda r: -r[2])
             timeline.complete(node, [timeline.take(timeline.fit(node, *r)) for r in used])
     return as_plan(problem, timeline, policy, **details)
 
 
 def _names(graph: Graph) -> list[Hashable]:
-    """A name for the call site of every node: kernel, sizes, and how many like it come before it."""
+    """Return a name for the call site of every node: kernel, sizes, and how many nodes like it come before it."""
     count: dict[Hashable, int] = {}
     out: list[Hashable] = []
     for task in graph.nodes:

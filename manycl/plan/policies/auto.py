@@ -1,16 +1,17 @@
-"""``auto``, the default: predicts what several policies would do, and takes the best.
+"""``auto``, the default: predicts the plans of several policies, and takes the best.
 
-Always: HEFT's list scheduling and the fastest device alone. HEFT: Topcuoglu, Hariri and Wu, "Performance-effective and
-low-complexity task scheduling for heterogeneous computing", IEEE TPDS 13(3), 2002; here without insertion into gaps
-(an in-order queue that has been given work cannot take any in between), O(V P), and with several queues a device.
+It always tries HEFT's list scheduling and the fastest device alone. HEFT: Topcuoglu, Hariri and Wu,
+"Performance-effective and low-complexity task scheduling for heterogeneous computing", IEEE TPDS 13(3), 2002; here
+without insertion into gaps (an in-order queue that has been given work cannot take any in between), O(V P), and with
+several queues a device.
 
-What takes longer to plan is only asked as long as its planning fits into the budget: by default a part of the makespan
-that was predicted so far, so that a small graph does not wait for its plan. How long planning takes is foreseen by the
-graph's size, never measured, so the same problem gets the same plan however busy the machine is. How launches may be
-split is found out when the graphs of the session that would gain have been predicted to take long enough to be worth it
-(:mod:`manycl.plan.problem`).
+A policy whose planning takes longer is only used as long as its planning fits into the budget: by default a part of the
+makespan that was predicted so far, so that a small graph does not wait for its plan. The time of planning is predicted
+from the graph's size, never measured, so the same problem gets the same plan however busy the machine is. How launches
+may be split is analysed when the graphs of the session that would gain have been predicted to take long enough to be
+worth it (:mod:`manycl.plan.problem`).
 
-Predictions are not exact to a handover, so nobody is taken for less; and kernels are divided only if that gains more
+Predictions are not exact to a handover, so no plan is taken for less; and kernels are divided only if that gains more
 than the estimates are off (:func:`_gains`).
 """
 
@@ -43,7 +44,7 @@ _BUDGET: Option[float | None] = Option("budget", None, real(), "seconds")
 
 
 class Candidate(NamedTuple):
-    """A policy that may be asked: how many seconds that takes."""
+    """A policy that may be used, and the seconds that its planning is predicted to take."""
 
     name: str
     seconds: float
@@ -52,15 +53,15 @@ class Candidate(NamedTuple):
 
 @register("auto")
 class Auto:
-    """Predict, compare, take the best; ``details`` says what was ``chosen``, and ``asked`` lists every candidate's
-    makespan; ``postponed``: how kernels may be split was not found out, but will be for graphs that run on. Option
-    ``budget``: seconds that asking others than list scheduling may be foreseen to take."""
+    """The policy that predicts, compares and takes the best. ``details`` has the policy ``chosen``, and in ``asked``
+    every candidate's makespan; ``postponed``: how kernels may be split was not analysed, but will be for graphs that
+    run on. Option ``budget``: seconds that planning by policies other than list scheduling may be predicted to take."""
 
     options = Options("auto", _BUDGET)
 
     def plan(self, problem: Problem) -> Plan:
         budget = self.options.read(problem.options)[_BUDGET]
-        if tenths.asked_for(problem):  # whoever wrote the application has decided
+        if tenths.asked_for(problem):  # the application's author has decided
             said = tenths.Tenths().plan(replace(problem, options={}))
             return replace(said, policy="auto", details={"chosen": "tenths", "asked": {"tenths": said.makespan}})
         begin = _begin(problem, budget)
@@ -76,10 +77,10 @@ class Auto:
 
 
 class _Begin(NamedTuple):
-    """What is known before anybody is asked: the problem where nothing is divided that need not be, its costs (None: a
-    kernel fits into no device as a whole) and the best of what is planned at once; how launches may be divided that
-    are worth it (``postponed``: that was not found out), the seconds that asking may take, and why nothing could be
-    planned."""
+    """The state before candidates are tried. ``whole``: the problem in which only fixed nodes, and those that fit
+    nowhere whole, are divided; ``table``: its costs (None: a kernel fits into no device as a whole); ``best``: the best
+    plan so far. ``splits``: of the launches worth dividing (``postponed``: they were not analysed). ``left``: seconds
+    for candidates. ``impossible``: why there is no plan yet."""
 
     whole: Problem
     table: Costs | None
@@ -91,7 +92,7 @@ class _Begin(NamedTuple):
 
 
 def _begin(problem: Problem, budget: float | None) -> _Begin:
-    # what is fixed is so in whatever ranges; how anything else may be split is not asked yet, as that takes time
+    # fixed nodes keep their ranges; how others may be split is not looked up yet, as that takes time
     fixed = {a.node for a in problem.fixed}
     of_fixed = {n: s for n in fixed if (s := problem.splits.get(n)) is not None}
     whole = replace(problem, options={}, splits=of_fixed)
@@ -115,7 +116,7 @@ def _begin(problem: Problem, budget: float | None) -> _Begin:
 
 
 class _Answers:
-    """What the candidates answered: the best plan of whole kernels, and the best that divides some."""
+    """The candidates' answers: the best plan of whole kernels, and the best that divides some."""
 
     def __init__(self, problem: Problem, best: Plan | None) -> None:
         self._problem = problem
@@ -147,14 +148,14 @@ class _Answers:
         best, divided = self.best, self._divided
         if best is None:
             raise impossible or PolicyError("there is nothing to plan with")
-        # a rival: whole kernels for divided ones that are predicted to be faster, or the other way round
+        # a rival is the other plan: whole kernels where divided ones are predicted to be faster, or the other way round
         if divided is not None and self._problem.rival != _gains(self._problem, divided, best):
             return divided
         return best
 
 
 def _simple(problem: Problem, table: Costs) -> Plan:
-    """The better of list scheduling over all devices, one device with all its queues, and ``in_order``."""
+    """Return the better of list scheduling over all devices, one device with all its queues, and ``in_order``."""
     order = priority_order(problem.graph, bottom_levels(problem, table))
     best, chosen = list_schedule(problem, table, order, table.allowed, problem.queues), "heft"
     rival = on_one_device(problem, table, order, problem.queues, below=best.makespan)
@@ -167,12 +168,12 @@ def _simple(problem: Problem, table: Costs) -> Plan:
 
 
 def _splits(problem: Problem, table: Costs, makespan: float, budget: float | None) -> Mapping[int, Split] | None:
-    """How the nodes may be split that are worth it, None where finding that out is not affordable yet; none where there
-    is one device only, and no link that could be at work meanwhile for long."""
+    """Return the splits of the nodes that are worth it, None where the analysis is not affordable yet; empty where
+    there is one device only, and no link that could transfer meanwhile for long."""
     devices = problem.machine.devices
     if len(devices) == 1 and (problem.foresee is None or _moving(problem) <= PLANNING.hidden * makespan):
         return {}
-    # where the engine is asked, what dividing short kernels is worth (data stay where they are) is found out
+    # where the engine foresees plans, it may show that dividing short kernels pays (data stay in place)
     least = PLANNING.worth * problem.handover if problem.foresee is None else 0.0
     bring = _bringing(problem)
     nodes = problem.graph.nodes
@@ -193,12 +194,12 @@ def _splits(problem: Problem, table: Costs, makespan: float, budget: float | Non
 
 
 def _moving(problem: Problem) -> float:
-    """With one device: the seconds that its transfers take, which is the most that ranges can save."""
+    """Return the seconds of one device's transfers, which is the most that ranges can save."""
     (own,) = (device.memory for device in problem.machine.devices)
     seconds, places = 0.0, {key: set(found) for key, found in problem.valid.items()}
     for task in problem.graph.nodes:
         here = HOST if isinstance(task, HostTask) else own
-        for key in {*task.reads, *task.writes}:  # of what is written parts may stay as they were
+        for key in {*task.reads, *task.writes}:  # a kernel may leave parts of what it writes as they were
             found = places.get(key)
             if found and here not in found:
                 seconds += problem.estimates.transfer(problem.graph.buffers[key].nbytes, min(found), here)
@@ -208,11 +209,11 @@ def _moving(problem: Problem) -> float:
 
 
 def _bringing(problem: Problem) -> dict[int, float]:
-    """By node: the seconds that bringing what only the host has to where nodes run takes at least; the first that read
-    it count."""
+    """Return, by node, the least seconds of moving its inputs that only the host has; they count for the first node
+    that reads them."""
     far = [d.memory for d in problem.machine.devices if d.memory != HOST]
     if len(far) < len(problem.machine.devices):
-        return {}  # it need not be brought
+        return {}  # some devices compute in the host's memory
     seconds: dict[int, float] = {}
     brought = set()
     for node, task in enumerate(problem.graph.nodes):
@@ -228,8 +229,8 @@ def _bringing(problem: Problem) -> dict[int, float]:
 
 
 def _candidates(begin: _Begin, budget: float, foresees: bool) -> Iterator[Candidate]:
-    """What else may be asked, the cheapest first; nothing where there is no choice. ``foresees``: the engine is asked
-    what plans that divide kernels take."""
+    """Yield the candidates, the cheapest first; none where there is no choice. ``foresees``: the engine foresees plans
+    that divide kernels."""
     whole, splits, table = begin.whole, begin.splits, begin.table
     nodes, devices = len(whole.graph), len(whole.machine.devices)
     if nodes and (devices > 1 or splits):
@@ -249,8 +250,8 @@ def _candidates(begin: _Begin, budget: float, foresees: bool) -> Iterator[Candid
 
 
 def _in_parts(problem: Problem, table: Costs, splits: Mapping[int, Split]) -> Plan:
-    """All on the device that is fastest alone, in the order of the program, as ranges: the engine cuts them where
-    computing and transfers then overlap."""
+    """Return a plan of all nodes on the device that is fastest alone, in the order of the program, as ranges: the
+    engine cuts them where computing and transfers then overlap."""
     timeline = on_one_device(problem, table, range(len(problem.graph)), [1] * len(problem.queues))
     assert timeline is not None, "without a limit there is always one"
     plan = timeline.plan(problem, "auto")
@@ -264,14 +265,14 @@ def _in_parts(problem: Problem, table: Costs, splits: Mapping[int, Split]) -> Pl
 
 
 def _balance(problem: Problem) -> Plan:
-    load("balance")  # takes a while, for which programs that divide nothing should not wait
+    load("balance")  # loading takes a while, for which programs that divide nothing should not wait
     from manycl.plan.policies.balance import Balance
 
     return Balance().plan(problem)
 
 
 def _portfolio(problem: Problem, effort: int) -> Plan:
-    load("portfolio")  # as above
+    load("portfolio")  # loading takes a while, too
     from manycl.plan.policies.classical import portfolio
     from manycl.plan.search.insertion import setting
 
@@ -280,11 +281,11 @@ def _portfolio(problem: Problem, effort: int) -> Plan:
 
 
 def _gains(problem: Problem, divided: Plan, whole: Plan) -> bool:
-    """Whether a plan that divides kernels gains more than the estimates that it rests on are expected to be off: how
-    far off the ratios between the devices of each divided kernel are, weighed by the seconds that it takes."""
+    """Return whether a plan that divides kernels gains more than its estimates are expected to be off: how far off the
+    ratios between the devices of each divided kernel are, weighted by the seconds that it takes."""
     if divided.foreseen:
         whole = foreseen(problem, whole)
-    if whole.is_split:  # nothing runs as a whole
+    if whole.is_split:  # both divide kernels
         return divided.makespan < whole.makespan
     parts: dict[int, list[DeviceIndex]] = {}
     seconds: dict[int, float] = {}

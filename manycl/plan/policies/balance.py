@@ -1,13 +1,13 @@
 """``balance``: every kernel divided so that all its parts end together, computed instead of searched for.
 
-Ours. A kernel's time on a device is affine in its work-groups, so the numbers of groups with which it ends earliest on
-the free time of all devices are found by water-filling (``plan/search/partition.py``) where MKMD climbs in steps of 1
-%. A kernel is split when that ends earlier than the best device alone (where some are brief, also planned: only by more
-than handing over costs, and so with short kernels first). Then the kernels are ranked again by the time that they took
-in the best plan so far (a split kernel is short), and planned again; the best plan of all rounds is taken, that of
-``mkmd_coarse`` among them, so it is never predicted to be slower. Where plans draw most of what the host's memory
-carries, one without the devices in it is tried, too. Of a graph that is repeated the best ones are foreseen by the
-engine, and the best at that is taken.
+This policy is ours. A kernel's time on a device is affine in its work-groups, so the numbers of groups with which it
+ends earliest in the free time of all devices are found by water-filling (``plan/search/partition.py``) where MKMD
+climbs in steps of 1 %. A kernel is split when it ends earlier so than on the best device alone (where some kernels are
+brief, plans are also made in which it must end earlier by more than a handover, and in which short kernels come first).
+Then the kernels are ranked again by the time that they took in the best plan so far (a split kernel is short), and
+planned again. The best plan of all rounds is taken, that of ``mkmd_coarse`` among them, so it is never predicted to be
+slower. Where plans draw most of the host's memory bandwidth, one without the devices in that memory is tried, too. For
+a repeated graph the best plans are foreseen by the engine, and the fastest of these is taken.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def split_all(problem: Problem, table: Table, order: Sequence[int], gain: float 
 
 
 def short_first(problem: Problem, weight: Sequence[float], order: Sequence[int]) -> list[int]:
-    """The order, but short kernels that wait for no long one come first: what they leave is on its way while long ones
-    run, where a device would otherwise be busy with a long one when they can begin."""
+    """Return the order with short kernels first that wait for no long one: their results are transferred while long
+    ones run, where a device would otherwise be busy with a long one when they can begin."""
     short: set[int] = set()
     most = PLANNING.short * max(weight, default=0.0)
     for node, before in enumerate(problem.graph.predecessors):
@@ -91,15 +91,15 @@ def _place(timeline: Timeline, table: Table, node: int, gain: float) -> None:
 
 
 def _free(timeline: Timeline, reach: Reach) -> list[Slot]:
-    """When a device is free: the time after all that it has been given, and the first few gaps before it that are long
-    enough to be worth it."""
+    """Return the times when a device is free: the time after its last operation, and the first few gaps before it that
+    are long enough to be worth it."""
     gaps = timeline.kernels[reach.device].idle(reach.ready, float("inf"))
     worth = [Slot(low, high, reach) for low, high in gaps[:-1] if high - low > 4 * reach.once]
     return [*worth[: PLANNING.gaps], Slot(gaps[-1][0], gaps[-1][1], reach)]
 
 
 def taken(timeline: Timeline, nodes: int) -> list[float]:
-    """Seconds from the first start to the last end of every node."""
+    """Return the seconds from the first start to the last end of every node."""
     start = [float("inf")] * nodes
     end = [0.0] * nodes
     for what in timeline.what:
@@ -111,7 +111,8 @@ def taken(timeline: Timeline, nodes: int) -> list[float]:
 
 @register("balance")
 class Balance:
-    """The best split over time slots, then re-ranking while it helps. Option ``rounds``: how often at most."""
+    """The policy of the best split over time slots, with re-ranking while it helps. Option ``rounds``: how often at
+    most."""
 
     options = Options("balance", _ROUNDS)
 
@@ -139,7 +140,7 @@ class Balance:
             if last.makespan >= min(p.makespan for _, p in found):
                 break  # ranking again has not helped
             found.append((f"round {turn}", last))
-        if not more and problem.contention.limited:  # when they really end is known when they are timed
+        if not more and problem.contention.limited:  # their true ends are known when they are timed
             found = [found[0], *(f for f in found[1:] if f[1].makespan <= PLANNING.nearly * best.makespan)]
         elif not more:
             found = [min(found, key=lambda f: f[1].makespan)]
@@ -149,8 +150,8 @@ class Balance:
 def _starts(
     problem: Problem, weight: Sequence[float], order: Sequence[int], more: bool
 ) -> Iterator[tuple[str, Sequence[int], float]]:
-    """What to begin with: its name, the order of nodes, and the seconds that dividing one must gain. ``more``: plans
-    will be foreseen by the engine, so how good they are is known better."""
+    """Yield the plans to begin with: name, order of nodes, and the seconds that dividing a node must gain. ``more``:
+    plans will be foreseen by the engine, so their times are known better."""
     yield "round 1", order, 0.0
     brief = any(0.0 < seconds < PLANNING.brief * problem.handover for seconds in weight)
     if brief:
@@ -164,9 +165,9 @@ def _starts(
 
 
 def _off_the_host(problem: Problem, table: Table) -> Table | None:
-    """The same without the devices that compute in the host's memory, where all that is read counts again and again
-    (None: some nodes need them). What has come to another memory is there for the next kernel, too,
-    but the one that it comes for ends no earlier for that."""
+    """Return the table without the devices that compute in the host's memory, where all reads count again and again
+    (None: some nodes need these devices). Data moved to another memory serve the next kernel, too, but the first one
+    ends no earlier for that."""
     devices = problem.machine.devices
     places = [tuple(p for p in found if devices[p[0]].memory != HOST) for found in table.places]
     if any(found and not left for found, left in zip(table.places, places, strict=True)):
@@ -175,7 +176,7 @@ def _off_the_host(problem: Problem, table: Table) -> Table | None:
 
 
 def _like_portfolio(problem: Problem, table: Table) -> Timeline:
-    """The timeline with the order and the devices that ``portfolio`` finds."""
+    """Return the timeline with the order and the devices that ``portfolio`` finds."""
     found, _ = portfolio.schedule(setting(replace(problem, options={}), "balance"), PLANNING.whole_effort)
     timeline = Timeline(problem, table.rows)
     fixed = {a.node for a in problem.fixed}

@@ -1,4 +1,4 @@
-"""What the static policies and the ranks ask of a problem again and again, looked up once, in plain lists."""
+"""Costs that the static policies and the ranks need again and again, looked up once, in plain lists."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from manycl.plan.problem import Problem
 
 @dataclass(frozen=True)
 class Costs:
-    """``allowed[n]``: devices that may run node n as a whole (none: it is a host task), or do run it, if it is fixed.
-    ``seconds[n][d]``: its time on device d. ``moves``: the machine has more than one memory, so data must be moved."""
+    """The costs of a problem. ``allowed[n]``: devices that may run node n as a whole (none: it is a host task), or do
+    run it, if it is fixed. ``seconds[n][d]``: its time on device d. ``moves``: the machine has more than one memory, so
+    data must be moved."""
 
     allowed: list[tuple[DeviceIndex, ...]]
     seconds: list[list[float]]
@@ -22,7 +23,7 @@ class Costs:
 
     @cached_property
     def alone(self) -> list[float]:
-        """Seconds that one queue of each device is busy for certain with what may run there (of no nodes: no list)."""
+        """Seconds that one queue of each device is busy for certain, at least (empty without nodes)."""
         busy = [0.0] * (len(self.seconds[0]) if self.seconds else 0)
         for places, row in zip(self.allowed, self.seconds, strict=True):
             for d in places:
@@ -31,7 +32,7 @@ class Costs:
 
 
 def costs(problem: Problem) -> Costs:
-    """The table of a problem. Raises PolicyError for a node that no device can run as a whole."""
+    """Return the table of a problem. Raises PolicyError for a node that no device can run as a whole."""
     devices = problem.machine.indices
     launch = problem.estimates.launch
     by_preference: dict[str, tuple[DeviceIndex, ...]] = {}
@@ -47,7 +48,7 @@ def costs(problem: Problem) -> Costs:
             allowed.append(())
             seconds.append(nothing)
             continue
-        if index in fixed:  # it runs where it does, in whatever ranges
+        if index in fixed:  # it stays where it is, in whatever ranges
             allowed.append(tuple(sorted(fixed[index])))
             seconds.append([launch(index, d) for d in devices])
             continue
@@ -55,7 +56,7 @@ def costs(problem: Problem) -> Costs:
         if places is None:
             places = by_preference[node.device] = problem.preferred(index)
         row = [launch(index, d) for d in devices]
-        # asked of each device only where one of them may not run it
+        # devices are checked one by one only where one of them may not run it
         if not (roomy and sum(row) < inf) and not all(row[d] < inf and problem.fits(index, d) for d in places):
             places = problem.allowed(index)
         allowed.append(places)

@@ -1,4 +1,4 @@
-"""REPARA's execution units, how they exclude, await and fit devices, and their partitions.
+"""REPARA's execution units: how they exclude, await and fit devices, and their partitions.
 
 "Static partitioning and scheduling of kernels from profiles" (REPARA), Section 2.1, Eq. 3-5, and Section 2.2.1,
 Algorithm 1. A node of the graph is run by exactly one of its units: those are alternatives of one another.
@@ -51,10 +51,10 @@ Way = tuple[Partition, ...]
 
 
 def execution_units(problem: Problem) -> Units:
-    """The units of all nodes and how they relate.
+    """Return the units of all nodes and how they relate.
 
     A version is feasible on the devices that it is estimated for and whose memory holds all of it; a divided unit also
-    where only some of it fits at a time. Raises PolicyError for a node that can run nowhere, and for a wrong split.
+    where only some of it fits at a time. Raises PolicyError for a node that no device can run, and for a wrong split.
     """
     units: list[ExecutionUnit] = []
     feasible: list[tuple[DeviceIndex, ...]] = []
@@ -88,11 +88,12 @@ def execution_units(problem: Problem) -> Units:
 def ways(
     problem: Problem, unit: ExecutionUnit, devices: Sequence[DeviceIndex], rates: int = PLANNING.rates
 ) -> list[Way]:
-    """Algorithm 1: every way to cover a unit's data by partitions on feasible devices, in ``rates`` equal parts.
+    """Return every way to cover a unit's data by partitions on feasible devices, in ``rates`` equal parts (Algorithm
+    1).
 
     A device that holds only some parts at a time takes its share in ranges, as many full ones as it needs and the rest
-    (the text's reading: line 9 counts too few ranges where the memory's bound is no whole number of parts). A share
-    below the threshold on a device that is no CPU makes a way none. Neighbouring groups stay on one device.
+    (the text's reading: line 9 counts too few ranges where the memory's bound is no whole number of parts). A way with
+    a share below the threshold on a device that is no CPU is left out. Neighbouring groups stay on one device.
     """
     if not unit.divided:
         return [(Partition(d),) for d in devices]
@@ -109,7 +110,7 @@ def ways(
 
 
 def _bound(split: Split, most: int, count: int) -> int:
-    """The memory bound of a device, in parts: all, or as many of which none is larger than ``most`` groups."""
+    """Return the memory bound of a device, in parts: all, or as many of which none is larger than ``most`` groups."""
     if most == 0:
         return count
     return next((n for n in range(count, 0, -1) if -(-split.groups * n // count) <= most), 0)
@@ -118,9 +119,9 @@ def _bound(split: Split, most: int, count: int) -> int:
 def _shares(
     problem: Problem, split: Split, devices: Sequence[DeviceIndex], bounds: Sequence[int], count: int
 ) -> Iterator[tuple[int, ...]]:
-    """Parts by device that add up to ``count``, at least two partitions in all (one would be the whole unit).
+    """Yield parts by device that add up to ``count``, at least two partitions in all (one would be the whole unit).
 
-    Results that need merging are none of REPARA's partitions: they stay on one device.
+    REPARA has no partitions whose results need merging: these stay on one device.
     """
     where = problem.machine.devices
     least = [1 if where[d].kind == "cpu" else -int(-PLANNING.threshold * count // 1) for d in devices]

@@ -1,8 +1,8 @@
-"""List scheduling with insertion: one kernel at a time on every device, also into the gaps that are left there.
+"""List scheduling with insertion: one kernel at a time on every device, also in the gaps that are left there.
 
-What ``cpop``, ``peft`` and ``portfolio`` share. Two models of transfers (option ``contention``): the engine's, where
-data go by the host on one upload and one download queue a device (``plan/timeline/timeline.py``), and the literature's
-(``plan/timeline/delays.py``), where transfers never meet.
+``cpop``, ``peft`` and ``portfolio`` share this. There are two models of transfers (option ``contention``): the
+engine's, where data go by the host on one upload and one download queue a device (``plan/timeline/timeline.py``), and
+the literature's (``plan/timeline/delays.py``), where transfers never meet.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from manycl.plan.timeline.timeline import Schedule, Timeline
 from manycl.plan.timeline.times_only import TimesOnly, TimesOnlyFit
 
 CONTENTION = options.one_of("contention", "yes", "no")
-"""The option that all policies with insertion have."""
+"""The option of all policies with insertion."""
 
 
 class BoardFit(NamedTuple):
-    """Where a node would run, and when: seconds."""
+    """A place for a node: device, and start and end in seconds."""
 
     node: int
     device: DeviceIndex
@@ -38,7 +38,7 @@ class BoardFit(NamedTuple):
 
 
 class Board:
-    """A partial schedule by the literature's model that grows node by node, predecessors first."""
+    """A partial schedule by the literature's model, which grows node by node, predecessors first."""
 
     def __init__(self, problem: Problem, view: Delays) -> None:
         self._problem = problem
@@ -52,13 +52,13 @@ class Board:
         for a in sorted(problem.fixed, key=lambda a: (a.start, a.end, a.node)):
             self.where[a.node], self.start[a.node], self.end[a.node] = a.device, a.start, a.end
             self._order.append(a.node)
-            # in several queues they may overlap; what counts is when the device is free
+            # in several queues they may overlap; only the time when the device is free counts
             if a.end > busy[a.device]:
                 self.gaps[a.device].take(max(a.start, busy[a.device]), a.end)
                 busy[a.device] = a.end
 
     def fit(self, node: int, device: DeviceIndex) -> BoardFit:
-        """The earliest place for a node on a device (``ON_HOST``: the host)."""
+        """Return the earliest place for a node on a device (``ON_HOST``: the host)."""
         view, end, where = self._view, self.end, self.where
         ready = view.earliest[node][device]
         for p, matrix in view.before[node]:
@@ -70,7 +70,7 @@ class Board:
         return BoardFit(node, device, start, start + seconds)
 
     def earliest(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> BoardFit:
-        """As :meth:`Timeline.earliest`."""
+        """Return what :meth:`Timeline.earliest` returns."""
         return min([self.fit(node, d) for d in devices], key=lambda fit: fit.end + (more[fit.device] if more else 0.0))
 
     def place(self, fit: BoardFit) -> None:
@@ -80,11 +80,11 @@ class Board:
         self._order.append(node)
 
     def by_node(self) -> tuple[list[DeviceIndex], list[float], list[float]]:
-        """Of every node: where it runs, when it starts and when it ends."""
+        """Return the device, the start and the end of every node."""
         return self.where, self.start, self.end
 
     def schedule(self) -> Schedule:
-        """What has been placed, in the order of dispatch."""
+        """Return the placed nodes in the order of dispatch."""
         fixed, version = {a.node: a for a in self._problem.fixed}, self._problem.version
         members = [
             fixed.get(n)
@@ -92,7 +92,7 @@ class Board:
             for n in self._order
             for d in (self.where[n],)
         ]
-        members.sort(key=lambda a: (a.start, a.end))  # stable: what takes no time keeps the order of placement
+        members.sort(key=lambda a: (a.start, a.end))  # stable: nodes that take no time keep the order of placement
         return Schedule(members, max(self.end, default=self._problem.not_before))
 
 
@@ -111,24 +111,24 @@ class Setting:
     fixed: frozenset[int]
 
     def board(self) -> AnyBoard:
-        """One that has what is fixed."""
+        """Return a new partial schedule with the fixed nodes."""
         return Timeline(self.problem, self.table.seconds) if self.contention else Board(self.problem, self.view)
 
     def sketch(self) -> AnyBoard | TimesOnly:
-        """The same, of which only the times of nodes are asked."""
+        """Return the same, for callers that need only the times of nodes."""
         if not self.contention or not TimesOnly.holds(self.problem):
             return self.board()
         return TimesOnly(self.problem, self.table.seconds)
 
     def bound(self) -> float:
-        """Seconds that no schedule ends before."""
-        ends = {a.node: a.end for a in sorted(self.problem.fixed, key=lambda a: a.end)}  # the last of each node
+        """Return seconds that no schedule ends before."""
+        ends = {a.node: a.end for a in sorted(self.problem.fixed, key=lambda a: a.end)}  # the last end of each node
         devices = self.problem.machine.indices
         return max(self.problem.not_before, lower_bound(self.view, devices, ends))
 
     @property
     def ranges(self) -> bool:
-        """Whether something is fixed in ranges of work-groups."""
+        """True if a node is fixed in ranges of work-groups."""
         return any(a.dimension is not WHOLE for a in self.problem.fixed)
 
     def plan(self, policy: str, found: Schedule, **details: object) -> Plan:
@@ -136,9 +136,10 @@ class Setting:
 
 
 def setting(problem: Problem, policy: str, contention: str = "yes") -> Setting:
-    """The problem as the policies with insertion see it. ``contention``: the value of their option.
+    """Return the problem in the form for policies with insertion. ``contention``: the value of their option.
 
-    Raises PolicyError for a partial schedule that does not hold together."""
+    Raises PolicyError for a partial schedule that is not consistent.
+    """
     if contention == "no" and any(a.dimension is not WHOLE for a in problem.fixed):
         raise PolicyError(
             f"policy {policy} with contention=no knows no ranges, but one of the partial schedule is split"
@@ -151,15 +152,15 @@ def setting(problem: Problem, policy: str, contention: str = "yes") -> Setting:
 
 
 def put(board: AnyBoard | TimesOnly, fit: BoardFit | timeline.Fit | TimesOnlyFit) -> None:
-    """Place a node where it fits."""
+    """Place a node at a place found for it."""
     board.place(fit)  # type: ignore[arg-type]
 
 
 def earliest_finish(board: AnyBoard, view: Delays, node: int) -> BoardFit | timeline.Fit:
-    """HEFT's choice: the device where the node ends first, the first of equals."""
+    """Return HEFT's choice: the device where the node ends first, the first of equals."""
     return board.earliest(node, view.places[node])
 
 
 def ready_order(given: Setting, priority: Sequence[float]) -> list[int]:
-    """The nodes that are not fixed, by :func:`manycl.plan.search.rank.ready_order`."""
+    """Return the nodes that are not fixed, in the order of :func:`manycl.plan.search.rank.ready_order`."""
     return [n for n in rank.ready_order(given.problem.graph, priority) if n not in given.fixed]

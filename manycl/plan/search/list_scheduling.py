@@ -1,18 +1,17 @@
-"""List scheduling on a predicted timeline: queues, throughput, transfers. What ``in_order`` and ``auto``
-share.
+"""List scheduling on a predicted timeline of queues, throughput and transfers. ``in_order`` and ``auto`` share it.
 
-The model, which the simulator shares (``run/simulation/simulator.py``):
+The simulator has the same model (``run/simulation/simulator.py``):
 
 - a queue runs one kernel at a time, in order;
 - kernels in different queues of a device run together as far as its throughput goes (``model/occupancy.py``):
   while nodes are placed, a kernel with share f and t seconds adds f*t seconds of full-device work, and no kernel ends
   before all work given to the device up to then could have been done; the finished schedule is timed exactly
   (``plan/timeline/timing.py``);
-- what draws more of the host's memory than it carries gets a share of it (``plan/timeline/operations.py``,
-  ``plan/timeline/timing.py``);
+- kernels and transfers that need more of the host's memory than it carries get a share of it
+  (``plan/timeline/operations.py``, ``plan/timeline/timing.py``);
 - data that are not valid where they are needed go through the host, on one upload and one download queue a
   device (``plan/timeline/timeline.py``);
-- what another device (or a host function) must finish first is known ``handover`` seconds after it has ended.
+- the end of a node on another device (or of a host function) is known ``handover`` seconds later.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ def list_schedule(
     queues: Sequence[int],
     limit: float = inf,
 ) -> Schedule:
-    """Place nodes one after another, each on the one of its candidate devices where it ends first.
+    """Return a schedule in which nodes are placed one after another, each on the candidate device where it ends first.
 
-    HEFT's processor selection (Topcuoglu, Hariri and Wu 2002, Section 5) without insertion, O(V P). Leaving
-    the device of a predecessor must gain more than one handover beyond what it costs: predictions are not
-    that exact, and a device that waits for another one stalls. ``order`` is topological; ``queues[d]``
-    in-order queues of device d are used. What the problem fixes is kept. A kernel continues the queue of the
-    predecessor that ends last if nothing else has continued it, else it goes to the queue that is free first.
-    Host tasks (no candidates) take no time and run one after another. One that ends after ``limit`` is given up as
-    soon as that is certain: it then has no assignments, and ends never.
+    HEFT's processor selection (Topcuoglu, Hariri and Wu 2002, Section 5) without insertion, O(V P). Leaving the device
+    of a predecessor must gain more than one handover beyond what it costs: predictions are not that exact, and a device
+    that waits for another one stalls. ``order`` is topological; ``queues[d]`` in-order queues of device d are used.
+    Fixed assignments are kept. A kernel continues the queue of the predecessor that ends last if no other node has
+    continued it, else it goes to the queue that is free first. Host tasks (no candidates) take no time and run one
+    after another. A schedule that ends after ``limit`` is given up as soon as that is certain: it then has no
+    assignments, and its end is infinite.
     """
     found = _Growing(problem, table, queues)
     limit = inf if found.earlier else limit * (1.0 + ROUNDING)
@@ -60,8 +59,8 @@ def list_schedule(
 
 
 class _Growing:
-    """A schedule that grows node by node. ``end[n]``, ``heard[n]``: when node n has ended, and when others than its own
-    device know that."""
+    """A schedule that grows node by node. ``end[n]``: when node n has ended; ``heard[n]``: when other devices than its
+    own know that."""
 
     def __init__(self, problem: Problem, table: Costs, queues: Sequence[int]) -> None:
         self._problem = problem
@@ -72,22 +71,22 @@ class _Growing:
         self._needs = problem.whole_needs if self._moving else ()
         self._lanes = [_Lanes(problem, d, count) for d, count in zip(problem.machine.indices, queues, strict=True)]
         self._several = any(not lane.single for lane in self._lanes)
-        self.earlier = self._several or self._limited  # whether a node may end earlier than where it is placed
-        # where nothing moves, and nothing slows anything down, when everything happens is known already
+        self.earlier = self._several or self._limited  # whether a node may end earlier than it is placed
+        # where nothing moves, and nothing is slowed down, all times are final
         self._exact = not (self._several or contended(problem))
         plain = self._exact and not self._moving and not problem.fixed
         self._timeline = None if plain else Timeline(problem, table.seconds)
         self._assignments: list[Assignment] = []
         count = len(self._before)
         self.end, self.heard = [0.0] * count, [0.0] * count
-        self._where: list[DeviceIndex | None] = [None] * count  # on which device; on several, or not placed yet
+        self._where: list[DeviceIndex | None] = [None] * count  # None: on several devices, or not placed yet
         self._host_free = self._floor
         self.fixed = {a.node for a in problem.fixed}
         if self._timeline is not None:
             self._keep(self._timeline)
 
     def _keep(self, timeline: Timeline) -> None:
-        """What is fixed, which the timeline has."""
+        """Take over the fixed nodes from the timeline."""
         for n in self.fixed:
             ops = timeline.of[n]
             self.end[n] = max(timeline.end[op] for op in ops)
@@ -98,7 +97,8 @@ class _Growing:
         self._host_free = max([self._floor, *on_host])
 
     def place(self, node: int, candidates: Sequence[DeviceIndex]) -> float:
-        """Place a node on the device where it ends first; on the host, where it has none. When it ends."""
+        """Place a node on the device where it ends first; on the host, where it has no candidates. Return when it
+        ends."""
         end, heard, where, timeline = self.end, self.heard, self._where, self._timeline
         before, seconds = self._before[node], self._seconds[node]
         best = finish = float("inf")
@@ -107,7 +107,7 @@ class _Growing:
         after: list[int] = []
         for bound, d, ready, extra in self._choices(node, candidates):
             if bound > best and not self._limited:
-                break  # wherever the data are, it would end later there, and on the others
+                break  # it would end later there and on all others, wherever the data are
             took, lane = seconds[d], self._lanes[d]
             new_hops, new_after = hops, after
             if timeline is not None and self._moving:
@@ -146,8 +146,8 @@ class _Growing:
         return finish
 
     def _choices(self, node: int, candidates: Sequence[DeviceIndex]) -> list[tuple[float, DeviceIndex, float, float]]:
-        """When the node ends on each device at least, the device, when its predecessors are known there to have ended,
-        and what leaving one of them must gain; the earliest first."""
+        """Return, for each device, a lower bound of the node's end, the device, when its predecessors are known there
+        to have ended, and what leaving one of them must gain; the least bound first."""
         end, heard, where, handover = self.end, self.heard, self._where, self._handover
         before, seconds, lanes = self._before[node], self._seconds[node], self._lanes
         out: list[tuple[float, DeviceIndex, float, float]] = []
@@ -175,18 +175,17 @@ class _Growing:
                 found = self._timeline.assignments()
             elif self.earlier or self._timeline.meet():
                 found = self._timeline.finish(slowed=True)
-            else:  # nothing was taken back, and nothing slows anything down
+            else:  # nothing was taken back, and nothing is slowed down
                 found = sorted(self._timeline.assignments(), key=times)
         return Schedule(found, max([a.end for a in found], default=self._floor))
 
 
 class _Lanes:
-    """The queues of one device: from when on each is free, what each held last, and the work given to the
-    device."""
+    """The queues of one device: when each is free, its last node, and the work given to the device."""
 
     def __init__(self, problem: Problem, device: DeviceIndex, count: int) -> None:
         self.single = count <= 1
-        # nothing new starts on the device before something fixed has ended, in whatever queue
+        # no new kernel starts on the device before the end of the fixed ones, in whatever queue
         free = max([problem.not_before, *(a.end for a in problem.fixed if a.device == device)])
         self.free = [free] * max(1, count)
         self._tail: list[int | None] = [None] * max(1, count)
@@ -199,7 +198,7 @@ class _Lanes:
     def fit(
         self, node: int, before: Sequence[int], end: Sequence[float], ready: float, took: float
     ) -> tuple[int, float]:
-        """The queue for a node that is ready at ``ready``, and when it can start there."""
+        """Return the queue for a node that is ready at ``ready``, and when it can start there."""
         queue: int | None = None
         latest = -1.0
         for p in before:
@@ -222,7 +221,7 @@ class _Lanes:
     def _share(self, node: int) -> float:
         launch = self._nodes[node]
         if not isinstance(launch, Launch):
-            return 0.0  # a copy leaves compute units to others
+            return 0.0  # a copy occupies no compute units
         key = (launch.global_size, launch.local_size)
         known = self._shares.get(key)
         if known is None:

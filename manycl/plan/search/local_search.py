@@ -1,8 +1,9 @@
-"""Improving a schedule of whole kernels: take a few out, put them back where they end first, keep what is better.
+"""Local search: a schedule of whole kernels is improved by taking a few out, placing them where they end first, and
+keeping the better schedule.
 
 Iterated greedy search (R. Ruiz and T. Stuetzle, "A simple and effective iterated greedy algorithm for the permutation
-flowshop scheduling problem", EJOR 177(3), 2007) on the two things that make a schedule: the order in which nodes are
-placed, and the devices of those that stay where they are. The same seed always gives the same schedule.
+flowshop scheduling problem", EJOR 177(3), 2007). It changes the two things that determine a schedule: the order in
+which nodes are placed, and the devices of those that stay where they are. The same seed always gives the same schedule.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ SMALL = 6
 TRIES = 4
 """Tries without gain for each schedule that there is, after which all but surely each has been seen (e**-4 are not)."""
 Wish = DeviceIndex | None
-"""Where a node is to go (None: where it ends first)."""
+"""The device where a node is to run (None: the one where it ends first)."""
 
 
 class SearchState:
-    """A schedule as it is searched: nodes in the order of placement, devices and times by node, seconds."""
+    """A schedule during the search: nodes in the order of placement; devices and times (seconds) by node."""
 
     __slots__ = ("end", "makespan", "order", "start", "where")
 
@@ -38,10 +39,10 @@ class SearchState:
 
 
 def layout(found: Schedule) -> SearchState:
-    """A schedule in this form; its order of dispatch is the order of placement."""
+    """Return a schedule in this form; its order of dispatch is the order of placement."""
     first: dict[int, Assignment] = {}
     last: dict[int, float] = {}
-    for a in found.assignments:  # several of a node that is fixed in ranges
+    for a in found.assignments:  # several assignments of a node that is fixed in ranges
         first.setdefault(a.node, a)
         last[a.node] = max(last.get(a.node, a.end), a.end)
     members = sorted(first.values())
@@ -51,7 +52,7 @@ def layout(found: Schedule) -> SearchState:
 
 
 class Search:
-    """Looks for a shorter schedule. ``effort``: the most nodes to place in all."""
+    """A search for a shorter schedule. ``effort``: the most nodes to place in all."""
 
     def __init__(self, given: Setting, effort: int, seed: int) -> None:
         self._given = given
@@ -65,7 +66,7 @@ class Search:
         self.placed = 0
 
     def decode(self, order: list[int], where: Sequence[Wish]) -> SearchState:
-        """Place nodes in this order, where it is wished."""
+        """Return the schedule with nodes placed in this order, on the devices wished for."""
         self.placed += len(order)
         if self._given.contention:
             sketch = self._given.sketch()
@@ -74,7 +75,7 @@ class Search:
         return self._decode_free(order, where)
 
     def board(self, order: Sequence[int], where: Sequence[Wish]) -> AnyBoard:
-        """The same with its transfers."""
+        """Return the same schedule with its transfers."""
         board = self._given.board()
         self._fill(board, order, where)
         return board
@@ -87,7 +88,7 @@ class Search:
                 put(board, board.earliest(node, places[node]) if device is None else board.fit(node, device))
 
     def _decode_free(self, order: list[int], where: Sequence[Wish]) -> SearchState:
-        """``decode`` where transfers never meet; the inner loop of everything here."""
+        """Return what ``decode`` returns where transfers never meet; the inner loop of the search."""
         view = self._given.view
         before, seconds, earliest, places = view.before, view.seconds, view.earliest, view.places
         fixed = self._given.fixed
@@ -114,7 +115,8 @@ class Search:
         return SearchState(order, at, start, end)
 
     def improve(self, given: SearchState, bound: float) -> SearchState:
-        """The shortest found; never longer than what was given. Ends at ``bound``, below which nothing can be."""
+        """Return the shortest schedule found, which is never longer than ``given``. The search ends at ``bound``, which
+        no schedule is below."""
         best = current = given
         idle = 0
         while self.placed < self._effort and idle < self._idle and best.makespan > bound * (1 + 1e-12):
@@ -128,7 +130,7 @@ class Search:
         return best
 
     def _changed(self, current: SearchState) -> tuple[list[int], list[Wish]]:
-        """An order and devices beside those of a schedule: by start, one node moved, some devices free."""
+        """Return an order and devices next to those of a schedule: by start, one node moved, some devices free."""
         rng = self._random
         order = sorted(range(len(current.start)), key=[*zip(current.start, current.end, strict=True)].__getitem__)
         where: list[Wish] = list(current.where)
@@ -138,7 +140,7 @@ class Search:
             where[node] = None if rng.random() < PLANNING.free else rng.choice(self._given.view.places[node])
             self._move(order, rng.choice(pool))
         if rng.random() < PLANNING.stretch:
-            # a whole stretch of time goes where it ends first
+            # each node of a stretch of time goes where it ends first
             width = rng.randint(2, max(2, len(order) // 4))
             first = rng.randrange(len(order))
             for node in order[first : first + width]:
@@ -146,7 +148,8 @@ class Search:
         return order, where
 
     def _move(self, order: list[int], node: int) -> None:
-        """Another place in the order, between the last node it waits for and the first that waits for it."""
+        """Move a node to another place in the order, between the last node it waits for and the first that waits for
+        it."""
         position = order.index(node)
         before, following = set(self._before[node]), set(self._after[node])
         low = high = position
@@ -157,7 +160,7 @@ class Search:
         order.insert(self._random.randint(low, high), order.pop(position))
 
     def _critical(self, current: SearchState) -> list[int]:
-        """Nodes that end the schedule, and what each of them waited for."""
+        """Return nodes that end the schedule, and the node that each of them waited for."""
         start, end, where = current.start, current.end, current.where
         starts: dict[tuple[int, float], int] = {(where[n], end[n]): n for n in current.order}
         matrices = self._given.view.before

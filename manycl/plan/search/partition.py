@@ -1,4 +1,4 @@
-"""Dividing one kernel among time slots of several devices: the slots, the shares, and their timeline."""
+"""Partition of one kernel among time slots of several devices: the slots, the shares, and their timeline."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from manycl.plan.timeline.timeline import Reach, Timeline
 
-ITERATIONS = 40
+ITERATIONS = 40  # steps of Newton's method, at most
 
 
 class Slot(NamedTuple):
-    """A device is free from ``low`` to ``high`` (seconds); ``reach`` says what it can do of the kernel then."""
+    """A time from ``low`` to ``high`` (seconds) in which a device is free; ``reach``: what it can do of the kernel
+    then."""
 
     low: float
     high: float
@@ -20,11 +21,12 @@ class Slot(NamedTuple):
 
 
 def water_fill(slots: Sequence[Slot], groups: int) -> list[int]:
-    """The numbers of groups, by slot, with which all of them end as early as can be (none of all: they do not fit).
+    """Return the numbers of groups, by slot, with which all slots end as early as possible (all 0: the groups do not
+    fit).
 
-    What can have ended by a time t grows with t in every slot, piecewise linearly; the least t at which it adds up to
-    all groups is found by Newton's method, kept between bounds. Then the fractions go, group by group, to where they
-    end first.
+    The groups that can have ended by a time t grow with t in every slot, piecewise linearly. The least t at which they
+    add up to all groups is found by Newton's method, kept between bounds. Then the fractions are given, group by group,
+    to the slots where they end first.
     """
     low, high, fits = float("inf"), 0.0, 0.0
     for slot_low, slot_high, reach in slots:
@@ -54,7 +56,7 @@ def water_fill(slots: Sequence[Slot], groups: int) -> list[int]:
         at = at + step if low < at + step < high else 0.5 * (low + high)
     shares = [int(s.reach.groups(min(at, s.high), s.low)) for s in slots]
     extra = sum(shares) - groups
-    while extra > 0:  # a fraction too much, where it ends last
+    while extra > 0:  # a fraction too many, taken from the slot that ends last
         most = max((i for i, n in enumerate(shares) if n), key=lambda i: slots[i].reach.end(shares[i], slots[i].low))
         shares[most] -= 1
         extra -= 1
@@ -62,10 +64,10 @@ def water_fill(slots: Sequence[Slot], groups: int) -> list[int]:
 
 
 def _all_of(slots: Sequence[Slot], shares: list[int], groups: int) -> list[int]:
-    """Rounded shares made to add up."""
+    """Return rounded shares that add up to ``groups``."""
 
     def after(i: int) -> tuple[float, int]:
-        """When a slot ends that takes one group more, and the slot."""
+        """Return when a slot ends that takes one group more, and the slot."""
         _, high, reach = slots[i]
         end = reach.end(shares[i] + 1, slots[i].low)
         return (end if shares[i] < reach.most and end <= high else float("inf")), i
@@ -82,14 +84,15 @@ def _all_of(slots: Sequence[Slot], shares: list[int], groups: int) -> list[int]:
 
 
 def where_data_are(timeline: Timeline, node: int, slots: Sequence[Slot]) -> list[int]:
-    """The numbers of groups, by slot, with which every device takes the groups whose data it has, of the largest
+    """Return the numbers of groups, by slot, with which every device takes the groups whose data it has, of the largest
     buffer that lies in parts on devices (empty: there is none, or it lies in another order)."""
     problem = timeline.problem
     split, buffers = problem.splits[node], problem.graph.buffers
     devices = {timeline.memory[s.reach.device]: s.reach.device for s in slots}
     for key in sorted(split.slices, key=lambda k: -buffers[k].nbytes):
         part = split.slices[key]
-        start = part.offset + (max(part.width, part.stride) - part.stride) // 2  # of the bytes that are a group's own
+        # of the bytes that belong to one group alone
+        start = part.offset + (max(part.width, part.stride) - part.stride) // 2
         counts: dict[int, int] = {}
         done = 0
         for _, high, _, places in timeline.segments.of.get(key, ()):
@@ -106,7 +109,7 @@ def where_data_are(timeline: Timeline, node: int, slots: Sequence[Slot]) -> list
 
 
 def _into(slots: Sequence[Slot], counts: Mapping[int, int]) -> list[int]:
-    """Numbers of groups by device as numbers by slot: each in the slot of its device where it ends first."""
+    """Return numbers of groups by device as numbers by slot: each in the slot of its device where it ends first."""
     shares = [0] * len(slots)
     for device, count in counts.items():
         fits = [
@@ -121,7 +124,7 @@ def _into(slots: Sequence[Slot], counts: Mapping[int, int]) -> list[int]:
 
 
 def place_ranges(timeline: Timeline, node: int, slots: Sequence[Slot], shares: Sequence[int], home: int) -> float:
-    """Place a kernel in ranges, neighbours on one device side by side; when it ends, in seconds.
+    """Place a kernel in ranges, neighbours on one device side by side; return when it ends, in seconds.
 
     ``home``: the device where partial results are merged, if they have to be.
     """

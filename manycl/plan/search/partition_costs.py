@@ -1,8 +1,8 @@
-"""What REPARA's partitions cost, and where every parameter is at the start.
+"""Costs of REPARA's partitions, and the locations of all parameters at the start.
 
-REPARA, Section 2.2 and Algorithms 4 and 5: no transfers between devices; what a partition lacks comes from the host,
-and goes there first if need be; a whole unit's results stay on its device, those of a divided one go to the host,
-partition by partition. The time of all that is the partition's own: nothing overlaps on a device.
+REPARA, Section 2.2 and Algorithms 4 and 5: no transfers between devices; a partition gets missing data from the host,
+and they go there first if need be; a whole unit's results stay on its device, those of a divided one go to the host,
+partition by partition. The time of all that belongs to the partition: nothing overlaps on a device.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from manycl.plan.timeline.segments import INITIAL, Segments
 from manycl.plan.tuning import PLANNING
 
 AT_HOST = 1
-"""Memories are bits: the host's is the first."""
+"""The host's memory as a bit: memories are bits, the host's is the first."""
 
 
 class Input(NamedTuple):
-    """A parameter (its index) that a partition needs: ``seconds`` to bring its part of it from the host; ``whole``: the
+    """A parameter (its index) that a partition needs: ``seconds`` to transfer its part from the host; ``whole``: the
     part is all of it, and is known to be on the device afterwards."""
 
     parameter: int
@@ -33,8 +33,8 @@ class Input(NamedTuple):
 
 class PricedPart(NamedTuple):
     """A partition's costs in seconds: it runs for ``seconds`` on device ``device`` (the last: the host) with memory
-    ``memory`` (a bit), and sends ``sends`` seconds of partial results to the host. ``sure``: at least this much time is
-    spent on all of that, whatever came before."""
+    ``memory`` (a bit), and sends ``sends`` seconds of partial results to the host. ``sure``: the least time of all
+    that, whatever came before."""
 
     device: int
     memory: int
@@ -61,7 +61,8 @@ class PartitionCosts:
     """
 
     def __init__(self, problem: Problem, segments: Segments) -> None:
-        """``segments``: where all bytes are after what is fixed. Raises as ``execution_units`` does."""
+        """Price all partitions. ``segments``: the locations of all bytes after the fixed nodes. Raises what
+        ``execution_units`` raises."""
         graph, machine = problem.graph, problem.machine
         self.problem = problem
         self.host = len(machine.devices)
@@ -82,7 +83,8 @@ class PartitionCosts:
         self._steps: dict[tuple[int, Partition], PricedPart] = {}
 
     def _contents(self) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], int]]:
-        """Who wrote what a node finds in a parameter (INITIAL: nobody, or what is fixed); how many nodes find that."""
+        """Return the node that wrote the contents that a node finds in a parameter (INITIAL: none, or a fixed one), and
+        how many nodes find these contents."""
         graph = self.problem.graph
         last: dict[int, int] = {}
         writer: dict[tuple[int, int], int] = {}
@@ -99,18 +101,18 @@ class PartitionCosts:
         return writer, readers
 
     def _may_need(self, node: int) -> tuple[BufferKey, ...]:
-        """The buffers whose contents a node must find, in one of its ways or another."""
+        """Return the buffers whose contents a node must find, in one of its ways or another."""
         task, split = self.problem.graph.nodes[node], self.problem.splits.get(node)
         if split is not None and split.merge != "none":
             return tuple(dict.fromkeys((*task.reads, *task.writes)))
         return contents_needed(task)
 
     def alone(self, node: int, parameter: int) -> bool:
-        """Whether no other node finds the same contents in a parameter, and so could have them moved."""
+        """Return whether no other node finds the same contents in a parameter, and so could have had them moved."""
         return self.readers[self.writer[node, parameter], parameter] == 1
 
     def add(self, node: int, divided: bool, rates: int = PLANNING.rates) -> None:
-        """Enter the ways of a node's units, the divided one (``rates``: equal parts of its data) or the others."""
+        """Add the ways of a node's units, the divided one (``rates``: equal parts of its data) or the others."""
         units = self.units
         for unit, feasible in zip(units.units, units.feasible, strict=True):
             if unit.node == node and unit.divided == divided:
@@ -153,7 +155,8 @@ class PartitionCosts:
 
 
 def _location(segments: Segments, key: BufferKey) -> int:
-    """Memories that hold all of a buffer (bits). What is scattered over several counts as collected by the host."""
+    """Return the memories that hold all of a buffer (bits). A buffer scattered over several counts as collected by the
+    host."""
     found = [s.places for s in segments.of.get(key, ()) if s.places]
     if not found:
         return 0
@@ -166,8 +169,8 @@ def _location(segments: Segments, key: BufferKey) -> int:
 def bring(
     step: PricedPart, location: Sequence[int], fetch: Sequence[Sequence[float]]
 ) -> tuple[float, list[tuple[int, int]]]:
-    """Algorithm 4 (transfersPerUnitExec): seconds of the transfers that a partition needs first, and the parameters
-    that are in more memories afterwards (Algorithm 5): their new locations."""
+    """Return the seconds of the transfers that a partition needs first (Algorithm 4, transfersPerUnitExec), and the new
+    locations of parameters that are in more memories afterwards (Algorithm 5)."""
     seconds, changed = 0.0, []
     memory = step.memory
     for parameter, up, whole in step.inputs:

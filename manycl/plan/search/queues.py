@@ -1,13 +1,13 @@
 """PySchedCL's command-queue structure, definitions 1-5 and ``setup_cq`` of Algorithm 1, as pure functions.
 
-The paper gives every kernel buffers of its own and joins an output to an input by an edge; here both are one
-buffer, and an edge (b_i, b_j) of the paper is a pair of nodes of which the later one needs what the earlier
-one wrote. A component T is a tuple of node indices.
+The paper gives every kernel buffers of its own and joins an output to an input by an edge; here both are one buffer,
+and an edge (b_i, b_j) of the paper is a pair of nodes of which the later one needs what the earlier one wrote. A
+component T is a tuple of node indices.
 
-Two places where the paper's rules would copy too little are widened: a kernel whose output is needed both
-inside and outside of T is read back although it is not in END(T), and one whose inputs come from both sides
-gets its outside inputs although it is not in FRONT(T). One where they would copy too much is narrowed: a
-buffer that several kernels of T use is written to the device once.
+Two of the paper's rules would copy too little and are widened: a kernel whose output is needed both inside and outside
+of T is read back although it is not in END(T), and one whose inputs come from both sides gets its outside inputs
+although it is not in FRONT(T). One rule would copy too much and is narrowed: a buffer that several kernels of T use is
+written to the device once.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ Component = Sequence[int]
 
 
 def front(graph: Graph, component: Component) -> tuple[int, ...]:
-    """FRONT(T), Definition 1: kernels all of whose predecessors are outside of T."""
+    """Return FRONT(T), Definition 1: kernels all of whose predecessors are outside of T."""
     inside = frozenset(component)
     return tuple(n for n in sorted(component) if inside.isdisjoint(graph.predecessors[n]))
 
 
 def end(graph: Graph, component: Component) -> tuple[int, ...]:
-    """END(T), Definition 2: kernels all of whose successors are outside of T."""
+    """Return END(T), Definition 2: kernels all of whose successors are outside of T."""
     inside = frozenset(component)
     return tuple(n for n in sorted(component) if inside.isdisjoint(graph.successors[n]))
 
 
 def inner(graph: Graph, component: Component) -> tuple[int, ...]:
-    """IN(T), Definition 3: kernels of T in neither FRONT(T) nor END(T)."""
+    """Return IN(T), Definition 3: kernels of T in neither FRONT(T) nor END(T)."""
     outer = {*front(graph, component), *end(graph, component)}
     return tuple(n for n in sorted(component) if n not in outer)
 
 
 class BufferEdge(NamedTuple):
-    """Node ``after`` needs buffer ``buffer`` as node ``before`` leaves it (the paper's E)."""
+    """An edge: node ``after`` needs buffer ``buffer`` as node ``before`` leaves it (the paper's E)."""
 
     before: int
     buffer: BufferKey
@@ -50,7 +50,7 @@ class BufferEdge(NamedTuple):
 
 
 def buffer_edges(graph: Graph, component: Component) -> Iterator[BufferEdge]:
-    """The edges of E that begin or end in T, each once, sorted by the later node."""
+    """Yield the edges of E that begin or end in T, each once, sorted by the later node."""
     inside = frozenset(component)
     later = sorted(inside.union(*(graph.successors[n] for n in component)))
     for node in later:
@@ -63,13 +63,13 @@ def buffer_edges(graph: Graph, component: Component) -> Iterator[BufferEdge]:
 
 
 def intra_edges(graph: Graph, component: Component) -> tuple[BufferEdge, ...]:
-    """Edges between two kernels of T: nothing is copied for them."""
+    """Return the edges between two kernels of T: nothing is copied for them."""
     inside = frozenset(component)
     return tuple(e for e in buffer_edges(graph, component) if e.before in inside and e.after in inside)
 
 
 def inter_edges(graph: Graph, component: Component) -> tuple[BufferEdge, ...]:
-    """Edges between a kernel of T and one outside of it."""
+    """Return the edges between a kernel of T and one outside of it."""
     inside = frozenset(component)
     return tuple(e for e in buffer_edges(graph, component) if (e.before in inside) != (e.after in inside))
 
@@ -82,14 +82,14 @@ class KernelBuffer(NamedTuple):
 
 
 def isolated_reads(graph: Graph, component: Component) -> tuple[KernelBuffer, ...]:
-    """Outputs that no kernel of the graph needs: results for the host."""
+    """Return outputs that no kernel of the graph needs: results for the host."""
     consumed = {(e.before, e.buffer) for e in buffer_edges(graph, component)}
     return tuple(KernelBuffer(n, b) for n in sorted(component) for b in graph.nodes[n].writes if (n, b) not in consumed)
 
 
 class QueueCommand(NamedTuple):
-    """An element q[j] of a command queue: ``kind`` is ``write``, ``ndrange`` or ``read``; of an
-    ndrange there is no ``buffer``."""
+    """An element q[j] of a command queue. ``kind`` is ``write``, ``ndrange`` or ``read``; an ndrange has no
+    ``buffer``."""
 
     kind: str
     node: int
@@ -106,9 +106,9 @@ class QueuePosition(NamedTuple):
 class CommandQueues:
     """The structure <Q, E_Q> of Definition 4 for one component.
 
-    ``order``: the kernels (and host tasks) in the order of dispatch, each with its queue number. ``queues``
-    and ``constraints`` are derived from it when they are asked for: the engine's coherence directory decides
-    the copies of a real run, since only it knows what is valid where.
+    ``order``: the kernels (and host tasks) in the order of dispatch, each with its queue number. ``queues`` and
+    ``constraints`` are derived from it when they are needed. The copies of a real run are decided by the engine's
+    coherence directory, since only it knows where contents are valid.
     """
 
     def __init__(self, graph: Graph, order: tuple[tuple[int, int], ...], first: int, count: int) -> None:
@@ -143,8 +143,8 @@ class CommandQueues:
 
     @cached_property
     def _written(self) -> dict[BufferKey, int]:
-        """Buffers that must be written to the device, and the kernel before which each is: the first that
-        uses it."""
+        """The buffers that must be written to the device, each with the kernel before which it is written: the first
+        that uses it."""
         inside = frozenset(self._members)
         from_inside = {(e.after, e.buffer) for e in intra_edges(self._graph, self._members)}
         written: dict[BufferKey, int] = {}
@@ -157,7 +157,7 @@ class CommandQueues:
 
     @cached_property
     def _read(self) -> frozenset[KernelBuffer]:
-        """Outputs that must be read back: needed outside of T, or by nobody (results)."""
+        """The outputs that must be read back: needed outside of T, or by no kernel (results)."""
         outside = {KernelBuffer(e.before, e.buffer) for e in inter_edges(self._graph, self._members)}
         members = frozenset(self._members)
         leaving = {c for c in outside if c.node in members}
@@ -165,8 +165,7 @@ class CommandQueues:
 
     @cached_property
     def constraints(self) -> tuple[tuple[QueuePosition, QueuePosition], ...]:
-        """E_Q, Definition 4: pairs of commands in different queues of which the first must end before the
-        second."""
+        """E_Q, Definition 4: pairs of commands in different queues of which the first must end before the second."""
         where = {
             command: QueuePosition(q + self.first, i)
             for q, commands in enumerate(self.queues)
@@ -193,12 +192,11 @@ class CommandQueues:
 
 
 def setup_cq(graph: Graph, component: Component, r: int, first_queue: int = 0) -> CommandQueues:
-    """Algorithm 1, ``setup_cq``: give the kernels of a component to ``r`` queues, round-robin, beginning with
-    FRONT(T).
+    """Return the queues of a component: its kernels are given to ``r`` queues, round-robin, beginning with FRONT(T)
+    (Algorithm 1, ``setup_cq``).
 
-    A kernel joins ``unprocessed`` once all its predecessors in T are processed, so the order is topological
-    (the paper adds successors at once, which is only right for trees). Host tasks keep their place in the
-    order and take no turn.
+    A kernel joins ``unprocessed`` once all its predecessors in T are processed, so the order is topological (the paper
+    adds successors at once, which is only right for trees). Host tasks keep their place in the order and take no turn.
     """
     if r < 1:
         raise PolicyError(f"a task component needs at least one queue, not {r}")

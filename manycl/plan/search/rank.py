@@ -1,10 +1,9 @@
-"""Bottom-level ranks and the order they give.
+"""Bottom-level ranks and the orders that they give.
 
-The bottom-level rank of a node is the longest way from its start to the end of the graph, in seconds
-(PySchedCL, Section 5; the upward rank of Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity
-task scheduling for heterogeneous computing", IEEE TPDS 13(3), 2002, Eq. 5): its own time, averaged over the
-devices that may run it, plus the longest of its successors' ranks with the transfer on the edge, averaged
-over all pairs of devices.
+The bottom-level rank of a node is the longest path from its start to the end of the graph, in seconds (PySchedCL,
+Section 5; the upward rank of Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling for
+heterogeneous computing", IEEE TPDS 13(3), 2002, Eq. 5): its own time, averaged over the devices that may run it, plus
+the longest of its successors' ranks with the transfer on the edge, averaged over all pairs of devices.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from manycl.plan.search.costs import Costs, costs
 
 
 def bottom_levels(problem: Problem, known: Costs | None = None) -> list[float]:
-    """The rank of every node in seconds. ``known``: the problem's costs, where they have been looked up
+    """Return the rank of every node in seconds. ``known``: the problem's costs, where they have been looked up
     already."""
     table = known if known is not None else costs(problem)
     graph = problem.graph
@@ -32,8 +31,9 @@ def bottom_levels(problem: Problem, known: Costs | None = None) -> list[float]:
 def upward(
     before: Sequence[Iterable[int]], seconds: Sequence[float], edge: Callable[[int, int], float] | None = None
 ) -> list[float]:
-    """The longest way from the start of every node to the end of the graph (Topcuoglu, Hariri and Wu 2002, Eq. 5).
-    ``before[n]``: what node n waits for; ``seconds[n]``: its own; ``edge(p, n)``: those between two (none)."""
+    """Return the longest path from the start of every node to the end of the graph (Topcuoglu, Hariri and Wu 2002, Eq.
+    5). ``before[n]``: the predecessors of node n; ``seconds[n]``: its time; ``edge(p, n)``: the time between two nodes
+    (None: 0)."""
     level, below = list(seconds), [0.0] * len(seconds)
     for node in range(len(level) - 1, -1, -1):
         reached = level[node] = level[node] + below[node]
@@ -55,7 +55,7 @@ def _means(table: Costs, devices: int) -> list[float]:
 
 
 def edge_bytes(graph: Graph, before: int, after: int) -> int:
-    """Bytes that the later node needs of what the earlier one writes."""
+    """Return the bytes that the later node needs of what the earlier one writes."""
     needed = contents_needed(graph.nodes[after])
     return sum(graph.buffers[key].nbytes for key in graph.nodes[before].writes if key in needed)
 
@@ -77,7 +77,7 @@ class _MeanTransfer:
 
 
 def priority_order(graph: Graph, levels: list[float]) -> list[int]:
-    """A topological order by rank, highest first; nodes with a rank of the user's own come before all others
+    """Return a topological order by rank, highest first; nodes with a rank of the user's own come before all others
     that are ready, by that rank. Ties go by node index."""
     if all(node.rank is None for node in graph.nodes):
         # a rank is never below a successor's, and edges go from low to high: sorting is enough (the sort is
@@ -87,8 +87,8 @@ def priority_order(graph: Graph, levels: list[float]) -> list[int]:
 
 
 def ready_order(graph: Graph, priority: Sequence[float]) -> list[int]:
-    """A topological order: of the nodes that wait for nothing, the one with the highest priority first; a rank of the
-    user's own comes before all others. Ties go by node index."""
+    """Return a topological order: of the ready nodes, the one with the highest priority first; a rank of the user's own
+    comes before all others. Ties go by node index."""
     keys = [(1, -priority[i]) if node.rank is None else (0, -node.rank) for i, node in enumerate(graph.nodes)]
     return least_first(graph.predecessors, graph.successors, keys)
 
@@ -96,8 +96,7 @@ def ready_order(graph: Graph, priority: Sequence[float]) -> list[int]:
 def least_first(
     predecessors: Sequence[Collection[int]], successors: Sequence[Sequence[int]], keys: Sequence[tuple[float, float]]
 ) -> list[int]:
-    """A topological order: of the nodes that wait for nothing, the one with the least key first. Ties go by node
-    index."""
+    """Return a topological order: of the ready nodes, the one with the least key first. Ties go by node index."""
     missing = [len(before) for before in predecessors]
     ready = [(keys[i], i) for i, count in enumerate(missing) if count == 0]
     heapq.heapify(ready)

@@ -1,13 +1,13 @@
-"""How long the rest of one of REPARA's partial plans takes at least: what lets the search leave most of its tree out.
+"""Lower bounds of what is left of one of REPARA's partial plans; with them the search leaves out most of its tree.
 
 Where one host function comes after everything else, as it does where the host reads the results, both bounds are for
-when that begins, and it then takes the transfers of all results that nobody else could have moved (REPARA's final
+its begin, and it then takes the transfers of all results that no other node could have had moved (REPARA's final
 transfers): ``final``, by choice.
 
-Two bounds. By paths: from the end of a node, the longest way through the nodes after it, each on its best device, with
-the transfers that cannot have been made for anybody else. By work: the devices' ends, weighted by numbers that add up
-to one, are never above the makespan, so neither are those of now plus the least weighted time of all that is left. The
-weights that make this bound largest are those of the Lagrangian dual of sharing out the work.
+There are two bounds. By paths: from the end of a node, the longest path through the nodes after it, each on its best
+device, with the transfers that cannot have been made for other nodes. By work: the devices' ends, weighted by numbers
+that add up to one, are never above the makespan; so neither are their present values plus the least weighted time of
+all that is left. The weights that make this bound largest are those of the Lagrangian dual of sharing out the work.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from manycl.plan.tuning import PLANNING
 
 
 class BoundedWay(NamedTuple):
-    """The least that a node takes on device ``device`` (None: divided) with its memory ``memory`` (a bit, 0: divided):
-    ``seconds``, and ``after`` from its end to the end of all."""
+    """The least seconds of a node on device ``device`` (None: divided) with its memory ``memory`` (a bit, 0: divided),
+    and ``after``, the least seconds from its end to the end of all."""
 
     device: int | None
     memory: int
@@ -32,8 +32,8 @@ class BoundedWay(NamedTuple):
 
 
 class Bounds:
-    """``options[n]``: how a node may run; ``weights`` by device; ``least[n]``: least weighted seconds of all of a node;
-    ``load[n][c]``: of its choice c."""
+    """Lower bounds. ``options[n]``: ways of node n to run; ``weights`` by device; ``least[n]``: least weighted seconds
+    of all of node n; ``load[n][c]``: weighted seconds of its choice c."""
 
     def __init__(self, costs: PartitionCosts) -> None:
         self._costs = costs
@@ -56,8 +56,8 @@ class Bounds:
         self.least = [min(loads, default=0.0) for loads in self.load]
 
     def after(self, node: int, holds: int) -> float:
-        """At least this many seconds lie between the end of a node whose results are in a memory and the end (where
-        there is a last host function: its begin, and what it takes for what nodes on the way leave)."""
+        """Return the least seconds between the end of a node whose results are in memory ``holds`` and the end of all
+        (where there is a last host function: its begin, and its transfers of what nodes on the path leave)."""
         known = self._after.get((node, holds))
         if known is None:
             known = 0.0
@@ -72,7 +72,7 @@ class Bounds:
         return known
 
     def path(self, node: int, ready: float, free: list[float], least_free: float) -> float:
-        """When all can have ended at the earliest, given a node that is not begun and may start at ``ready``."""
+        """Return the earliest end of all, given a node that has not begun and may start at ``ready``."""
         best = math.inf
         for device, _, seconds, after in self.options[node]:
             start = least_free if device is None else free[device]
@@ -98,7 +98,7 @@ class Bounds:
         return found
 
     def _final(self, node: int, choice: PricedWay) -> float:
-        """Seconds that the last host function needs to get what a node has left with this choice."""
+        """Return the seconds that the last host function needs to get what a node has left with this choice."""
         costs, holds = self._costs, choice.holds
         last = self.last
         if last is None or node == last or holds == AT_HOST:
@@ -107,8 +107,9 @@ class Bounds:
         return sum(costs.fetch[p][holds.bit_length() - 1] for p in mine)
 
     def _edge(self, node: int, after: int, holds: int, memory: int) -> float:
-        """Seconds of the transfers, beside those in ``sure``, of what a node leaves in a memory to one that follows it
-        in another: for itself, or, on a device that nothing shares its memory with, for one before it there."""
+        """Return the seconds of the transfers, beside those in ``sure``, of what a node leaves in a memory to a
+        successor in another: for the successor itself or, on a device that shares its memory with none, for an earlier
+        node there."""
         costs = self._costs
         if memory in (0, holds):
             return 0.0
@@ -127,9 +128,10 @@ class Bounds:
         return sum(self.weights[s.device] * s.sure for s in choice.steps)
 
     def _weights(self) -> list[float]:
-        """By multiplicative updates: a device that the cheapest choices load above the mean weighs more."""
+        """Return the devices' weights, by multiplicative updates: a device that the cheapest choices load above the
+        mean gets a larger weight."""
         costs = self._costs
-        count = costs.host + 2  # the host, which only waits, and after that the final transfers, which all wait for
+        count = costs.host + 2  # the host, which only waits, and after that the final transfers, for which all wait
         vectors: list[list[tuple[float, ...]]] = []
         for choices, finals in zip(costs.choices, self.final, strict=True):
             of = set()
@@ -164,7 +166,7 @@ class Bounds:
 
 
 def _last(costs: PartitionCosts) -> int | None:
-    """The host function that comes after everything else."""
+    """Return the host function that comes after everything else; None if there is none."""
     graph = costs.problem.graph
     last = len(graph) - 1
     if last < 0 or last in costs.end or not isinstance(graph.nodes[last], HostTask):

@@ -1,14 +1,14 @@
-"""REPARA's search tree: every order of every choice of partitions, of which the shortest plan is found.
+"""REPARA's search tree: every order of every choice of partitions; the search finds its shortest plan.
 
 REPARA, Section 2.2.2, Algorithms 2 and 3. A node of the tree is a partial plan; a child has one more partition, of a
-kernel that waits for nothing or is begun. A partition starts when its device is free and all that its kernel depends on
-has ended, and takes the transfers that it needs and its own time, one after another; nothing is in two plans that are
-incompatible. The paper visits the whole tree. Here a node is left out only if nothing below it can be the shortest:
+kernel that is ready or has begun. A partition starts when its device is free and all predecessors of its kernel have
+ended, and takes its transfers and its own time, one after another; no plan has two incompatible units. The paper visits
+the whole tree. Here a node is left out only if nothing below it can be the shortest:
 
-- what is left takes too long (``plan/search/search_bounds.py``);
-- the same partitions were placed before, with every parameter where it is now, and no later.
+- the rest takes too long (``plan/search/search_bounds.py``);
+- the same partitions were placed before, with every parameter in the same place, and no later.
 
-So the answer is that of the whole tree, if the time suffices.
+So the answer is that of the whole tree, if the effort suffices.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ WAITING, BEGUN, DONE = range(3)
 
 
 class Child(NamedTuple):
-    """A child in the tree: partition ``part`` of choice ``choice`` of a node, which ends at ``end``; nothing below is
-    shorter than ``bound``."""
+    """A child in the tree: partition ``part`` of choice ``choice`` of a node, which ends at ``end``; no plan below it
+    is shorter than ``bound``."""
 
     bound: float
     end: float
@@ -56,7 +56,7 @@ class Tree:
         self.left = sum(s == WAITING for s in self.status)
         self.load = sum(w * f for w, f in zip(bounds.weights, self.free, strict=True))
         self.load += sum(least for n, least in enumerate(bounds.least) if self.status[n] == WAITING)
-        self.final = 0.0  # seconds of the final transfers of what is placed
+        self.final = 0.0  # seconds of the final transfers for placed partitions
         self.path: list[tuple[int, int, int]] = []
 
     @property
@@ -64,7 +64,7 @@ class Tree:
         return max(self.free)
 
     def children(self, limit: float) -> list[Child]:
-        """Those that can end before ``limit`` as far as the bounds tell."""
+        """Return the children that can end before ``limit`` as far as the bounds tell."""
         found: list[Child] = []
         for node in sorted(self.open):
             if self.status[node] == BEGUN:
@@ -88,7 +88,7 @@ class Tree:
         for part, step in enumerate(choice.steps):
             if not left >> part & 1 or step in seen:
                 continue
-            seen.add(step)  # another partition that is like it: either may come first
+            seen.add(step)  # another partition that equals it: either may come first
             end = self.end(node, step)
             bound = load + bounds.weights[step.device] * (end - self.free[step.device] - step.sure)
             last = max(self.ended[node], end)
@@ -97,12 +97,12 @@ class Tree:
                 found.append(Child(bound, end, node, c, part))
 
     def end(self, node: int, step: PricedPart) -> float:
-        """When a partition would end (getTime of Algorithm 3)."""
+        """Return when a partition would end (getTime of Algorithm 3)."""
         seconds, _ = bring(step, self.location, self._costs.fetch)
         return max(self.free[step.device], self.ready[node]) + seconds + step.seconds + step.sends
 
     def bound(self) -> float:
-        """No plan below this node is shorter."""
+        """Return seconds that no plan below this node is shorter than."""
         bounds, free, ready = self._bounds, self.free, self.ready
         if bounds.last is not None and self.status[bounds.last] == DONE:
             return max(free)
@@ -120,11 +120,11 @@ class Tree:
         return max(bound + self.final, self.load)
 
     def key(self) -> tuple[object, ...]:
-        """What is placed, and where all parameters are."""
+        """Return the placed partitions, and the locations of all parameters."""
         return tuple(self.status), tuple(self.location), tuple(sorted(self.begun.items()))
 
     def times(self) -> tuple[float, ...]:
-        """All times that what is left depends on, in an order that :meth:`key` determines."""
+        """Return all times that the rest depends on, in an order that :meth:`key` determines."""
         least_free, host = min(self.free[:-1], default=0.0), self.free[-1]
         on_host, missing = self._on_host, self.missing
         late = [
@@ -135,7 +135,7 @@ class Tree:
         return (*self.free, *late, *(self.ended[n] for n in sorted(self.begun)))
 
     def down(self, node: int, c: int, part: int) -> Callable[[], None]:
-        """Move to a child; what moves back."""
+        """Move to a child; return a function that moves back."""
         self.steps += 1
         choice = self._costs.choices[node][c]
         step, bounds = choice.steps[part], self._bounds

@@ -1,6 +1,6 @@
-"""The shortest plan of REPARA's tree (``plan/search/search_tree.py``): one by list scheduling, better ones level by
-level with the most promising nodes of each, then depth first until one is proven to be the shortest or the effort is
-spent."""
+"""Tree search for REPARA's shortest plan (``plan/search/search_tree.py``): first a plan by list scheduling, then better
+ones level by level with the most promising nodes of each, then depth first until one is proven to be the shortest or
+the effort is spent."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from manycl.plan.search.search_tree import WAITING, Child, Tree
 from manycl.plan.tuning import PLANNING
 
 SIGNIFICANT = 1e-12
-"""A plan is shorter when it is so by more than this part."""
+"""The part by which a plan has to be shorter to count as shorter."""
 
 Path = tuple[tuple[int, int, int], ...]
 
 
 class SearchResult(NamedTuple):
-    """The shortest plan found: partitions as (node, choice, part) in the order of the plan, and when it ends in the
-    model, in seconds. ``complete``: no plan is shorter; else none is shorter than ``bound``. ``visited``: nodes of the
-    tree."""
+    """The shortest plan found: partitions as (node, choice, part) in the order of the plan, and its end in the
+    model, in seconds. ``complete``: no plan is shorter; else none is shorter than ``bound``. ``visited``: nodes of
+    the tree."""
 
     path: Path
     seconds: float
@@ -31,8 +31,8 @@ class SearchResult(NamedTuple):
 
 
 def search(costs: PartitionCosts, effort: int) -> SearchResult:
-    """The shortest of all plans from the choices in ``costs``; ``effort``: nodes of the tree to enter at most, beside
-    those of a plan by list scheduling."""
+    """Return the shortest of all plans from the choices in ``costs``; ``effort``: nodes of the tree to enter at most,
+    beside those of a plan by list scheduling."""
     bounds = Bounds(costs)
     tree = Tree(costs, bounds)
     best, seconds = _first(tree, costs, bounds)
@@ -78,12 +78,12 @@ def _below(seconds: float) -> float:
 
 
 def _ordered(tree: Tree, limit: float) -> list[Child]:
-    """The children, the most promising last."""
+    """Return the children, the most promising last."""
     return sorted(tree.children(limit), reverse=True)
 
 
 def _known(tree: Tree, memory: dict[tuple[object, ...], list[tuple[float, ...]]]) -> bool:
-    """Whether the same has been placed before and was no later; if not, it is remembered."""
+    """Return whether the same partitions have been placed before, no later; if not, remember them."""
     key, times = tree.key(), tree.times()
     known = memory.get(key)
     if known is None:
@@ -98,8 +98,8 @@ def _known(tree: Tree, memory: dict[tuple[object, ...], list[tuple[float, ...]]]
 
 
 def _level_by_level(tree: Tree, limit: float, width: int, most: int) -> tuple[Path, float] | None:
-    """The shortest plan below ``limit`` among those that begin, at every length, like one of the ``width`` partial
-    plans with the least bounds; none if there is none, or so many nodes have been entered before."""
+    """Return the shortest plan below ``limit`` among those that begin, at every length, like one of the ``width``
+    partial plans with the least bounds; None if there is none, or more than ``most`` nodes have been entered before."""
     best: tuple[Path, float] | None = None
     paths: list[Path] = [()]
     while paths:
@@ -126,8 +126,8 @@ def _level_by_level(tree: Tree, limit: float, width: int, most: int) -> tuple[Pa
 
 
 def _first(tree: Tree, costs: PartitionCosts, bounds: Bounds) -> tuple[Path, float]:
-    """A plan to begin with: of the kernels that wait for nothing, the one with the longest way to the end, in the way
-    that lets the rest end first."""
+    """Return a plan to begin with: the ready kernel with the longest path to the end comes next, in the way that lets
+    the rest end first."""
     undo = []
     while tree.left:
         node = max(tree.open, key=lambda n: (min(o.seconds + o.after for o in bounds.options[n]), -n))

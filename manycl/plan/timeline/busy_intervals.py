@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 
 
 class BusyIntervals:
-    """Disjoint intervals in seconds, sorted; one of no length may lie where others meet."""
+    """Busy intervals: disjoint, in seconds, sorted; one of no length may lie where others meet."""
 
     __slots__ = ("ends", "starts")
 
@@ -15,7 +15,7 @@ class BusyIntervals:
         self.ends: list[float] = []
 
     def first(self, ready: float, seconds: float) -> float:
-        """The earliest start from ``ready`` on with room for so long (AvailEST of MKMD, Section 5.2)."""
+        """Return the earliest start from ``ready`` on with room for ``seconds`` (AvailEST of MKMD, Section 5.2)."""
         starts, ends = self.starts, self.ends
         if not ends or ends[-1] <= ready:
             return ready
@@ -30,7 +30,7 @@ class BusyIntervals:
         return start
 
     def clear(self) -> None:
-        """Give back everything."""
+        """Give back all intervals."""
         self.starts.clear()
         self.ends.clear()
 
@@ -57,7 +57,7 @@ class BusyIntervals:
         return i
 
     def idle(self, low: float, high: float) -> list[tuple[float, float]]:
-        """The free intervals of some length between two times."""
+        """Return the free intervals of some length between two times."""
         starts, ends = self.starts, self.ends
         out: list[tuple[float, float]] = []
         for i in range(bisect_right(ends, low), len(starts)):

@@ -1,9 +1,9 @@
 """The classical view of a problem: tasks with a time on every device, and delays on the edges between them.
 
-What the literature on list scheduling assumes: a device runs one task at a time, data travel at once on a link of
-their own, whatever else is under way. So a delay depends on the two devices alone, and a schedule can be judged
-without a timeline of transfers. It is a bound from below on what the engine does (``plan/timeline/timeline.py`` has the
-queues of transfers), and what other planners can be compared in.
+This is what the literature on list scheduling assumes: a device runs one task at a time, and data travel at once on a
+link of their own, whatever else is under way. So a delay depends on the two devices alone, and a schedule can be judged
+without a timeline of transfers. It is a lower bound of the engine's times (``plan/timeline/timeline.py`` has the queues
+of transfers), and other planners can be compared in it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ Matrix = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """``places[n]``: devices that may run node n; a host task has one, ``ON_HOST``, which is the last row and column
-    of everything here. ``seconds[n][d]``: its time there (on the host: none). ``before[n]``: what it waits for, as
-    pairs of a node p and the seconds from the end of p on device a to the start of n on device b, ``[a][b]``.
-    ``earliest[n][d]``: when its initial data can be there.
-    """
+    """The classical view. ``places[n]``: devices that may run node n; a host task has one, ``ON_HOST``, which is the
+    last row and column of everything here. ``seconds[n][d]``: its time there (on the host: none). ``before[n]``: the
+    nodes it waits for, as pairs of a node p and the seconds from the end of p on device a to the start of n on device
+    b, ``[a][b]``. ``earliest[n][d]``: when its initial data can be there."""
 
     places: list[tuple[DeviceIndex, ...]]
     seconds: list[list[float]]
@@ -37,8 +36,8 @@ class Delays:
     _means: dict[tuple[int, tuple[int, ...], tuple[int, ...]], float] = field(default_factory=dict)
 
     def mean(self, source: int, target: int, matrix: Matrix) -> float:
-        """The delay on an edge, averaged over all pairs of different devices that its two nodes may run on."""
-        key = id(matrix), self.places[source], self.places[target]  # edges have it in common
+        """Return the delay on an edge, averaged over all pairs of different devices that its two nodes may run on."""
+        key = id(matrix), self.places[source], self.places[target]  # edges share matrices
         known = self._means.get(key)
         if known is None:
             pairs = [matrix[a][b] for a in key[1] for b in key[2] if a != b]
@@ -47,8 +46,8 @@ class Delays:
 
 
 def delays(problem: Problem, table: Costs | None = None) -> Delays:
-    """The classical view. A change of device costs ``problem.handover``, and the transfer itself the direct way or by
-    the host, whichever is shorter."""
+    """Return the classical view. A change of device costs ``problem.handover``, and the transfer itself the direct way
+    or by the host, whichever is shorter."""
     found = table if table is not None else costs(problem)
     graph = problem.graph
     matrices = _Matrices(problem)
@@ -76,7 +75,7 @@ def delays(problem: Problem, table: Costs | None = None) -> Delays:
 
 
 class _Matrices:
-    """Delays by the sizes of the buffers that travel, each looked up once."""
+    """Delays by the sizes of the buffers that travel, each computed once."""
 
     def __init__(self, problem: Problem) -> None:
         self._memory = [*(d.memory for d in problem.machine.devices), HOST]
@@ -116,12 +115,12 @@ class _Matrices:
 
 
 def mean_seconds(view: Delays) -> list[float]:
-    """Every node's time, averaged over the devices that may run it."""
+    """Return every node's time, averaged over the devices that may run it."""
     return [sum(row[d] for d in ds) / len(ds) for ds, row in zip(view.places, view.seconds, strict=True)]
 
 
 def after(view: Delays) -> list[list[tuple[int, Matrix]]]:
-    """``before`` the other way round: for every node what waits for it."""
+    """Return the successors of every node, as ``before`` has the predecessors."""
     out: list[list[tuple[int, Matrix]]] = [[] for _ in view.before]
     for node, edges in enumerate(view.before):
         for p, matrix in edges:
@@ -130,14 +129,14 @@ def after(view: Delays) -> list[list[tuple[int, Matrix]]]:
 
 
 def upward_ranks(view: Delays) -> list[float]:
-    """Seconds from the start of every node to the end of the graph, all means (Topcuoglu, Hariri and Wu, IEEE TPDS
-    13(3), 2002, Eq. 5)."""
+    """Return the seconds from the start of every node to the end of the graph, all means (Topcuoglu, Hariri and Wu,
+    IEEE TPDS 13(3), 2002, Eq. 5)."""
     matrices = [dict(edges) for edges in view.before]
     return upward(matrices, mean_seconds(view), lambda p, node: view.mean(p, node, matrices[node][p]))
 
 
 def downward_ranks(view: Delays) -> list[float]:
-    """Seconds from the start of the graph to the start of every node, all means (the same, Eq. 6)."""
+    """Return the seconds from the start of the graph to the start of every node, all means (the same, Eq. 6)."""
     mean = mean_seconds(view)
     rank: list[float] = []
     for node, edges in enumerate(view.before):
@@ -148,8 +147,8 @@ def downward_ranks(view: Delays) -> list[float]:
 def lower_bound(
     view: Delays, devices: Sequence[DeviceIndex], fixed: Mapping[int, float] = MappingProxyType({})
 ) -> float:
-    """No schedule is shorter, in seconds from time zero: the longest way through the graph where every task and delay
-    is at its shortest, and (``devices``: those of the machine) the least work there is over all devices. ``fixed[n]``:
+    """Return seconds from time zero that no schedule is shorter than: the longest path through the graph where every
+    task and delay is at its shortest, and the least work there is over all ``devices`` of the machine. ``fixed[n]``:
     when node n, which is fixed, ends."""
     end: list[float] = []
     work = 0.0

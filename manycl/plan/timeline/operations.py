@@ -1,5 +1,5 @@
-"""What has been placed in a partial schedule, kernels and transfers: operations, numbered, each with what it waits for,
-in the queues of devices. They can be taken back, last ones first."""
+"""Operations: the kernels and transfers placed in a partial schedule, numbered, each with its predecessors, in the
+queues of devices. They can be taken back, last ones first."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from manycl.plan.timeline.timing import contended, timed
 
 
 class Bandwidth:
-    """What a partial schedule leaves of the host's memory bandwidth over time: AvailBW of MKMD (Section 5.2, Eq. 6).
+    """The bandwidth that a partial schedule leaves of the host's memory over time: AvailBW of MKMD (Section 5.2, Eq.
+    6).
 
     Bytes per second, from each of a growing list of times on; the last reservations can be taken back. What was placed
-    first keeps what it draws; what is placed then gets what is left, and so may take longer, or wait. Once everything
-    is placed, all that goes on at the same time gets its fair share (``plan/timeline/timing.py``).
+    first keeps its bandwidth; what is placed later gets the rest, and so may take longer, or wait. Once everything is
+    placed, simultaneous operations get their fair shares (``plan/timeline/timing.py``).
     """
 
     def __init__(self, bandwidth: float) -> None:
         self._times = [-math.inf]
         self._left = [bandwidth]
-        self._before: list[tuple[int, int, list[float], list[float]]] = []  # what reservations have replaced
+        self._before: list[tuple[int, int, list[float], list[float]]] = []  # replaced entries, by reservation
 
     def end(self, start: float, seconds: float, draws: float) -> float:
-        """When something ends that begins then, takes so long alone and draws so much then (bytes per second)."""
+        """Return when an operation ends that begins at ``start``, takes ``seconds`` alone and then draws ``draws``
+        bytes per second."""
         if not draws or seconds <= 0.0:
             return start + seconds
         times, left = self._times, self._left
@@ -44,8 +46,8 @@ class Bandwidth:
             work, at, i = work - (until - at) * pace, until, i + 1
 
     def first(self, slots: BusyIntervals, ready: float, seconds: float, draws: float) -> tuple[float, float]:
-        """The earliest interval from ``ready`` on, of a device or queue that is free then, with room for something that
-        takes so long alone: its start and end."""
+        """Return start and end of the earliest interval from ``ready`` on, in the free time of a device or queue, with
+        room for an operation that takes ``seconds`` alone."""
         start = slots.first(ready, seconds)
         while True:
             end = self.end(start, seconds, draws)
@@ -55,7 +57,7 @@ class Bandwidth:
             start = again
 
     def take(self, start: float, end: float, draws: float) -> None:
-        """Reserve what something gets of what it draws between two times."""
+        """Reserve what an operation gets of ``draws`` between two times."""
         if end <= start:
             draws = 0.0
         low = bisect_right(self._times, start) - 1
@@ -83,12 +85,12 @@ class Bandwidth:
 
 
 class Operations:
-    """Operations in the order of placement. ``what[op]`` and its ``end``; ``kernels[d]``: when device d is busy (last:
-    the host). ``of[n]``: the operations after which node n is complete; the parts of a node that lie in one memory
-    are *together*: its last one stands for all."""
+    """Operations in the order of placement. ``what[op]`` is a kernel or move, ``end[op]`` its end; ``kernels[d]``: when
+    device d is busy (last: the host). ``of[n]``: the operations after which node n is complete. The parts of a node
+    that lie in one memory are *together*: its last one stands for all."""
 
     def __init__(self, problem: Problem, rows: Sequence[Sequence[float]]) -> None:
-        """``rows[n][d]``: seconds of node n as a whole on device d."""
+        """Begin without operations. ``rows[n][d]``: seconds of node n as a whole on device d."""
         self.problem = problem
         self.rows = rows
         self.floor = problem.not_before
@@ -100,25 +102,25 @@ class Operations:
         self._down = [BusyIntervals() for _ in range(count)]
         self.what: list[Assignment | Move] = []
         self.end: list[float] = []
-        self.heard: list[float] = []  # when others than its own device know that an operation has ended
+        self.heard: list[float] = []  # when other devices than its own know that an operation has ended
         self.device: list[DeviceIndex] = []
         self._waits: list[Sequence[int]] = []
         self.of: list[tuple[int, ...]] = [() for _ in problem.graph.nodes]
         self._together: dict[int, tuple[int, ...]] = {}
-        self._merged: dict[int, int] = {}  # node -> from how many other memories
+        self._merged: dict[int, int] = {}  # by node: the number of other memories that it is merged from
         self._fixed = len(problem.fixed)
         limited = problem.contention.limited
         self._host = Bandwidth(problem.machine.host_bandwidth) if limited else None
 
-    # when
+    # times
 
     def makers(self, op: int) -> tuple[int, ...]:
-        """The operations that must have ended for what ``op`` has made to be there: those of all devices of its memory
-        that ran parts of a node."""
+        """Return the operations that must have ended for the results of ``op`` to be there: those of all devices of its
+        memory that ran parts of a node."""
         return () if op == INITIAL else self._together.get(op, (op,))
 
     def known(self, op: int, device: DeviceIndex) -> float:
-        """When a device knows that what ``op`` has made is there."""
+        """Return when a device knows that the results of ``op`` are there."""
         at = self.floor
         if op == INITIAL:
             return at
@@ -131,7 +133,7 @@ class Operations:
 
     @property
     def makespan(self) -> float:
-        """When the last operation placed ends; :meth:`finish` may end earlier, never later."""
+        """The end of the last operation placed; :meth:`finish` may end earlier, never later."""
         return max(self.end, default=self.floor)
 
     # placing
@@ -142,20 +144,20 @@ class Operations:
         return self._down[what.device] if what.target == HOST else self._up[what.device]
 
     def room(self, slots: BusyIntervals, ready: float, what: Assignment | Move, seconds: float) -> tuple[float, float]:
-        """The start and the end of the earliest room for something that takes so long alone."""
+        """Return start and end of the earliest room for an operation that takes ``seconds`` alone."""
         if self._host is None:
             start = slots.first(ready, seconds)
             return start, start + seconds
         return self._host.first(slots, ready, seconds, self._draws(what, seconds))
 
     def until(self, node: int, device: DeviceIndex, start: float, seconds: float) -> float:
-        """When a whole kernel ends that begins then and takes so long alone."""
+        """Return when a whole kernel ends that begins at ``start`` and takes ``seconds`` alone."""
         if self._host is None:
             return start + seconds
         return self._host.end(start, seconds, self._draws(Assignment(node, device, 0, 0.0, 0.0), seconds))
 
     def sent(self, slots: BusyIntervals, ready: float, nbytes: int, ends: Ends) -> tuple[float, float]:
-        """The same of a transfer between two memories."""
+        """Return start and end of the earliest room for a transfer between two memories."""
         seconds = self._transfer(nbytes, *ends)
         if self._host is None or HOST not in ends:
             start = slots.first(ready, seconds)
@@ -169,7 +171,7 @@ class Operations:
 
     @property
     def busy(self) -> float:
-        """The part of what the host's memory carries that is drawn of it until the last operation ends."""
+        """The part of the host's memory bandwidth that is drawn until the last operation ends."""
         if self._host is None:
             return 0.0
         carries = self.problem.machine.host_bandwidth * (self.makespan - self.floor)
@@ -178,8 +180,8 @@ class Operations:
         return drawn / carries if carries > 0.0 else 0.0
 
     def _add(self, what: Assignment | Move, waits: Sequence[int], slots: BusyIntervals | None) -> int:
-        """``slots``: what it occupies, if other things may be placed before it later. A kernel waits for its node's
-        predecessors too."""
+        """Add an operation. ``slots``: the queue or device that it occupies, if other operations may be placed before
+        it later. A kernel waits for its node's predecessors, too."""
         op, end = len(self.what), what.end
         if slots is not None:
             slots.take(what.start, end)
@@ -187,21 +189,22 @@ class Operations:
             self._host.take(what.start, end, self._draws(what, self._seconds(what)))
         self.what.append(what)
         self.end.append(end)
-        # what was fixed and had ended when planning began is known to everybody
+        # the end of a fixed operation before planning began is known to all devices
         self.heard.append(end if op < self._fixed and end <= self.floor else end + self._handover)
         self.device.append(what.device)
         self._waits.append(waits)
         return op
 
     def _waited(self, op: int) -> list[int]:
-        """All operations that one waits for."""
+        """Return all operations that one waits for."""
         what = self.what[op]
         if isinstance(what, Move):
             return [*self._waits[op]]
         return [*self._waits[op], *[w for p in self.problem.graph.predecessors[what.node] for w in self.of[p]]]
 
     def _occupy(self) -> None:
-        """Nothing new starts on a device before all that is fixed there has ended, in whatever queues."""
+        """Occupy each device until all its fixed operations have ended, in whatever queues: no new one starts
+        before."""
         until: dict[int, float] = {}
         for a in self.problem.fixed:
             until[a.device] = max(a.end, until.get(a.device, self.floor))
@@ -213,7 +216,7 @@ class Operations:
         """Keep the first ``count`` operations."""
         if self._host is not None:
             self._host.back(count - self._fixed)
-        if count == self._fixed:  # all of them
+        if count == self._fixed:  # all new operations
             for slots in (*self.kernels, *self._up, *self._down):
                 slots.clear()
             self._occupy()
@@ -230,17 +233,17 @@ class Operations:
     # the result
 
     def assignments(self) -> list[Assignment]:
-        """All that has been placed, as it was."""
+        """Return all assignments, as they were placed."""
         return [what for what in self.what if type(what) is Assignment]
 
     def meet(self) -> bool:
-        """Whether some transfers go on at the same time, as they were placed."""
+        """Return whether some transfers overlap in time, as they were placed."""
         return _meet([(what.start, what.end) for what in self.what if type(what) is Move])
 
     def finish(self, slowed: bool = False) -> list[Assignment]:
-        """The assignments in the order of dispatch, each as early as its order and what it waits for allow (gaps that
-        were left by what was taken back are closed); later than it was placed only where what goes on at the same time
-        slows each other down. ``slowed``: some of it does for certain."""
+        """Return the assignments in the order of dispatch, each as early as its order and predecessors allow (gaps left
+        by what was taken back are closed). One is later than it was placed only where simultaneous operations slow each
+        other down. ``slowed``: some do for certain."""
         order = sorted(range(len(self.what)), key=lambda op: (self.what[op].start, self.end[op], op))
         if slowed or self._host is not None:
             return self._slowed(order)
@@ -274,7 +277,7 @@ class Operations:
         return assignments
 
     def _slowed(self, order: Sequence[int]) -> list[Assignment]:
-        """The same, in the order given, at the times at which it happens where things slow each other down."""
+        """Return the assignments in the order given, at their times where operations slow each other down."""
         kernels = [(op, what) for op in order if isinstance(what := self.what[op], Assignment)]
         moves = [(op, what) for op in order if isinstance(what := self.what[op], Move)]
         index = {op: i for i, (op, _) in enumerate((*kernels, *moves))}
@@ -299,10 +302,10 @@ class Operations:
 
 
 def _meet(moved: Sequence[tuple[float, float]]) -> bool:
-    """Whether some transfers go on at the same time."""
+    """Return whether some transfers overlap in time."""
     return any(end > start for (_, end), (start, _) in pairwise(sorted(moved)))
 
 
 def times(placed: Assignment) -> tuple[float, float]:
-    """Start and end."""
+    """Return start and end."""
     return placed.start, placed.end

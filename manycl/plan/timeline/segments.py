@@ -1,8 +1,9 @@
-"""Where every byte is while a plan is built: in which memories, put there by what; changes can be taken back.
+"""Segments: where every byte is while a plan is built, in which memories, and which operations put it there; changes
+can be taken back.
 
-Planners ask that for each device that they try, of slices, which are intervals. So there are intervals here and no
-:class:`~manycl.region.Region`: of eight segments, to find those that have some bytes takes 1.0 us instead of 4.5, to
-write some and to take that back 3.8 us instead of 12.
+Planners need that for each device that they try, and for slices, which are intervals. So there are intervals here and
+no :class:`~manycl.region.Region`: to find those of eight segments that have some bytes takes 1.0 us instead of 4.5, to
+write some bytes and take that back 3.8 us instead of 12.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from manycl.machine import DeviceIndex
 from manycl.plan.problem import Problem
 
 INITIAL: Final = -1
-"""In place of an operation, or of the node that wrote contents: they were there at the start."""
+"""The mark of contents that were there at the start, in place of an operation or the node that wrote them."""
 
 
 class _Change(Enum):
-    """Where changes are noted, in place of the number of a segment: of all segments of a buffer; or all of it, in one
-    segment, came to one more memory."""
+    """The kinds of noted changes that have no number of a segment: all segments of a buffer changed; or all of it, in
+    one segment, came to one more memory."""
 
     ALL = "all"
     ONE_MORE = "one more"
@@ -34,16 +35,16 @@ _ONE_MORE: Final = _Change.ONE_MORE
 _LOW, _HIGH = attrgetter("low"), attrgetter("high")
 
 Places = dict[int, int]
-"""Memory -> the operation that put the bytes there (INITIAL: none, they were there)."""
+"""The operation that put the bytes into each memory (INITIAL: they were there at the start)."""
 
 
 class Move(NamedTuple):
-    """Bytes ``low`` … ``high - 1`` of a buffer are taken to be copied between two memories: to the host's on the
-    download queue of device ``device`` (index), to a device's on its upload queue.
+    """A copy of bytes ``low`` … ``high - 1`` of a buffer between two memories: to the host's on the download queue of
+    device ``device`` (index), to a device's on its upload queue.
 
-    They are as node ``writer`` left them (INITIAL: as they were at the start). ``partial``: not contents of the buffer
-    but a partial result of the split node ``writer`` from the device of that index, on its way to be merged (None: it
-    is not).
+    They are as node ``writer`` left them (INITIAL: as they were at the start). ``partial``: the bytes are not the
+    buffer's contents but a partial result of the split node ``writer`` from the device of that index, on its way to be
+    merged (None: they are the contents).
     """
 
     buffer: BufferKey
@@ -63,8 +64,8 @@ class Move(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Bytes ``low`` … ``high - 1`` of a buffer as node ``writer`` left them, and where they are (nowhere: nobody needs
-    them, they are undefined)."""
+    """Bytes ``low`` … ``high - 1`` of a buffer as node ``writer`` left them, and where they are (nowhere: they are
+    undefined, and not needed)."""
 
     low: int
     high: int
@@ -73,7 +74,7 @@ class Segment(NamedTuple):
 
 
 class Segments:
-    """``of[key]``: a buffer's segments in order; no entry: its contents are undefined."""
+    """The segments of all buffers. ``of[key]``: a buffer's segments in order; no entry: its contents are undefined."""
 
     def __init__(self, problem: Problem) -> None:
         buffers, parts = problem.graph.buffers, problem.parts
@@ -85,20 +86,20 @@ class Segments:
         for key in parts:
             if key in buffers and (found := problem.initial(key)):
                 self.of[key] = [Segment(p.low, p.high, INITIAL, dict.fromkeys(p.memories, INITIAL)) for p in found]
-        # what is taken back: of a buffer all its segments (_ALL), or from one on so many, and what was there; or the
-        # memory (count) that all of the buffer, in one segment, came to (_ONE_MORE)
+        # changes to take back. Of a buffer, all its segments (_ALL); or from one on so many, and those before; or the
+        # memory (count) that all of the buffer, in one segment, came to (_ONE_MORE).
         self._old: list[tuple[BufferKey, int | _Change, int, list[Segment] | None]] = []
-        self.marked = False  # nobody takes anything back before there is a mark
+        self.marked = False  # nothing is taken back before there is a mark
 
     def touched(self, key: BufferKey, low: int, high: int) -> Sequence[Segment]:
-        """The segments of a buffer that have some of these bytes, in order."""
+        """Return the segments of a buffer that have some of these bytes, in order."""
         segments = self.of.get(key, ())
         if len(segments) < 2:
             return segments if segments and segments[0].low < high and low < segments[0].high else ()
         return segments[slice(*_between(segments, low, high))]
 
     def mark(self) -> int:
-        """Where :meth:`back` can go back to."""
+        """Return a mark that :meth:`back` can go back to."""
         self.marked = True
         return len(self._old)
 
@@ -116,13 +117,13 @@ class Segments:
                 self.of[key][first : first + count] = segments
 
     def set(self, key: BufferKey, segments: list[Segment]) -> None:
-        """A buffer has new contents."""
+        """Give a buffer new contents."""
         if self.marked:
             self._old.append((key, _ALL, 0, self.of.get(key)))
         self.of[key] = segments
 
     def write(self, key: BufferKey, new: Segment) -> None:
-        """Some bytes of a buffer have new contents."""
+        """Give some bytes of a buffer new contents."""
         if key not in self.of:
             self.set(key, [new])
             return
@@ -137,13 +138,13 @@ class Segments:
         self._put(key, first, last, [*before, new, *after])
 
     def arrived(self, move: Move, op: int) -> None:
-        """A move, operation ``op``, brings bytes to one more memory."""
+        """Add the memory that a move, operation ``op``, brings bytes to."""
         key, target = move.buffer, move.target
         of = self.of[key]
         if len(of) == 1:
             low, high, _, places = of[0]
             if low == move.low and high == move.high and target not in places:
-                # segments only share their places with those that they are cut from, of which there are several then
+                # segments share their places only with those that they are cut from, and then there are several
                 if self.marked:
                     self._old.append((key, _ONE_MORE, target, None))
                 places[target] = op
@@ -160,7 +161,7 @@ class Segments:
         self._put(move.buffer, first, last, changed)
 
     def _put(self, key: BufferKey, first: int, last: int, segments: list[Segment]) -> None:
-        """These instead of a buffer's segments from one up to another."""
+        """Replace a buffer's segments from one up to another."""
         of = self.of[key]
         if self.marked:
             self._old.append((key, first, len(segments), of[first:last]))
@@ -168,5 +169,5 @@ class Segments:
 
 
 def _between(segments: Sequence[Segment], low: int, high: int) -> tuple[int, int]:
-    """From which segment up to which they have some of these bytes."""
+    """Return from which segment up to which they have some of these bytes."""
     return bisect_right(segments, low, key=_HIGH), bisect_left(segments, high, key=_LOW)

@@ -1,4 +1,5 @@
-"""What the memories lack of the data of which each range of a node needs its part, looked at once for all devices."""
+"""Sliced data of a node: the bytes that memories lack of the buffers of which ranges need parts, computed once for all
+devices."""
 
 from __future__ import annotations
 
@@ -10,15 +11,15 @@ from manycl.machine import HOST, hops, nearest
 
 
 class Stretch(NamedTuple):
-    """Bytes that lie together, and by memory that has them, the operation that made or brought them."""
+    """Bytes that lie together, and by memory that has them, the operation that put them there."""
 
     nbytes: int
     places: Mapping[int, int]
 
 
 class Lack(NamedTuple):
-    """The bytes that a memory lacks, seconds to bring all of them one after another, when the last of them can be known
-    to be there to be brought, and the memory that the first of them comes from."""
+    """The bytes that a memory lacks, the seconds to transfer all of them one after another, when the last of them is
+    known to be ready for its transfer, and the memory that the first of them comes from."""
 
     nbytes: int
     seconds: float
@@ -27,8 +28,9 @@ class Lack(NamedTuple):
 
 
 class Sliced:
-    """The pieces of a node's sliced data. Where no memories but the host's have links to others, all of it comes by the
-    host, so what that takes is added up once and each memory's own is taken out: time linear in pieces and devices."""
+    """The stretches of a node's sliced data. Where no memories but the host's have links to others, all of it comes by
+    the host, so the seconds are added up once and each memory's own are taken out: time linear in stretches and
+    devices."""
 
     def __init__(
         self,
@@ -37,8 +39,8 @@ class Sliced:
         known: Callable[[int], float],
         peers: Collection[tuple[int, int]],
     ) -> None:
-        """``transfer``: seconds of bytes from one memory to another; ``known``: when it is known that an operation has
-        ended; ``peers``: see :attr:`Machine.peers`."""
+        """Look at the stretches once. ``transfer``: seconds of bytes from one memory to another; ``known``: when it is
+        known that an operation has ended; ``peers``: see :attr:`Machine.peers`."""
         self.nbytes = sum(p.nbytes for p in pieces)
         self._pieces, self._transfer, self._known, self._peers = pieces, transfer, known, peers
         self._at: dict[int, list[int]] = {}
@@ -56,11 +58,11 @@ class Sliced:
         self._latest = sorted(((known(p.places[source]), i) for i, (p, source) in enumerate(ways)), reverse=True)
 
     def there(self, memory: int) -> list[int]:
-        """By whom the pieces that a memory has were made or brought."""
+        """Return the operations that put the stretches in a memory there."""
         return [self._pieces[i].places[memory] for i in self._at.get(memory, ())]
 
     def lack(self, memory: int) -> Lack | None:
-        """What a memory lacks; None: nothing."""
+        """Return what a memory lacks; None: nothing."""
         own = set(self._at.get(memory, ()))
         if len(own) == len(self._pieces):
             return None

@@ -1,9 +1,9 @@
-"""A partial schedule of kernels, ranges of kernels and transfers, with every byte's whereabouts.
+"""A timeline: a partial schedule of kernels, ranges of kernels and transfers, with the locations of every byte.
 
-What static policies build their plans on, of whole kernels and of ranges alike. One kernel at a time on a device, one
-transfer at a time on each device's upload and download queue, everything in the first gap that is long enough. Data
-travel by the machine's routes; what another device (or the host) has to end first is known ``handover`` seconds later.
-Several ranges can be tried and taken back.
+Static policies build their plans on it, of whole kernels and of ranges alike. There is one kernel at a time on a device
+and one transfer at a time on each device's upload and download queue, everything in the first gap that is long enough.
+Data travel by the machine's routes; the end of an operation on another device (or the host) is known ``handover``
+seconds later. Several ranges can be tried and taken back.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from manycl.plan.timeline.timing import contended
 
 
 class Reach(NamedTuple):
-    """When a range of work-groups can end on a device: data arrive at ``base`` and ``per`` seconds a group beyond
-    the ``here`` whose data are there; it runs from ``ready`` on, for ``once`` and ``each`` seconds a group; at most
-    ``most`` fit at a time. An estimate: which groups they are is not known yet."""
+    """The end of a range of work-groups on a device, as a function of their number: data arrive at ``base`` and ``per``
+    seconds a group beyond the ``here`` groups whose data are there; it runs from ``ready`` on, for ``once`` and
+    ``each`` seconds a group; at most ``most`` groups fit at a time. This is an estimate: it is not known yet which
+    groups they are."""
 
     device: DeviceIndex
     ready: float
@@ -37,19 +38,19 @@ class Reach(NamedTuple):
     most: int
 
     def end(self, groups: int, low: float) -> float:
-        """When that many groups end in a slot from ``low`` on."""
+        """Return when that many groups end in a slot from ``low`` on."""
         start = max(low, self.ready)
         if groups > self.here:
             start = max(start, self.base + self.per * (groups - self.here))
         return start + self.once + self.each * groups
 
     def slope(self, groups: float) -> float:
-        """Groups a second that more time brings, about that many groups."""
+        """Return the groups a second that more time allows, at about that many groups."""
         seconds = self.each + (self.per if groups > self.here else 0.0)
         return 1.0 / seconds if seconds > 0.0 else 0.0
 
     def groups(self, end: float, low: float) -> float:
-        """How many groups can have ended by then in a slot from ``low`` on: the inverse of :meth:`end`."""
+        """Return how many groups can have ended by ``end`` in a slot from ``low`` on: the inverse of :meth:`end`."""
         left = end - self.once
         room = left - max(low, self.ready)
         if room < 0.0:
@@ -77,15 +78,15 @@ class Schedule(NamedTuple):
 
 
 Hop = tuple[Move, int, int | None]
-"""A transfer that would have to be made, the operation it waits for, and the hop before it that brings what it sends
-(None: none does)."""
+"""A transfer that would have to be made, the operation it waits for, and the index of the hop before it that brings its
+bytes (None: no hop does)."""
 
 _new = tuple.__new__
-"""Of a named tuple, whose own constructor takes three times as long."""
+"""The constructor of named tuples' base, as their own takes three times as long."""
 
 
 class Fit(NamedTuple):
-    """Where and when a range would run, the transfers it needs first, and the operations its data come from."""
+    """A place and time for a range, the transfers it needs first, and the operations its data come from."""
 
     node: int
     device: DeviceIndex
@@ -105,7 +106,7 @@ class Timeline(Operations):
         machine, graph = problem.machine, problem.graph
         self._predecessors, self._version = graph.predecessors, problem.estimates.version
         self._whole_needs, self._whole_writes = problem.whole_needs, problem.whole_writes
-        self.memory = [*(d.memory for d in machine.devices), HOST]  # the last: the host's
+        self.memory = [*(d.memory for d in machine.devices), HOST]  # the last: the host's memory
         self._owner = {d.memory: i for i, d in machine.numbered() if d.memory != HOST}
         self.segments = Segments(problem)
         self._several = machine.memories > 1
@@ -113,10 +114,10 @@ class Timeline(Operations):
         self._affine: dict[tuple[int, int], tuple[float, float]] = {}
         self._fix()
 
-    # looking
+    # reading
 
     def _part(self, node: int, first: int, groups: int) -> list[BufferRange]:
-        """As ``problem.needs`` of a range."""
+        """Return what ``problem.needs`` returns for a range."""
         if self.problem.splits[node].merge != "none":
             return self.problem.needs(node, first, groups)
         slices, sizes = self.problem.splits[node].slices, self.problem.graph.buffers
@@ -127,7 +128,8 @@ class Timeline(Operations):
         return out
 
     def affine(self, node: int, device: DeviceIndex) -> tuple[float, float]:
-        """The seconds of a range: those of none of its groups, and of each of them, by its least and its most."""
+        """Return the seconds of a range as a line through its least and its most groups: those of no groups, and those
+        of each group."""
         known = self._affine.get((node, device))
         if known is None:
             groups = self.problem.splits[node].groups
@@ -138,7 +140,7 @@ class Timeline(Operations):
         return known
 
     def ready(self, node: int, device: DeviceIndex) -> float:
-        """When all predecessors are known on a device to have ended."""
+        """Return when all predecessors are known on a device to have ended."""
         ready, ends, heard, devices = self.floor, self.end, self.heard, self.device
         for p in self._predecessors[node]:
             for op in self.of[p]:
@@ -148,8 +150,8 @@ class Timeline(Operations):
         return ready
 
     def arrival(self, regions: Sequence[BufferRange], device: DeviceIndex, hops: list[Hop], after: list[int]) -> float:
-        """When bytes of buffers can be in a device's memory; what has to be moved goes to ``hops``, the operations
-        that bring what is there, or on its way there, to ``after``."""
+        """Return when bytes of buffers can be in a device's memory. The transfers that are needed are added to
+        ``hops``, the operations that bring bytes that are there, or on their way, to ``after``."""
         arrive = self.floor
         if not self._several:
             return arrive
@@ -184,10 +186,11 @@ class Timeline(Operations):
         return arrive
 
     def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, hops: list[Hop]) -> float:
-        """Transfers, each queue one after the other in the order in which the data are there."""
+        """Add transfers, in each queue one after the other in the order in which the data are ready; return when they
+        arrive."""
         memory = self.memory[device]
         arrive = self.floor
-        several = len(missing) > 1  # else no two of them go by the same queue
+        several = len(missing) > 1  # a single transfer shares no queue
         busy: dict[BusyIntervals, float] = {}
         for _, key, low, high, writer, source, op in missing:
             nbytes, here, lane = high - low, 0.0, ON_HOST
@@ -211,7 +214,8 @@ class Timeline(Operations):
         return arrive
 
     def fit(self, node: int, device: DeviceIndex, first: int = 0, groups: int = 0, not_before: float = 0.0) -> Fit:
-        """The earliest place for a range of a node (``groups`` 0: all of it) on a device (``ON_HOST``: the host)."""
+        """Return the earliest place for a range of a node (``groups`` 0: all of it) on a device (``ON_HOST``: the
+        host)."""
         ready = max(self.ready(node, device), not_before)
         hops: list[Hop] = []
         after: list[int] = []
@@ -233,13 +237,13 @@ class Timeline(Operations):
         return Fit(node, device, first, groups, start, end, hops, after)
 
     def earliest(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> Fit:
-        """The fit of a whole node on the device where it ends first, the first of equals; ``more``: seconds by device
-        that count beside that."""
+        """Return the fit of a whole node on the device where it ends first, the first of equals; ``more``: seconds by
+        device that are added to the end."""
         best = self.fit(node, devices[0])
         least = best.end + (more[devices[0]] if more else 0.0)
         for device in devices[1:]:
             seconds, beside = self.rows[node][device], more[device] if more else 0.0
-            if self._host is None:  # if its data were there it would not end earlier
+            if self._host is None:  # even with its data there it would not end earlier
                 start = self.kernels[device].first(self.ready(node, device), seconds)
                 if start + seconds + beside >= least:
                     continue
@@ -249,7 +253,7 @@ class Timeline(Operations):
         return best
 
     def sliced(self, node: int) -> Sliced:
-        """The pieces, as they lie now, of what ranges of a node need parts of."""
+        """Return the stretches, as they lie now, of the buffers of which ranges of a node need parts."""
         of, end = self.segments.of, self.heard
         found = [(s.high - s.low, s.places) for key in self.problem.splits[node].slices for s in of.get(key, ())]
         pieces = [Stretch(nbytes, places) for nbytes, places in found if places]
@@ -258,7 +262,7 @@ class Timeline(Operations):
         return Sliced(pieces, transfer, lambda op: floor if op == INITIAL else end[op], self._peers)
 
     def reach(self, node: int, device: DeviceIndex, sliced: Sliced, most: int = 0) -> Reach:
-        """How the end of a range of a node on a device depends on its number of groups. ``sliced``: see above;
+        """Return how the end of a range of a node on a device depends on its number of groups. ``sliced``: see above;
         ``most``: groups that fit."""
         split = self.problem.splits[node]
         hops: list[Hop] = []
@@ -281,7 +285,7 @@ class Timeline(Operations):
     # placing
 
     def mark(self) -> tuple[int, int]:
-        """Where to go back to."""
+        """Return a mark to go back to."""
         return len(self.what), self.segments.mark()
 
     def back(self, mark: tuple[int, int]) -> None:
@@ -291,8 +295,8 @@ class Timeline(Operations):
         self.segments.back(changes)
 
     def take(self, fit: Fit, queue: int | None = None) -> int:
-        """Place a range and its transfers; its operation. ``complete`` follows when the whole node is placed.
-        ``queue``: of several, where whoever places it knows what runs beside it; None: nothing does."""
+        """Place a range and its transfers; return its operation. ``complete`` follows when the whole node is placed.
+        ``queue``: of several, where the caller knows what runs beside the range; None: nothing does."""
         node, device, first, groups, start, end, hops, after = fit
         if hops:
             after = [*after]
@@ -316,7 +320,7 @@ class Timeline(Operations):
         self._complete_whole(fit.node, self.take(fit, queue), self.memory[fit.device])
 
     def by_node(self) -> tuple[list[DeviceIndex], list[float], list[float]]:
-        """Of every node: where (the first part of) it runs, when it starts and when it ends."""
+        """Return for every node where (the first part of) it runs, when it starts and when it ends."""
         what, ends = self.what, self.end
         where = [self.device[ops[0]] for ops in self.of]
         start = [what[ops[0]].start if len(ops) == 1 else min(what[op].start for op in ops) for ops in self.of]
@@ -324,13 +328,15 @@ class Timeline(Operations):
         return where, start, end
 
     def schedule(self) -> Schedule:
-        """What has been placed, as early as possible: as it was, if nothing was taken back or is slowed down."""
+        """Return the assignments, as early as possible: as they were placed, if nothing was taken back or is slowed
+        down."""
         plain = not (self.segments.marked or self.problem.fixed or contended(self.problem))
         assignments = sorted(self.assignments(), key=times) if plain else self.finish()
         return Schedule(assignments, max((a.end for a in assignments), default=self.floor))
 
     def complete(self, node: int, ops: Sequence[int]) -> float:
-        """All of a node is placed, by these operations: what it writes is where it ran. When it ends, in seconds."""
+        """Complete a node that these operations have placed: what it writes is where it ran. Return when it ends, in
+        seconds."""
         what = self.what[ops[0]]
         if len(ops) == 1 and isinstance(what, Assignment) and what.dimension is WHOLE:  # most are
             return self._complete_whole(node, ops[0], self.memory[what.device])
@@ -346,7 +352,7 @@ class Timeline(Operations):
             size = buffers[key].nbytes
             part = split.slices.get(key) if split is not None else None
             if part is None or ranges[0].dimension is WHOLE:
-                # ranges of a node that is merged, all in one memory: the last one leaves the contents complete
+                # ranges of a node that is merged, all in one memory: the last one completes the contents
                 last = max(ops, key=self.end.__getitem__)
                 if len(ops) > 1:
                     self._together[last] = tuple(ops)
@@ -371,7 +377,7 @@ class Timeline(Operations):
         return self.end[op]
 
     def _merge(self, node: int, ops: Sequence[int], ranges: list[Assignment]) -> float:
-        """Bring all partial results to where the first range ran, and merge them there."""
+        """Move all partial results to where the first range ran, and merge them there."""
         home = ranges[0].device
         others: dict[int, list[int]] = {}
         for op, a in zip(ops, ranges, strict=True):
@@ -398,7 +404,7 @@ class Timeline(Operations):
     def _send(
         self, node: int, key: BufferKey, device: DeviceIndex, source: int, home: DeviceIndex, members: Sequence[int]
     ) -> int:
-        """Move a partial result to a device's memory; the last operation of its way."""
+        """Move a partial result to a device's memory; return the last operation of its route."""
         nbytes = self.problem.graph.buffers[key].nbytes
         waits, op = list(members), INITIAL
         for a, b in self._route(source, self.memory[home]):
@@ -411,7 +417,7 @@ class Timeline(Operations):
         return op
 
     def _fix(self) -> None:
-        """What the problem fixes is placed as it is; its data are where it put them."""
+        """Place the fixed assignments as they are, and their data where they put them."""
         of: dict[int, list[int]] = {}
         for a in self.problem.fixed:
             of.setdefault(a.node, []).append(self._add(a, (), None))
@@ -431,11 +437,12 @@ class Timeline(Operations):
 
 
 _Missing = tuple[float, int, int, int, int, int, int]
-"""What is not there: when it is where it is, buffer, from, to, writer, the memory it is in, and what put it there."""
+"""Missing bytes: when they are ready at their source, buffer, from, to, writer, source memory, and the operation that
+put them there."""
 
 
 def _goes_on(before: _Missing, missing: _Missing) -> bool:
-    """Whether bytes lie behind others that one operation brought too, so that one transfer does for both."""
+    """Return whether bytes lie behind others of the same operation, so that one transfer serves both."""
     return before[3] == missing[2] and before[:2] == missing[:2] and before[4:] == missing[4:]
 
 

@@ -1,4 +1,4 @@
-"""Only the times of a timeline: for searches, which make thousands of them."""
+"""A timeline with times only: for searches, which make thousands of them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from manycl.plan.problem import Problem
 from manycl.plan.timeline.busy_intervals import BusyIntervals
 
 _Known = tuple[float, float, DeviceIndex | None]
-"""When contents are in a memory for the device (last) that brought or made them, and for others; None: they were there
-at the start."""
+"""The time when contents are in a memory for the device (last) that put them there, and the time for other devices;
+None: they were there at the start."""
 
 _Sent = tuple[BufferKey, BusyIntervals, int, DeviceIndex, float, float]
 """A transfer: buffer, queue, target memory, device, start and end."""
 
 _Missing = tuple[float, BufferKey, int, int]
-"""What has to be brought: from when on it can be, the buffer, bytes, and the memory that it comes from."""
+"""Missing contents: when they are ready at their source, the buffer, bytes, and the source memory."""
 
-_new = tuple.__new__  # of a named tuple, as in the timeline
+_new = tuple.__new__  # the constructor of named tuples' base, as in the timeline
 
 
 class TimesOnlyFit(NamedTuple):
-    """Where and when a whole node would run, in seconds, and the transfers it needs first."""
+    """A place and time for a whole node, in seconds, and the transfers it needs first."""
 
     node: int
     device: DeviceIndex
@@ -35,8 +35,9 @@ class TimesOnlyFit(NamedTuple):
 
 
 class TimesOnly:
-    """Whole kernels and whole buffers where a :class:`~manycl.plan.timeline.timeline.Timeline` would have them, in two
-    thirds of the time, but without what waits for what. For problems that :meth:`holds` says."""
+    """Whole kernels and whole buffers where a :class:`~manycl.plan.timeline.timeline.Timeline` would have them, in
+    two thirds of the time, but without dependences between operations. Only for problems for which :meth:`holds` is
+    true."""
 
     def __init__(self, problem: Problem, rows: Sequence[Sequence[float]]) -> None:
         machine, graph = problem.machine, problem.graph
@@ -45,7 +46,7 @@ class TimesOnly:
         self._transfer, self._route, self._peers = problem.estimates.transfer, problem.route, problem.peers
         self._nodes, self._needs = graph.nodes, problem.whole_needs if machine.memories > 1 else [()] * len(graph)
         self._predecessors = graph.predecessors
-        self._memory = [*(d.memory for d in machine.devices), HOST]  # the last: of the host, device -1
+        self._memory = [*(d.memory for d in machine.devices), HOST]  # the last: the host's memory, of device -1
         self._owner = {d.memory: i for i, d in machine.numbered() if d.memory != HOST}
         self._kernels = [BusyIntervals() for _ in range(count + 1)]
         self._up, self._down = [BusyIntervals() for _ in range(count)], [BusyIntervals() for _ in range(count)]
@@ -58,11 +59,12 @@ class TimesOnly:
 
     @staticmethod
     def holds(problem: Problem) -> bool:
-        """Whether nothing is fixed, no buffer is in parts, and the host's memory carries all that is drawn of it."""
+        """Return whether nothing is fixed, no buffer is in parts, and the host's memory carries all that is drawn of
+        it."""
         return not (problem.fixed or problem.parts or problem.graph.parts or problem.contention.limited)
 
     def fit(self, node: int, device: DeviceIndex) -> TimesOnlyFit:
-        """The earliest place for a node on a device (``ON_HOST``: the host)."""
+        """Return the earliest place for a node on a device (``ON_HOST``: the host)."""
         ready, handover, memory = self._floor, self._handover, self._memory[device]
         where, ends, at, peers = self._where, self._end, self._at, self._peers
         for p in self._predecessors[node]:
@@ -94,7 +96,7 @@ class TimesOnly:
         return _new(TimesOnlyFit, (node, device, start, start + seconds, sent))
 
     def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, sent: list[_Sent]) -> float:
-        """As of a timeline."""
+        """Add transfers as a timeline does."""
         memory, arrive, handover, transfer = self._memory[device], self._floor, self._handover, self._transfer
         several = len(missing) > 1
         busy: dict[BusyIntervals, float] = {}
@@ -123,7 +125,7 @@ class TimesOnly:
         return arrive
 
     def earliest(self, node: int, devices: Sequence[DeviceIndex]) -> TimesOnlyFit:
-        """The fit on the device where the node ends first, the first of equals."""
+        """Return the fit on the device where the node ends first, the first of equals."""
         return min([self.fit(node, device) for device in devices], key=_ending)
 
     def place(self, fit: TimesOnlyFit) -> None:
@@ -139,7 +141,7 @@ class TimesOnly:
         self._where[node], self._start[node], self._end[node] = device, start, end
 
     def by_node(self) -> tuple[list[DeviceIndex], list[float], list[float]]:
-        """Of every node: where it runs, when it starts and when it ends."""
+        """Return for every node where it runs, when it starts and when it ends."""
         return self._where, self._start, self._end
 
 

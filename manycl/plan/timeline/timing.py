@@ -1,9 +1,9 @@
-"""When everything in a schedule happens, given who runs it and in which order: exactly.
+"""Exact times of a schedule, given the devices of its commands and their order.
 
-The machine's rules, which the simulator has too (``run/simulation/simulator.py``): a queue performs one
-command at a time, in order; a command starts once all it waits for has ended, ``handover`` seconds later where another
-device or the host has ended it; kernels in different queues of a device slow each other down as soon as their shares of
-it add up to more than 1; what shares links, or the host's memory, slows each other down (``model/contention.py``).
+The machine's rules, which the simulator has too (``run/simulation/simulator.py``): a queue performs one command at a
+time, in order; a command starts once all it waits for has ended, ``handover`` seconds later where another device or the
+host has ended it; kernels in different queues of a device slow each other down as soon as their shares of it add up to
+more than 1; commands that share links, or the host's memory, slow each other down (``model/contention.py``).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from manycl.plan.timeline.segments import Move
 
 
 class _Transfers(Enum):
-    """A device's queues of transfers, in place of the number of one for kernels."""
+    """A device's queues of transfers, in place of the number of a queue for kernels."""
 
     UP = "up"
     DOWN = "down"
 
 
 _STARTS: Final = -1
-"""In place of a stamp: a command starts."""
+"""The mark of a command's start, in place of a stamp."""
 
 
 def timed(
@@ -40,12 +40,12 @@ def timed(
     before: Sequence[Sequence[int]],
     seconds: Sequence[float],
 ) -> list[Assignment]:
-    """The same schedule at the times at which it happens. ``before``: what each assignment and then each move waits for
-    beside its queue: indices of assignments, and of moves counted on from their number. ``seconds``: of every
-    assignment, when alone.
+    """Return the schedule with its exact times. ``before``: what each assignment and then each move waits for beside
+    its queue: indices of assignments, and of moves counted on from their number. ``seconds``: of every assignment, when
+    alone.
 
-    Each queue performs its assignments, and its moves, in the order given; what is fixed keeps its times, and what
-    stands behind it on its device starts after it.
+    Each queue performs its assignments, and its moves, in the order given; fixed assignments keep their times, and
+    those behind them on their device start after them.
     """
     clockwork = _Clockwork(problem, seconds, assignments, moves, before)
     times, fixed = clockwork.run(), clockwork.until
@@ -53,12 +53,12 @@ def timed(
 
 
 def contended(problem: Problem) -> bool:
-    """Whether transfers can slow each other down, or kernels and transfers (``model/contention.py``)."""
+    """Return whether transfers can slow each other down, or kernels and transfers (``model/contention.py``)."""
     return problem.contention.anything
 
 
 class _Clockwork:
-    """Runs the commands of a schedule event by event."""
+    """An event-driven simulation of a schedule's commands."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class _Clockwork:
         self._events: list[tuple[float, int, int]] = []  # time, token, stamp
 
     def run(self) -> list[tuple[float, float]]:
-        """Start and end of every command."""
+        """Return start and end of every command."""
         for token, pending in enumerate(self._pending):
             if not pending:
                 heapq.heappush(self._events, (self._floor, token, _STARTS))
@@ -136,7 +136,7 @@ class _Clockwork:
             heapq.heappush(self._events, (now + self._seconds[token], token, 0))
 
     def _at(self, changed: Sequence[tuple[int, float]]) -> None:
-        """These end at other times than they did."""
+        """Note commands whose ends have changed."""
         for token, end in changed:
             self._stamp[token] += 1
             heapq.heappush(self._events, (end, token, self._stamp[token]))
@@ -163,7 +163,7 @@ class _Clockwork:
 
 
 def _shares(problem: Problem, assignments: Sequence[Assignment], fixed: dict[int, float]) -> list[float]:
-    """The part of its device that each kernel takes (0: it runs beside nothing, or is no kernel)."""
+    """Return the part of its device that each kernel takes (0: it runs beside no other, or is no kernel)."""
     several = {a.device for a in assignments if a.queue}
     out = [0.0] * len(assignments)
     if not several:

@@ -1,5 +1,4 @@
-"""An independent judge of plans: every fault is found by one small check; shares no code with the
-policies."""
+"""An independent judge of plans: every fault is found by one small check; it shares no code with the policies."""
 
 from __future__ import annotations
 
@@ -22,14 +21,14 @@ def verify(
 ) -> None:
     """Raise :class:`PolicyError` that lists every fault of the plan, or return.
 
-    Every work-group of every node runs exactly once. With a problem also: queues within its counts, nothing before
-    ``not_before``, no kernel faster than estimated, data moved between memories in no less than the estimated time,
-    never more drawn of the host's memory than it carries (``plan/verification/verify_memory.py``),
-    working sets within the memories, what is fixed kept, and (``preferences``: ``eager`` ignores them by definition)
-    only devices that each kernel allows.
+    Every work-group of every node runs exactly once. With a problem it is also checked that queues are within its
+    counts, nothing runs before ``not_before``, no kernel is faster than estimated, no transfer between memories is
+    faster than estimated, no more is drawn of the host's memory than it carries
+    (``plan/verification/verify_memory.py``), working sets fit into the memories, fixed assignments are kept, and
+    (``preferences``: ``eager`` ignores them by definition) kernels run only on devices that they allow.
 
-    The engine runs what is divided in parts of its own, each as soon as the bytes that it touches allow: when a plan
-    with ranges is foreseen by it, what each part waits for is judged of its script
+    The engine runs divided launches in parts of its own, each as soon as the bytes that it touches allow. When a plan
+    with ranges is foreseen by it, the waits of each part are judged in its command graph
     (``run/commands/verify_commands.py``).
     """
     faults = [*check_devices(plan, machine), *check_nodes(plan, graph, problem), *check_places(plan, graph)]
@@ -52,7 +51,7 @@ def verify(
 
 
 def _spans(plan: Plan) -> tuple[dict[int, float], dict[int, float]]:
-    """When the first of a node's assignments starts and the last ends."""
+    """Return when the first of each node's assignments starts, and when its last ends."""
     start: dict[int, float] = {}
     end: dict[int, float] = {}
     for a in plan.assignments:
@@ -62,14 +61,14 @@ def _spans(plan: Plan) -> tuple[dict[int, float], dict[int, float]]:
 
 
 def check_devices(plan: Plan, machine: Machine) -> Iterator[str]:
-    """The plan is for this machine."""
+    """Yield a fault if the plan is not for this machine."""
     names = tuple(d.name for d in machine.devices)
     if plan.devices != names:
         yield f"it is for devices {', '.join(plan.devices)}, not for {', '.join(names)}"
 
 
 def check_nodes(plan: Plan, graph: Graph, problem: Problem | None = None) -> Iterator[str]:
-    """Every work-group of every node exactly once, and no other nodes."""
+    """Yield faults unless every work-group of every node runs exactly once, and there are no other nodes."""
     of: list[list[Assignment]] = [[] for _ in graph.nodes]
     for a in plan.assignments:
         if 0 <= a.node < len(of):
@@ -85,7 +84,7 @@ def check_nodes(plan: Plan, graph: Graph, problem: Problem | None = None) -> Ite
 
 
 def _ranges(members: list[Assignment], task: Node, node: int, problem: Problem | None) -> Iterator[str]:
-    """Faults of a node that is divided into ranges of work-groups."""
+    """Yield the faults of a node that is divided into ranges of work-groups."""
     parts = [a for a in members if a.dimension is not MERGE]
     split = problem.splits.get(node) if problem is not None else None
     if not isinstance(task, Launch) or (problem is not None and split is None):
@@ -114,7 +113,8 @@ def _ranges(members: list[Assignment], task: Node, node: int, problem: Problem |
 
 
 def check_places(plan: Plan, graph: Graph) -> Iterator[str]:
-    """Host tasks on the host, launches on a device, in a queue; an end not before its start."""
+    """Yield faults unless host tasks are on the host, launches on a device, in a queue, and no end is before its
+    start."""
     for a in plan.assignments:
         if not 0 <= a.node < len(graph.nodes):
             continue
@@ -131,7 +131,7 @@ def check_places(plan: Plan, graph: Graph) -> Iterator[str]:
 
 
 def check_order(plan: Plan, graph: Graph) -> Iterator[str]:
-    """No node is dispatched before one that it depends on."""
+    """Yield a fault for each node that is dispatched before one that it depends on."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for i, a in enumerate(plan.assignments):
@@ -145,8 +145,8 @@ def check_order(plan: Plan, graph: Graph) -> Iterator[str]:
 
 
 def check_overlap(plan: Plan) -> Iterator[str]:
-    """A queue runs one node at a time, in the order of dispatch; so does the host. Of a plan that was foreseen, what it
-    runs is known part by part."""
+    """Yield faults unless a queue runs one node at a time, in the order of dispatch, and so does the host. For a
+    foreseen plan the kernels are known part by part."""
     queues: dict[tuple[str, int], list[tuple[float, float, int]]] = {}
     if plan.foreseen:
         for e in plan.events:
@@ -168,7 +168,7 @@ def check_overlap(plan: Plan) -> Iterator[str]:
 
 
 def check_precedence(plan: Plan, graph: Graph) -> Iterator[str]:
-    """No node starts before every node it depends on has ended."""
+    """Yield a fault for each node that starts before a node that it depends on has ended."""
     slack = plan.slack
     start, end = _spans(plan)
     for before, after in graph.edges:
@@ -177,7 +177,7 @@ def check_precedence(plan: Plan, graph: Graph) -> Iterator[str]:
 
 
 def check_makespan(plan: Plan) -> Iterator[str]:
-    """The makespan is the last end, of a plan that was foreseen also of transfers."""
+    """Yield a fault if the makespan is not the last end, for a foreseen plan also of transfers."""
     ends = [e.end for e in plan.events if isinstance(e, TransferEvent)] if plan.foreseen else []
     last = max([*(a.end for a in plan.assignments), *ends], default=plan.makespan)
     if abs(last - plan.makespan) > plan.slack:
@@ -185,7 +185,7 @@ def check_makespan(plan: Plan) -> Iterator[str]:
 
 
 def check_queues(plan: Plan, problem: Problem) -> Iterator[str]:
-    """Only queues that the problem offers."""
+    """Yield a fault for each queue that the problem does not offer."""
     for a in plan.assignments:
         if a.device != ON_HOST and a.queue >= problem.queues[a.device]:
             count = problem.queues[a.device]
@@ -193,7 +193,7 @@ def check_queues(plan: Plan, problem: Problem) -> Iterator[str]:
 
 
 def check_earliest(plan: Plan, problem: Problem) -> Iterator[str]:
-    """Nothing but what is fixed starts before ``not_before``."""
+    """Yield a fault for each assignment that starts before ``not_before`` and is not fixed."""
     slack, fixed = plan.slack, set(problem.fixed)
     for a in plan.assignments:
         if a.start < problem.not_before - slack and a not in fixed:
@@ -201,7 +201,8 @@ def check_earliest(plan: Plan, problem: Problem) -> Iterator[str]:
 
 
 def check_durations(plan: Plan, problem: Problem) -> Iterator[str]:
-    """No kernel takes less time than estimated (it may take more, beside others), in the version estimated."""
+    """Yield a fault for each kernel that takes less time than estimated (it may take more, beside others), or runs in
+    another version than estimated."""
     slack, fixed = plan.slack, set(problem.fixed)
     for a in plan.assignments:
         if a.device == ON_HOST or a.dimension is MERGE or a in fixed:
@@ -214,8 +215,8 @@ def check_durations(plan: Plan, problem: Problem) -> Iterator[str]:
 
 
 def check_feasible(plan: Plan, problem: Problem) -> Iterator[str]:
-    """Only where some version runs at all, and what a range touches fits into the device's memory; whole kernels that
-    do not fit run in ranges."""
+    """Yield a fault where no version can run, or the bytes that a range touches do not fit into the device's memory;
+    whole kernels that do not fit run in ranges."""
     fixed = set(problem.fixed)
     for a in plan.assignments:
         if a.device == ON_HOST or a in fixed:
@@ -223,9 +224,9 @@ def check_feasible(plan: Plan, problem: Problem) -> Iterator[str]:
         where = plan.devices[a.device]
         if a.dimension is MERGE:
             device, task = problem.machine.devices[a.device], problem.graph.nodes[a.node]
-            # the old contents and two results of each, one after another
+            # the old contents and two results of each buffer, one after another
             least = 3 * max((problem.graph.buffers[key].nbytes for key in task.writes), default=0)
-            if problem.splits[a.node].merge == "kernel":  # what it reads as well, and one more result of all
+            if problem.splits[a.node].merge == "kernel":  # its inputs as well, and one more result of all
                 touched = {*task.reads, *task.writes}
                 least = sum((1 + (key in task.writes)) * problem.graph.buffers[key].nbytes for key in touched)
             if device.memory != HOST and least > device.global_memory:
@@ -239,7 +240,7 @@ def check_feasible(plan: Plan, problem: Problem) -> Iterator[str]:
 
 
 def check_fixed(plan: Plan, problem: Problem) -> Iterator[str]:
-    """What was fixed is in the plan, as it was."""
+    """Yield a fault for each fixed assignment that is not in the plan."""
     planned = set(plan.assignments)
     for a in problem.fixed:
         if a not in planned:
@@ -247,7 +248,7 @@ def check_fixed(plan: Plan, problem: Problem) -> Iterator[str]:
 
 
 def check_preferences(plan: Plan, problem: Problem) -> Iterator[str]:
-    """What runs on a device runs on one that its preference allows."""
+    """Yield a fault for each launch on a device that its preference does not allow."""
     for a in plan.assignments:
         task = problem.graph.nodes[a.node]
         if not isinstance(task, HostTask) and a.device not in problem.preferred(a.node):

@@ -1,7 +1,7 @@
-"""Judging when a plan's assignments start: what they need can have arrived by then, and what is merged has been made.
+"""Judges when a plan's assignments start: their inputs can have arrived by then, and merged results have been made.
 
-A bound from below, whatever brings it: the bytes take as long as they do alone. That nothing is read before it is there
-in fact is judged of scripts (``run/commands/verify_commands.py``).
+This is a lower bound, whatever transfers the bytes: they take as long as they do alone. That nothing is read before it
+is really there is judged in command graphs (``run/commands/verify_commands.py``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Bytes = NDArray[np.int64]
 
 
 class Data:
-    """Where a plan's assignments leave what they write."""
+    """The places where a plan's assignments leave their results."""
 
     def __init__(self, plan: Plan, problem: Problem) -> None:
         self._problem = problem
@@ -38,8 +38,8 @@ class Data:
         return HOST if a.device == ON_HOST else self._problem.machine.devices[a.device].memory
 
     def _least(self, nbytes: int, source: int, target: int) -> float:
-        """Seconds to bring bytes from a memory to another. Where ranges cut them, each device of a memory may move
-        some, and some of them come to the host while others leave it."""
+        """Return the least seconds to move bytes from a memory to another. Where ranges cut them, each device of a
+        memory may move some, and some may arrive at the host while others leave it."""
         transfer = self._problem.estimates.transfer
         if not self._in_ranges:
             by_host = transfer(nbytes, source, HOST) + transfer(nbytes, HOST, target)
@@ -50,7 +50,7 @@ class Data:
         return min(transfer(nbytes, source, target), by_host)
 
     def merges(self) -> Iterator[str]:
-        """Partial results are merged once, where some of them are, after all of them."""
+        """Yield faults unless partial results are merged once, where some of them are, after all of them."""
         for node, members in self._of.items():
             merges = [a for a in members if a.dimension is MERGE]
             parts = [a for a in members if a.is_range]
@@ -73,12 +73,13 @@ class Data:
                     yield f"the merge of node {node} takes {a.end - a.start} s, but is estimated at {least} s"
 
     def arrivals(self) -> Iterator[str]:
-        """What an assignment reads of the last that wrote it, or of the start, can have arrived when it starts."""
+        """Yield a fault where the inputs of an assignment, from their last writer or the start, cannot have arrived
+        when it starts."""
         problem, nodes = self._problem, self._problem.graph.nodes
-        fixed = {a.node for a in problem.fixed}  # what they needed has been brought
+        fixed = {a.node for a in problem.fixed}  # their inputs have been transferred
         writers: dict[
             BufferKey, list[tuple[int, int, int]]
-        ] = {}  # (from, to, node) of what was written, the last at the end
+        ] = {}  # (from, to, node) of written bytes, the last write at the end
         for node, task in enumerate(nodes):
             for a in self._of[node] if node not in fixed else ():
                 if a.dimension is MERGE:
@@ -94,7 +95,8 @@ class Data:
                 writers.setdefault(key, []).extend((*span, node) for span in problem.written(node, key))
 
     def _earliest(self, a: Assignment, key: BufferKey, low: int, high: int, writer: int | None) -> float:
-        """When bytes of a buffer, as their writer (None: nobody) left them, can be there for an assignment."""
+        """Return when bytes of a buffer, as their writer left them (None: as they were at the start), can be there for
+        an assignment."""
         problem, here = self._problem, self._memory(a)
         floor = problem.not_before
         if writer is None:
@@ -110,14 +112,14 @@ class Data:
         return at
 
     def _left_by(self, writer: int, key: BufferKey) -> tuple[list[Assignment], Bytes, Bytes]:
-        """The assignments that leave what a node writes to a buffer, and the bytes: from and up to."""
+        """Return the assignments that leave what a node writes to a buffer, and the bytes: from and up to."""
         members = self._of[writer]
         makers = [b for b in members if b.dimension is MERGE] or members
         first, last = zip(*(self._written(b, key) for b in makers), strict=True)
         return makers, np.array(first, np.int64), np.array(last, np.int64)
 
     def _written(self, b: Assignment, key: BufferKey) -> tuple[int, int]:
-        """The bytes of a buffer that an assignment writes."""
+        """Return the bytes of a buffer that an assignment writes."""
         problem, size = self._problem, self._problem.graph.buffers[key].nbytes
         if not b.is_range or isinstance(problem.graph.nodes[b.node], HostTask):
             return 0, size
@@ -126,7 +128,7 @@ class Data:
 
 
 def _last_writers(writers: list[tuple[int, int, int]], low: int, high: int) -> Iterator[tuple[int, int, int | None]]:
-    """Bytes of a buffer by who wrote them last: from which up to which, and the node (None: nobody)."""
+    """Yield bytes of a buffer by their last writer: from which up to which, and the node (None: not written)."""
     left = [(low, high)]
     for begin, end, node in reversed(writers):
         if not left:

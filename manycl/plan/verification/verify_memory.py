@@ -1,8 +1,8 @@
-"""Judging what a plan draws of the host's memory: in no span of time more than it carries (MKMD, Section 5.2, Eq. 6).
+"""Judges what a plan draws of the host's memory: in no span of time more than it carries (MKMD, Section 5.2, Eq. 6).
 
-Whatever goes on may be fast at one time and slow at another, so nobody can say from a plan what it draws at a moment.
-But of what it moves in all, no more can have been moved outside of a span than it draws when alone, times the time that
-it lasts there: the rest was moved in the span. That is what energetic reasoning counts (Baptiste, Le Pape and Nuijten,
+An operation may be fast at one time and slow at another, so a plan does not say what is drawn at a moment. But of the
+bytes that it moves in all, no more can have been moved outside of a span than it draws when alone, times the time that
+it lasts there: the rest was moved in the span. This is energetic reasoning (Baptiste, Le Pape and Nuijten,
 *Constraint-Based Scheduling*, 2001, Section 3.3).
 """
 
@@ -20,13 +20,14 @@ from manycl.plan.problem import Problem
 from manycl.trace import TransferEvent
 
 SLACK = 1e-6
-"""Of what the memory carries: sums of floats are not exact."""
+"""The tolerance, as a part of the bandwidth: sums of floats are not exact."""
 SPANS = 100
-"""Beginnings, and ends for each, of the spans that are looked at in a stretch of time."""
+"""The most beginnings, and ends for each, of the spans that are checked in a stretch of time."""
 
 
 class Drawn(NamedTuple):
-    """Something that moves bytes to or from the host's memory between two times, at most ``rate`` of them a second."""
+    """An operation that moves bytes to or from the host's memory between two times, at most ``rate`` of them a
+    second."""
 
     start: float
     end: float
@@ -35,7 +36,8 @@ class Drawn(NamedTuple):
 
 
 def check_host_memory(plan: Plan, problem: Problem) -> Iterator[str]:
-    """In no span between a start and an end does the plan draw more of the host's memory than it carries."""
+    """Yield a fault for each span between a start and an end in which the plan draws more of the host's memory than it
+    carries."""
     limit = problem.machine.host_bandwidth
     if limit == float("inf"):
         return
@@ -51,8 +53,8 @@ def check_host_memory(plan: Plan, problem: Problem) -> Iterator[str]:
 
 
 def _drawn(plan: Plan, problem: Problem) -> Iterator[Drawn]:
-    """All that is known to move bytes; what alone draws more than there is (times are what they are), as much as there
-    is. What was fixed happens whatever is planned."""
+    """Yield the operations that are known to move bytes; one that draws more than there is when alone (times are what
+    they are) draws as much as there is. Fixed assignments are left out: they happen whatever is planned."""
     limit, devices, fixed = problem.machine.host_bandwidth, problem.machine.devices, set(problem.fixed)
     for e, alone in _transfers(plan, problem):
         if e.end > e.start and alone > 0.0:
@@ -70,11 +72,12 @@ def _drawn(plan: Plan, problem: Problem) -> Iterator[Drawn]:
 
 
 def _transfers(plan: Plan, problem: Problem) -> Iterator[tuple[TransferEvent, float]]:
-    """Transfers to and from the host, and the seconds that each takes at least when alone.
+    """Yield the transfers to and from the host, and the least seconds of each when alone.
 
-    A buffer that goes in several pieces may be one transfer, which is begun once (``run/commands/backend.py:
-    continues``): what comes behind other bytes of it then takes only so long as these take longer together. Its pieces
-    follow one another, or what else the link was given; wherever they might be one transfer they are taken for one.
+    A buffer that is moved in several pieces may be one transfer, which is begun once
+    (``run/commands/backend.py: continues``): a piece behind other bytes of it then takes only as much longer as these
+    bytes take longer together. Its pieces follow one another, or other transfers of the link; where they might be one
+    transfer they are taken for one.
     """
     devices, seconds = problem.machine.devices, problem.estimates.transfer
     memories = {"host": HOST, **{d.name: d.memory for d in devices}}
@@ -96,8 +99,8 @@ def _transfers(plan: Plan, problem: Problem) -> Iterator[tuple[TransferEvent, fl
 
 
 def _stretches(drawn: list[Drawn], limit: float) -> Iterator[list[Drawn]]:
-    """What meets in stretches of time in which all together may draw more than the limit; elsewhere nothing can be
-    wrong."""
+    """Yield the operations that overlap in stretches of time in which all together may draw more than the limit;
+    elsewhere there can be no fault."""
     changes = sorted([(d.start, d.rate) for d in drawn] + [(d.end, -d.rate) for d in drawn])
     rate, begin = 0.0, None
     for at, change in changes:
@@ -111,12 +114,12 @@ def _stretches(drawn: list[Drawn], limit: float) -> Iterator[list[Drawn]]:
 
 
 def _worst(members: list[Drawn], limit: float, slack: float) -> tuple[float, float, float] | None:
-    """The span in which most must have been moved beyond what the memory carries, if there is one: from, to, bytes.
-    ``slack``: seconds by which two times may differ and be equal."""
+    """Return the span in which most bytes must have been moved beyond what the memory carries, if there is one: from,
+    to, bytes. ``slack``: seconds by which two times may differ and count as equal."""
     start, end, nbytes, rate = (np.array(column) for column in zip(*members, strict=True))
     worst, found = 0.0, None
     for low in _some(np.unique(np.concatenate([start, end]))):
-        # what is left to move from here on, and of that, by each end, what cannot come after it
+        # bytes left to move from here on, and of these, by each end, those that cannot come after it
         left = np.maximum(0.0, nbytes - rate * np.maximum(0.0, np.minimum(end, low) - start))
         for high in _some(np.unique(end[end > low])):
             must = np.maximum(0.0, left - rate * np.maximum(0.0, end - np.maximum(high, start))).sum()
@@ -127,5 +130,5 @@ def _worst(members: list[Drawn], limit: float, slack: float) -> tuple[float, flo
 
 
 def _some(times: np.ndarray) -> np.ndarray:
-    """So many of the times at most, evenly: a stretch of thousands of transfers is looked at less closely."""
+    """Return at most ``SPANS`` of the times, evenly: a stretch of thousands of transfers is checked less closely."""
     return times if len(times) <= SPANS else times[np.linspace(0, len(times) - 1, SPANS).astype(int)]

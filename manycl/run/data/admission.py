@@ -1,4 +1,4 @@
-"""Room for a run in the devices' memories: what it does not use makes way, largest buffers first."""
+"""Room for a run in the devices' memories: buffers that the run does not use are evicted, largest first."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
     """Evict buffers of earlier runs where a device with memory of its own would not hold all that a run needs there.
 
-    Of devices that cannot hold all of the run in any case, everything goes that the run does not find valid there: it
-    keeps track of the rest itself. The run is told which devices are ``full``. Raises RunError where the run's own
-    buffers do not fit.
+    From a device that cannot hold all of the run in any case, every buffer is evicted that the run does not find valid
+    there: the run keeps track of the rest itself. ``state.full`` gets the devices that may have too little room. Raises
+    RunError where the run's own buffers do not fit.
     """
     for limited in state.limited:
         for key in session.backend.memory.allocated(limited).keys() - state.held(limited):
@@ -36,7 +36,7 @@ def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
             continue
         held = session.backend.memory.allocated(index)
         if sum(held.values()) + total <= device.global_memory:
-            continue  # as nearly always
+            continue  # nearly always
         state.full |= {index}
         wanted = _used(lowered, index)
         needed = sum(session.backend.memory.nbytes(key) for key in wanted)
@@ -54,7 +54,7 @@ def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
 
 
 def _evict_pieces(session: Session, lowered: Lowered, key: BufferKey, memory: int) -> None:
-    """A buffer makes way whose pieces the directory keeps track of now: other devices use it in this run."""
+    """Evict a buffer whose pieces the directory keeps track of now, because other devices use it in this run."""
     valid = session.directory.valid
     for piece, region in lowered.cut.get(key, {}).items():
         mask = valid.get(piece, 0)
@@ -66,7 +66,8 @@ def _evict_pieces(session: Session, lowered: Lowered, key: BufferKey, memory: in
 
 
 def _used(lowered: Lowered, device: DeviceIndex) -> set[BufferKey]:
-    """The buffers that a run's launches use on a device; those of all launches where it decides while it runs."""
+    """Return the buffers that a run's launches use on a device; those of all launches where devices are chosen during
+    the run."""
     nodes = lowered.graph.nodes
     plan = lowered.plan
     mine = range(len(nodes)) if plan is None else [a.node for a in plan.assignments if a.device == device]

@@ -1,4 +1,4 @@
-"""What is done with a session's buffers between runs: made, read, written, evicted and forgotten."""
+"""A session's buffers between runs: make, read, write, evict and forget them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 
 
 class Buffers:
-    """Of one session, by their keys."""
+    """A session's buffers, by their keys."""
 
     __slots__ = ("_garbage", "_is_all_on_host", "_keys", "_left", "_resting", "_session", "most")
 
     def __init__(self, session: Session) -> None:
-        self._session: Session = weakref.proxy(
-            session
-        )  # whoever drops a session without closing it has its threads back
+        # weak: a session that is dropped without being closed ends its threads
+        self._session: Session = weakref.proxy(session)
         self._is_all_on_host = session.machine.memories == 1  # of all devices that were opened
         self.most = max([host_memory(), *[device.max_allocation for device in session.machine.devices]])
         """Bytes of the largest buffer that any memory has room for."""
@@ -38,15 +37,16 @@ class Buffers:
         self._garbage: list[BufferKey] = []
 
     def new(self, nbytes: int, name: str = "", on_host: bool = False) -> Owned:
-        """A buffer with undefined contents: to be left by who gets it, who alone has it. ``on_host``: the host is about
-        to write its contents. Raises LaunchError for one that is larger than all memory."""
+        """Return a buffer with undefined contents, which the caller alone owns and has to ``leave``. ``on_host``: the
+        host is about to write its contents. Raises LaunchError for a size that no memory has."""
         session = self._session
         session.check_open()
         if nbytes > self.most:
             raise LaunchError(f"{name or 'an array'} of {nbytes:,} bytes: no memory has more than {self.most:,}")
-        if self._left and session.lock.acquire(blocking=False):  # it may be what is wanted now
+        # a buffer left behind may have the size that is wanted now
+        if self._left and session.lock.acquire(blocking=False):
             try:
-                if session.backend.is_idle:  # arrays that a flight uses are none
+                if session.backend.is_idle:  # arrays of an eager stream are still in use
                     with Uninterrupted():
                         self._release_garbage()
             finally:
@@ -59,23 +59,23 @@ class Buffers:
         return found
 
     def adopt(self, buffer: Buffer) -> None:
-        """Take a buffer that has a key already (an application's graph comes with its own) into a new session."""
+        """Take over a buffer that has a key already (an application's graph comes with its own) into a new session."""
         self._session.check_open()
         if buffer.key != next(self._keys):
             raise GraphError(f"buffer {buffer.key} is adopted out of turn: keys count up from 0 in a new session")
         self._session.backend.memory.create(buffer.key, buffer.nbytes, buffer.name)
 
     def leave(self, whole: Owned) -> None:
-        """An array that is gone leaves its buffer to others (may be called by the garbage collector at any time, so it
-        only takes a note)."""
+        """Note that an array is gone and its buffer free for others. The garbage collector may call this at any time,
+        so it only takes a note."""
         self._left.append(whole)
 
     def discard(self, *keys: BufferKey) -> None:
-        """Buffers of runs' own are not needed any more; their memory is freed before the next run."""
+        """Note that some buffers of runs' own are no longer needed; their memory is freed before the next run."""
         self._garbage.extend(keys)
 
     def collect(self) -> None:
-        """Before a run: free what was discarded."""
+        """Free what was discarded, before a run."""
         session = self._session
         session.backend.settle()
         session.backend.memory.tick()
@@ -84,7 +84,7 @@ class Buffers:
     def _release_garbage(self) -> None:
         directory, memory = self._session.directory, self._session.backend.memory
         if left := self._left[::-1]:
-            del self._left[: len(left)]  # (there may be more by now)
+            del self._left[: len(left)]  # (more may have been left by now)
             directory.forget(*[whole[0].key for whole in left])
             for whole in memory.rest(left):
                 memory.release(whole[0].key)
@@ -94,7 +94,7 @@ class Buffers:
             memory.release(key)
 
     def host(self, key: BufferKey) -> Bytes:
-        """The host's copy, brought up to date: for reading. Undefined contents are whatever is there."""
+        """Return the host's copy, brought up to date, for reading. Undefined contents stay as they lie in memory."""
         session = self._session
         session.check_open()
         if self._is_up_to_date(key):
@@ -105,8 +105,8 @@ class Buffers:
             return session.backend.memory.host(key)
 
     def result(self, key: BufferKey, low: int, nbytes: int) -> Bytes:
-        """A copy of some bytes in memory that comes back when nobody looks at it any more; straight from the device,
-        where one has all of the buffer and the host does not."""
+        """Return a copy of some bytes, in memory that is reused once nothing refers to it. The bytes come straight from
+        the device where one has all of the buffer and the host does not."""
         session = self._session
         session.check_open()
         with session.lock, Uninterrupted():
@@ -129,7 +129,8 @@ class Buffers:
             return out
 
     def part(self, key: BufferKey, low: int, nbytes: int) -> Bytes:
-        """As :meth:`host`, of some bytes; others are not brought. To be read before anything runs."""
+        """Return ``nbytes`` bytes from ``low`` of the host's copy, as :meth:`host` does; no other bytes are
+        transferred. To be read before anything runs."""
         session = self._session
         session.check_open()
         if self._is_up_to_date(key):
@@ -152,7 +153,7 @@ class Buffers:
             return memory.host(key)[low : low + nbytes]
 
     def _is_up_to_date(self, key: BufferKey) -> bool:
-        """Whether the host's copy is: it is the only one there is, or the directory says so."""
+        """Return whether the host's copy is up to date: it is the only copy there is, or the directory says so."""
         directory = self._session.directory
         is_here = self._is_all_on_host or directory.valid.get(key, 0) & HOST_BIT
         return bool(is_here) and not directory.lost((key,))
@@ -174,8 +175,8 @@ class Buffers:
             raise
 
     def evict(self, key: BufferKey, memory: int) -> None:
-        """Outside a run: free a buffer's copy in a memory that is not the host's; contents that are nowhere else go to
-        the host."""
+        """Free a buffer's copy in a memory that is not the host's, outside a run. Contents that are nowhere else are
+        copied to the host first."""
         session, directory = self._session, self._session.directory
         parts = directory.parts.get(key, (ValidRegion(NOTHING, directory.valid.get(key, 0)),))
         if any(p.mask == 1 << memory for p in parts):
@@ -187,8 +188,8 @@ class Buffers:
                 session.backend.memory.evict(key, index)
 
     def overwrite(self, key: BufferKey, low: int = 0, nbytes: int | None = None) -> Bytes:
-        """Some bytes (None: all) of the host's copy, for writing all of them: other copies of these become stale, and
-        what else the buffer has stays where it is."""
+        """Return some bytes (``nbytes`` None: all) of the host's copy, for writing all of them. Other copies of these
+        bytes become stale; the buffer's other bytes stay valid where they are."""
         session, memory = self._session, self._session.backend.memory
         session.check_open()
         size = memory.nbytes(key)
@@ -197,7 +198,7 @@ class Buffers:
         begin = memory.replace if is_whole else memory.host
         is_valid = session.directory.valid.get(key, 0) & HOST_BIT and self._is_up_to_date(key)
         if self._is_all_on_host and session.backend.is_idle and is_valid:
-            return begin(key)[low:high]  # nothing is to be noted
+            return begin(key)[low:high]  # nothing has to be noted
         with session.lock, Uninterrupted():
             session.backend.settle()
             data = begin(key)
@@ -208,7 +209,7 @@ class Buffers:
             return data[low:high]
 
     def in_place(self, key: BufferKey) -> Bytes:
-        """The host's copy, brought up to date, for reading and writing: every other copy becomes stale."""
+        """Return the host's copy, brought up to date, for reading and writing: every other copy becomes stale."""
         session = self._session
         self.host(key)
         with session.lock, Uninterrupted():
@@ -217,7 +218,7 @@ class Buffers:
             return session.backend.memory.host(key)
 
     def borrow(self, key: BufferKey, data: Bytes) -> None:
-        """The contents are the caller's own bytes, read in place."""
+        """Make the caller's own bytes the contents; they are read in place."""
         session = self._session
         session.check_open()
         with session.lock, Uninterrupted():
@@ -227,5 +228,5 @@ class Buffers:
 
 
 def _source(mask: int) -> int:
-    """The memory to copy from, of those that hold the contents."""
+    """Return the memory to copy from, of those that hold the contents (a mask)."""
     return (mask & -mask).bit_length() - 1

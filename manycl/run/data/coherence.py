@@ -1,12 +1,12 @@
 """The coherence directory: for every buffer, or for parts of it, in which memories its current contents are valid.
 
-Pure bookkeeping. Contents are undefined until somebody defines them; undefined contents are never copied. A kernel
-that writes a buffer may leave parts of it as they were, so it needs the current contents first, like a reader, unless
-it is known to write every byte.
+Pure bookkeeping. Contents are undefined until they are written; undefined contents are never copied. A kernel that
+writes a buffer may leave parts of it as they were, so it needs the current contents first, like a reader, unless it is
+known to write every byte.
 
 Nearly always a buffer is valid as a whole, and one bit mask says where. After a launch was taken apart, its parts are
-valid in different memories. While such a run is under way its pieces (:mod:`manycl.region`) stand for the buffer,
-each with a key of its own and treated like a buffer; when it has ended, they are put together again.
+valid in different memories. While such a run is under way its pieces (:mod:`manycl.region`) stand for the buffer, each
+with a key of its own and treated like a buffer; when it has ended, they are put together again.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ class ValidRegion(NamedTuple):
 
 
 def places(mask: int) -> frozenset[int]:
-    """The memories of a mask."""
+    """Return the memories of a mask."""
     return frozenset(m for m in range(mask.bit_length()) if mask >> m & 1)
 
 
 class Directory:
-    """``valid[key]`` is a bit mask over memories (bit m: valid in memory m), of a buffer or a piece. No entry: contents
-    are undefined, or ``parts[key]`` says it part by part (two or more parts, which are all of the buffer). Of a buffer
-    that was lost, that says nothing of the bytes which nobody has written since. ``name``: what errors call a buffer.
+    """The coherence directory of a session or a run.
+
+    ``valid[key]`` is a bit mask over memories (bit m: valid in memory m) of a buffer or a piece. Without an entry,
+    contents are undefined, or ``parts[key]`` has masks part by part (two or more parts, which are all of the buffer).
+    For a lost buffer these masks say nothing of bytes that have not been written since. ``name``: what errors call a
+    buffer.
     """
 
     __slots__ = ("_keys", "_lost", "_name", "parts", "valid")
@@ -47,27 +50,28 @@ class Directory:
         self._name = name
         self.valid: dict[BufferKey, int] = {}
         self.parts: dict[BufferKey, tuple[ValidRegion, ...]] = {}
-        self._lost: dict[BufferKey, tuple[str, Region]] = {}  # why, and what was written since
+        self._lost: dict[BufferKey, tuple[str, Region]] = {}  # the reason, and what was written since
         self._keys = count(-1, -1)
 
     def copy(self) -> Directory:
-        """One that changes apart from this one."""
+        """Return a copy that changes apart from this one."""
         other = Directory(self._name)
         other.valid, other.parts = dict(self.valid), dict(self.parts)
         return other
 
     def new_key(self) -> BufferKey:
-        """A key for a piece, or for a buffer of a run's own."""
+        """Return a new key for a piece, or for a buffer of a run's own."""
         return BufferKey(next(self._keys))
 
     def define(self, key: BufferKey, memory: int = HOST) -> None:
-        """The contents were set in one memory; all other copies are stale."""
+        """Note that the contents were set in one memory; all other copies are stale."""
         self.valid[key] = 1 << memory
         self.parts.pop(key, None)
         self._lost.pop(key, None)
 
     def define_part(self, key: BufferKey, region: Region, nbytes: int) -> None:
-        """Some bytes of a buffer of ``nbytes`` were set in the host's memory; other copies of these are stale."""
+        """Note that some bytes of a buffer of ``nbytes`` were set in the host's memory; other copies of these are
+        stale."""
         whole = (ValidRegion(Region.span(0, nbytes), self.valid.pop(key, 0)),)
         by_mask = {HOST_BIT: [region]}
         for part, mask in self.parts.pop(key, whole):
@@ -77,30 +81,30 @@ class Directory:
         self.heal(key, region, nbytes)
 
     def copied(self, key: BufferKey, memory: int) -> None:
-        """A transfer made the contents valid in one more memory."""
+        """Note that a transfer made the contents valid in one more memory."""
         self.valid[key] |= 1 << memory
 
     def gathered(self, key: BufferKey) -> None:
-        """All parts of a buffer that are defined were brought to the host."""
+        """Note that all defined parts of a buffer were copied to the host."""
         by_mask: dict[int, list[Region]] = {}
         for region, mask in self.parts.pop(key):
             by_mask.setdefault(mask and mask | HOST_BIT, []).append(region)
         self._join(key, by_mask)
 
     def joined(self, key: BufferKey, memory: int) -> None:
-        """All parts of a buffer that are defined were brought to one memory: it is valid there as a whole."""
+        """Note that all defined parts of a buffer were copied to one memory: it is valid there as a whole."""
         mask = -1
         for part in self.parts.pop(key):
             mask &= (part.mask or -1) | 1 << memory
         self.valid[key] = mask
 
     def parted(self, key: BufferKey, parts: tuple[ValidRegion, ...]) -> None:
-        """A buffer is valid part by part, after all."""
+        """Take back that a buffer is valid as a whole: it is valid part by part."""
         del self.valid[key]
         self.parts[key] = parts
 
     def evict(self, key: BufferKey, memory: int) -> None:
-        """A memory does not hold the contents any more; another one does, or they are undefined."""
+        """Note that a memory does not hold the contents any more; another one does, or they are undefined."""
         keep = ~(1 << memory)
         if key in self.parts:
             by_mask: dict[int, list[Region]] = {}
@@ -111,8 +115,8 @@ class Directory:
             self.valid[key] = mask
 
     def renumber(self, memories: Mapping[int, int]) -> set[BufferKey]:
-        """Memories have other numbers now, and those that are not among ``memories`` are gone: the buffers of which
-        contents were nowhere else. These count as undefined until they are lost, with a reason."""
+        """Give memories new numbers; those that are not among ``memories`` are gone. Return the buffers of which
+        contents were nowhere else: they count as undefined until they are lost, with a reason."""
 
         def moved(mask: int) -> int:
             return sum(1 << new for old, new in memories.items() if mask >> old & 1)
@@ -135,17 +139,18 @@ class Directory:
         return gone
 
     def drop(self, key: BufferKey, memory: int) -> None:
-        """A transfer that was counted upon may never have ended: the memory does not hold the contents."""
+        """Note that a transfer that was counted upon may never have ended: the memory does not hold the contents."""
         self.valid[key] &= ~(1 << memory)
 
     def lose(self, key: BufferKey, reason: str) -> None:
-        """A failed run leaves the contents unknown; asking for them raises with ``reason``."""
+        """Note that a failed run left the contents unknown; asking for them raises with ``reason``."""
         self.valid.pop(key, None)
         self.parts.pop(key, None)
         self._lost[key] = reason, NOTHING
 
     def heal(self, key: BufferKey, region: Region, nbytes: int) -> None:
-        """Some bytes of a buffer of ``nbytes`` have been written, whatever they were: they are known again."""
+        """Note that some bytes of a buffer of ``nbytes`` have been written, whatever the values: they are known
+        again."""
         if key in self._lost:
             reason, written = self._lost[key]
             self._lost[key] = reason, written | region
@@ -153,7 +158,7 @@ class Directory:
                 del self._lost[key]
 
     def forget(self, *keys: BufferKey) -> None:
-        """The buffers are gone."""
+        """Drop all that is known of some buffers, which are gone."""
         for known in (self.valid, self.parts, self._lost):
             if known:
                 pop = known.pop
@@ -171,20 +176,20 @@ class Directory:
                 )
 
     def lost(self, keys: Iterable[BufferKey]) -> list[BufferKey]:
-        """Those of some buffers whose contents a failed run, or a device that was lost, has left unknown, in part at
-        least."""
+        """Return those of some buffers whose contents a failed run or a lost device left unknown, in part at least."""
         return [key for key in keys if key in self._lost] if self._lost else []
 
     def memories(self, key: BufferKey) -> frozenset[int]:
-        """The memories where the contents are valid, of the largest part if they are so in parts; empty: undefined."""
+        """Return the memories where the contents are valid, for a buffer in parts those of its largest part; empty:
+        undefined."""
         parts = self.parts.get(key)
         if parts is None:
             return places(self.valid.get(key, 0))
         return places(max(parts, key=lambda p: p.mask and p.region.nbytes).mask)
 
     def open(self, cut: Mapping[BufferKey, Sequence[tuple[BufferKey, int]]]) -> None:
-        """A run begins that keeps track of pieces instead of the buffers ``cut``. For each of them: the keys of the
-        pieces, and of which of the buffer's parts each is a part (0 where it is valid as a whole)."""
+        """Replace the buffers ``cut`` by their pieces, as a run begins. ``cut`` gives for each buffer the keys of its
+        pieces, and the index of the buffer's part that each lies in (0 where the buffer is valid as a whole)."""
         for buffer, members in cut.items():
             parts = self.parts.pop(buffer, None)
             masks = [self.valid.pop(buffer, 0)] if parts is None else [p.mask for p in parts]
@@ -195,8 +200,9 @@ class Directory:
         cut: Mapping[BufferKey, Mapping[BufferKey, Region]],
         joined: dict[tuple[int, ...], tuple[ValidRegion, ...]],
     ) -> None:
-        """The run has ended: for each buffer, its pieces (by key) become one again, or parts. One that lost a
-        piece is lost. ``joined``: what was found for these pieces before, by the buffer and the pieces' masks."""
+        """Put the pieces of each buffer (by key) together again, as one or in parts, as the run has ended. A buffer
+        that lost a piece is lost. ``joined`` caches what was found for these pieces before, by the buffer and its
+        pieces' masks."""
         for buffer, members in cut.items():
             lost = [self._lost.pop(key)[0] for key in members if key in self._lost]
             masks = [self.valid.pop(key, 0) for key in members]
@@ -215,7 +221,7 @@ class Directory:
                 joined[buffer, *masks] = self.parts[buffer]
 
     def _join(self, key: BufferKey, by_mask: Mapping[int, Sequence[Region]]) -> None:
-        """A buffer is valid in the memories of these masks, region by region."""
+        """Set where a buffer is valid: for each mask, the regions."""
         if len(by_mask) == 1:
             if mask := next(iter(by_mask)):
                 self.valid[key] = mask

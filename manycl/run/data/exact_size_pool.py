@@ -13,7 +13,8 @@ from manycl.graph.graph import BufferKey, Owned
 
 
 class ExactSizePool:
-    """``is_used``: one was taken, since somebody said otherwise. Threads may share it."""
+    """Buffers without an array, by exact size. Threads may share it. ``is_used``: a buffer was taken since this was
+    last set to False."""
 
     __slots__ = ("_waiting", "is_used")
 
@@ -26,7 +27,7 @@ class ExactSizePool:
         return bool(self._waiting)
 
     def give(self, whole: Owned, has_host: bool) -> None:
-        """One more, which has a copy on the host or not."""
+        """Add a buffer, which has a copy on the host or not."""
         nbytes = whole[0].nbytes
         waiting = self._waiting.get(nbytes)
         if waiting is None:
@@ -34,7 +35,8 @@ class ExactSizePool:
         waiting[has_host].append(whole)
 
     def take(self, nbytes: int, on_host: bool) -> Owned | None:
-        """The one of so many bytes that was given last, rather one with a copy on the host, or without."""
+        """Take the buffer of ``nbytes`` that was added last, preferring one with a host copy (``on_host``) or one
+        without. None where there is none."""
         waiting = self._waiting.get(nbytes)
         if waiting is None:
             return None
@@ -47,7 +49,7 @@ class ExactSizePool:
         return whole
 
     def leave(self) -> Iterator[Owned]:
-        """All of them, one after another, which are here no longer."""
+        """Yield all buffers one after another, and remove them."""
         while self._waiting:
             try:
                 _, waiting = self._waiting.popitem()
@@ -59,6 +61,6 @@ class ExactSizePool:
                         yield found.pop()
 
     def keys(self) -> set[BufferKey]:
-        """Of their buffers."""
+        """Return the keys of the buffers in the pool."""
         found = [whole for waiting in list(self._waiting.values()) for some in waiting for whole in list(some)]
         return {whole.buffer.key for whole in found}

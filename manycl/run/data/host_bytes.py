@@ -1,4 +1,4 @@
-"""Bytes of the host's memory: where they are, copied and cleared by several threads."""
+"""Bytes of the host's memory: allocate, copy and clear them, large ones with several threads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def copy_bytes(target: Bytes, source: Bytes) -> None:
 
 
 def clear_bytes(target: Bytes) -> None:
-    """Fill a host array with zeros; as :func:`copy_bytes`."""
+    """Fill a host array with zeros, a large one by several threads."""
     if len(target) < _PARALLEL_FROM:
         target.fill(0)
     else:
@@ -40,24 +40,25 @@ def clear_bytes(target: Bytes) -> None:
 
 
 def _parts(count: int) -> list[slice]:
-    """A part of whole pages for each thread."""
+    """Return a slice of whole pages for each thread."""
     threads = min(_COPY_THREADS, cpu_count() or 1)
     step = -(-count // threads // PAGESIZE) * PAGESIZE
     return [slice(i, min(i + step, count)) for i in range(0, count, step)]
 
 
 HostBytes = Callable[[int], Bytes]
-"""Makes uninitialised host memory that starts on a page. Raises MemoryError."""
+"""A function that makes uninitialised host memory of so many bytes, which starts on a page. Raises MemoryError."""
 
 
 def shared(nbytes: int) -> Bytes:
-    """As :func:`manycl.drivers.addresses.aligned`, for devices with processes of their own."""
+    """Return shared memory as :func:`manycl.drivers.addresses.aligned` returns private memory, for devices with
+    processes of their own."""
     return shared_memory().take(nbytes)
 
 
 @cache
 def host_memory() -> int:
-    """Bytes of memory that this machine has; without bound where that cannot be asked."""
+    """Return the bytes of memory that this machine has; 2 ** 62 where the system does not say."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

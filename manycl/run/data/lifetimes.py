@@ -1,9 +1,9 @@
-"""Which contents somebody may still need. Pure.
+"""Lifetimes of contents: which contents a later step, or the user, may still need. Pure.
 
-Contents of a piece are its readers' until the next step writes it. So they are of no use to anybody once all of these
-have been issued, if that step overwrites all of the piece without reading it: they need not be kept when their store
-makes way. What no further step overwrites is the user's, who may look when the run has ended; the contents of a
-buffer of the run's own are nobody's then.
+The contents of a piece belong to its readers until the next step writes it. They are dead once all these readers have
+been issued, if that step overwrites all of the piece without reading it: then they need not be saved when their store
+is evicted. Contents that no further step overwrites are the user's, who may read them after the run. At the end of a
+run the contents of its own buffers are dead.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from manycl.graph.graph import BufferKey, Graph, HostTask
 
 
 class Lifetimes:
-    """``issued(step)``: whether a step has been given to a device (what was, stays so), in an order that keeps to the
-    graph. ``own``: buffers and pieces that only this run needs. ``overwritten(step, key)``: whether a step is known to
-    write all of a piece although ``Launch.overwrites`` does not say so."""
+    """The lifetimes of the pieces of one run.
+
+    ``issued(step)``: whether a step has been given to a device, for good, in an order that keeps to the graph. ``own``:
+    buffers and pieces that only this run needs. ``overwritten(step, key)``: whether a step is known to write all of a
+    piece although ``Launch.overwrites`` does not say so.
+    """
 
     def __init__(
         self,
@@ -31,8 +34,8 @@ class Lifetimes:
         self._overwritten = overwritten
         self._together = graph.written_together
         self._touching: dict[BufferKey, list[int]] = {}  # steps by piece, in the graph's order
-        self._passed: dict[BufferKey, int] = {}  # how many of these have been issued, as far as they were looked at
-        touched: dict[tuple[int, int], tuple[BufferKey, ...]] = {}  # ranges of many launches have it in common
+        self._passed: dict[BufferKey, int] = {}  # how many of these are known to have been issued
+        touched: dict[tuple[int, int], tuple[BufferKey, ...]] = {}  # ranges of many launches share keys
         for step, task in enumerate(graph.nodes):
             name = id(task.reads), id(task.writes)
             keys = touched.get(name)
@@ -42,11 +45,11 @@ class Lifetimes:
                 self._touching.setdefault(key, []).append(step)
 
     def counts(self) -> dict[BufferKey, int]:
-        """How many steps touch each piece."""
+        """Return how many steps touch each piece."""
         return {key: len(steps) for key, steps in self._touching.items()}
 
     def over(self, key: BufferKey) -> bool:
-        """Whether no step that has not been issued touches a piece."""
+        """Return whether no step that has not been issued touches a piece."""
         steps = self._touching.get(key, ())
         at = self._passed.get(key, 0)
         while at < len(steps) and self._issued(steps[at]):
@@ -55,7 +58,7 @@ class Lifetimes:
         return at == len(steps)
 
     def lives(self, key: BufferKey) -> bool:
-        """Whether the present contents of a piece may be needed by a step that has not been issued, or after the
+        """Return whether the present contents of a piece may be needed by a step that has not been issued, or after the
         run."""
         if self.over(key):
             return key not in self._own
@@ -66,7 +69,7 @@ class Lifetimes:
             return True
         if key not in task.overwrites and not self._overwritten(following, key):
             return True
-        # who does not wait for it runs beside it, and has read what was there before
+        # a step that does not wait for the overwriting one may run beside it, and has to read the contents before it
         for i in range(at + 1, len(steps)):
             if following in self._graph.predecessors[steps[i]]:
                 break

@@ -1,4 +1,4 @@
-"""Where buffers live: the host's copy and each device's, allocated when first needed.
+"""Buffers' copies: the host's and each device's, allocated when first needed.
 
 Devices whose ``memory`` is the host's have the host copy itself: nothing is ever copied for them. When the machine has
 devices with memory of their own, host copies that are moved are pinned where they lie, so transfers run at the link's
@@ -24,14 +24,14 @@ from manycl.run.data.result_memory import ResultMemory
 from manycl.run.executor import red_zones
 from manycl.run.executor.red_zones import Trespass
 
-_VIEWS = 1024  # of a buffer on a device that are kept
-_MOVED = 1 << 20  # bytes, from which on a buffer rather takes the memory of one that waits than new memory
-_ROOMY = 64  # up to this part of the smallest memory, buffers may be larger than they have to be
+_VIEWS = 1024  # cached views of a buffer on a device, at most
+_MOVED = 1 << 20  # bytes from which a buffer takes the memory of one in the pool, rather than new memory
+_ROOMY = 64  # buffers may have spare capacity while all take at most 1 / _ROOMY of the smallest memory
 
 
 class MemoryUse(NamedTuple):
-    """Bytes of a memory: of arrays, of results that somebody has (NumPy's arrays; large ones only), and of what is kept
-    for the next of these (``Session.trim`` frees it)."""
+    """Bytes of one memory in use: by ``arrays``; by ``results`` that the program refers to (NumPy's arrays; large ones
+    only); and ``kept`` for later arrays and results (``Session.trim`` frees these)."""
 
     arrays: int
     results: int
@@ -46,18 +46,18 @@ class Memory:
     """
 
     def __init__(self, machine: Machine, drivers: Sequence[Driver], guarded: bool = False) -> None:
-        self._lock = Lock()  # of what `host` makes
+        self._lock = Lock()  # held while `host` makes copies
         self.guarded = guarded
         self._zoned: dict[BufferKey, Bytes] = {}  # host copies with their red zones
-        self._wholes: dict[tuple[int, BufferKey], Allocation] = {}  # likewise, by device and key
-        self.version = 0  # counts up when a buffer object that somebody may hold stops being the right one
+        self._wholes: dict[tuple[int, BufferKey], Allocation] = {}  # the same for devices' copies, by device and key
+        self.version = 0  # counts up when a cached buffer object stops being the right one
         self._sizes: dict[BufferKey, int] = {}
         self._names: dict[BufferKey, str] = {}
         self._host: dict[BufferKey, Bytes] = {}
         self._full: dict[BufferKey, Bytes] = {}  # host copies with all their capacity
         self._borrowed: dict[BufferKey, Bytes] = {}
         self._buffers: list[dict[BufferKey, Allocation]] = [{} for _ in machine.devices]
-        # parts of these, by key and place; and parts of what was evicted in this run
+        # views of these, by key and range; and views of what was evicted in this run
         self._views: list[dict[BufferKey, dict[tuple[int, int | None], Allocation]]] = [{} for _ in machine.devices]
         self._old_views: list[list[Allocation]] = [[] for _ in machine.devices]
         # what was evicted in this run, by size: allocating takes long on GPUs
@@ -68,11 +68,11 @@ class Memory:
         self._pinning = Pinning()
         self.new_bytes: HostBytes = aligned
         self.results = ResultMemory(self._pinning)
-        self._capacities: dict[BufferKey, int] = {}  # bytes that are allocated, where another array may have them next
+        self._capacities: dict[BufferKey, int] = {}  # allocated bytes of buffers that the pool may take
         self._use(machine, drivers)
 
     def rearrange(self, machine: Machine, drivers: Sequence[Driver], before: Sequence[int | None]) -> None:
-        """Other devices are there now; ``before``: the index that each had. Only when no run is under way."""
+        """Change to other devices; ``before``: the former index of each. Only when no run is under way."""
         self.version += 1
         self.trim()
         self._buffers = [{} if i is None else self._buffers[i] for i in before]
@@ -92,7 +92,7 @@ class Memory:
         self._pinning.use(own if not self.guarded and not is_shared else ())
 
     def create(self, key: BufferKey, nbytes: int, name: str = "") -> None:
-        """Make a buffer known. It has what an array of about its size has left behind, or else no memory yet."""
+        """Add a buffer. It gets the memory that an array of about its size has left behind, or none yet."""
         self._sizes[key] = nbytes
         self._names[key] = name
         if key >= 0:
@@ -102,8 +102,8 @@ class Memory:
                 self._move(other, key)
 
     def rest(self, wholes: Iterable[Owned]) -> list[Owned]:
-        """Buffers that no array has any more wait for arrays of just their sizes, as they are; told are those that do
-        not, which are to be released. Only when no run is under way."""
+        """Keep buffers without arrays in the pool of exact sizes, as they are. Return those that it does not take,
+        which are to be released. Only when no run is under way."""
         hosts, capacities, give, others = self._host, self._capacities, self.resting.give, list[Owned]()
         for whole in wholes:
             key = whole[0].key
@@ -120,8 +120,8 @@ class Memory:
         return others
 
     def again(self, nbytes: int, name: str, on_host: bool) -> Owned | None:
-        """The buffer of just this size that was left behind last, with all its memory, rather with a host copy than
-        without, or the other way round. Its contents are undefined."""
+        """Return the buffer of exactly ``nbytes`` that was left behind last, with all its memory, preferring one with a
+        host copy (``on_host``) or one without. Its contents are undefined."""
         whole = self.resting.take(nbytes, on_host)
         if whole is None:
             return None
@@ -132,26 +132,26 @@ class Memory:
         return owned(Buffer(buffer.key, nbytes, name))
 
     def _unrest(self) -> None:
-        """What waits for arrays of just its size may be had by others."""
+        """Release the buffers of the pool of exact sizes, so that arrays of other sizes may have their memory."""
         if self.resting:
             for whole in self.resting.leave():
                 self.release(whole.buffer.key)
 
     def create_window(self, key: BufferKey, nbytes: int, name: str) -> None:
-        """A part of a buffer, on a device, for as long as a run takes."""
+        """Add a window: a part of a buffer on a device, for the time of a run."""
         self.create(key, nbytes, f"a window of {name}")
         self._windows.add(key)
 
     def borrow(self, key: BufferKey, data: Bytes) -> None:
-        """The contents are the caller's own array, read in place until somebody needs a host copy."""
+        """Make the caller's own array the contents; it is read in place until a host copy is needed."""
         self._borrowed[key] = data
         self.version += 1
         for index, device in self._machine.numbered():
-            if device.memory == HOST:  # it is a host copy that is stale now; made anew when it is needed
+            if device.memory == HOST:  # a stale host copy is made anew when it is needed
                 self._free(index, self._taken(index, key))
 
     def has(self, key: BufferKey) -> bool:
-        """Whether there is a buffer of a key."""
+        """Return whether there is a buffer with this key."""
         return key in self._sizes
 
     def nbytes(self, key: BufferKey) -> int:
@@ -161,7 +161,7 @@ class Memory:
         return self._names[key] or f"buffer {key}"
 
     def host(self, key: BufferKey) -> Bytes:
-        """The host's copy, as bytes."""
+        """Return the host's copy, as bytes."""
         data = self._host.get(key)
         if data is not None and key not in self._borrowed:
             return data
@@ -175,31 +175,31 @@ class Memory:
             source = self._borrowed.get(key)
             if source is not None:
                 copy_bytes(data, source)
-                del self._borrowed[key]  # only now: whoever finds nothing here takes the copy for complete
+                del self._borrowed[key]  # only now: a thread that finds no entry takes the copy for complete
         return data
 
     def replace(self, key: BufferKey) -> Bytes:
-        """The host's copy, for writing all of it."""
+        """Return the host's copy, for writing all of it."""
         self._borrowed.pop(key, None)
         return self.host(key)
 
     def upload_source(self, key: BufferKey, device: DeviceIndex, nbytes: int | None = None) -> End:
-        """Where an upload of so many bytes (None: of all) to a device reads from."""
+        """Return the source of an upload of so many bytes (None: of all) to a device."""
         source = self._borrowed.get(key)
         return self._end(key, self.host(key), device, nbytes, is_upload=True) if source is None else End(source)
 
     def download_target(self, key: BufferKey, device: DeviceIndex, nbytes: int | None = None) -> End:
-        """Where a download of so many bytes (None: of all) from a device writes to."""
+        """Return the target of a download of so many bytes (None: of all) from a device."""
         data = self.replace(key) if nbytes is None else self.host(key)
         return self._end(key, data, device, nbytes, is_upload=False)
 
     def _end(self, key: BufferKey, data: Bytes, device: DeviceIndex, nbytes: int | None, *, is_upload: bool) -> End:
-        """The host copy of a buffer as an end of a transfer."""
+        """Return the host copy of a buffer as an end of a transfer."""
         full, much = self._full.get(key, data), len(data) if nbytes is None else nbytes
         return End(data, 0, self._pinning.is_pinned(key, full, much, self._drivers[device], is_upload=is_upload))
 
     def on_device(self, key: BufferKey, device: DeviceIndex) -> Allocation:
-        """The memory that a buffer has on a device."""
+        """Return the memory that a buffer has on a device; it is allocated if need be."""
         held = self._buffers[device]
         buffer = held.get(key)
         if buffer is None:
@@ -207,7 +207,8 @@ class Memory:
         return buffer
 
     def argument(self, value: Argument, device: DeviceIndex) -> Allocation | bytes | LocalArg:
-        """What a kernel's argument is set to on a device; a view begins at a multiple of its alignment."""
+        """Return the value that a kernel's argument is set to on a device; a view begins at a multiple of its
+        alignment."""
         if not isinstance(value, BufferArg):
             return value
         if value.nbytes is None:
@@ -217,7 +218,7 @@ class Memory:
         place = value.offset, value.nbytes
         if place not in views:
             if len(views) >= _VIEWS:
-                views.clear()  # who uses them keeps them
+                views.clear()  # commands that use them keep them
             zone = self._wholes.get((device, value.key)) if self.guarded else None
             before, start = (whole, 0) if zone is None else (zone, red_zones.ZONE)
             try:
@@ -228,18 +229,19 @@ class Memory:
         return views[place]
 
     def on_host(self, value: BufferArg) -> Bytes:
-        """The host's copy of an argument."""
+        """Return the part of the host's copy that an argument names."""
         data = self.host(value.key)
         return data if value.nbytes is None else data[value.offset : value.offset + value.nbytes]
 
     def buffers(self, device: DeviceIndex) -> dict[BufferKey, Allocation]:
-        """All memory that buffers have on a device, by key (the hot path looks here first)."""
+        """Return all memory that buffers have on a device, by key (the hot path looks here first)."""
         return self._buffers[device]
 
     def allocated(self, device: DeviceIndex) -> dict[BufferKey, int]:
-        """Bytes of the buffers that a device holds, by key, less what waits for arrays."""
+        """Return the bytes of the buffers that a device holds, by key, without those that wait in the pool of exact
+        sizes."""
         waiting = self.resting.keys()
-        # (other threads make and drop arrays meanwhile, which have none of the sizes then)
+        # (other threads make and drop arrays meanwhile: a dropped one has no size any more)
         held = [(key, self._sizes.get(key)) for key in list(self._buffers[device]) if key not in waiting]
         return {key: nbytes for key, nbytes in held if nbytes is not None}
 
@@ -249,17 +251,17 @@ class Memory:
             self.version += 1
 
     def set_aside(self, key: BufferKey, device: DeviceIndex) -> None:
-        """During a run: a device's copy is not needed any more, and may become another buffer."""
+        """Take a buffer's copy from a device during a run; its memory may become another buffer's."""
         self._old_views[device] += self._views[device].pop(key, {}).values()
         buffer = self._buffers[device].pop(key, None)
-        if buffer is not None and self.guarded:  # nothing is under way
+        if buffer is not None and self.guarded:  # no command uses it
             self._free(device, buffer)
         elif buffer is not None:
             self._spare[device].setdefault(self._capacity(key), []).append(buffer)
         self.version += buffer is not None
 
     def tidy(self) -> None:
-        """After a run: free what was set aside, and all windows."""
+        """Free what was set aside, and all windows, after a run."""
         for device, views in zip(self._machine.indices, self._old_views, strict=True):
             for view in views:
                 self._free(device, view)
@@ -275,7 +277,8 @@ class Memory:
                 self._free(device, held.pop(key))
 
     def _taken(self, device: DeviceIndex, key: BufferKey) -> Allocation | None:
-        """What a buffer had on a device, if anything, is to be freed; no run is under way."""
+        """Take a buffer's memory on a device, if it has any, out of the tables, to be freed; its views are freed. No
+        run is under way."""
         views = self._views[device]
         if key in views:
             for view in views.pop(key).values():
@@ -283,15 +286,15 @@ class Memory:
         return self._buffers[device].pop(key, None)
 
     def _free(self, device: DeviceIndex, buffer: Allocation | None) -> bool:
-        """Whether there was anything to free."""
+        """Free an allocation; return whether there was one."""
         if buffer is None:
             return False
         self._drivers[device].free(buffer)
         return True
 
     def trespassed(self, device: DeviceIndex) -> Iterator[tuple[BufferKey, Trespass]]:
-        """The buffers (keys) outside of which something was written since this was asked last, of those that kernels
-        of a device see."""
+        """Yield the buffers (keys) that kernels of a device see and outside of which something was written since the
+        last call."""
         shared = self._machine.devices[device].memory == HOST
         for key in list(self._buffers[device]):
             found = (
@@ -323,7 +326,8 @@ class Memory:
                 del spare[size]
 
     def _capacity(self, key: BufferKey) -> int:
-        """Bytes that are allocated for a buffer, wherever it is (0: it has just become another one)."""
+        """Return the bytes that are allocated for a buffer, in any memory (0: its memory has just become another
+        buffer's)."""
         return self._capacities.get(key) or self._sizes.get(key, 0)
 
     def release(self, key: BufferKey) -> None:
@@ -341,7 +345,8 @@ class Memory:
         self._remove(key)
 
     def _is_free(self, key: BufferKey) -> bool:
-        """Whether nobody looks at a buffer's memory, which was an array's: what was mapped goes when they do not."""
+        """Return whether nothing else refers to a buffer's host memory, which was an array's; a mapped view is such a
+        reference while it lives."""
         host = self._host.get(key)
         return host is None or is_alone(references(host) - (host is not self._full[key]))
 
@@ -358,7 +363,7 @@ class Memory:
         self._windows.discard(key)
 
     def tick(self) -> None:
-        """A run begins: what has not been used again for long is freed."""
+        """Begin a run: free what has not been used again for long."""
         if not self.resting.is_used:
             self._unrest()
         self.resting.is_used = False
@@ -372,7 +377,7 @@ class Memory:
         self.results.trim()
 
     def use(self) -> dict[str, MemoryUse]:
-        """By device with memory of its own, and of the host."""
+        """Return the memory in use by the name of each device with memory of its own, and of "host"."""
         self._unrest()
         results, idle = self.results.nbytes()
         found = {"host": self._use_of({key: len(memory) for key, memory in list(self._host.items())}, results, idle)}
@@ -390,12 +395,12 @@ class Memory:
             self._remove(key)
 
     def _begin(self, key: BufferKey) -> None:
-        """A buffer is about to get its first memory, unless it has some. Under the lock."""
+        """Give a buffer without memory its capacity, and memory from the pool if there is some. Under the lock."""
         if key in self._capacities or self.guarded or key in self._windows or key in self._host:
             return
         if any(key in held for held in self._buffers):
             return
-        if key < 0:  # a run's own
+        if key < 0:  # a buffer of a run's own
             return
         self._unrest()
         nbytes = self._sizes[key]
@@ -411,7 +416,7 @@ class Memory:
                 self._drop(superfluous)
 
     def _move(self, source: BufferKey, target: BufferKey) -> None:
-        """The memory that waits becomes that of a buffer, which has none and needs as much capacity."""
+        """Give the memory of a pooled buffer to a buffer that has none and needs as much capacity."""
         self.version += 1
         self._capacities[target] = self._capacities.pop(source)
         full = self._full.pop(source, None)
@@ -436,7 +441,7 @@ class Memory:
                 return red_zones.around(self._zoned[key])
             full = self._full[key] = self.new_bytes(capacity)
             return _start(full, nbytes)
-        except (MemoryError, ValueError):  # ValueError: more than an array can have
+        except (MemoryError, ValueError):  # ValueError: more bytes than an array can have
             if self._pool:
                 self.trim()
                 return self._allocate(key)
@@ -462,7 +467,7 @@ class Memory:
             return spare.pop()
         with self._lock:
             self._begin(key)
-        if (buffer := self._buffers[device].get(key)) is not None:  # it has got another one's
+        if (buffer := self._buffers[device].get(key)) is not None:  # it has got the memory of a pooled buffer
             if value.memory == HOST:
                 self.host(key)  # with the caller's own contents, if it has those
             return buffer
@@ -495,5 +500,6 @@ class Memory:
 
 
 def _start(full: Bytes, nbytes: int) -> Bytes:
-    """The first bytes of a memory; drivers' events and kernels hold these very objects."""
+    """Return the first bytes of a memory, as the same object if these are all: drivers' events and kernels hold these
+    very objects."""
     return full if len(full) == nbytes else full[:nbytes]

@@ -1,9 +1,9 @@
-"""Which host memory is page-locked: what is moved to devices and from there, where it lies.
+"""Page-locked host memory: host copies that are moved to devices and back are locked where they lie.
 
-Devices move such memory ten times as fast as ordinary memory, and without the host's cores: beside an H200, 64 MiB in
-1.3 ms instead of 10, and in 1.8 instead of 19 while all cores compute. To lock what has been used takes 1.3 ms, and as
-long again to end that; what has never been touched, 11, as each page is made then. Each device's driver locks memory
-for itself.
+Devices move page-locked memory ten times as fast as ordinary memory, and without the host's cores: beside an H200, 64
+MiB in 1.3 ms instead of 10, and in 1.8 instead of 19 while all cores compute. Locking memory that has been used takes
+1.3 ms, and unlocking it as long; locking memory that has never been touched takes 11 ms, as each page is made then.
+Each device's driver locks memory for itself.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from manycl.drivers.driver import Bytes, Driver, DriverError
 from manycl.graph.graph import BufferKey
 from manycl.run.data.host_bytes import host_memory
 
-PIN_FROM = 4096  # bytes; smaller host copies are not worth it
-LARGE = 1 << 20  # bytes, from which on one transfer repays it
+PIN_FROM = 4096  # bytes; locking a smaller host copy does not pay
+LARGE = 1 << 20  # bytes, from which one transfer repays the locking
 _UP, _DOWN, _SMALL = 0.5, 1.5, 4.0
-"""What has to be moved of a large host copy, up and down (there it may have never been touched), and of a small one, in
-parts of it."""
-_MOST = 4  # of the host's memory, this part
+"""The part of a host copy that has to be moved before it is locked: up, for a large one; down, for a large one (it may
+have never been touched); for a small one."""
+_MOST = 4  # at most 1 / _MOST of the host's memory is locked
 
 
 class _HostCopy:
-    """Of so many bytes: what keeps it page-locked for drivers, and how many bytes others have moved."""
+    """A host copy: what keeps it page-locked, by driver, and how many bytes each other driver has moved."""
 
     __slots__ = ("moved", "nbytes", "pins")
 
@@ -35,7 +35,8 @@ class _HostCopy:
 
 
 class Pinning:
-    """Of one session, by the keys of buffers. ``nbytes``: that are page-locked, for whomever."""
+    """The page-locked host copies of a session, by the keys of buffers. ``nbytes``: bytes that are page-locked, by any
+    driver."""
 
     def __init__(self) -> None:
         self._drivers: list[Driver] = []
@@ -44,12 +45,12 @@ class Pinning:
         self.nbytes = 0
 
     def use(self, drivers: Sequence[Driver]) -> None:
-        """The drivers that may lock memory."""
+        """Set the drivers that may lock memory."""
         self._drivers = list(drivers)
 
     def is_pinned(self, key: BufferKey, data: Bytes, nbytes: int, driver: Driver, *, is_upload: bool) -> bool:
-        """Whether a host copy is page-locked for a driver that moves so many bytes of it now: from now on, where that
-        pays. ``data``: all of its memory."""
+        """Return whether a host copy is page-locked for a driver that moves ``nbytes`` of it now. It is locked from now
+        on where that pays. ``data``: all of its memory."""
         copy = self._copies.get(key)
         if copy is not None and driver in copy.pins:
             return True
@@ -62,7 +63,7 @@ class Pinning:
                 return False
             if not copy.pins and not self._has_room(copy.nbytes):
                 return False
-            if driver in copy.pins or driver not in self._drivers:  # by now
+            if driver in copy.pins or driver not in self._drivers:  # another thread may have changed this
                 return driver in copy.pins
             if (pin := self._pinned(data, driver)) is not None:
                 self.nbytes += copy.nbytes if not copy.pins else 0
@@ -70,7 +71,7 @@ class Pinning:
             return driver in copy.pins
 
     def pin(self, data: Bytes) -> object | None:
-        """Page-lock memory for the first driver: what keeps it so; None where no more can be had."""
+        """Page-lock memory for the first driver. Return what keeps it locked; None where no more can be locked."""
         with self._locking:
             if not self._drivers or not self._has_room(len(data)):
                 return None
@@ -80,16 +81,16 @@ class Pinning:
             return pin
 
     def unpinned(self, nbytes: int) -> None:
-        """So many bytes are no longer page-locked."""
+        """Note that ``nbytes`` bytes are no longer page-locked."""
         self.nbytes -= nbytes
 
     def rename(self, source: BufferKey, target: BufferKey) -> None:
-        """The host copy is another buffer's now."""
+        """Note that a host copy belongs to another buffer now."""
         if source in self._copies:
             self._copies[target] = self._copies.pop(source)
 
     def forget(self, key: BufferKey) -> None:
-        """There is no host copy any more."""
+        """Unlock the host copy of a buffer, which is gone."""
         copy = self._copies.pop(key, None)
         if copy is not None and copy.pins:
             self.unpinned(copy.nbytes)

@@ -1,9 +1,10 @@
-"""Buffers that arrays have left behind, for arrays of about the same size: allocating takes long.
+"""The memory pool: buffers that arrays have left behind, for arrays of about the same size, because allocating takes
+long.
 
-A loop that makes its arrays anew asks for the same sizes again and again. What that costs without a pool: on ordinary
-memory a fault for each page, on an NVIDIA GPU 28 ms to free 256 MB (measured on an H200); and for each array, however
-small, some 12 us of bookkeeping, which stays as it is when another array takes the buffer with all its memory, in
-whatever places.
+A loop that makes its arrays anew asks for the same sizes again and again. Without a pool this costs a page fault for
+each page of ordinary memory; on an NVIDIA GPU 28 ms to free 256 MB (measured on an H200); and some 12 us of bookkeeping
+for each array, however small. The bookkeeping stays as it is when another array takes the buffer with its memory on all
+devices.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from manycl.graph.graph import BufferKey
 
 IDLE = 64
 """Runs that a buffer may wait for an array of its size."""
-_LEAST = 128  # bytes, of which sizes of small buffers are multiples
-_EXACT = 64 << 20  # bytes, from which on buffers have the size that was asked for
+_LEAST = 128  # bytes; small buffers' capacities are multiples of this
+_EXACT = 64 << 20  # bytes, from which a buffer's capacity is its size
 
 
 @lru_cache(1024)
 def size_class(nbytes: int) -> int:
-    """The bytes that are allocated for a buffer: at most an eighth, or 127, more than it has, so that
-    sizes that change a little all the time find what others have left."""
+    """Return the capacity of a buffer in bytes: its size, and at most an eighth of it, or 127, more, so that sizes that
+    change a little all the time find memory that others have left."""
     if nbytes >= _EXACT:
         return nbytes
     step = max(_LEAST, 1 << nbytes.bit_length() >> 4)
@@ -36,20 +37,22 @@ def size_class(nbytes: int) -> int:
 
 
 class Pool:
-    """Keys of buffers that wait, by the bytes that are allocated for each (its *capacity*). All the memory that a
-    program has and what waits for it are never more than the arrays that it had at once. Threads may share it."""
+    """Keys of waiting buffers, by the bytes that are allocated for each (its *capacity*). The memory of the program's
+    arrays and of the waiting buffers together never exceeds that of the most arrays that there were at once. Threads
+    may share it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._runs = 0
-        # capacity, and since which run; oldest first
+        # capacity, and the run since which it waits; oldest first
         self._kept: OrderedDict[BufferKey, tuple[int, int]] = OrderedDict()
         self._by_capacity: dict[int, list[BufferKey]] = {}
         self.waiting = self.used = 0
-        """Bytes that are allocated: here, and for the program."""
-        self._arrays = 0  # bytes of its arrays, also of those that have no memory yet
+        """Bytes that are allocated: for waiting buffers, and for the program's arrays."""
+        self._arrays = 0  # bytes of the program's arrays, also of those that have no memory yet
         self.most = 0
-        """Of that, so far: so much may be allocated before what waits is freed."""
+        """The most bytes of arrays that there were at once: so much may be allocated before waiting buffers are freed.
+        """
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -58,20 +61,20 @@ class Pool:
         return key in self._kept
 
     def made(self, nbytes: int) -> BufferKey | None:
-        """There is another array; what may become it."""
+        """Count a new array of ``nbytes``; return a waiting buffer whose memory it may have."""
         with self._lock:
             self._arrays += size_class(nbytes)
             self.most = max(self.most, self._arrays)
             return self._taken(nbytes)
 
     def dropped(self, nbytes: int, capacity: int) -> None:
-        """There is one less, and its memory, if it had some, does not come here."""
+        """Count an array less whose memory (``capacity`` bytes, or 0) does not come to the pool."""
         with self._lock:
             self._arrays -= size_class(nbytes)
             self.used -= capacity
 
     def give(self, key: BufferKey, nbytes: int, capacity: int) -> None:
-        """There is one less; what it had is kept."""
+        """Count an array less, and keep its buffer."""
         with self._lock:
             self._arrays -= size_class(nbytes)
             self.used -= capacity
@@ -80,29 +83,29 @@ class Pool:
             self._by_capacity.setdefault(capacity, []).append(key)
 
     def take(self, nbytes: int) -> BufferKey | None:
-        """What was given last of those that are large enough for an array, and not much larger."""
+        """Take the buffer that was given last, of those that are large enough for an array and not much larger."""
         with self._lock:
             return self._taken(nbytes)
 
     def allocated(self, capacity: int) -> list[BufferKey]:
-        """The program has got other memory; what is to be freed for it."""
+        """Count ``capacity`` bytes of new memory for the program; return the buffers that are to be freed for it."""
         with self._lock:
             self.used += capacity
             return self._oldest(lambda: self.used + self.waiting > self.most) if self._kept else []
 
     def smaller(self, nbytes: int) -> None:
-        """A buffer has got less than was said."""
+        """Count ``nbytes`` less for the program: a buffer got less memory than its capacity."""
         with self._lock:
             self.used -= nbytes
 
     def tick(self) -> list[BufferKey]:
-        """A run begins; what nobody has asked for in a long time."""
+        """Begin a run; return the buffers that have waited for more than ``IDLE`` runs."""
         with self._lock:
             self._runs += 1
             return self._oldest(lambda: next(iter(self._kept.values()))[1] < self._runs - IDLE)
 
     def clear(self) -> list[BufferKey]:
-        """All there is."""
+        """Return all buffers, and remove them."""
         with self._lock:
             return self._oldest(lambda: True)
 
@@ -125,7 +128,7 @@ class Pool:
     def _out(self, key: BufferKey) -> BufferKey:
         capacity, _ = self._kept.pop(key)
         keys = self._by_capacity[capacity]
-        if keys[-1] == key:  # as nearly always
+        if keys[-1] == key:  # nearly always
             keys.pop()
         else:
             keys.remove(key)
@@ -136,7 +139,7 @@ class Pool:
 
 
 def references(host: Bytes) -> int:
-    """How many references there are to the memory behind a view: its own, and those of other views of it."""
+    """Return how many references there are to the memory behind a view: its own, and those of other views of it."""
     owner = host.base
     return sys.getrefcount(owner)
 
@@ -145,5 +148,5 @@ _ALONE = references(np.empty(2, np.uint8)[1:])
 
 
 def is_alone(count: int) -> bool:
-    """Whether nobody else has a view of a memory to which there are so many references."""
+    """Return whether a memory with ``count`` references has no other view."""
     return count <= _ALONE

@@ -1,8 +1,8 @@
-"""Host memory for large results, which are NumPy's arrays: it comes back when nobody looks at it any more.
+"""Host memory for large results (NumPy arrays): it is used again once nothing refers to it.
 
-What a loop asks for again and again need not be new memory each time, of which each page costs a fault, nor be copied
-there from memory that a device writes to fast: it can be just that. Measured beside an H200 for 256 MB: new memory
-takes 42 ms to touch, and 6 then to page-lock.
+A loop asks for results of the same sizes again and again. Memory used again costs no page faults, and a device writes
+to it fast, without a copy, as it is page-locked. Measured beside an H200 for 256 MB: new memory takes 42 ms to touch,
+and 6 then to page-lock.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from manycl.run.data.pinning import Pinning
 from manycl.run.data.pool import IDLE, is_alone, references, size_class
 
 MOST = 64
-"""Results that are remembered; what is handed out beyond that goes when it is dropped."""
+"""Results that are remembered, at most; memory handed out beyond that is freed when it is dropped."""
 
 
 class ResultMemory:
-    """What is here is never more than the results that there were at once. Threads may share it."""
+    """Memory of results, at most as much as the results that there were at once. Threads may share it."""
 
     def __init__(self, pinning: Pinning) -> None:
         self._pinning = pinning
@@ -30,12 +30,12 @@ class ResultMemory:
         self._lock = Lock()
         self._runs = 0
         self._most = 0  # bytes of results that there were at once
-        # what keeps it page-locked, if anything, and since which run; least recently asked for first
+        # what keeps it page-locked, if anything, and the run of its last use; least recently used first
         self._kept: dict[int, tuple[Bytes, object | None, int]] = {}
         self._numbers = count()
 
     def take(self, nbytes: int) -> tuple[Bytes, bool]:
-        """Memory that nobody has, and whether it is page-locked. Raises what allocating raises."""
+        """Return memory that is free, and whether it is page-locked. Raises what allocating raises."""
         capacity = size_class(nbytes)
         with self._lock:
             found = self._waiting(capacity)
@@ -48,7 +48,7 @@ class ResultMemory:
                     waiting -= len(self._kept[number][0])
                     self._free([number])
                 found = self.new_bytes(capacity), None
-            elif found[1] is None:  # it comes again
+            elif found[1] is None:  # it is used again
                 found = found[0], self._pinning.pin(found[0])
             memory, pin = found
             if len(self._kept) < MOST:
@@ -59,19 +59,19 @@ class ResultMemory:
             return memory[:nbytes], pin is not None
 
     def tick(self) -> None:
-        """A run begins: what nobody has, or has asked for in a long time, is freed."""
+        """Begin a run: free memory that is unused and has not been asked for in a long time."""
         self._runs += 1
         if self._kept and not self._runs % IDLE:
             with self._lock:
                 self._free(n for n in self._alone() if self._kept[n][2] < self._runs - IDLE)
 
     def trim(self) -> None:
-        """Free what nobody has."""
+        """Free all unused memory."""
         with self._lock:
             self._free(self._alone())
 
     def nbytes(self) -> tuple[int, int]:
-        """Bytes that somebody has, and that wait."""
+        """Return the bytes in use, and the bytes that wait."""
         with self._lock:
             return self._bytes()
 

@@ -1,7 +1,7 @@
-"""Two ways to wait for a device that will be ready soon: looking again and again, or being woken by its driver.
+"""Adaptive waits for a device that will be ready soon: by polling, or by blocking until its driver wakes the thread.
 
-Being woken takes some 30 us, but whoever looks has a core that others may want, the device itself if it is the host's
-processor. Which way takes less depends on what else the machine does just now, so both are tried.
+To be woken takes some 30 us, but a polling thread occupies a core that others may want, the device itself if it is the
+host's processor. Which way takes less depends on what else the machine does just now, so both are tried.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import threading
 from collections.abc import Callable
 
 SPIN = 2e-4
-"""Seconds after which whoever looks is woken after all; where waits take longer, nobody looks."""
+"""Seconds after which polling gives way to blocking; where waits take longer, nothing polls."""
 _CORES = os.cpu_count() or 1
 _SOON, _RARELY = 8, 256
-"""Waits until the other way is tried again, when something has changed, and at most."""
+"""Waits until the other way is tried again: the least (as soon as the better way has changed), and the most."""
 
 
 class AdaptiveWait:
-    """Of those who wait for one device."""
+    """The waits of all threads for one device."""
 
     def __init__(self) -> None:
-        self._woken, self._looked = 2 * SPIN, 0.0  # what the waits of either kind took of late, in seconds
-        self._looks = False  # what takes less
+        self._woken, self._looked = 2 * SPIN, 0.0  # average seconds of recent waits of either kind
+        self._looks = False  # polling takes less
         self._interval = self._left = _SOON
 
     def looks(self) -> bool:
-        """Whether the next wait is one of looking."""
+        """Return whether the next wait is to poll."""
         if self._woken > SPIN or _CORES == 1:
             return False
         self._left -= 1
@@ -38,7 +38,7 @@ class AdaptiveWait:
         return not self._looks
 
     def took(self, looked: bool, seconds: float) -> None:
-        """A wait has taken so long."""
+        """Note that a wait took so many seconds."""
         seconds = min(seconds, 4 * SPIN)
         if looked:
             self._looked = seconds if not self._looked else self._looked + (seconds - self._looked) / 4
@@ -49,7 +49,7 @@ class AdaptiveWait:
             self._looks, self._interval, self._left = better, _SOON, _SOON
 
 
-# The interpreter's switch interval: short while any run is under way of which threads report.
+# The interpreter's switch interval: short while any run is under way whose threads report.
 
 
 SWITCH_INTERVAL = 1e-4
@@ -57,7 +57,7 @@ SWITCH_INTERVAL = 1e-4
 
 
 class SwitchInterval:
-    """Shared by all runs of the process."""
+    """The interpreter's switch interval, which all runs of the process share."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,15 +83,15 @@ class SwitchInterval:
 responsive = SwitchInterval()
 
 
-# A word to who waits.
+# A message to a user who waits.
 
 
 AFTER = 0.2
-"""Seconds: what is over sooner needs no word."""
+"""Seconds; an interruption that is handled sooner needs no message."""
 
 
 class InterruptMessage:
-    """If the ``with`` block takes long, say once on stderr what ``words()`` returns then."""
+    """Print on stderr what ``words()`` returns, once, if the ``with`` block takes longer than ``AFTER``."""
 
     def __init__(self, words: Callable[[], str]) -> None:
         self._words = words

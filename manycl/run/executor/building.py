@@ -1,4 +1,4 @@
-"""Programs and kernels of a run: all that it will use exists before time starts."""
+"""Programs and kernels of a run, all built before its time starts."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _newest: weakref.ref[Builder] | None = None
 
 
 def build_now(program: ProgramFacts) -> None:
-    """Build a program for the devices of the session that was opened last, if one is open. What does not build there is
-    told when it is to run there."""
+    """Build a program for the devices of the session that was opened last, if one is open. A failure to build is
+    reported when the program is to run on that device."""
     builder = _newest() if _newest is not None else None
     if builder is not None:
         builder.build_everywhere(program)
 
 
 class Builder:
-    """Remembers what it was asked for last: nearly always it is the same again."""
+    """A builder of graphs' programs. It remembers the last graph, which nearly always comes again."""
 
     def __init__(self, programs: Programs) -> None:
         global _newest
@@ -34,18 +34,18 @@ class Builder:
         _newest = weakref.ref(self)
 
     def close(self) -> None:
-        """Nothing is built any more."""
+        """Build nothing any more."""
         global _newest
         if _newest is not None and _newest() is self:
             _newest = None
 
     def build_everywhere(self, program: ProgramFacts) -> None:
-        """A program, for all devices."""
+        """Build a program for all devices."""
         self._programs.build_everywhere(program)
 
     def unable(self, graph: Graph, lowered: Lowered) -> Iterator[tuple[Version, DeviceIndex, str]]:
-        """The versions that ranges of a plan's launches run, where their devices cannot, and why. Else their kernels
-        are built now. (Whole launches take another version.)"""
+        """Yield the versions that ranges of a plan's launches shall run on devices that cannot run them: version,
+        device and reason. The kernels of all others are built now. (Whole launches take another version.)"""
         if not lowered.steps or lowered.plan is None:
             return
         if not any(isinstance(task, Launch) and task.versions for task in graph.nodes):
@@ -68,7 +68,8 @@ class Builder:
                     yield launch.versions[step.version], a.device, fault
 
     def build(self, lowered: Lowered, queues: Sequence[int]) -> None:
-        """Of a plan with steps, each step's kernel where it runs; else all kernels on all devices that are used."""
+        """Build each step's kernel for its device, of a plan with steps; else all kernels for all devices that are
+        used."""
         graph, devices = lowered.graph, tuple(DeviceIndex(d) for d, n in enumerate(queues) if n)
         if self._built is not None and self._built[0] is graph and self._built[1] == devices:
             return
@@ -80,6 +81,6 @@ class Builder:
         self._programs.prepare((launch, d) for launch, d in launches if not launch.versions)
         for launch, device in launches:
             if launch.versions:
-                with suppress(SourceError):  # where no version can run matters only when the launch is sent there
+                with suppress(SourceError):  # that no version can run there matters only when the launch is sent there
                     self._programs.version(launch, device)
         self._built = (graph, devices)

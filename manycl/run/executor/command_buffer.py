@@ -1,5 +1,5 @@
-"""The shortest way to enqueue a script that moves nothing between memories, which is what is left of a prepared graph
-when all data are where they are used: calls of drivers, recorded once.
+"""A command buffer: the drivers' calls of a command graph without transfers, recorded once and made again. A prepared
+graph is left with such a command graph when all data are where they are used.
 
 Playing it costs little more than the drivers' own calls (NVIDIA 4.6 us, PoCL 2 us per launch).
 """
@@ -33,16 +33,18 @@ if TYPE_CHECKING:
     from manycl.run.executor.executor import Executor
 
 
-_ARGS = 3  # of an entry
+_ARGS = 3  # index of the arguments in an entry
 
 
 @dataclass(frozen=True)
 class CommandBuffer:
-    """``entries``: the driver's ``launch`` (or what enqueues a copy or fill), the kernel and what sets its arguments,
-    the arguments that earlier entries do not leave as they must be, queue, sizes, offset, and the entries it waits for.
-    ``places``: (node, device, queue) of each. ``buffers``: of its arguments, which buffers they are (None: none).
-    ``versions``: which one runs, of nodes that have several versions of their kernel. ``bounded``: whether its kernels
-    end after the same work each time with the same scalars; ``steady``: with any.
+    """The recorded calls of a command graph.
+
+    ``entries``: the driver's ``launch`` (or a function that enqueues a copy or fill), the kernel and the object that
+    sets its arguments, the arguments that earlier entries leave with other values, queue, sizes, offset, and the
+    entries it waits for. ``places``: (node, device, queue) of each entry. ``buffers``: the buffer of each of its
+    arguments (None: no buffer). ``versions``: the version that runs, for nodes with several versions of their kernel.
+    ``bounded``: its kernels end after the same work each time with the same scalars; ``steady``: with any scalars.
     """
 
     entries: tuple[tuple[Any, ...], ...]
@@ -53,7 +55,7 @@ class CommandBuffer:
     steady: bool
 
     def unbound(self) -> CommandBuffer | None:
-        """The same, to be bound to buffers before it is played: it keeps none of them. None if it copies or fills."""
+        """Return a copy that refers to no buffers, to be bound before it is played. None if it copies or fills."""
         if any(kernel is None for _, kernel, *_ in self.entries):
             return None
         entries = []
@@ -63,7 +65,7 @@ class CommandBuffer:
         return changed(self, entries=tuple(entries))
 
     def bound(self, memory: Memory, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> CommandBuffer:
-        """The same of a graph of this shape, with its scalars, on buffers ``keys[b]`` instead of b."""
+        """Return a copy for a graph of this shape, with that graph's scalars, on buffers ``keys[b]`` instead of b."""
         entries = []
         for entry, (node, device, _), of in zip(self.entries, self.places, self.buffers, strict=True):
             held, given = memory.buffers(device), graph.nodes[node].args
@@ -80,20 +82,21 @@ class CommandBuffer:
 
 
 def recorded(executor: Executor, script: CommandGraph, for_others: bool = False) -> CommandBuffer | None:
-    """Of a script's commands, in the queues that the executor uses now, or None if they are not launches only, or some
-    have undo copies. It holds as long as the memory's version and the queues stay the same. ``for_others``: it is to be
-    bound to graphs with other scalars, which are therefore all set. Makes the queues that are missing."""
+    """Record a command graph's commands, in the queues that the executor uses now. None if they are not launches,
+    copies within a device and fills only, or some have undo copies. The record holds as long as the memory's version
+    and the queues stay the same. ``for_others``: it is to be bound to graphs with other scalars, which are therefore
+    all set. Makes the queues that are missing."""
     if script.waits or executor.memory.guarded:
         return None
     if not all(isinstance(c, Run) and not c.undo for c in script.commands):
         return None
     for lanes, count in zip(executor.lanes, script.queues, strict=True):
-        lanes.need_queues(count)  # the runs before may have had timed ones
+        lanes.need_queues(count)  # earlier runs may have used timed queues
     entries: list[tuple[Any, ...]] = []
     places: list[tuple[int, DeviceIndex, int]] = []
     buffers: list[tuple[BufferArg | None, ...]] = []
     index: dict[int, int] = {}
-    left: dict[int, tuple[KernelObject, list[Any]]] = {}  # what the arguments of kernels are set to
+    left: dict[int, tuple[KernelObject, list[Any]]] = {}  # the last values of kernels' arguments
     versions: dict[int, Version] = {}
     ran: list[tuple[ProgramFacts, KernelFacts]] = []
     for command in script.commands:
@@ -146,14 +149,14 @@ def recorded(executor: Executor, script: CommandGraph, for_others: bool = False)
 
 
 def _as_launch(enqueue: Callable[[Queue, Sequence[Event]], Event]) -> Callable[..., Event]:
-    """A copy or fill, called as the driver's ``launch``."""
+    """Return a copy or fill as a function that is called like the driver's ``launch``."""
     return lambda queue, _kernel, _global, _local, _offset, after: enqueue(queue, after or ())
 
 
 def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_once: bool) -> tuple[float, RunRecord]:
-    """Enqueue everything and wait: seconds, and the record (with its failure, if a launch failed). ``at_once``: it is
-    known to end so soon that Ctrl-C may wait for it; by a thread, which lets Ctrl-C in, its end is known 30 us later
-    (two cores, PoCL)."""
+    """Enqueue everything and wait; return the seconds and the record (with its failure, if a launch failed).
+    ``at_once``: the run is known to end so soon that Ctrl-C may wait for it. Waiting in a thread lets Ctrl-C in, but
+    learns of the end 30 us later (two cores, PoCL)."""
     used = {(d, q): i for i, (_, d, q) in enumerate(buffer.places)}
     devices = {d for d, _ in used}
     executor.settle()
@@ -199,7 +202,7 @@ def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_onc
     seconds = run.now()
     if failure is None:
         executor.ended(run)
-    else:  # nothing is left running
+    else:  # no command is left running
         result.kernels, result.failure = _kernels(buffer, events), failure
         run.events.update((node, event) for node, _, _, event in result.kernels)
         executor.abort()
@@ -213,7 +216,7 @@ def _kernels(buffer: CommandBuffer, events: Sequence[Event]) -> list[tuple[int, 
 def _blocked(
     executor: Executor, run: RunState, buffer: CommandBuffer, ends: Sequence[tuple[int, int, int, Event]]
 ) -> Failed | None:
-    """Until all entries are complete; the first that was found to have failed."""
+    """Wait until all entries are complete; return the first failure."""
     failure: Failed | None = None
     for device, _, entry, event in ends:
         try:
@@ -224,7 +227,7 @@ def _blocked(
 
 
 def _wait(run: RunState, count: int) -> Failed | None:
-    """Until so many commands are known to be complete, or one has failed."""
+    """Wait until ``count`` commands are known to be complete, or one has failed; return the failure."""
     while count > 0:
         with interruptible:
             reports = run.inbox.wait()

@@ -1,10 +1,9 @@
-"""What the engine hears of its commands: reports that threads bring, and commands that it looks after itself.
+"""Completions of commands for the engine: reports that threads bring, and events that the engine's thread polls itself.
 
 A thread that blocks in a driver's wait is right for devices that compute on the host's own cores. Drivers of GPUs spin
-while they wait, several threads in one driver hold each other up, and who is woken after some milliseconds of sleep
-wakes late: 200 us from a kernel's end until the engine knows, where looking at the event's status takes 14 (measured
-with an H200). So the commands of such devices are watched here, by the thread that needs to know, which spins only as
-long as it pays.
+while they wait, several threads in one driver hold each other up, and a thread that has slept for some milliseconds
+wakes late: 200 us from a kernel's end until the engine knows, where polling the event's status takes 14 us (measured
+with an H200). So the engine's thread polls the events of such devices here, and spins only as long as it pays.
 """
 
 from __future__ import annotations
@@ -18,44 +17,44 @@ from manycl.drivers.driver import Driver, DriverError, Event
 from manycl.run.commands.backend import Done, Failed, Report
 
 BUSY = 2e-4
-"""Seconds of waiting, from the last report on, without anything between looks: what is asked to let other threads run
-lets them run for some 50 us at least (Linux)."""
+"""Seconds from the beginning of a wait in which polls follow one another directly. A yield to other threads lets them
+run for some 50 us at least (Linux)."""
 SPIN = 0.01
-"""Seconds of waiting without a pause between looks."""
+"""Seconds of waiting in which polls follow one another without a pause."""
 PAUSE = 0.005
-"""Then: the share of the time waited so far that a pause takes, …"""
+"""The length of a pause after ``SPIN``, as a share of the time waited so far."""
 LONGEST = 1e-3
-"""… and its most, in seconds."""
+"""The longest pause, in seconds."""
 
 
 _Watched = tuple[Sequence[int], Driver, Event]
 
 
 class Completions:
-    """Of run ``run``; ``now``: seconds since it began."""
+    """The completions of run ``run``; ``now``: seconds since the run began."""
 
     def __init__(self, now: Callable[[], float], run: int = 0) -> None:
         self._now = now
         self._run = run
         self._brought: SimpleQueue[Report | None] = SimpleQueue()
-        # by queue, whose commands end in order
+        # by queue, as the commands of each end in order
         self._watched: dict[tuple[int, int], deque[_Watched]] = {}
 
     def put(self, report: Report) -> None:
-        """A thread has something to say."""
+        """Add a thread's report."""
         self._brought.put(report)
 
     def wake(self) -> None:
-        """Whoever waits, or will wait next, goes on, with nothing if there is nothing."""
+        """End the present wait, or the next one, even if there are no reports."""
         self._brought.put(None)
 
     def watch(self, place: tuple[int, int], tokens: Sequence[int], driver: Driver, event: Event) -> None:
-        """Report when an event is complete that stands for commands of a queue (device, number), behind what was
-        watched of it before."""
+        """Watch an event that stands for commands of a queue (device, number), behind those watched of this queue
+        before; they are reported when it is complete."""
         self._watched.setdefault(place, deque()).append((tokens, driver, event))
 
     def wait(self) -> list[Report]:
-        """Block until there is something, or ``wake`` was called; all there is."""
+        """Block until there are reports, or ``wake`` was called; return all reports."""
         began = time.perf_counter()
         while True:
             reports: list[Report] = []
@@ -79,7 +78,7 @@ class Completions:
                 time.sleep(0.0 if waited < SPIN else min(waited * PAUSE, LONGEST))  # lets other threads run
 
     def _look(self, watched: _Watched, reports: list[Report]) -> bool:
-        """Whether commands have ended, and what to report of them."""
+        """Return whether an event is complete or has failed; add the reports of its commands."""
         tokens, driver, event = watched
         try:
             if not driver.done(event):

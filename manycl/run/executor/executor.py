@@ -1,9 +1,8 @@
 """The back end of real devices: an executor over drivers of any kinds, with several in-order queues a device.
 
-The engine's thread enqueues everything, and looks after what devices with cores of their own were given (``inbox``).
-Each queue of a CPU has a thread that blocks in the driver's ``wait`` for the commands that somebody must hear of; all
-other order is kept by the queues and by the events that commands wait for. The kernels of a device with a slow-down
-factor that its driver does not know of are enqueued by a thread of its own instead, one after another.
+The engine's thread enqueues everything, and polls the events of devices with cores of their own (``RunState.inbox``).
+Each queue of a CPU has a thread that blocks in the driver's ``wait`` for the commands that have to be reported; all
+other order is kept by the queues and by the events that commands wait for.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ from manycl.run.recovery.undo_log import KeptCopies, UndoLog
 from manycl.utilities.interrupts import interruptible
 from manycl.utilities.prompt import be_prompt
 
-KEPT_GRAPHS = 8  # whose transfers are known from the last time
+KEPT_GRAPHS = 8  # graphs whose rows to transfer are cached
 
 
 class Executor:
-    """Runs commands on real devices. One run at a time; the session's memory and programs outlive it.
+    """A back end that runs commands on real devices. One run at a time; the session's memory and programs outlive it.
 
     A run that is interrupted is waited for, and left only when Ctrl-C is pressed again: then the next one (or
     ``settle``) waits for it before it touches anything.
@@ -74,11 +73,11 @@ class Executor:
         self.undo = UndoLog(self.memory)
         self.kept = KeptCopies(self.memory)
         self._runs = 0
-        self._run: RunState | None = None  # the last
-        self._is_over = True  # and nothing of it is left
+        self._run: RunState | None = None  # the last run
+        self._is_over = True  # the last run has left nothing under way
         self._moves: TransferLanes | None = None
         self.host_calls = HostCalls(self.memory)
-        # what was found of transfers, by graph: of several that run in turns
+        # cached rows to transfer, by graph: several graphs may run in turns
         self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[BufferKey | None, ...], Moved]]] = deque(
             maxlen=KEPT_GRAPHS
         )
@@ -88,7 +87,7 @@ class Executor:
         return [lanes.driver for lanes in self.lanes]
 
     def use(self, profile: bool) -> None:
-        """From the next run on: whether commands are timed by the devices' clocks."""
+        """Set whether commands are timed by the devices' clocks, from the next run on."""
         if profile != self.profile:
             self.settle()
             self.profile = profile
@@ -96,7 +95,7 @@ class Executor:
                 lanes.use(profile)
 
     def rearrange(self, machine: Machine, kept: Sequence[Lanes]) -> None:
-        """Other devices are there now, some of them those that there were. Between runs."""
+        """Change to other devices, between runs; ``kept``: their lanes, some of which may have been here before."""
         before = [next((i for i, old in enumerate(self.lanes) if old is lanes), None) for lanes in kept]
         for lanes in self.lanes:
             if lanes not in kept:
@@ -107,7 +106,7 @@ class Executor:
         self.memory.rearrange(machine, self.drivers, before)
         self.programs.rearrange(machine, self.drivers, before)
 
-    # the seam
+    # methods of Backend
 
     def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
         timed = []
@@ -126,14 +125,14 @@ class Executor:
         return run.number
 
     def start(self, graph: Graph, timed: Collection[DeviceIndex]) -> RunState:
-        """A run begins on some devices; the one before is over."""
+        """Begin a run on some devices; the one before is over."""
         run = self.underway(graph, timed)
         self.adopt(run)
         last_words.begin()
         return run
 
     def underway(self, graph: Graph, timed: Collection[DeviceIndex]) -> RunState:
-        """A run that somebody else takes care of, until it is ``adopted``."""
+        """Return the state of a new run, which the caller takes care of until it is ``adopted``."""
         be_prompt()
         self._runs += 1
         run = RunState(self._runs, graph, self.machine, self.lanes, self.profile)
@@ -141,12 +140,12 @@ class Executor:
         return run
 
     def adopt(self, run: RunState) -> None:
-        """A run is the one that is waited for, and ended."""
+        """Make a run the one that is waited for and ended."""
         self._run, self._is_over = run, False
 
     @property
     def is_idle(self) -> bool:
-        """Whether no run is under way, and nothing is left of one."""
+        """True while no run is under way, and nothing is left of one."""
         return self._is_over
 
     def now(self) -> float:
@@ -162,10 +161,10 @@ class Executor:
         run = self.run
         touched: dict[tuple[int, int], int] = {}
         uploads: dict[tuple[int, int], int] = {}
-        joining: list[Any] = []  # they wait for the last of those that become one transfer
+        joining: list[Any] = []  # commands that become one transfer with a later one
         for index, command in enumerate(commands):
             if run.stopping:
-                break  # what later commands rely on may never have been enqueued; the failure is on its way
+                break  # earlier commands may never have been enqueued; the failure is on its way
             if isinstance(command, Evict):
                 self.memory.set_aside(command.store, command.device)
                 continue
@@ -196,7 +195,7 @@ class Executor:
     def _flush(
         self, run: RunState, uploads: Mapping[tuple[int, int], int], touched: Mapping[tuple[int, int], int]
     ) -> None:
-        """Send queues' commands to their devices; a token of each."""
+        """Send queues' commands to their devices; each queue comes with the token of a command of it."""
         token = -1
         try:
             for (device, queue), token in uploads.items():  # before the queues that wait for them  # noqa: B007
@@ -271,7 +270,7 @@ class Executor:
         return self.ended(run)
 
     def settle(self) -> None:
-        """Wait for what an interrupted run has left; Ctrl-C ends the waiting."""
+        """Wait until nothing of an interrupted run is under way; Ctrl-C ends the waiting."""
         if self._is_over:
             return
         run = self.run
@@ -282,7 +281,7 @@ class Executor:
         self.ended(run)
 
     def _wait_for(self, run: RunState) -> None:
-        """Until nothing that a run was given is under way."""
+        """Wait until no command of a run is under way."""
         try:
             with interruptible:
                 self._settle_threads()
@@ -293,16 +292,16 @@ class Executor:
             raise
 
     def ended(self, run: RunState) -> RunRecord:
-        """Nothing of a run is left."""
+        """Note that nothing of a run is left under way; return its record."""
         responsive.leave(self)
-        self._moves = None  # it refers to the run
+        self._moves = None  # the lanes refer to the run
         self._is_over = True
         run.record.find_failure(run.now())
         return run.record
 
     def fetch(self, key: BufferKey, memory: int, rows: tuple[Box, ...] = (), result: End | None = None) -> None:
-        """Outside a run: copy a buffer, or rows of it, from a device's memory to the host's copy of it, or to memory of
-        a ``result``, and wait for it. Raises RunError."""
+        """Copy a buffer, or rows of it, from a device's memory to the host's copy, or to memory of a ``result``, and
+        wait for it; outside a run. Raises RunError."""
         device = next(i for i, d in self.machine.numbered() if d.memory == memory)
         try:
             self._fetch(key, device, rows, result)
@@ -322,8 +321,8 @@ class Executor:
             lanes.driver.wait(event)
 
     def close(self) -> bool:
-        """Stop the threads and wait for the devices, but not for what an interrupted run has left: whether memory may
-        be freed. The back end cannot be used afterwards."""
+        """Stop the threads and wait for the devices, but not for an interrupted run. Return whether memory may be
+        freed. The back end cannot be used afterwards."""
         if self._is_over:
             self.host_calls.close()
             for lanes in self.lanes:
@@ -334,7 +333,7 @@ class Executor:
         return False
 
     def release(self) -> None:
-        """Let the threads end when they have nothing to do any more, without waiting for them."""
+        """Let the threads end when they have no jobs left, without waiting for them."""
         self.host_calls.release()
         for lanes in self.lanes:
             lanes.release()
@@ -359,8 +358,8 @@ class Executor:
         return self.give(run, task, command)
 
     def give(self, run: RunState, task: DeviceTask, command: Run, uploads: Sequence[Event] = ()) -> Event:
-        """Enqueue a task that is command's node, behind some uploads. Raises DriverError, and RunError where there is
-        no room."""
+        """Enqueue a task for a command's node, behind some uploads; return its event. Raises DriverError, and RunError
+        where there is no room."""
         if not isinstance(task, Launch):
             return self._give_within(run, task, command, uploads)
         launch, lanes = task, self.lanes[command.device]
@@ -372,7 +371,7 @@ class Executor:
                 if self.sequences.have_room(chosen, lanes, queue):
                     return self._give_sequence(run, launch, chosen, command, uploads)
                 chosen = run.record.versions[node] = launch.versions[0]
-        asked = run.now()  # before its program is built, unless it is built already
+        asked = run.now()  # taken before its program is built, unless it is built already
         kernel = self._with_arguments(launch, chosen, device)
         if last_words.keeping():
             lane = f"{lanes.device.name} queue {queue}"
@@ -408,7 +407,7 @@ class Executor:
         return event
 
     def _with_arguments(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> KernelObject:
-        """The kernel of a launch, or of a version of it, with its arguments."""
+        """Return the kernel of a launch, or of a version of it, with its arguments set."""
         kernel = self.programs.kernel(chosen.program, chosen.kernel.name, device)
         buffers = self.memory.buffers(device)
         held = kernel.held
@@ -426,7 +425,7 @@ class Executor:
         return kernel
 
     def _with_views(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> KernelObject:
-        """The same, where some arguments are views."""
+        """Return the kernel with its arguments set where some arguments are views."""
         name = chosen.kernel.name
         program, args = placed(chosen.program, name, launch.args, self.machine.devices[device])
         kernel = self.programs.kernel(program, name, device)
@@ -437,7 +436,7 @@ class Executor:
         return kernel
 
     def _give_within(self, run: RunState, task: CopyTask | FillTask, command: Run, uploads: Sequence[Event]) -> Event:
-        """A copy or fill; one event, as it is of one row."""
+        """Enqueue a copy or fill; return its event, which is one, as it is of one row."""
         node, device, queue, after = command[:4]
         lanes = self.lanes[device]
         if last_words.keeping():
@@ -448,7 +447,7 @@ class Executor:
         return event
 
     def _look_around(self, launch: Launch, device: DeviceIndex, event: Event) -> None:
-        """Raise RunError for a kernel that has written outside of a buffer; it runs alone, and is waited for."""
+        """Wait for a kernel, which runs alone, and raise RunError if it has written outside of a buffer."""
         lanes = self.lanes[device]
         for queue in lanes.queues:
             lanes.flush(queue)
@@ -467,24 +466,24 @@ class Executor:
         )
 
     def _settle_threads(self) -> None:
-        """Wait until no thread of ours works."""
+        """Wait until no thread of this back end works."""
         workers = [worker for lanes in self.lanes for worker in lanes.workers.values()]
-        # one after another they would cost a change of threads each
+        # waiting for one after another would cost a switch of threads each
         for mark in [worker.mark() for worker in (*workers, *self.host_calls.workers)]:
             mark.wait()
 
     def _settle_devices(self) -> None:
-        """Wait until no queue holds anything: by threads, since nothing interrupts a driver's own wait."""
+        """Wait until no queue holds a command; threads wait, since nothing interrupts a driver's own wait."""
         for mark in [lanes.finish() for lanes in self.lanes]:
             mark.wait()
 
 
 _left: list[Executor] = []
-"""Closed while devices were busy: what these use is not freed."""
+"""Back ends that were closed while devices were busy; their memory and queues are not freed."""
 
 
 def _events(run: RunState, after: Sequence[int]) -> list[Event]:
-    """The events of some commands; what became one transfer has one."""
+    """Return the events of some commands, each once: commands that became one transfer share one."""
     return list({id(e): e for e in [run.events[t] for t in after]}.values()) if after else []
 
 

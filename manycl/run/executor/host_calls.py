@@ -1,5 +1,5 @@
-"""Host functions, called one after another: by a thread of their own, or by the engine's while nothing else is to be
-heard."""
+"""Host functions, called one after another: by a thread of their own, or by the engine's thread while no other report
+can come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from manycl.utilities.interrupts import interruptible
 
 
 class HostCalls:
-    """``workers``: the thread, once there is one."""
+    """The calls of host functions. ``workers``: the thread, once there is one."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -23,7 +23,8 @@ class HostCalls:
         self._caller: int | None = None  # the thread that runs a host function instead of waiting
 
     def call(self, run: RunState, token: int, alone: bool) -> None:
-        """``alone``: nothing else will be heard of before the function has returned, so nobody need stay to listen."""
+        """Call a host function. ``alone``: no other report can come before it returns, so the engine's own thread calls
+        it."""
         self.is_used = True
         if alone:
             self._caller = threading.get_ident()
@@ -38,7 +39,7 @@ class HostCalls:
         self.workers[0].submit(lambda: self._call(run, token))
 
     def are_current(self) -> bool:
-        """Whether the caller is a host function of the run that is under way."""
+        """Return whether the caller is a host function of the run that is under way."""
         return self._caller == threading.get_ident() or any(worker.is_current() for worker in self.workers)
 
     def close(self) -> None:
@@ -46,7 +47,7 @@ class HostCalls:
             worker.close()
 
     def release(self) -> None:
-        """Let the thread end when it has nothing to do any more."""
+        """Let the thread end when it has no jobs left."""
         for worker in self.workers:
             worker.release()
 
@@ -58,9 +59,9 @@ class HostCalls:
         start = run.now()
         run.host = node
         try:
-            # views, of which there being one tells that the memory is still looked at
+            # new views: their reference counts tell that the memory is still in use
             task.function(*(self._memory.on_host(a)[:] if isinstance(a, BufferArg) else a for a in task.args))
-        except BaseException as error:  # also SystemExit: a thread that ends without a word would be waited for forever
+        except BaseException as error:  # also SystemExit: the run would wait forever for a thread that just ends
             if self._caller is not None and isinstance(error, KeyboardInterrupt):
                 raise  # the user stops the run, not the function
             run.fail(node, f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""The lanes of one device: its driver's queues, and the threads that wait for them if any do."""
+"""The lanes of one device: its driver's queues, and the threads that wait for these where need be."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FINISHING = -100
 
 
 class Worker:
-    """A thread that does one job after another."""
+    """A thread that runs one job after another."""
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -37,13 +37,13 @@ class Worker:
         self.mark().wait()
 
     def mark(self) -> threading.Event:
-        """Is set when all that was submitted before is done."""
+        """Return an event that is set when all jobs submitted before are done."""
         reached = threading.Event()
         self._jobs.put(reached.set)
         return reached
 
     def is_current(self) -> bool:
-        """Whether the caller is one of the jobs."""
+        """Return whether the caller runs in one of the jobs."""
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class Worker:
         self._thread.join(timeout=10)
 
     def release(self) -> None:
-        """Let the thread end behind what was submitted."""
+        """Let the thread end after the jobs that were submitted."""
         self._jobs.put(None)
 
     def _work(self) -> None:
@@ -63,8 +63,8 @@ class Worker:
 
 @dataclass(frozen=True)
 class _Queues:
-    """Of a device: those of kernels, and of its transfers (the first of kernels, where it computes in the host's
-    memory)."""
+    """A device's queues: those of kernels, and four of transfers (the first of kernels, where the device computes in
+    the host's memory)."""
 
     kernels: list[Queue]
     uploads: Queue
@@ -74,22 +74,22 @@ class _Queues:
 
 
 class Lanes:
-    """Of one driver. It has queues that are timed and, when they are first asked for, others that are not (``use``)."""
+    """The lanes of one driver. It has timed queues and, once they are asked for, queues without times (``use``)."""
 
     def __init__(self, driver: Driver, profile: bool = True) -> None:
         self.driver = driver
         self.device = driver.device
         self.launch, self.flush = driver.launch, driver.flush
         self.shortening = driver if isinstance(driver, Shortening) else None
-        # commands are looked after by the engine's thread; not where commands are enqueued by another thread
+        # the engine's thread polls the events of commands
         self.watched = driver.is_polled
-        # whoever wants to know of a command's end may wait for it by the driver, however long that takes
+        # any thread may wait for a command's end in the driver, however long that takes
         self.is_interruptible = driver.is_interruptible
         self.own = self.device.memory != HOST
-        self.is_lost = False  # it was found not to work any more
+        self.is_lost = False  # set when the device was found to be lost
         self._by_profile: dict[bool, _Queues] = {}
         self.use(profile)
-        # a queue's commands end in order, those of several do not: each queue has somebody who waits
+        # a queue's commands end in order, those of several queues do not: one waiting thread for each queue
         self.workers: dict[int, Worker] = {}
         self.patience = AdaptiveWait()
         self.latest: dict[int, Event] = {}
@@ -97,9 +97,8 @@ class Lanes:
         self._lock = threading.Lock()
 
     def use(self, profile: bool) -> None:
-        """From now on use the queues of kernels whose commands are timed, or the others; between runs, when all are
-        empty. Transfers have the same queues in any case: making one takes NVIDIA's
-        driver 10 ms or more."""
+        """Use the timed queues of kernels from now on, or those without times; between runs, when all are empty.
+        Transfers have the same queues in any case: making one takes NVIDIA's driver 10 ms or more."""
         if profile not in self._by_profile:
             kernels = [self.driver.queue(profile)]
             made = next(iter(self._by_profile.values()), None)
@@ -119,7 +118,7 @@ class Lanes:
             self.queues.append(self.driver.queue(self.profile))
 
     def probe(self) -> str:
-        """Whether the device still works: what is wrong with it, or nothing. Ctrl-C ends the waiting."""
+        """Return what is wrong with the device, or nothing if it still works. Ctrl-C ends the waiting."""
         found: list[str] = []
         self.submit(_FINISHING, lambda: found.append(self._probe()))
         with interruptible:
@@ -139,8 +138,8 @@ class Lanes:
         return "" if (sent == came).all() else "it does not keep what is written to it"
 
     def is_settled(self) -> bool:
-        """Whether the latest command of every queue is complete. GPUs' drivers take longer to finish an idle queue than
-        to say that."""
+        """Return whether the latest command of every queue is complete. GPUs' drivers take longer to finish an idle
+        queue than to answer that."""
         while self.latest:
             _, event = self.latest.popitem()
             try:
@@ -151,7 +150,7 @@ class Lanes:
         return True
 
     def finish(self) -> threading.Event:
-        """Is set when no queue holds anything, whatever was enqueued before something failed."""
+        """Return an event that is set when no queue holds a command, whatever was enqueued before a failure."""
         self.submit(_FINISHING, self._finish)
         return self.workers[_FINISHING].mark()
 
@@ -160,13 +159,13 @@ class Lanes:
         self.driver.finish()
 
     def of_uploads(self, queue: int) -> Queue:
-        """The queue of uploads of a number (UPLOAD, AHEAD, or a kernel queue's)."""
+        """Return the queue of uploads with a number (UPLOAD, AHEAD, or a kernel queue's)."""
         if not isinstance(queue, TransferQueue):
             return self.queues[queue]
         return self.ahead if queue is TransferQueue.AHEAD else self.uploads
 
     def of_downloads(self, queue: int) -> Queue:
-        """The queue of downloads of a number (DOWNLOAD, EARLY, or a kernel queue's)."""
+        """Return the queue of downloads with a number (DOWNLOAD, EARLY, or a kernel queue's)."""
         if not isinstance(queue, TransferQueue):
             return self.queues[queue]
         return self.results if queue is TransferQueue.EARLY else self.downloads
@@ -175,14 +174,14 @@ class Lanes:
         """Run a job on the thread that waits for one of the device's queues, after those submitted before."""
         worker = self.workers.get(lane)
         if worker is None:
-            with self._lock:  # a slowed device's own thread submits as well
+            with self._lock:  # several threads submit
                 worker = self.workers.get(lane)
                 if worker is None:
                     worker = self.workers[lane] = Worker(f"manycl-{self.device.name}")
         worker.submit(job)
 
     def warm(self) -> None:
-        """Have the thread that waits for the first queue begin now: while the device computes, that takes longer."""
+        """Start the thread that waits for the first queue now: while the device computes, that takes longer."""
         if not (self.watched or self.is_interruptible):
             self.submit(0, lambda: None)
 
@@ -193,7 +192,7 @@ class Lanes:
         self.driver.release()
 
     def release(self) -> None:
-        """Let the threads end when they have nothing to do any more."""
+        """Let the threads end when they have no jobs left."""
         for worker in self.workers.values():
             worker.release()
         self.driver.release()

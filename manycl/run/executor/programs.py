@@ -27,31 +27,31 @@ from manycl.utilities.logs import logger
 log = logger(__name__)
 
 PROGRAMS_KEPT, KERNELS_KEPT = 1024, 4096
-"""Of each device; a graph with more is built again whenever it runs."""
+"""Programs and kernels that are cached for each device; a graph with more is built again whenever it runs."""
 _COMPILERS = 8
-"""At the same time: of native devices, each is a process."""
+"""Programs that are built at the same time; each compiler of native devices is a process."""
 
 
 def _source(program: ProgramFacts) -> Source:
-    """What decides the binary."""
+    """Return what decides the binary."""
     return Source(program.source, tuple(program.options), program.path)
 
 
 def _key(program: ProgramFacts) -> tuple[Source, object]:
-    """Programs with the same key have the same binary: files that a text includes may have changed since another
-    program read them."""
+    """Return the cache key of a program. Programs with the same key have the same binary: files that a text includes
+    may have changed since another program read them."""
     source = _source(program)
     read = included(source.text, source.options, [source.folder])
     return source, id(program) if read is None else read
 
 
 class KernelObject:
-    """A kernel of one device, and what its arguments are set to.
+    """A kernel of one device, and the values of its arguments.
 
     One object serves all launches: only one thread sets arguments, and a launch takes them as they are when it is
-    enqueued. ``held[i]`` is the value of argument i, or None: what is set already is not set again. ``setter``: who has
-    set all of them, if nobody else has set any since. ``launched``: the kinds of launches so far, as drivers compile
-    for them.
+    enqueued. ``held[i]`` is the value of argument i, or None; a value that is set already is not set again. ``setter``:
+    the object that has set all arguments, if no other one has set any since. ``launched``: the kinds of launches so
+    far, as drivers compile for each kind.
     """
 
     __slots__ = ("held", "kernel", "launched", "set", "setter")
@@ -64,7 +64,7 @@ class KernelObject:
         self.setter: object = None
 
     def put(self, index: int, value: Any) -> None:
-        """Set an argument, and remember it; also where Ctrl-C may come between."""
+        """Set an argument, and remember its value; an interrupt in between leaves None."""
         held = self.held
         self.setter = held[index] = None
         self.set(index, value)
@@ -72,12 +72,12 @@ class KernelObject:
 
 
 def same(value: Any, held: Any) -> bool:
-    """Whether an argument need not be set again."""
+    """Return whether an argument has this value already."""
     return value == held if isinstance(value, (bytes, LocalArg)) else value is held
 
 
 def _at_once(jobs: Sequence[Callable[[], object]]) -> None:
-    """Do all of them, several at the same time. Raises what the first of those that fail does."""
+    """Run all jobs, several at the same time. Raises the error of the first job that fails."""
     if len(jobs) < 2:
         for job in jobs:
             job()
@@ -93,32 +93,33 @@ class _KeptKernel(NamedTuple):
 
 class _Built(NamedTuple):
     program: ProgramFacts
-    """Here, so that no other one gets its id."""
+    """Kept here, so that no other program gets its id."""
     built: Program
 
 
 class _Chosen(NamedTuple):
-    """Which of a launch's versions (index) a device runs, or why none."""
+    """The version (index) of a launch that a device runs, or the reason why none can run."""
 
     programs: tuple[ProgramFacts, ...]
     version: int | SourceError
 
 
 class Programs:
-    """Built once per text, options and device, as long as not too many others have come since."""
+    """Programs and kernels, built once per text, options and device, and cached in bounded number."""
 
     def __init__(self, machine: Machine, drivers: Sequence[Driver]) -> None:
         self._machine = machine
         self._drivers = drivers
         self._built: list[Kept[tuple[Source, object], _Built]] = [Kept(PROGRAMS_KEPT) for _ in drivers]
-        # with the programs whose identities are their keys, which nothing else has while these are kept
+        # each with its program, so that no other program gets the id in its key
         self._kernels: list[Kept[tuple[int, str], _KeptKernel]] = [Kept(KERNELS_KEPT) for _ in drivers]
         self._chosen: list[Kept[tuple[Any, ...], _Chosen]] = [Kept(KERNELS_KEPT) for _ in drivers]
         self.prefer: Callable[[Launch, DeviceIndex], int | None] = lambda launch, device: None
-        """Which version (index) of a launch a device shall run if it can (-1: what it prefers itself)."""
+        """The version (index) of a launch that a device shall run if it can, as a function (-1: the device's own
+        preference)."""
 
     def rearrange(self, machine: Machine, drivers: Sequence[Driver], before: Sequence[int | None]) -> None:
-        """Other devices are there now; ``before``: the index that each had. Only when no run is under way."""
+        """Change to other devices; ``before``: the former index of each. Only when no run is under way."""
         self._machine, self._drivers = machine, drivers
         self._built = [Kept(PROGRAMS_KEPT) if i is None else self._built[i] for i in before]
         self._kernels = [Kept(KERNELS_KEPT) if i is None else self._kernels[i] for i in before]
@@ -129,8 +130,8 @@ class Programs:
         return self._machine.indices
 
     def prepare(self, wanted: Iterable[tuple[Launch, DeviceIndex]]) -> None:
-        """The kernels of launches exist on devices: what is not built yet is, several at once (building releases the
-        GIL). Raises SourceError."""
+        """Make the kernels of launches for devices; several missing ones are built at once (building releases the GIL).
+        Raises SourceError."""
         kernels: dict[tuple[int, str, DeviceIndex], ProgramFacts] = {}
         for launch, d in wanted:
             name = launch.kernel.name
@@ -147,7 +148,7 @@ class Programs:
         _at_once([partial(self._on_each, program, name, ds) for (_, name), (program, ds) in places.items()])
 
     def build_everywhere(self, program: ProgramFacts) -> None:
-        """All kernels of a program, for all devices, several at once; what cannot be built is left out."""
+        """Build all kernels of a program for all devices, several at once; leave out what cannot be built."""
         able = []
         for device in self.devices:
             with suppress(SourceError):
@@ -161,12 +162,12 @@ class Programs:
         _at_once([partial(build, name) for name in program.kernels])
 
     def _on_each(self, program: ProgramFacts, name: str, devices: Iterable[DeviceIndex]) -> None:
-        """A kernel on devices, one after the other: what it is compiled to for one may be what the next one needs."""
+        """Make a kernel for devices, one after the other: the code compiled for one may be what the next one needs."""
         for device in devices:
             self.kernel(program, name, device)
 
     def kernel(self, program: ProgramFacts, name: str, device: DeviceIndex) -> KernelObject:
-        """The kernel object (building its program first where that was not done)."""
+        """Return the kernel object; its program is built first if need be."""
         key = (id(program), name)
         found = self._kernels[device].get(key)
         if found is None:
@@ -186,11 +187,11 @@ class Programs:
         return driver.kernel(self.build(program, device), name)
 
     def version(self, launch: Launch, device: DeviceIndex) -> Version:
-        """Which of a launch's versions a device runs: the one that ``prefer`` names, else, of those that it can, the
-        first in order of preference.
+        """Return the version of a launch that a device runs: the one that ``prefer`` names, else the first one in order
+        of preference that it can run.
 
-        The ones before it, which do not build there or whose work-groups are too large, are warned about, once. Raises
-        SourceError where none is left.
+        Versions before it, which do not build there or whose work-groups are too large, are warned about, once. Raises
+        SourceError where no version can run.
         """
         versions, first = launch.versions, self.prefer(launch, device)
         key = (first, *((id(v.program), v.kernel.name, v.kinds, v.local_size) for v in versions))
@@ -224,7 +225,8 @@ class Programs:
         raise SourceError("\n".join([f"no version of {launch.name} can run on {name}", *faults]), tuple(diagnostics))
 
     def fault(self, version: Version | Launch, device: DeviceIndex, diagnostics: list[Diagnostic] | None = None) -> str:
-        """Build what is to run on a device; why it cannot, or nothing. The compiler's words are added to others."""
+        """Build a version or launch for a device; return why it cannot run there, or nothing. The compiler's messages
+        are added to ``diagnostics``."""
         try:
             return self._too_large(version, device)
         except SourceError as error:
@@ -233,7 +235,7 @@ class Programs:
             return error.message.partition("\n")[0]
 
     def _too_large(self, version: Version | Launch, device: DeviceIndex) -> str:
-        """Build a version; what is wrong with its work-groups on the device, or nothing."""
+        """Build a version; return what is wrong with its work-groups on the device, or nothing."""
         if isinstance(version.program, SequenceProgram):
             found = (self._too_large(step, device) for step in version.program.steps)
             return next((fault for fault in found if fault), "")
@@ -243,7 +245,7 @@ class Programs:
         return f"its work-groups {version.local_size} have more than {most} work-items"
 
     def build(self, program: ProgramFacts, device: DeviceIndex) -> Program:
-        """The program, built for a device."""
+        """Return the program, built for a device."""
         key = _key(program)
         found = self._built[device].get(key)
         if found is not None:

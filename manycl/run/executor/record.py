@@ -1,4 +1,5 @@
-"""What a run on real devices did, read from the drivers' clocks when somebody asks."""
+"""The record of a run on real devices: its events, whose times are read from the drivers' clocks when they are asked
+for."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ _NDRange = tuple[tuple[int, ...], tuple[int, ...] | None, str]
 
 
 class Transferred(NamedTuple):
-    """What was enqueued to move some buffers (or neighbouring pieces of one), whole, or ``nbytes`` of one.
-    ``is_upload``: whether to the device (None: within it). ``events``: in order. ``token``: the first of the commands
-    that it does."""
+    """A transfer that was enqueued, of some buffers (or neighbouring pieces of one), whole, or ``nbytes`` of one.
+    ``is_upload``: to the device (None: within it). ``events``: in order. ``token``: the first of the commands that it
+    performs."""
 
     keys: tuple[BufferKey, ...]
     device: DeviceIndex
@@ -34,7 +35,7 @@ _Times = tuple[Transferred, float, float]
 
 
 class RunRecord:
-    """``profiled`` False: the devices' clocks are off, and kernels leave no events."""
+    """The record of one run. ``profiled`` False: the devices' clocks are off, and kernels leave no events."""
 
     def __init__(
         self, graph: Graph, machine: Machine, drivers: Sequence[Driver], begin: float, *, profiled: bool = True
@@ -45,18 +46,18 @@ class RunRecord:
         self._drivers = drivers
         self.begin = begin
         self.kernels: list[tuple[int, DeviceIndex, int, Event]] = []  # node, device, queue, event
-        self.versions: dict[int, Version] = {}  # which version ran, of nodes that have several
-        self.together: dict[int, Launch] = {}  # what ran instead of a node, which is the first of several
+        self.versions: dict[int, Version] = {}  # the version that ran, for nodes with several
+        self.together: dict[int, Launch] = {}  # the launch that ran for several nodes, by the first of these
         self.transfers: list[Transferred] = []
         self.hosts: list[tuple[int, float, float]] = []
         self.parts: dict[int, list[_NDRange]] = {}
-        """Of nodes that ran several kernels, one after another: NDRange and name of each."""
+        """NDRange and name of each kernel, for nodes that ran several kernels one after another."""
         self.first: dict[int, float] = {}
-        """Launches that are the first of their kind on their device, which may have to be compiled: when they were
-        enqueued, in seconds since the run began."""
+        """The times when launches were enqueued that are the first of their kind on their device, which may have to be
+        compiled, in seconds since the run began."""
         self.timed: Collection[DeviceIndex] = ()
-        """Devices whose clocks are asked when somebody wants to know times: comparing them with the host's takes a
-        while, which no run should wait for."""
+        """Devices whose clocks are read when times are asked for. Comparing them with the host's takes a while, for
+        which no run should wait."""
         self.failure: Failed | None = None
         self.failed_transfer: Failed | None = None
         self._times: list[tuple[int, DeviceIndex, int, float, float]] | None = None
@@ -64,12 +65,12 @@ class RunRecord:
 
     @cached_property
     def offsets(self) -> list[float | None]:
-        """Of the devices' clocks, where they are known."""
+        """The offsets of the devices' clocks, where they are known, in seconds."""
         return [driver.clock() if i in self.timed else None for i, driver in enumerate(self._drivers)]
 
     def leg(self, begin: float, nodes: tuple[int, int], moved: tuple[int, int]) -> RunRecord:
-        """Of some of the commands, the first and how many, and some of the transfers, from one to before another, as a
-        run that began then."""
+        """Return the record of a command batch, as a run that began at ``begin``. ``nodes``: the first of its commands
+        and how many. ``moved``: the first of its transfers, and the one behind its last."""
         first, count = nodes
         other = RunRecord(self.graph, self.machine, self._drivers, begin, profiled=self.profiled)
         other.timed = self.timed
@@ -79,8 +80,9 @@ class RunRecord:
         return other
 
     def find_failure(self, now: float) -> None:
-        """Look at every launch's final status: also at those that nobody waited for. Of several failures, the node that
-        comes first in the graph counts: all that may depend on one of them comes after it."""
+        """Find the failure, by every launch's final status, also of launches that were not waited for. Of several
+        failures, that of the node that comes first in the graph counts: all nodes that may depend on it come after
+        it."""
         if self._succeeded():
             return
         done = [driver.done for driver in self._drivers]
@@ -104,7 +106,7 @@ class RunRecord:
                         self.failed_transfer = Failed(moved.token, now, error.message)
 
     def _succeeded(self) -> bool:
-        """Whether all is complete and nothing has failed, as nearly always."""
+        """Return whether all is complete and nothing has failed, as nearly always."""
         found: dict[DeviceIndex, list[Event]] = {}
         for _, device, _, event in self.kernels:
             found.setdefault(device, []).append(event)
@@ -113,7 +115,7 @@ class RunRecord:
         return all(self._drivers[device].succeeded(events) for device, events in found.items())
 
     def times(self) -> list[tuple[int, DeviceIndex, int, float, float]]:
-        """(node, device, queue, start, end) of every launch that completed; seconds since the run began."""
+        """Return (node, device, queue, start, end) of every launch that completed; seconds since the run began."""
         if self._times is None:
             shift = [None if o is None else o - self.begin for o in self.offsets]
             times = []
@@ -131,7 +133,8 @@ class RunRecord:
         return self._times
 
     def waited(self) -> Iterable[tuple[float, float]]:
-        """From when to when the first launches of their kind waited to start."""
+        """Return from when to when launches that are the first of their kind waited to start, in seconds since the run
+        began."""
         return [(self.first[n], start) for n, _, _, start, _ in self.times() if n in self.first]
 
     def durations(self) -> Iterable[tuple[int, DeviceIndex, float]]:
@@ -160,7 +163,7 @@ class RunRecord:
         return sorted(out, key=lambda e: e.start)
 
     def moved(self) -> Iterable[tuple[int, bool, int, float]]:
-        """(device, whether to it, bytes, seconds) of every transfer between it and the host that completed."""
+        """Yield (device, whether to it, bytes, seconds) of every completed transfer between it and the host."""
         for moved, start, end in self._transfer_times():
             if moved.is_upload is not None:
                 yield moved.device, moved.is_upload, self._nbytes(moved), end - start
@@ -169,7 +172,7 @@ class RunRecord:
         return sum(self.graph.buffers[key].nbytes for key in moved.keys) if moved.nbytes is None else moved.nbytes
 
     def handovers(self) -> Iterable[float]:
-        """Seconds from when something had come from one device until it began to go to another."""
+        """Yield the seconds between the end of a download and the beginning of the same buffers' next upload."""
         came: dict[int, float] = {}
         for moved, start, end in sorted(self._transfer_times(), key=lambda t: t[1]):
             if moved.is_upload and all(key in came for key in moved.keys):

@@ -1,7 +1,8 @@
-"""Red zones: a pattern before and after every buffer that kernels see, looked at after each kernel (MANYCL_DEBUG=5).
+"""Red zones: a pattern before and after every buffer that kernels see, compared after each kernel (MANYCL_DEBUG=5).
 
-A kernel that writes up to :data:`ZONE` bytes outside of a buffer changes a pattern instead of what lies beside, and is
-named. One kernel runs at a time then, so it is that kernel. What is read outside, or written further away, is not seen.
+A kernel that writes up to :data:`ZONE` bytes outside of a buffer changes the pattern instead of other data, and is
+named. Kernels run one at a time then, so it is that kernel. Reads outside of a buffer, and writes further away, are not
+seen.
 """
 
 from __future__ import annotations
@@ -13,33 +14,33 @@ import numpy as np
 from manycl.drivers.driver import Allocation, Bytes, Driver, End, Queue
 from manycl.region import Box
 
-ZONE = 4096  # bytes; a multiple of what any device asks of sub-buffers (CL_DEVICE_MEM_BASE_ADDR_ALIGN)
+ZONE = 4096  # bytes; a multiple of any device's alignment of sub-buffers (CL_DEVICE_MEM_BASE_ADDR_ALIGN)
 PATTERN: Bytes = (np.arange(ZONE) * 37 + 11).astype(np.uint8)
 
 
 class Trespass(NamedTuple):
-    """Bytes outside of a buffer that were written: the first, counted from its beginning, and how many."""
+    """Bytes outside of a buffer that were written: the first, counted from the buffer's beginning, and how many."""
 
     first: int
     written: int
 
 
 def around(whole: Bytes) -> Bytes:
-    """What lies between the red zones of host memory, which are drawn."""
+    """Draw the red zones of host memory; return the bytes between them."""
     whole[:ZONE] = PATTERN
     whole[-ZONE:] = PATTERN
     return whole[ZONE:-ZONE]
 
 
 def on_device(driver: Driver, queue: Queue, nbytes: int) -> tuple[Allocation, Allocation]:
-    """Memory of a device between red zones; and with them."""
+    """Allocate memory of a device between red zones; return it without them, and with them."""
     whole = driver.allocate(nbytes + 2 * ZONE)
     _draw(driver, queue, whole, nbytes)
     return driver.part(whole, ZONE, nbytes), whole
 
 
 def look_at_host(whole: Bytes) -> Trespass | None:
-    """What was written into the red zones of host memory, which are drawn again."""
+    """Return what was written into the red zones of host memory, and draw them again."""
     nbytes = len(whole) - 2 * ZONE
     found = _compare(whole[:ZONE], whole[-ZONE:], nbytes)
     if found is not None:
@@ -48,7 +49,7 @@ def look_at_host(whole: Bytes) -> Trespass | None:
 
 
 def look_on_device(driver: Driver, queue: Queue, whole: Allocation, nbytes: int) -> Trespass | None:
-    """What was written into the red zones around ``nbytes`` of a device's memory, which are drawn again."""
+    """Return what was written into the red zones around ``nbytes`` of a device's memory, and draw them again."""
     data = np.empty(nbytes + 2 * ZONE, np.uint8)
     _copy(driver, queue, End(data), End(whole), nbytes)
     found = _compare(data[:ZONE], data[-ZONE:], nbytes)

@@ -1,5 +1,5 @@
-"""What belongs to one run alone. Threads that work for it hold this and not the back end: what they say or do when the
-run was left (Ctrl-C, twice) and another one has begun, concerns nobody else."""
+"""The state of one run. Threads that work for a run hold this and not the back end: when the run was left (Ctrl-C,
+twice) and another one has begun, what they report or do does not affect that one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from manycl.run.recovery.undo_log import UndoCopy
 
 
 class RunState:
-    """The run ``number`` of a back end. ``stopping``: something has failed, or the run is given up: nothing more is
+    """The run ``number`` of a back end. ``stopping``: something has failed, or the run is given up; nothing more is
     enqueued."""
 
     def __init__(self, number: int, graph: Graph, machine: Machine, lanes: Sequence[Lanes], profiled: bool) -> None:
@@ -26,28 +26,29 @@ class RunState:
         self.graph = graph
         self.stopping = False
         self.events: dict[int, Event] = {}
-        self._refused: set[int] = set()  # commands that were not given, as their device was lost
-        self._undo: dict[int, UndoCopy] = {}  # of what commands may change
-        self.awaited = 0  # reports that are to come
+        self._refused: set[int] = set()  # commands that were not enqueued, as their device was lost
+        self._undo: dict[int, UndoCopy] = {}  # of buffers that commands may change
+        self.awaited = 0  # reports that are still to come
         self.is_left = False  # the user did not wait for its end
-        self.host: int | None = None  # the host function that runs
+        self.host: int | None = None  # the node whose host function runs now
         self._machine = machine
         self._lanes = lanes
         self.began = began = time.perf_counter()
-        # not by a method of this: whatever refers to its own referrer waits for the garbage collection, with all events
+        # not a method: an object in a reference cycle waits for the garbage collection, with all its events
         self.now: Callable[[], float] = lambda: time.perf_counter() - began
         """Seconds since the run began."""
         self.inbox = Completions(self.now, number)
         self.launched: Callable[[], list[tuple[str, DeviceIndex, int, Event]]] | None = None
-        """Names, devices, queues and events of its launches, where the record has not got them yet."""
+        """A function that returns names, devices, queues and events of the run's launches, where the record does not
+        have them yet."""
         self.record = RunRecord(graph, machine, [x.driver for x in lanes], self.began, profiled=profiled)
 
     def complete(self, token: int) -> None:
-        """A thread says that a command is."""
+        """Report, from a thread, that a command is complete."""
         self.inbox.put(Done(token, self.now(), self.number))
 
     def fail(self, token: int, error: object) -> None:
-        """A command failed: nothing more is enqueued, and no later command may report that all before it is
+        """Report that a command failed. Nothing more is enqueued, and no later command may report that all before it is
         complete."""
         self.stopping = True
         if isinstance(error, DeviceLost):
@@ -55,7 +56,7 @@ class RunState:
         self.inbox.put(Failed(token, self.now(), str(error), self.number))
 
     def watch(self, device: DeviceIndex, queue: int, tokens: Sequence[int], event: Event) -> None:
-        """Report when an event is complete that stands for commands."""
+        """Report the commands that an event stands for when it is complete."""
         lanes = self._lanes[device]
         if lanes.watched:
             self.inbox.watch((device, queue), tokens, lanes.driver, event)
@@ -63,7 +64,7 @@ class RunState:
             lanes.submit(queue, lambda: self._await(lanes, tokens, event))
 
     def _await(self, lanes: Lanes, tokens: Sequence[int], event: Event) -> None:
-        """On a device's thread: block until what an event stands for is complete, then say so."""
+        """Block until an event is complete, then report its commands; on a device's thread."""
         try:
             lanes.driver.wait(event)
         except DriverError as error:
@@ -74,7 +75,7 @@ class RunState:
             self.inbox.put(Done(token, now, self.number))
 
     def took(self, token: int, device: DeviceIndex) -> float | None:
-        """As Backend.took, of commands that are timed."""
+        """Return what Backend.took returns, for commands that are timed."""
         event, lanes = self.events.get(token), self._lanes[device]
         if event is None:
             return None
@@ -85,7 +86,7 @@ class RunState:
         return end - start
 
     def completed(self) -> set[int]:
-        """The tokens of the commands that have ended well."""
+        """Return the tokens of the commands that have ended without an error."""
         devices = {id(event): device for _, device, _, event in self.record.kernels}
         devices |= {id(event): moved.device for moved in self.record.transfers for event in moved.events}
         found = {token for token, _, _ in self.record.hosts}
@@ -96,11 +97,12 @@ class RunState:
         return found
 
     def _is_believed(self, device: DeviceIndex) -> bool:
-        """Whether what its driver says of commands is so: also of a device that is lost, where only its process is."""
+        """Return whether a driver's answers about commands are valid: also of a lost device, if only its process is
+        lost."""
         return not self._lanes[device].is_lost or self._lanes[device].driver.has_own_process
 
     def begun(self, failed: Set[int]) -> set[int]:
-        """As Backend.begun."""
+        """Return what Backend.begun returns."""
         devices = {id(event): device for _, device, _, event in self.record.kernels}
         devices |= {id(event): moved.device for moved in self.record.transfers for event in moved.events}
         not_begun = set(self._refused)
@@ -111,7 +113,8 @@ class RunState:
         return {*self.events, *(token for token, _, _ in self.record.hosts), *failed} - not_begun
 
     def is_cut_off(self, device: DeviceIndex) -> bool:
-        """As Backend.is_cut_off: it is lost with its process, and nothing had failed before."""
+        """Return what Backend.is_cut_off returns: the device is lost with its process, and nothing had failed
+        before."""
         driver = self._lanes[device].driver
         mine = [event for _, d, _, event in self.record.kernels if d == device]
         mine += [event for moved in self.record.transfers if moved.device == device for event in moved.events]
@@ -124,13 +127,13 @@ class RunState:
         return driver.has_own_process
 
     def undo(self, token: int, copy: UndoCopy | None) -> None:
-        """What a command may change is copied before it."""
+        """Note the copy of what a command may change, which is made before the command."""
         if copy is not None:
             self._undo[token] = copy
 
     def undone(self, begun: Set[int]) -> Iterator[tuple[int, UndoCopy]]:
-        """Of the commands that may have ``begun`` and did not end, those that can be undone: of devices that are lost
-        with their processes, and in whose queues no other one may have begun and did not end."""
+        """Yield the commands that may have ``begun``, did not end, and can be undone, with their undo copies: those of
+        devices that are lost with their processes, in whose queue no other command may have begun without an end."""
         pending: dict[tuple[int, int], list[int]] = {}
         for token, device, queue, event in self.record.kernels if self._undo else ():
             lanes = self._lanes[device]
@@ -157,7 +160,7 @@ class RunState:
             return False
 
     def unfinished(self) -> list[str]:
-        """In words, what the devices have been given and have not completed: the first of each queue."""
+        """Return the names of the first command in each queue that is not complete."""
         names = [d.name for d in self._machine.devices]
         found: dict[tuple[DeviceIndex, int | None] | None, str] = {}
         nodes = self.graph.nodes

@@ -1,4 +1,4 @@
-"""Versions of a kernel that are several kernels: a device is given all of them, with temporary memory of its own."""
+"""Versions of a kernel that are several kernels: a device gets all of them, with temporary memory."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from manycl.utilities.logs import logger
 
 log = logger(__name__)
 
-_KEPT = 16  # sets of temporary memory, each of a queue
+_KEPT = 16  # sets of temporary memory, each of one queue, that are kept at most
 
 Views = dict[tuple[int, int, int | None], Allocation]
-"""Parts of temporary memory, by number, offset and bytes; those of no bytes are the whole."""
+"""Parts of temporary memory, by number, offset and bytes (None: the whole)."""
 
 
 class Sequences:
-    """Of an executor. Temporary memory belongs to a queue, whose commands come one after another, and is kept for the
-    next time."""
+    """The sequences of an executor. Temporary memory belongs to a queue, whose commands run one after another, and is
+    kept for the next time."""
 
     def __init__(self, memory: Memory, programs: Programs) -> None:
         self._memory, self._programs = memory, programs
         self._temporaries: Kept[tuple[int, int, tuple[int, ...]], tuple[object, Views]] = Kept(_KEPT)
 
     def have_room(self, chosen: Version, lanes: Lanes, queue: int) -> bool:
-        """Whether there is memory for what a version needs in a queue."""
+        """Return whether there is the memory that a version needs in a queue."""
         assert isinstance(chosen.program, SequenceProgram)
         try:
             self._views(lanes, queue, chosen.program)
@@ -49,8 +49,8 @@ class Sequences:
     def give(
         self, run: RunState, launch: Launch, chosen: Version, command: Run, waits: Sequence[Event] | None, lanes: Lanes
     ) -> Event:
-        """Enqueue the kernels, each behind the one before it; the last one's event, which stands for all. There is room
-        for what they need. Raises DriverError."""
+        """Enqueue the kernels, each behind the one before it; return the last one's event, which stands for all. There
+        is room for their temporary memory. Raises DriverError."""
         program, (node, device, queue) = chosen.program, command[:3]
         assert isinstance(program, SequenceProgram)
         views = self._views(lanes, queue, program)
@@ -81,7 +81,7 @@ class Sequences:
         return found[1]
 
     def _with_arguments(self, step: Launch, device: DeviceIndex, lanes: Lanes, views: Views) -> KernelObject:
-        """The kernel of a step, with its arguments."""
+        """Return the kernel of a step, with its arguments set."""
         program, args = placed(step.program, step.kernel.name, step.args, lanes.device)
         kernel = self._programs.kernel(program, step.kernel.name, device)
         numbers = {temporary_key(number): number for number, _, _ in views}

@@ -1,8 +1,8 @@
-"""Launches whose arguments are views, as a device can run them.
+"""Launches whose arguments are views, in a form that a device can run.
 
-A view that begins where parts of the device's allocations may (``Device.alignment``) is such a part. For any other, the
-kernel is given the whole buffer and moves its pointer on, as kernels on windows move theirs back
-(:mod:`manycl.analysis.texts.windows`): a hidden ``ulong`` says by how much.
+A view that begins where parts of the device's allocations may (``Device.alignment``) becomes such a part. For any other
+view the kernel gets the whole buffer and moves its pointer on, as kernels on windows move theirs back
+(:mod:`manycl.analysis.texts.windows`): a hidden ``ulong`` argument is the distance.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from manycl.graph.versions.host_version import HostProgram
 from manycl.machine import Device
 from manycl.utilities.kept import Kept
 
-_SHIFTED = 1024  # kernels
+_SHIFTED = 1024  # kernels that are cached
 
 
 class Shifted(NamedTuple):
-    """The program whose kernel moves the pointers of the arguments ``movable``; ``reason``: why there is none, or not
-    for all. ``original`` is kept because its identity is a key."""
+    """A program whose kernel moves the pointers of the arguments ``movable``; ``reason``: why there is none, or not for
+    all arguments. ``original`` is kept because its identity is a key."""
 
     program: ProgramFacts
     movable: tuple[int, ...]
@@ -34,7 +34,7 @@ _known: Kept[tuple[int, str], Shifted] = Kept(_SHIFTED)
 
 
 def shifted(program: ProgramFacts, kernel: str) -> Shifted:
-    """The program for a kernel whose arguments begin anywhere."""
+    """Return the program for a kernel whose arguments begin anywhere."""
     key = id(program), kernel
     found = _known.get(key)
     if found is None:
@@ -45,15 +45,15 @@ def shifted(program: ProgramFacts, kernel: str) -> Shifted:
 
 
 def unaligned(args: tuple[Argument, ...], alignment: int) -> list[int]:
-    """The arguments (indices) that are views which cannot be parts of allocations."""
+    """Return the arguments (indices) that are views which cannot be parts of allocations."""
     return [i for i, a in enumerate(args) if type(a) is BufferArg and a.nbytes is not None and a.offset % alignment]
 
 
 def placed(
     program: ProgramFacts, kernel: str, args: tuple[Argument, ...], device: Device
 ) -> tuple[ProgramFacts, tuple[Argument, ...]]:
-    """The program and the arguments with which a device runs a kernel. Raises RunError where it cannot."""
-    if isinstance(program, HostProgram):  # it knows where views begin
+    """Return the program and the arguments with which a device runs a kernel. Raises RunError where it cannot."""
+    if isinstance(program, HostProgram):  # a host function gets views that begin anywhere
         return program, tuple(BufferArg(a.key) if isinstance(a, BufferArg) else a for a in args)
     moved = unaligned(args, device.alignment)
     if not moved:

@@ -1,4 +1,4 @@
-"""The transfers of a run: between the host and devices, and between the stores of a device; copies and fills, too."""
+"""The transfers of a run, between the host and devices and between the stores of a device; and copies and fills."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Running(Protocol):
     """The run that transfers belong to."""
 
     stopping: bool
-    """Something has failed: nothing more is enqueued."""
+    """True once something has failed; then nothing more is enqueued."""
 
     def watch(self, device: DeviceIndex, queue: int, tokens: Sequence[int], event: Event) -> None:
-        """Report when an event is complete that stands for commands."""
+        """Report the commands that an event stands for when it is complete."""
 
     def fail(self, token: int, error: object) -> None:
-        """A command failed: stop the run."""
+        """Report that a command failed, and stop the run."""
 
 
 class Moved(NamedTuple):
-    """Rows of a buffer, and from which byte ``low`` of it on a device holds it (``store``)."""
+    """Rows of a buffer, and the object ``store`` that holds the buffer on a device from its byte ``low`` on."""
 
     key: BufferKey
     store: BufferKey
@@ -41,8 +41,8 @@ class Moved(NamedTuple):
 
 
 class TransferLanes:
-    """``events``: of the run's commands, by token. ``joined``: what was found to be moved by stores and pieces
-    of the graph (the same for all its runs)."""
+    """The transfers of a run, on the lanes of its devices. ``events``: of the run's commands, by token. ``joined``: the
+    rows to move, by store and pieces of the graph (the same for all its runs)."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class TransferLanes:
         self._joined = joined
 
     def transfer(self, commands: Sequence[Transfer]) -> None:
-        """Transfer what several commands need that continue one another."""
+        """Enqueue one transfer for several commands that continue one another."""
         first = commands[0]
         assert not isinstance(first, Upload) or first.source == HOST, "no driver copies from another device's memory"
         lanes = self._lanes[first.device]
@@ -77,7 +77,7 @@ class TransferLanes:
             )
         queue, target, source, rows = self._ways(lanes, commands)
         events = lanes.driver.copy(queue, target, source, rows, after)
-        # else it is flushed when all that comes with it is enqueued
+        # other queues are flushed when all commands of this call are enqueued
         if isinstance(first, Download) and isinstance(first.queue, TransferQueue):
             lanes.flush(queue)
         event = lanes.latest[first.queue] = events[-1]  # in order: all are complete when this is
@@ -90,7 +90,7 @@ class TransferLanes:
             self._run.watch(first.device, first.queue, [c.token for c in commands], event)
 
     def _ways(self, lanes: Lanes, commands: Sequence[Transfer]) -> tuple[Queue, End, End, tuple[Box, ...]]:
-        """By which queue, to where and from where which rows go."""
+        """Return the queue of a transfer, its target, its source and the rows."""
         first, memory = commands[0], self._memory
         if isinstance(first, Copy):
             rows = self._rows(tuple([command.buffer for command in commands]))
@@ -109,8 +109,8 @@ class TransferLanes:
         return End(self._memory.on_device(store, copy.device), 0 if window is None else window.low)
 
     def _rows(self, keys: tuple[BufferKey, ...]) -> tuple[Box, ...]:
-        """The rows of some pieces of a buffer, or all of it."""
-        name = None, None, *keys  # (what moves to or from the host begins with a store)
+        """Return the rows of some pieces of a buffer, or all of it."""
+        name = None, None, *keys  # (names of transfers with the host begin with a store)
         if name not in self._joined:
             key, rows = self._of(keys[0])
             if len(keys) > 1:
@@ -120,7 +120,7 @@ class TransferLanes:
         return self._joined[name].rows
 
     def _what(self, store: BufferKey | None, keys: tuple[BufferKey, ...]) -> Moved:
-        """What moves of a buffer, of some pieces of it."""
+        """Return the rows that pieces of a buffer stand for, and where a device has them."""
         name = store, *keys
         known = self._joined.get(name)
         if known is not None:
@@ -132,7 +132,7 @@ class TransferLanes:
         return found
 
     def _of(self, key: BufferKey) -> tuple[BufferKey, tuple[Box, ...]]:
-        """The buffer that a key of the graph is one of, or a piece of, and the rows."""
+        """Return the buffer that a key of the graph names, or names a piece of, and the rows."""
         buffer = self._graph.buffers.get(key)
         if isinstance(buffer, Piece):
             return buffer.whole, buffer.region.boxes
@@ -145,7 +145,7 @@ class TransferLanes:
 def within(
     driver: Driver, memory: Memory, task: CopyTask | FillTask, device: DeviceIndex
 ) -> Callable[[Queue, Sequence[Event]], Event]:
-    """What enqueues a node that copies or fills on a device, behind some events."""
+    """Return a function that enqueues a node that copies or fills on a device, behind some events."""
     target = memory.on_device(task.args[0].key, device)
     if isinstance(task, FillTask):
         pattern, offset, nbytes = task.pattern, task.target_offset, task.nbytes

@@ -1,4 +1,4 @@
-"""Shares of launches that may move while they run, cut into cells: ranges like any other."""
+"""Chunks of launches whose shares may move while they run; a chunk is a range like any other."""
 
 from __future__ import annotations
 
@@ -22,31 +22,32 @@ from manycl.run.lowering.steps import RANGE, Chunks, Stock
 from manycl.run.stealing.packet_size import settled_packets
 
 MOST = 48
-"""Cells of a launch for each of its shares: cutting its buffers along them takes some 50 us a cell."""
+"""The most chunks of a launch for each of its shares: cutting its buffers along them takes some 50 us a chunk."""
 CELLS = 2.0
-"""Cells for each of the packets that a share is to run in, where others ask for its device."""
+"""Chunks for each of the packets that a share is to run in, where other processes may demand its device."""
 PART = 3
-"""A cell is at most this part of what is behind it in its share: what is left last, and what is stolen, is at the
-end, …"""
+"""The largest part of the rest of its share that a chunk is (1 / PART). So the chunks at the end, which run last and
+are stolen, are short."""
 FINEST = 300
-"""… but no less than this part of the launch, as long as all of it counts: a part of a percent decides nothing. Where
-others ask for its device, …"""
+"""The smallest part of a launch that a chunk is (1 / FINEST), as long as all of the launch counts: a part of a percent
+decides nothing."""
 FINEST_DEMANDED = 1024
-"""… it is as short as packets are to be there, down to this part."""
+"""The smallest part of a launch that a chunk is (1 / FINEST_DEMANDED) where other processes may demand its device:
+chunks are as short as packets are to be there."""
 
 TOGETHER = (64, 12, 12)
-"""Work-items in each dimension that a processor's threads run beside each other, or a multiple of that, in vectors and
-in registers (``analysis/work_group``): so many, or a multiple, are a cell, as what is left over takes longer, …"""
+"""Work-items in each dimension that a processor's threads run beside each other in vectors and in registers
+(``analysis/work_group``). A chunk has so many, or a multiple, as a remainder takes longer."""
 LEAST = 30
-"""… as long as a launch has so many of them."""
+"""Such groups of work-items that a launch must have for its chunks to be multiples of them."""
 
 
 def in_cells(plan: Plan, problem: Problem) -> Plan:
-    """The ranges of launches whose shares may move (``Plan.movable``), cut."""
+    """Return the plan with the ranges of launches whose shares may move (``Plan.movable``) cut into chunks."""
     movable, graph = frozenset(plan.movable), problem.graph
     shares: dict[int, list[int]] = {}
     settled = settled_packets(plan)
-    packets: dict[int, float] = {}  # that devices are to be given of a launch one after another
+    packets: dict[int, float] = {}  # the most packets in which a device is to run its share, by launch
     for a in plan.assignments:
         if a.node in movable and a.is_range:
             shares.setdefault(a.node, []).append(a.groups)
@@ -74,7 +75,7 @@ def in_cells(plan: Plan, problem: Problem) -> Plan:
 
 
 def _packets(problem: Problem, share: Assignment) -> float:
-    """In how many packets a share is to run at most."""
+    """Return the number of packets in which a share is to run at most."""
     seconds, split = longest_packet(problem, share.device), problem.splits.get(share.node)
     if seconds == math.inf or split is None:
         return 0.0
@@ -83,8 +84,9 @@ def _packets(problem: Problem, share: Assignment) -> float:
 
 
 def _counts(shares: Sequence[int], least: int, most: int) -> list[int]:
-    """How many cells each share of a launch may have, in work-groups, which are ``least`` or more: all as many, and
-    what small ones have no use for is the others'; ``most``: for each share."""
+    """Return how many chunks each share of a launch (``shares``: in work-groups) may have. All get as many, but chunks
+    have ``least`` work-groups or more, and the chunks that small shares cannot use go to the others. ``most``: chunks
+    for each share."""
     left, counts = most * len(shares), [1] * len(shares)
     ascending = sorted(range(len(shares)), key=shares.__getitem__)
     for place, share in enumerate(ascending):
@@ -94,7 +96,7 @@ def _counts(shares: Sequence[int], least: int, most: int) -> list[int]:
 
 
 def run_together(node: Node, dimension: int, groups: int) -> int:
-    """How many of so many work-groups along a dimension a cell has, or a multiple."""
+    """Return the number of work-groups along a dimension of which a chunk has a multiple; the launch has ``groups``."""
     if not isinstance(node, Launch) or node.local_size is None:
         return 1
     items, each = TOGETHER[dimension], node.local_size[dimension]
@@ -105,8 +107,8 @@ def run_together(node: Node, dimension: int, groups: int) -> int:
 
 
 def cut(groups: int, most: int, least: int, together: int = 1) -> list[int]:
-    """So many work-groups in at most ``most`` cells of about ``least`` or more, which become ever smaller: each a
-    multiple of ``together``, but the last one."""
+    """Return the sizes of at most ``most`` chunks of ``groups`` work-groups. Each has about ``least`` or more, they
+    become ever smaller, and each but the last is a multiple of ``together``."""
     if together > 1:
         whole, over = divmod(groups, together)
         if not whole:
@@ -121,7 +123,7 @@ def cut(groups: int, most: int, least: int, together: int = 1) -> list[int]:
             size = rest
         sizes.append(size)
         rest -= size
-    # the cells that are left make the largest ones smaller, in their places
+    # chunks that are left over divide the largest ones, in their positions
     halves = [[size] for size in sizes]
     largest = [(-size, place) for place, size in enumerate(sizes)]
     heapq.heapify(largest)
@@ -138,15 +140,15 @@ def cut(groups: int, most: int, least: int, together: int = 1) -> list[int]:
 def cells_of(
     problem: Problem, node: int, drafts: Sequence[RangeTask], tokens: Sequence[int], sizes: Mapping[BufferKey, int]
 ) -> Chunks | None:
-    """The cells of a node of which these are the steps, in drafts and by token; None where its shares may not move: a
-    device has several, or what devices write would have to be put together."""
+    """Return the chunks of a node whose steps these are, as range tasks and by token. None where its shares may not
+    move: a device has several, or partial results of devices would have to be merged."""
     launch, ordered = problem.graph.nodes[node], sorted(zip(drafts, tokens, strict=True), key=lambda c: c[0].step.first)
     steps = [d.step for d, _ in ordered]
     if not isinstance(launch, Launch) or any(s.role != RANGE or s.method != Reduction.NONE.words() for s in steps):
         return None
     if any(d.windows for d, _ in ordered):
         return None
-    if problem.machine.memories > 1:  # each cell may run in any memory
+    if problem.machine.memories > 1:  # each chunk may run in any memory
         found, apart = [d.access for d, _ in ordered], range(len(ordered))
         if any(clash(key, found, apart) for key in launch.writes):
             return None

@@ -1,6 +1,6 @@
-"""Launches without a source: of papers' examples and described applications nothing is known but how long kernels take
-and which slices of buffers their ranges touch (:class:`manycl.plan.split.Split`). They are divided as that says, and
-simulated like all others."""
+"""Launches without a source, divided as their declared slices say. Of papers' examples and described applications only
+the kernels' times are known, and which slices of buffers ranges touch (:class:`manycl.plan.split.Split`). They are
+simulated like all other launches."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""From a plan to steps: what the engine really runs.
+"""Lowering: from a plan to the steps that the engine runs.
 
 A plan may divide launches into ranges of work-groups, and buffers may be valid in parts. The engine knows neither: it
-is given a graph whose nodes are *steps* (whole launches, ranges, and what puts ranges together, each a launch like any
-other) and whose buffers are the *pieces* that all regions cut the buffers into. So moving only what is missing, halo
-exchange, and running beside each other whatever touches different bytes are nothing special: dependences, validity and
-transfers of pieces are those of buffers. Where nothing is divided and every buffer is valid as a whole, the steps are
-the nodes and the pieces the buffers.
+gets a graph whose nodes are *steps* (whole launches, ranges, and merges of what ranges wrote, each a launch like any
+other) and whose buffers are the *pieces* that all regions cut the buffers into. So three things need no code of their
+own: moving only what is missing, halo exchange, and running beside each other what touches different bytes. The
+dependences, validity and transfers of pieces are those of buffers. Where nothing is divided and every buffer is valid
+as a whole, the steps are the nodes and the pieces the buffers.
 
-:mod:`manycl.run.lowering.range_tasks` says what the steps are; here the buffers are cut, and the steps put in order.
+:mod:`manycl.run.lowering.range_tasks` makes the steps; here the buffers are cut, and the steps put in order.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 def lower(
     problem: Problem, plan: Plan | None, directory: Directory, limits: Mapping[DeviceIndex, int] | None = None
 ) -> Lowered:
-    """The steps of a plan, or of a graph that is run without one, in the directory's present state. ``limits``: the
-    bytes of buffers that devices may hold at a time which do not hold all of the run (:func:`windows.limited`; None:
-    memory is not looked at).
+    """Return the steps of a plan, or of a graph that is run without one, for the directory's present state. ``limits``:
+    the bytes of buffers that devices may hold at a time, for devices that do not hold all of the run
+    (:func:`windows.limited`; None: memory is not considered).
 
-    Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be; RunError
-    for a launch that does not fit into such a device's memory, not even in ranges.
+    Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be divided;
+    RunError for a launch that does not fit into such a device's memory, not even in ranges.
     """
     split = plan is not None and _is_split(problem, plan)
     given = plan
@@ -72,13 +72,14 @@ def lower(
     except RunError:
         if lowered.room is None or not lowered.room.windows:
             raise
-    # as small as they can be, windows may fit
+    # windows of the smallest size may fit
     plan = fitted(problem, given, limits, together=False).plan if given is not None else None
     return with_room(problem, _Assembly(problem, plan, directory, limits, shared=False).result(), limits)
 
 
 def _is_split(problem: Problem, plan: Plan) -> bool:
-    """Whether a plan divides launches; raises where it wants a version of one that the device would not take."""
+    """Return whether a plan divides launches. Raises PolicyError where it names a version of a launch that the device
+    would not run."""
     split = False
     for a in plan.assignments:
         if a.dimension is not WHOLE:
@@ -93,7 +94,7 @@ def _is_split(problem: Problem, plan: Plan) -> bool:
 
 
 class _Assembly:
-    """A plan's drafts put together: their bytes cut into pieces, their order."""
+    """A plan's range tasks, assembled to a graph: buffers are cut into pieces, and steps put in order."""
 
     def __init__(
         self,
@@ -118,12 +119,12 @@ class _Assembly:
     def result(self) -> Lowered:
         own = {d.memory for d in self.problem.machine.devices} - {HOST}
         using: list[dict[BufferKey, BufferKey]] = []
-        # a part of what goes from device to device is on its way up while the next comes down
+        # in chunks, a part of what goes between devices is uploaded while the next part is downloaded
         chunk = chunk_of(self.problem.machine) or CHUNK
         cut = Cut(self.sizes, self.directory, chunk if len(own) > 1 else 0)
         different = {id(drafts): drafts for drafts in self.drafts}
         every = {id(d.access): d.access for drafts in different.values() for d in drafts}
-        for touched in every.values():  # ranges of many launches have them in common
+        for touched in every.values():  # ranges of many launches share accesses
             cut.add(touched)
         temporary = {b.key for b in self.temporaries}
         cut.make({**self.graph.buffers, **{b.key: b for b in self.temporaries}}, temporary)
@@ -171,7 +172,7 @@ class _Assembly:
         )
 
     def _cells(self, of_node: Sequence[Sequence[int]]) -> dict[int, Chunks]:
-        """Of the launches whose shares may move."""
+        """Return the chunks of the launches whose shares may move."""
         if self.plan is None or self.limits:
             return {}
         found: dict[int, Chunks] = {}
@@ -183,8 +184,8 @@ class _Assembly:
         return found
 
     def _rounds(self, alike: Mapping[int, Sequence[_OnPieces]]) -> Iterator[tuple[int, Sequence[_OnPieces]]]:
-        """All steps in an order in which they might run, with their node, those together that run beside each other:
-        node by node, and those of a pass column by column."""
+        """Yield all steps in an order in which they might run, with their node; those that run beside each other come
+        together. The order is node by node, and column by column in a time tile."""
         if self.passes:
             units = contracted(self.graph, self.passes)
             assert units is not None, "it was checked that passes do not wait for one another"
@@ -207,15 +208,15 @@ class _Assembly:
         return Room(self.limits, self.windows, tuple(using), sizes)
 
     def _planned(self, of_node: Sequence[Sequence[int]]) -> Plan | None:
-        """The steps in the order in which the plan has their nodes."""
+        """Return the plan of the steps, in the order in which the plan has their nodes."""
         if self.plan is None:
             return None
         assignments: list[Assignment] = []
-        ranges: dict[int, dict[int, int]] = {}  # which draft is a range, by its first group
+        ranges: dict[int, dict[int, int]] = {}  # the range task of a range, by its first group
         for drafts in self.drafts:
             if id(drafts) not in ranges:
                 ranges[id(drafts)] = {d.step.first: i for i, d in enumerate(drafts) if d.step.role == RANGE}
-        left = [sum(1 for a in of if a.dimension is not MERGE) for of in self.of]  # ranges to come
+        left = [sum(1 for a in of if a.dimension is not MERGE) for of in self.of]  # ranges that are still to come
         begun: set[int] = set()
         for a in self.plan.assignments:
             drafts, tokens = self.drafts[a.node], of_node[a.node]
@@ -236,7 +237,7 @@ class _Assembly:
 
 
 def _by_node(graph: Graph, plan: Plan | None) -> list[list[Assignment]]:
-    """A plan's assignments of each node."""
+    """Return a plan's assignments of each node."""
     of: list[list[Assignment]] = [[] for _ in graph.nodes]
     for a in plan.assignments if plan is not None else ():
         if not 0 <= a.node < len(of):
@@ -246,8 +247,8 @@ def _by_node(graph: Graph, plan: Plan | None) -> list[list[Assignment]]:
 
 
 class _OnPieces(NamedTuple):
-    """A draft whose buffers are cut: ``task`` reads and writes pieces. ``beside``: those that other ranges of its
-    launch write at the same time. ``using``: windows by buffer."""
+    """A range task whose buffers are cut: ``task`` reads and writes pieces. ``beside``: the pieces that other ranges of
+    its launch write at the same time. ``using``: windows by buffer."""
 
     round: int
     step: Step
@@ -259,8 +260,8 @@ class _OnPieces(NamedTuple):
 def _on_pieces(
     drafts: Sequence[RangeTask], touches: Mapping[int, Touches], windows: dict[int, dict[BufferKey, BufferKey]]
 ) -> list[_OnPieces]:
-    """``touches``, by the identity of drafts' accesses; ``windows`` by buffer, by that of drafts' windows: what steps
-    have in common is looked at once."""
+    """Return range tasks on pieces. ``touches``, by the identity of the tasks' accesses, and ``windows`` by buffer, by
+    the identity of the tasks' windows: what steps have in common is computed once."""
     count = Counter((piece, d.round) for d in drafts if d.step.role == RANGE for piece in touches[id(d.access)].writes)
     out = []
     for draft in drafts:
@@ -275,7 +276,7 @@ def _on_pieces(
 
 
 def _explicit(graph: Graph, node: int, of_node: Sequence[Sequence[int]]) -> set[int]:
-    """The steps of predecessors that come first although no buffer says so."""
+    """Return the steps of predecessors that come first although no buffer requires it."""
     task = graph.nodes[node]
     before: set[int] = set()
     for p in graph.predecessors[node]:
@@ -285,12 +286,12 @@ def _explicit(graph: Graph, node: int, of_node: Sequence[Sequence[int]]) -> set[
     return before
 
 
-# What a lowered plan has to do with where devices do not hold all of it.
+# Plans for devices that do not hold all of a run.
 
 
 def with_room(problem: Problem, lowered: Lowered, limits: Mapping[DeviceIndex, int]) -> Lowered:
-    """The steps of a plan with the limits that they have to keep: those given, and those of devices that do not hold
-    all buffers that the plan's merging needs. Raises RunError for a step that does not fit alone."""
+    """Return the steps of a plan with the limits that they have to keep: those given, and those of devices that do not
+    hold all buffers that the plan's merging needs. Raises RunError for a step that does not fit alone."""
     if lowered.temporaries:
         limits = {**limits, **_too_many(problem, lowered)}
     if not limits:
@@ -310,7 +311,7 @@ def _buffers(problem: Problem, lowered: Lowered) -> Iterator[Buffer]:
 
 
 def _too_many(problem: Problem, lowered: Lowered) -> dict[DeviceIndex, int]:
-    """The devices that do not hold all buffers of the run's own beside the others."""
+    """Return the devices that do not hold all buffers of the run's own beside the other buffers."""
     assert lowered.plan is not None, "only plans have buffers of their own"
     sizes = {b.key: b.nbytes for b in _buffers(problem, lowered)}
     nodes = lowered.graph.nodes
@@ -324,7 +325,7 @@ def _too_many(problem: Problem, lowered: Lowered) -> dict[DeviceIndex, int]:
 
 
 def _check(lowered: Lowered, room: Room, machine: Machine) -> None:
-    """Every step fits alone: then all of them do, one after another."""
+    """Raise RunError for a step that does not fit alone. If each one does, all fit one after another."""
     assert lowered.plan is not None
     for a in lowered.plan.assignments:
         task = lowered.graph.nodes[a.node]

@@ -1,5 +1,5 @@
-"""Which launches write all of a buffer, so that its old contents need not be brought to where they run; planners must
-know, too."""
+"""Launches that write all of a buffer, so that its old contents need not be moved to where they run; planners use this
+as well."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from manycl.run.lowering.steps import Lowered
 from manycl.utilities.unforeseen import told
 
 WORTH = 1 << 16
-"""Bytes; fewer are brought sooner than a launch is analysed, which pays for a graph that runs again and again."""
+"""Bytes; a smaller buffer is moved in less time than a launch is analysed, which pays only for a graph that runs
+again."""
 
 
 LOOKED_AT = 256
-"""Launches, different ones, of a run that are looked at: each takes a fraction of a millisecond, where nobody has
-looked at it before."""
+"""Different launches of a run that are analysed, at most: each takes a fraction of a millisecond the first time."""
 QUESTIONS = 4
-"""Launches of a graph that runs again and again about which isl is asked, where looking does not tell: seconds, at
-worst. To find out takes longer than to bring a gigabyte, so of graphs that run once isl is asked nothing."""
+"""Launches of a repeated graph about which isl is asked, at most, where the quick analysis gives no answer: this takes
+seconds, at worst. It takes longer than moving a gigabyte, so isl is not asked about graphs that run once."""
 
 
 class Overwritten:
-    """Answers whether a node of the lowered graph writes every byte of a buffer, as far as that was proved when it was
-    asked for (``ask``), before time starts: what nobody knows is brought. ``whole``: the graph as it was, with the
-    buffers as they are. ``repeated``: the graph runs again and again; else, of buffers with fewer bytes than WORTH, the
-    answer is no. ``questions``: about so many launches isl is asked (None: as many as pay)."""
+    """The nodes of a lowered graph that write every byte of a buffer, as far as it was proved by ``ask``, before time
+    starts; what is not proved is moved. ``whole``: the graph before lowering, with whole buffers. ``repeated``: the
+    graph runs again and again; if not, the answer is no for buffers with fewer bytes than WORTH. ``questions``: the
+    number of launches about which isl is asked, roughly (None: as many as pay)."""
 
     def __init__(self, lowered: Lowered, whole: Graph, repeated: bool = False, questions: int | None = None) -> None:
         self._lowered = lowered
@@ -43,18 +43,18 @@ class Overwritten:
         self._proved: set[tuple[int, BufferKey]] = set()
         self._looked_at: set[object] = set()
         self._questions = questions if questions is not None else QUESTIONS if repeated else 0
-        self._answers: dict[tuple[int, BufferKey], Region] = {}  # by the identities of launches, and buffers
+        self._answers: dict[tuple[int, BufferKey], Region] = {}  # by the id of a launch, and buffer
 
     def __call__(self, node: int, key: BufferKey) -> bool:
         return (node, key) in self._proved
 
     def find(self, node: int, key: BufferKey) -> bool:
-        """The answer, which is found now."""
+        """Return whether a node overwrites a buffer; this is found out now."""
         self.ask([(node, key)])
         return self(node, key)
 
     def ask(self, wanted: Iterable[tuple[int, BufferKey]]) -> None:
-        """Find out about nodes and buffers, or pieces of these; before time starts."""
+        """Find out about nodes and buffers, or pieces of these, before time starts."""
         for node, key in wanted:
             buffer = self._lowered.graph.buffers[key]
             whole, region = key, Region.span(0, buffer.nbytes)
@@ -64,11 +64,12 @@ class Overwritten:
                 self._proved.add((node, key))
 
     def region(self, node: int, key: BufferKey) -> Region:
-        """The bytes of a buffer that a node is known to write."""
+        """Return the bytes of a buffer that a node is known to write."""
         task = self._lowered.graph.nodes[node]
         if self._lowered.step(node).role or (not self._repeated and self._buffers[key].nbytes < WORTH):
             return NOTHING
-        if not isinstance(task, Launch) or task.versions or not task.program.tree:  # without one: made by hand
+        # a program without a tree was made by hand
+        if not isinstance(task, Launch) or task.versions or not task.program.tree:
             return NOTHING
         name = id(task), key
         if name not in self._answers:
@@ -104,9 +105,9 @@ class Overwritten:
 def brought_to_be_overwritten(
     lowered: Lowered, machine: Machine, valid: Mapping[BufferKey, int], repeated: bool
 ) -> Iterator[tuple[int, BufferKey]]:
-    """The nodes and buffers, or pieces, of which it may matter to a run whether the one overwrites the other: what a
-    node changes without reading it, and has, or may have, its contents elsewhere. ``valid``: masks of memories.
-    ``repeated``: also what the run finds where it is, which may be elsewhere when it runs again."""
+    """Yield the nodes and buffers, or pieces, of which it may matter to a run whether the node overwrites the buffer:
+    the node changes it without reading it, and its contents are or may be elsewhere. ``valid``: masks of memories.
+    ``repeated``: also buffers that the run finds where it uses them, which may be elsewhere when it runs again."""
     at = dict(valid)
     plan = lowered.plan
     memory_of = (
@@ -124,15 +125,15 @@ def brought_to_be_overwritten(
                 yield node, key
         touched.update((*task.reads, *task.writes))
         if not isinstance(task, HostTask):
-            # where it is decided while the run goes on: some memory
+            # a device chosen during the run: any memory
             at.update(dict.fromkeys(task.writes, 1 << machine.memories if memory is None else 1 << memory))
         else:
             at.update(dict.fromkeys(task.writes, HOST_BIT))
 
 
 def contents(graph: Graph, keys: Collection[BufferKey]) -> dict[BufferKey, tuple[Region, Region]]:
-    """Of some buffers of a graph, the bytes whose contents its nodes may find as they were before it, and those that
-    they write for certain. Of kernels it is asked what they overwrite until one may find something."""
+    """Return for some buffers of a graph the bytes whose contents its nodes may find as they were before it, and those
+    that they write for certain. Kernels are analysed for what they overwrite until one of them may find something."""
     sizes = {key: buffer.nbytes for key, buffer in graph.buffers.items()}
     overwritten = Overwritten(Lowered(graph), graph, repeated=True)
     found = dict.fromkeys(keys, (NOTHING, NOTHING))

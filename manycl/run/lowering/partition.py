@@ -15,7 +15,7 @@ _ALIGNED = 4096  # bytes
 
 
 def chunks(region: Region, most: int) -> list[Region]:
-    """A piece as several of about ``most`` bytes, where it is much larger and one interval or one rectangle."""
+    """Return a region as several of about ``most`` bytes, if it is much larger and one interval or one rectangle."""
     low, high = region.hull
     if high - low < 2 * most or region.nbytes < 2 * most or len(region.boxes) != 1:
         return [region]
@@ -30,7 +30,7 @@ def chunks(region: Region, most: int) -> list[Region]:
 
 
 class Touches(NamedTuple):
-    """The pieces that a step reads and writes, and those of the latter of which it writes every byte; as of nodes."""
+    """The pieces that a step reads, those that it writes, and those of which it writes every byte; as in nodes."""
 
     reads: tuple[BufferKey, ...]
     writes: tuple[BufferKey, ...]
@@ -38,7 +38,7 @@ class Touches(NamedTuple):
 
 
 class Cut:
-    """The buffers of a run, cut into pieces, of no more than about ``most`` bytes (0: of any size)."""
+    """The buffers of a run, cut into pieces of no more than about ``most`` bytes (0: of any size)."""
 
     def __init__(self, sizes: Mapping[BufferKey, int], directory: Directory, most: int = 0) -> None:
         self._most = most
@@ -53,13 +53,13 @@ class Cut:
         self.opens: dict[BufferKey, list[tuple[BufferKey, int]]] = {}
 
     def add(self, touched: Mapping[BufferKey, Access]) -> None:
-        """What is to be told from other bytes, by buffer."""
+        """Add regions, by buffer, along which the buffers are cut."""
         for key, access in touched.items():
             regions = self._regions[key]
             regions.update((region, None) for region in (access.reads, access.writes) if region)
 
     def make(self, buffers: Mapping[BufferKey, Buffer], temporary: set[BufferKey]) -> None:
-        """Cut; ``temporary`` buffers are not in the directory."""
+        """Cut the buffers; ``temporary`` ones are not in the directory."""
         for key, buffer in buffers.items():
             regions = list(self._regions[key])
             found, held = self._cut(buffer.nbytes, regions)
@@ -81,9 +81,9 @@ class Cut:
                 self.opens[key] = list(part_of.items())
 
     def _cut(self, nbytes: int, regions: Sequence[Region]) -> tuple[list[Region], list[tuple[int, ...]]]:
-        """As :func:`partition`."""
+        """Return what :func:`partition` returns, with large pieces cut into chunks."""
         found, held = partition(nbytes, regions)
-        if not self._most or len(found) == 1:  # what is used as a whole stays whole
+        if not self._most or len(found) == 1:  # a buffer used as a whole stays whole
             return found, held
         if max(bytes_of(found)) < 2 * self._most:
             return found, held
@@ -92,7 +92,7 @@ class Cut:
         return [c for p in parts for c in p], [tuple(j for i in h for j in range(first[i], first[i + 1])) for h in held]
 
     def of(self, touched: Mapping[BufferKey, Access]) -> Touches:
-        """What is done to pieces, where that is done to their buffers."""
+        """Return the accesses to pieces that accesses to their buffers are."""
         reads, writes, overwrites = list[BufferKey](), list[BufferKey](), list[BufferKey]()
         for key, access in touched.items():
             pieces = self._pieces[key]
@@ -105,8 +105,8 @@ class Cut:
 
 
 class Order:
-    """Which step comes after which: read after write, write after read, write after write, by pieces. Steps that are
-    added between ``begin`` and ``end`` do not wait for one another."""
+    """The predecessors of steps: read after write, write after read, write after write, by pieces. Steps that are added
+    between ``begin`` and ``end`` do not wait for one another."""
 
     def __init__(self) -> None:
         self.predecessors: list[tuple[int, ...]] = []
@@ -134,7 +134,8 @@ class Order:
         for piece, steps in self._written.items():
             self._writers[piece] = steps
             self._readers.pop(piece, None)
-            # steps of the round that only read it (never what the others write of it) are to be waited for, too
+            # steps of the round that only read the piece (never what others of the round write) are to be waited for,
+            # too
             only = [s for s in self._read.get(piece, ()) if s not in steps]
             if only:
                 self._writers[piece] = [*steps, *only]

@@ -1,10 +1,10 @@
-"""Ranges in parts, so that devices compute while links are at work.
+"""Pipelining: ranges are cut into parts, so that devices compute while links transfer.
 
-A range of work-groups starts when all that it reads has arrived, and what it writes leaves when it has ended. Where a
-device with a memory of its own would wait for the data of its first ranges, or a host function for what its last ones
-write, these are cut: a first part starts when its own bytes are there, while those of the others arrive; and of the
-last ranges first parts run one after another, then second parts, so that most of the results are on the host when the
-last of them ends. Parts are ranges like any other.
+A range of work-groups starts when all that it reads has arrived, and what it writes is transferred when it has ended.
+Ranges are cut where a device with a memory of its own would wait for the data of its first ranges, or a host function
+for the results of its last ranges. A first part starts when its own bytes are there, while those of the other parts
+arrive. Of the last ranges the first parts run one after another, then the second parts, so that most of the results are
+on the host when the last part ends. Parts are ranges like any other.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from manycl.plan.split import Slice, Split
 from manycl.run.lowering.steps import RANGE, Lowered
 
 PARTS = 4
-"""At most."""
+"""The most parts of a range."""
 SMALLEST = 1 / 8
-"""Of a range: its smallest part is no smaller."""
+"""The smallest part of a range that a part is."""
 WORTH = 2.0
-"""Handovers that must be gained by cutting a device's ranges."""
+"""The gain, in handovers, for which a device's ranges are cut."""
 
 
 class Pipelined(NamedTuple):
-    """``plan``: with ranges in parts. ``turns``: by node and first group of a part that is to run in the order of
-    turns, whatever the order of nodes, its turn (1, 2, …)."""
+    """A plan with ranges in parts. ``turns``: the turn (1, 2, …) of each part that is to run in the order of turns,
+    whatever the order of nodes; by node and first group."""
 
     plan: Plan
     turns: Mapping[tuple[int, int], int]
 
 
 def overlapped(problem: Problem, plan: Plan) -> Pipelined:
-    """The plan with ranges cut where that is predicted to pay."""
+    """Return the plan with ranges cut where that is predicted to pay."""
     devices = problem.machine.devices
     memories = [d.memory for d in devices]
     cutter = _Cutter(problem, plan)
@@ -52,8 +52,8 @@ def overlapped(problem: Problem, plan: Plan) -> Pipelined:
 
 
 def in_turns(lowered: Lowered, turns: Mapping[tuple[int, int], int]) -> Lowered:
-    """The steps of each queue by the turns of ranges, and within a turn in the plan's order, as far as steps that
-    depend on one another allow."""
+    """Return the steps of each queue in the order of turns, and within a turn in the plan's order, as far as
+    dependences allow."""
     plan, graph = lowered.plan, lowered.graph
     if plan is None or not turns:
         return lowered
@@ -71,9 +71,11 @@ class _Cutter:
         self._problem = problem
         self._plan = plan
         self._cuts: dict[int, set[int]] = {}  # by assignment (index): groups before which it is cut
-        self._turns: dict[int, list[int]] = {}  # the same, of those that run in turns: groups before which one begins
-        self._waits: dict[int, float] = {}  # seconds that an assignment waits for its own part of what it reads
-        self._known: dict[tuple[int, int, int], float] = {}  # seconds of so many groups of a node on a device
+        # the same for assignments that run in turns: groups before which a turn begins
+        self._turns: dict[int, list[int]] = {}
+        # seconds that an assignment waits for the part of its inputs that it alone reads
+        self._waits: dict[int, float] = {}
+        self._known: dict[tuple[int, int, int], float] = {}  # seconds of a range: node, device, number of groups
         self._first_writer: dict[int, int] = {}
         for node, task in enumerate(problem.graph.nodes):
             for key in task.writes:
@@ -106,7 +108,8 @@ class _Cutter:
         return Pipelined(replace(self._plan, assignments=tuple(out), events=()), turns)
 
     def _split(self, index: int) -> Split | None:
-        """How an assignment's node is split, if it is a range that can be cut, and nothing of its node is merged."""
+        """Return the split of an assignment's node, if the assignment is a range that can be cut, and nothing of its
+        node is merged."""
         a = self._plan.assignments[index]
         if not a.is_range or a.device == ON_HOST:
             return None
@@ -123,14 +126,15 @@ class _Cutter:
     def _transfer(self, nbytes: int, source: int, target: int) -> float:
         return self._problem.estimates.transfer(nbytes, source, target) if nbytes else 0.0
 
-    # what comes
+    # inputs
 
     def _begin(self, device: DeviceIndex, line: Sequence[int]) -> None:
-        """Follow what the host has and the device needs, range by range, until one needs what others have made."""
+        """Predict, range by range, the uploads that the device needs from the host, and cut ranges that wait for these;
+        end at the first range that needs data made elsewhere."""
         problem = self._problem
         memory = problem.machine.devices[device].memory
         link = free = 0.0
-        here: dict[BufferKey, tuple[int, int]] = {}  # bytes of each buffer that have come, or were made there
+        here: dict[BufferKey, tuple[int, int]] = {}  # bytes of each buffer that have arrived, or were written there
         for i in line:
             a = self._plan.assignments[i]
             split = self._split(i)
@@ -160,7 +164,7 @@ class _Cutter:
             start = max(free, link)
             if split is not None:
                 wait = self._waits[i] = start - max(free, arrived)
-                if self._pays(min(wait, seconds)):  # else no part of it does
+                if self._pays(min(wait, seconds)):  # a wait too short as a whole is too short in part
                     sizes = self._sizes(i, seconds, link - arrived)
                     gain = min(wait, seconds) * (1.0 - sizes[0])
                     if self._pays(gain):
@@ -172,7 +176,7 @@ class _Cutter:
                     here[key] = low, high
 
     def _missing(self, key: BufferKey, low: int, high: int, memory: int, known: tuple[int, int]) -> int:
-        """Bytes that only the host has, of those that have not come."""
+        """Return the bytes that only the host has and that have not arrived."""
         nbytes = 0
         for part_low, part_high, places in self._problem.initial(key):
             if HOST in places and memory not in places:
@@ -180,10 +184,10 @@ class _Cutter:
                 nbytes += max(0, b - a) - max(0, min(b, known[1]) - max(a, known[0]))
         return nbytes
 
-    # what leaves
+    # results
 
     def _end(self, device: DeviceIndex, line: Sequence[int]) -> None:
-        """Cut the last range, whose results a host function needs, and those before it from which it gets what it
+        """Cut the last range, whose results a host function needs, and the ranges before it that write what it
         reads."""
         last = line[-1]
         split = self._split(last)
@@ -202,7 +206,7 @@ class _Cutter:
         leaves = self._transfer(nbytes, self._problem.machine.devices[device].memory, HOST)
         chain = self._chain(line, _ends((1.0 - SMALLEST, SMALLEST), a.groups), leaves)
         computes = sum(self._seconds(i) for i in chain)
-        arrives = sum(self._waits.get(i, 0.0) for i in chain)  # it does so turn by turn as well
+        arrives = sum(self._waits.get(i, 0.0) for i in chain)  # inputs arrive turn by turn as well
         stages = sorted((arrives, computes, leaves))
         sizes = self._sizes(last, max(arrives, computes), leaves)[::-1]
         if self._pays((stages[0] + stages[1]) * (1.0 - sizes[-1])):
@@ -211,8 +215,9 @@ class _Cutter:
                 self._turns[i] = ends
 
     def _chain(self, line: Sequence[int], ends: list[int], leaves: float) -> dict[int, list[int]]:
-        """Where the last ranges are cut, by assignment: the last one as given, those before it so that what a turn
-        reads is made in it or before; as many as it takes to compute in the last turn while all before it leaves."""
+        """Return where the last ranges are cut, by assignment. The last one is cut as given. Those before it are cut so
+        that what a turn reads is written in it or earlier. There are as many as it takes to compute in the last turn
+        while all results before it are transferred."""
         found = {line[-1]: ends}
         seconds = self._seconds(line[-1])
         for i in line[-2::-1]:
@@ -227,8 +232,8 @@ class _Cutter:
         return found
 
     def _covering(self, index: int, split: Split, found: Mapping[int, Sequence[int]]) -> list[int]:
-        """Before which groups a range is cut so that each turn has what those of later ranges read (empty: they read
-        nothing of it)."""
+        """Return the groups before which a range is cut so that each turn has what the later ranges read (empty: they
+        read nothing of it)."""
         a, graph = self._plan.assignments[index], self._problem.graph
         made = graph.nodes[a.node].writes
         ends = [0] * len(next(iter(found.values())))
@@ -242,17 +247,17 @@ class _Cutter:
                         continue
                     mine = split.slices[key].bounds(a.first, a.groups, graph.buffers[key].nbytes)
                     if low < mine[0] or high > mine[1]:
-                        return []  # another device makes it at the same time: nobody is to wait for its turns
+                        return []  # another device writes it at the same time: no device is to wait for its turns
                     if turn < len(ends):
                         needed = _groups_until(split.slices[key], high) - a.first
                         ends[turn] = max(ends[turn], needed)
         return ends if all(x < y for x, y in pairwise((0, *ends, a.groups))) else []
 
-    # how much
+    # sizes of parts
 
     def _sizes(self, index: int, seconds: float, link: float) -> list[float]:
-        """The sizes of the parts of a range, the smallest first: each is computed while the next is on the link. No
-        part leaves compute units without work."""
+        """Return the sizes of the parts of a range, the smallest first: each is computed while the next is transferred.
+        No part is so small that compute units are idle."""
         a = self._plan.assignments[index]
         task = self._problem.graph.nodes[a.node]
         assert isinstance(task, Launch)
@@ -274,10 +279,10 @@ class _Cutter:
 
 
 def _ends(sizes: Sequence[float], groups: int) -> list[int]:
-    """After how many groups all parts but the last end."""
+    """Return the numbers of groups after which all parts but the last end."""
     return [max(1, round(groups * end)) for end in list(accumulate(sizes))[:-1]]
 
 
 def _groups_until(part: Slice, high: int) -> int:
-    """How many groups, from the first of the launch, touch all bytes below ``high``."""
+    """Return how many groups, from the first of the launch, touch all bytes below ``high``."""
     return -(-(high - part.offset - (part.width or part.stride)) // part.stride) + 1

@@ -1,8 +1,9 @@
-"""The drafts of a plan's steps: what each step runs, and which bytes of whole buffers it touches.
+"""Range tasks: the steps of a plan before buffers are cut. Each has its launch, and the bytes of whole buffers that it
+touches.
 
-How a divided launch becomes steps, and how what its ranges write is put together, as
-:class:`~manycl.graph.reduction.Reduction` says (:mod:`manycl.run.lowering.ranges` has the launches).
-:mod:`manycl.run.lowering.lower` cuts the buffers along the drafts' bytes.
+Divided launches become ranges and steps that merge what these write, as :class:`~manycl.graph.reduction.Reduction` says
+(:mod:`manycl.run.lowering.ranges` has the launches). :mod:`manycl.run.lowering.lower` cuts the buffers along the bytes
+of range tasks.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from manycl.run.tiling.limits import stores
 from manycl.run.tiling.time_skewing import Column, TimeTile
 from manycl.run.tiling.windows import Windows, intervals
 
-_MOST_GAPS = 64  # runs of undefined bytes that are cleared one by one
+_MOST_GAPS = 64  # the most runs of undefined bytes, which are cleared one by one
 
 
 @dataclass(slots=True)
 class RangeTask:
-    """A step before its buffers are cut. ``access``: what it does to them, by buffer; the same object for steps that do
-    the same. ``round``: steps of the same round of a node run beside each other."""
+    """A step before its buffers are cut. ``access``: its accesses, by buffer; the same object for steps that do the
+    same. ``round``: steps of the same round of a node run beside each other."""
 
     step: Step
     task: Node
@@ -50,9 +51,9 @@ class RangeTask:
 
 @dataclass(frozen=True)
 class Drafted:
-    """``of_node``: the drafts of each node, in the order of their rounds; the same object for nodes that run alike (its
-    steps name the first of them). ``temporaries``: buffers that only this run needs. ``sizes``: bytes of all buffers by
-    key, of temporaries too."""
+    """The range tasks of a run. ``of_node``: those of each node, in the order of their rounds; the same object for
+    nodes that run alike (its steps name the first of these nodes). ``temporaries``: buffers that only this run needs.
+    ``sizes``: bytes of all buffers by key, temporaries included."""
 
     of_node: Sequence[Sequence[RangeTask]]
     temporaries: Sequence[Buffer]
@@ -67,9 +68,9 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A divided node: its launch divided as each of its ranges is (``divisions``: they differ where these run different
-    versions; ``division``: of the first), what each touches by buffer (``found``), the memory that it runs in
-    (``memories``), and where partial results are put together: by ``home``, in the memory ``at``."""
+    """A divided node. ``divisions``: its launch as each range divides it (they differ where ranges run different
+    versions); ``division``: the first of these. ``found``: what each range touches, by buffer; ``memories``: the memory
+    that each runs in. ``home``: the assignment that merges partial results, in the memory ``at``."""
 
     node: int
     division: Division
@@ -94,11 +95,11 @@ def draft_steps(
     passes: Sequence[TimeTile] = (),
     shared: bool = True,
 ) -> Drafted:
-    """The drafts of all nodes. ``of``: a plan's assignments by node (none: its policy decides while the run goes on).
-    ``limits``: the devices on which ranges work on windows; ``passes``: of these ranges, those that run in columns, one
-    after another; ``shared``: as for :class:`windows.Windows`.
+    """Return the range tasks of all nodes. ``of``: a plan's assignments by node (none: devices are chosen during the
+    run). ``limits``: the devices on which ranges work on windows. ``passes``: the time tiles, whose ranges run in
+    columns, one after another. ``shared``: as for :class:`windows.Windows`.
 
-    Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be.
+    Raises PolicyError for a plan that does not run every work-group once, or divides a launch that cannot be divided.
     """
     return _Drafting(problem, of, directory, limits, passes, shared).result()
 
@@ -123,19 +124,20 @@ class _Drafting:
         self.defined = {key: self._defined(key) for key in self.sizes}
         self.complete = {key for key in self.sizes if key in directory.valid}
         self.columns = Columns(self.graph, passes)
-        self._may: dict[tuple[Division, GroupRange], dict[BufferKey, tuple[int, int]]] = {}  # be windows, of ranges
+        # intervals that may be windows, by range
+        self._may: dict[tuple[Division, GroupRange], dict[BufferKey, tuple[int, int]]] = {}
         self.windows = Windows(self._intervals(), directory.new_key, shared)
-        self._alike: dict[object, list[RangeTask]] = {}  # of nodes that have been seen before
+        self._alike: dict[object, list[RangeTask]] = {}  # range tasks of nodes seen before
 
     def _defined(self, key: BufferKey) -> Region:
-        """The bytes of a buffer that have contents."""
+        """Return the bytes of a buffer that have contents."""
         parts = self.directory.parts.get(key)
         if parts is not None:
             return union(p.region for p in parts if p.mask)
         return Region.span(0, self.sizes[key] if key in self.directory.valid else 0)
 
     def _intervals(self) -> Iterator[tuple[DeviceIndex, BufferKey, int, int]]:
-        """(device, buffer, low, high) of what may be windows."""
+        """Yield (device, buffer, low, high) of the intervals that may be windows."""
         for node, task in enumerate(self.graph.nodes):
             ranges = [a for a in self.of[node] if a.device in self.limits and a.is_range]
             if node in self.columns:
@@ -154,7 +156,7 @@ class _Drafting:
 
     def result(self) -> Drafted:
         of_node: list[list[RangeTask]] = []
-        defining: set[int] = set()  # drafts that have been looked at for what they define
+        defining: set[int] = set()  # ids of range tasks whose writes have been added to `defined`
         for node, task in enumerate(self.graph.nodes):
             assignments = self.of[node]
             if node in self.columns:
@@ -176,8 +178,9 @@ class _Drafting:
         return Drafted(of_node, self.temporaries, self.sizes)
 
     def _in_columns(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[RangeTask]:
-        """The ranges of a launch in a pass. Each of them is taken to touch all that its column does of its buffers, so
-        little has to be told apart: what a column needs comes when it begins, and leaves when it has ended."""
+        """Return the ranges of a launch in a time tile. Each one is taken to touch all that its column touches of its
+        buffers, so buffers are cut into few pieces: a column's inputs are transferred when it begins, its results when
+        it has ended."""
         division = self._check(node, task, list(assignments))[0]
         drafts = []
         for turn, a in enumerate(sorted(assignments, key=lambda a: a.first)):
@@ -188,8 +191,8 @@ class _Drafting:
         return drafts
 
     def _divided(self, node: int, task: Node, assignments: Sequence[Assignment]) -> list[RangeTask]:
-        """The drafts of a divided launch. Of launches that are the same, are divided in the same way, and need no
-        buffers beside, they are the same."""
+        """Return the range tasks of a divided launch. Equal launches that are divided alike, and need no temporary
+        buffers, share them."""
         known = None
         if isinstance(task, Launch):
             known = identity(task, self.sizes), tuple((a.device, a.queue, *a[5:]) for a in assignments)
@@ -205,7 +208,7 @@ class _Drafting:
         ranges = [a for a in assignments if a.dimension is not MERGE]
         divisions = self._check(node, task, ranges)
         division = divisions[0]
-        # where partial results are put together
+        # the assignment that merges partial results
         home = next((a for a in assignments if a.dimension is MERGE), ranges[0])
         memories = [self._memory(a) for a in ranges]
         found = [of.access(a.range) for of, a in zip(divisions, ranges, strict=True)]
@@ -225,7 +228,8 @@ class _Drafting:
         return self._by_difference(cut, shared | set(division.operations))
 
     def _check(self, node: int, task: Node, ranges: list[Assignment]) -> list[Division]:
-        """The launch divided as the plan says, each of its groups once: as each range is, in its version."""
+        """Return the division of the launch for each range, in its version. Raises PolicyError unless the plan runs
+        each group once."""
         if not isinstance(task, Launch):
             what = "a host function" if isinstance(task, HostTask) else f"a {task.function}"
             raise PolicyError(f"the plan divides node {node} ({task.name}), {what}")
@@ -255,7 +259,7 @@ class _Drafting:
         return divisions
 
     def _check_versions(self, node: int, task: Launch, ranges: Sequence[Assignment]) -> None:
-        """Each range runs a version that there is, and that is for its device."""
+        """Raise PolicyError for a range whose version does not exist or is not for its device."""
         for a in ranges if task.program.source else ():
             kind = self.problem.machine.devices[a.device].kind
             if a.version not in (preferred(task.versions, kind) if task.versions else (0,)):
@@ -273,9 +277,10 @@ class _Drafting:
         return HOST if a.device == ON_HOST else self.problem.machine.devices[a.device].memory
 
     def _ranges(self, cut: _Cut, method: str, partial: Mapping[int, Mapping[BufferKey, BufferKey]]) -> list[RangeTask]:
-        """The ranges, each with the buffers that it works on instead in its memory."""
+        """Return the ranges as tasks, each with the buffers (``partial``) that it works on in its memory instead of the
+        launch's."""
         drafts = []
-        merged = {k for other in partial.values() for k in other}  # must be whole to be put together
+        merged = {k for other in partial.values() for k in other}  # whole buffers only, to be merged
         for division, a, access, memory in zip(cut.divisions, cut.ranges, cut.found, cut.memories, strict=True):
             other, groups = partial.get(memory, {}), a.range
             windows: dict[BufferKey, Window] = {}
@@ -292,8 +297,8 @@ class _Drafting:
         return drafts
 
     def _turns(self, ranges: Sequence[Assignment], drafts: Sequence[RangeTask]) -> list[int]:
-        """The rounds of ranges: those of a device that work on windows, and of which one may write what another one
-        touches, run one after another, as they would in a queue."""
+        """Return the rounds of ranges. Ranges of one device that work on windows run one after another, as they would
+        in a queue, if one of them may write what another one touches."""
         of_device: dict[DeviceIndex, list[int]] = {}
         turns = [0] * len(ranges)
         for index, a in enumerate(ranges):
@@ -357,7 +362,7 @@ class _Drafting:
         return _rounds(before, drafts, after)
 
     def _temporary(self, key: BufferKey) -> BufferKey:
-        """A buffer for this run, like another one."""
+        """Return a new buffer of this run, of the size of another one."""
         new = self.directory.new_key()
         self.sizes[new] = self.sizes[key]
         self.temporaries.append(Buffer(new, self.sizes[key], self.graph.buffers[key].name))
@@ -366,7 +371,8 @@ class _Drafting:
     def _copied(
         self, cut: _Cut, a: Assignment, source: BufferKey, target: BufferKey, extent: tuple[int, int], method: str
     ) -> RangeTask:
-        """The bytes from one up to another, to where they are in a buffer of the same size."""
+        """Return a task that copies the bytes of an extent (low, high) to the same bytes of a buffer of the same
+        size."""
         step = Step(cut.node, COPY, method=method)
         low, high = extent
         taken, given = (Buffer(key, self.sizes[key]) for key in (target, source))
@@ -375,7 +381,8 @@ class _Drafting:
         return RangeTask(step, copy, a.device, a.queue, access_of(copy, self.sizes))
 
     def _cleared(self, cut: _Cut, key: BufferKey, extent: tuple[int, int], method: str) -> list[RangeTask]:
-        """Two copies of undefined contents differ: what is compared gets contents."""
+        """Return tasks that clear undefined contents: two copies of undefined contents would differ when they are
+        compared."""
         gaps = (Region.span(*extent) - self.defined[key]).intervals
         if len(gaps) > _MOST_GAPS:
             raise PolicyError(
@@ -391,7 +398,8 @@ class _Drafting:
 
 
 def _rounds(before: list[RangeTask], ranges: list[RangeTask], after: list[RangeTask]) -> list[RangeTask]:
-    """Preparations one after another, then all ranges beside each other, then what puts them together, in turn."""
+    """Number the rounds: preparations one after another, then all ranges beside each other, then merges one after
+    another."""
     for number, draft in enumerate(before):
         draft.round = number
     for draft in ranges:
@@ -402,25 +410,26 @@ def _rounds(before: list[RangeTask], ranges: list[RangeTask], after: list[RangeT
     return [*before, *ranges, *after]
 
 
-# What the ranges of a pass's columns are taken to touch (:mod:`manycl.run.tiling.time_skewing`).
+# The accesses of ranges in the columns of a time tile (:mod:`manycl.run.tiling.time_skewing`).
 #
-# Of its buffers, every range of a column is taken to touch all that the column does: so buffers are cut at the edges of
-# columns alone, into few pieces, and what a column needs of a buffer comes together, for the first range that has it.
+# Every range of a column is taken to touch all bytes of its buffers that the column touches. So buffers are cut at the
+# edges of columns alone, into few pieces, and a column's bytes of a buffer are transferred together, for the first
+# range that uses it.
 
 
 class Touched(NamedTuple):
-    """What is done to buffers, and windows of them, by buffer. The same object for all that touch the same."""
+    """Accesses to buffers, and windows of them, by buffer; the same object for all ranges that touch the same."""
 
     access: dict[BufferKey, Access]
     windows: dict[BufferKey, Window]
 
 
 class Columns:
-    """The columns of some passes, by the ranges in them."""
+    """The columns of some time tiles, by the ranges in them."""
 
     def __init__(self, graph: Graph, passes: Sequence[TimeTile]) -> None:
         self._columns: dict[int, dict[int, Column]] = {}  # by node and first group
-        self._first: dict[int, dict[BufferKey, int]] = {}  # by column: the launch that touches a buffer first
+        self._first: dict[int, dict[BufferKey, int]] = {}  # by column: the first launch that touches a buffer
         self._touched: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Touched] = {}
         for column in (c for found in passes for c in found.columns):
             begins: dict[BufferKey, int] = self._first.setdefault(id(column), {})
@@ -434,17 +443,17 @@ class Columns:
         return node in self._columns
 
     def intervals(self, node: int) -> Iterator[tuple[BufferKey, int, int]]:
-        """(buffer, low, high) of the windows of a launch's columns."""
+        """Return (buffer, low, high) of the windows of a launch's columns."""
         return ((key, *span) for c in self._columns[node].values() for key, span in c.windows.items())
 
     def touched(self, a: Assignment, keys: tuple[BufferKey, ...], windows: Windows) -> Touched:
-        """What a range of a launch with these buffers is taken to touch."""
+        """Return what a range of a launch with these buffers is taken to touch."""
         column = self._columns[a.node][a.first]
         first = tuple(k for k in keys if self._first[id(column)][k] == a.node)
         known = self._touched.get((id(column), keys, first))
         if known is None:
             access = {k: column.access[k] for k in keys}
-            for k in access.keys() - set(first):  # what those before it have left there, too
+            for k in access.keys() - set(first):  # also what earlier ranges of the column have written
                 access[k] = Access(access[k].reads | access[k].writes, access[k].writes, False)
             found = {k: windows.of(a.device, k, *column.windows[k]) for k in keys if k in column.windows}
             known = Touched(access, found)

@@ -1,7 +1,7 @@
-"""The launches of a divided launch's ranges, and of what puts together what they wrote.
+"""The launches of a divided launch's ranges, and those that merge what the ranges wrote.
 
-How that is done, :class:`~manycl.graph.reduction.Reduction` says; what ranges touch, the
-:class:`~manycl.graph.division.Division`.
+:class:`~manycl.graph.reduction.Reduction` says how it is merged, :class:`~manycl.graph.division.Division` what ranges
+touch.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from manycl.utilities.kept import Kept
 if TYPE_CHECKING:
     from manycl.analysis.texts.rewrite import SubKernel
 
-_GROUP = 64
+_GROUP = 64  # work-items in a work-group of a kernel that merges by difference
 
 _known: Kept[Division, RangeLaunches] = Kept(256)
 
 
 def launches_of(division: Division) -> RangeLaunches:
-    """The launches of a divided launch's ranges; the same for all who ask."""
+    """Return the launches of a divided launch's ranges; all callers share one object."""
     made = RangeLaunches if division.launch.program.source else SourcelessLaunches
     if isinstance(division, HostDivision):
         made = HostRangeLaunches
@@ -36,8 +36,8 @@ def launches_of(division: Division) -> RangeLaunches:
 
 
 class _Common(NamedTuple):
-    """What ranges of a launch have in common: their kernel and work-groups; of the dimension that is divided, the
-    work-items of a group (``each``) and of all; all sizes, and where they begin."""
+    """The values that ranges of a launch have in common: their kernel and work-groups; along the divided dimension the
+    work-items of a group (``each``) and of all groups; all sizes, and their offsets."""
 
     program: ProgramFacts
     kernel: KernelFacts
@@ -49,7 +49,8 @@ class _Common(NamedTuple):
 
 
 class RangeLaunches:
-    """See :func:`launches_of`. Several threads may share one."""
+    """The launches of a division's ranges and merges, cached (see :func:`launches_of`). Several threads may share
+    one."""
 
     def __init__(self, division: Division) -> None:
         self.division = division
@@ -61,7 +62,7 @@ class RangeLaunches:
         instead: Mapping[BufferKey, BufferKey],
         windows: Mapping[BufferKey, Window] | None = None,
     ) -> Launch:
-        """Some groups as a launch of their own, with other buffers for some (``instead``), and windows for some."""
+        """Return a launch of some groups, with other buffers for some (``instead``), and windows for some."""
         begins = tuple((key, window.key, window.low) for key, window in windows.items()) if windows else ()
         key = groups[1:], tuple(sorted(instead.items())), begins
         found = self._ranges.get(key)
@@ -70,8 +71,9 @@ class RangeLaunches:
         return found
 
     def packets(self, before: Sequence[int]) -> Callable[[int, int], Launch]:
-        """Who makes launches of the groups from ``before[first]`` to before ``before[last]``, on the launch's own
-        buffers, for somebody who does not ask for the same again: of a run they are many, and it waits for each."""
+        """Return a function that makes launches of the groups from ``before[first]`` to before ``before[last]``, on the
+        launch's own buffers. They are not cached: a run makes many, waits for each, and does not ask for the same one
+        again."""
         launch, dimension = self.division.launch, self.division.dimension
         called, args, reads, writes = launch.name, launch.args, launch.reads, launch.writes
         device, rank, notes, versions = launch.device, launch.rank, launch.annotations, launch.versions
@@ -102,7 +104,7 @@ class RangeLaunches:
 
     @cached_property
     def _place(self) -> _Common | None:
-        """Of a launch whose ranges are told by the NDRange alone which they are."""
+        """The values that ranges have in common, if the NDRange alone tells them apart; else None."""
         division, launch, local = self.division, self.division.launch, self.division.launch.local_size
         if local is None or division.sub_kernel.hidden:
             return None
@@ -121,7 +123,7 @@ class RangeLaunches:
         args = division.launch.args
         if instead or begins:
             args = _renamed(args, {**instead, **{key: window for key, window, _ in begins}})
-        if begins:  # of a view in a window, the pointer is moved on to where the view begins
+        if begins:  # a view's pointer is moved to where the view begins in the window
             lows = {key: low for key, _, low in begins}
             behind = tuple(_ulong(lows.get(division.key(i), 0) - division.argument(i).offset) for i in sub.windows)
             args = tuple(
@@ -132,7 +134,8 @@ class RangeLaunches:
         return self._launch(name, program.kernels[division.launch.kernel.name], program, groups, sub, args, behind)
 
     def merge(self, groups: GroupRange, partial: Mapping[BufferKey, BufferKey]) -> Launch:
-        """Copies what a range wrote to the buffers ``partial`` (by the buffers of the launch) to where it belongs."""
+        """Return a launch that copies what a range wrote to the buffers ``partial`` (by the buffers of the launch) to
+        the launch's own buffers."""
         made, division = self.division.merge_kernel, self.division
         program = service.parse_program(made.source, path=division.launch.program.path, options=made.options)
         hidden: list[Argument] = []
@@ -164,7 +167,7 @@ class RangeLaunches:
 
     @cached_property
     def _counts(self) -> tuple[int, ...]:
-        """The work-groups along each dimension."""
+        """The number of work-groups along each dimension."""
         facts = self.division.facts.launch
         return tuple(facts.groups(d) for d in range(len(self.division.launch.global_size)))
 
@@ -181,8 +184,8 @@ class RangeLaunches:
         return service.parse_program(sub.source, path=self.division.launch.program.path, options=sub.options)
 
     def difference(self, key: BufferKey, partial: BufferKey, old: BufferKey) -> Launch:
-        """Does to a buffer, as far as the launch may touch it, what was done to its copy ``partial``, ``old`` being
-        what both were before."""
+        """Return a launch that does to a buffer, as far as the divided launch may touch it, what was done to its copy
+        ``partial``; ``old`` has the contents of both before that."""
         from manycl.analysis.texts.difference import difference_merge  # few programs need it
 
         division = self.division
@@ -196,7 +199,7 @@ class RangeLaunches:
 
 
 class HostRangeLaunches(RangeLaunches):
-    """Of what is told its work-items by the NDRange: functions of Python."""
+    """The launches of ranges that learn their work-items from the NDRange: functions of Python."""
 
     @cached_property
     def _place(self) -> _Common | None:
@@ -221,7 +224,7 @@ class HostRangeLaunches(RangeLaunches):
 
 
 class SourcelessLaunches(HostRangeLaunches):
-    """Of launches of which no source is known (:mod:`manycl.run.lowering.declared_access`): to be simulated."""
+    """The launches of ranges without a known source (:mod:`manycl.run.lowering.declared_access`), to be simulated."""
 
     def merge(self, groups: GroupRange, partial: Mapping[BufferKey, BufferKey]) -> Launch:
         return self._named(f"merge {self.division.launch.name} {groups}")
@@ -236,14 +239,14 @@ class SourcelessLaunches(HostRangeLaunches):
 def _place(
     division: Division, program: ProgramFacts, kernel: KernelFacts, told: tuple[int, ...] | None, local: tuple[int, ...]
 ) -> _Common:
-    """``told``: the work-groups that a range is launched with."""
+    """Return what a launch's ranges have in common. ``told``: the work-groups that a range is launched with."""
     launch, along = division.launch, division.dimension
     begin = launch.global_offset or (0,) * len(launch.global_size)
     return _Common(program, kernel, told, local[along], launch.global_size[along], launch.global_size, begin)
 
 
 def _begin(offset: Sequence[int]) -> tuple[int, ...] | None:
-    """As launches have it: None is the beginning."""
+    """Return an offset as launches have it: None where all are 0."""
     return tuple(offset) if any(offset) else None
 
 
@@ -262,7 +265,7 @@ def _part(
     args: tuple[Argument, ...],
     offset: tuple[int, ...] | None,
 ) -> Launch:
-    """The launch with all of that instead: as ``dataclasses.replace``, in a fifth of its time."""
+    """Return the launch with other values, as ``dataclasses.replace`` would in five times the time."""
     return Launch(
         name,
         program,

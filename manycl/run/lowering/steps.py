@@ -1,4 +1,4 @@
-"""What a plan is lowered to: steps on pieces of buffers. Values only (:mod:`manycl.run.lowering.lower` makes them)."""
+"""Steps: the values that a plan is lowered to. Values only (:mod:`manycl.run.lowering.lower` makes them)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from manycl.region import Region
 from manycl.run.data.coherence import HOST_BIT, Directory, ValidRegion
 
 RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
-"""The roles of steps that are no whole nodes."""
+"""The roles of steps that are not whole nodes."""
 
 
 class Step(NamedTuple):
-    """What a step is of node ``node``: ``role`` is empty for the whole node, else ``range`` (groups ``first`` … of
-    ``dimension``), or what is needed beside the ranges: ``copy``, ``clear``, ``merge``. ``method`` says how what the
-    ranges write is put together (:class:`~manycl.graph.reduction.Reduction`); ``version``: which of the node's versions
-    a range runs."""
+    """A step of node ``node``. ``role`` is empty for the whole node, ``range`` for groups ``first`` … of ``dimension``,
+    else the name of a step beside the ranges: ``copy``, ``clear``, ``merge``. ``method``: how what the ranges write is
+    merged (:class:`~manycl.graph.reduction.Reduction`). ``version``: the version of the node that a range runs."""
 
     node: int
     role: str = ""
@@ -34,14 +33,16 @@ class Step(NamedTuple):
 
 
 UNDEFINED, HOST_ALONE, ELSEWHERE = range(3)
-"""Where a buffer is valid as a whole: nowhere, on the host alone, or also elsewhere."""
+"""The three states of a buffer that is valid as a whole or not at all: undefined, valid on the host alone, valid
+elsewhere too."""
 
 State = tuple[tuple[BufferKey, tuple[Region, ...], int], ...]
 
 
 class Spill(NamedTuple):
-    """What a device (index) is predicted to move because its ``limit`` is less than the ``needed`` bytes of buffers:
-    bytes that come again, and that leave to make room or when the run ends; seconds of both."""
+    """The transfers that a device (index) is predicted to need because its ``limit`` is less than the ``needed`` bytes
+    of buffers: bytes that are uploaded again (``up``), bytes that are downloaded to make room or when the run ends
+    (``down``), and the seconds of both."""
 
     device: DeviceIndex
     limit: int
@@ -53,10 +54,10 @@ class Spill(NamedTuple):
 
 @dataclass(frozen=True)
 class Room:
-    """What a run that does not fit has to do with. ``limits``: bytes that the stores (windows and whole buffers) of a
-    device may have, for the devices that do not hold all of the run. ``windows`` by key. ``using[step]``: the windows
-    that a step works on instead of buffers, by buffer. ``sizes``: bytes of all stores by key. ``spills``: what that is
-    predicted to cost (nothing, where it is decided while the run goes on)."""
+    """The memory of a run that does not fit. ``limits``: bytes that the stores (windows and whole buffers) of a device
+    may have, for the devices that do not hold all of the run. ``windows`` by key. ``using[step]``: the windows that a
+    step works on instead of buffers, by buffer. ``sizes``: bytes of all stores by key. ``spills``: the predicted
+    transfers (none, where devices are chosen during the run)."""
 
     limits: Mapping[DeviceIndex, int]
     windows: Mapping[BufferKey, Window]
@@ -66,7 +67,8 @@ class Room:
 
 
 class Stock(NamedTuple):
-    """The cells from ``first`` to before ``last`` are a device's to begin with, for its queue ``queue``."""
+    """A device's deque of chunks at the beginning of a launch: from ``first`` to before ``last``, for its queue
+    ``queue``."""
 
     device: DeviceIndex
     queue: int
@@ -75,8 +77,8 @@ class Stock(NamedTuple):
 
 
 class ChunkBytes(NamedTuple):
-    """Of all cells of a launch: the pieces that any of them finds as they are (``finds``) and that any writes, and the
-    steps that any comes after."""
+    """The pieces that any chunk of a launch finds as they are (``finds``), those that any writes, and the steps that
+    any comes after."""
 
     finds: tuple[BufferKey, ...]
     writes: tuple[BufferKey, ...]
@@ -85,9 +87,9 @@ class ChunkBytes(NamedTuple):
 
 @dataclass(frozen=True)
 class Chunks:
-    """A launch whose shares may move: the step of each cell (``steps``), in the order of work-groups, and its
-    work-groups (``groups``), of so many ``items`` along the launch's ``dimension`` each; the devices' ``stocks``.
-    ``launch(first, last)``: cells from one to before another as one launch."""
+    """A launch whose shares may move. ``steps``: the step of each chunk, in the order of work-groups; ``groups``: its
+    work-groups, each of ``items`` work-items along the launch's ``dimension``. ``stocks``: the devices' deques.
+    ``launch(first, last)`` makes one launch of the chunks from ``first`` to before ``last``."""
 
     steps: tuple[int, ...]
     groups: tuple[int, ...]
@@ -99,17 +101,17 @@ class Chunks:
     _order: dict[BufferKey, int] = field(default_factory=dict, compare=False, repr=False)
 
     def each(self, stock: Stock, seconds: Mapping[int, float]) -> float:
-        """Of the seconds of a stock's cells, by step, those of a work-group."""
+        """Return the seconds of a work-group in a deque. ``seconds``: of its chunks, by step."""
         cells = slice(stock.first, stock.last)
         return sum(seconds[step] for step in self.steps[cells]) / sum(self.groups[cells])
 
     def parts(self, first: int, count: int) -> RangeParts:
-        """How the launch of so many cells falls into them."""
+        """Return how a launch of ``count`` chunks from ``first`` on is divided into these."""
         groups = self.groups[first : first + count]
         return RangeParts(self.dimension, tuple(accumulate(self.items * n for n in groups)))
 
     def bytes(self, graph: Graph) -> ChunkBytes:
-        """In the graph of steps that the cells are of; found out once."""
+        """Return the pieces that the chunks touch, in the graph that has their steps; computed once."""
         if not self._bytes:
             tasks = [graph.nodes[step] for step in self.steps]
             kept = (key for t in tasks for key in t.writes if key not in t.overwrites)
@@ -123,8 +125,8 @@ class Chunks:
         return self._bytes[0]
 
     def order(self, graph: Graph) -> Mapping[BufferKey, int]:
-        """The places of all pieces that cells touch, of each buffer in the order of their bytes: so many transfers
-        become one. Found out once."""
+        """Return the positions of all pieces that chunks touch, each buffer's in the order of its bytes: so many
+        transfers become one. Computed once."""
         if not self._order:
             touched = self.bytes(graph)
 
@@ -138,10 +140,11 @@ class Chunks:
 
 
 class Timetable(NamedTuple):
-    """What a plan of steps says: of each step, its ``seconds`` and its place in the plan's order; the launch that moves
-    which a step is a cell of (``launch``: a node of the graph that was lowered), and seconds of a work-group of these
-    by device that has a share (``each``), and by others that were asked for (``others``, by launch and device); and the
-    ``lines`` of queues (device and number): in their order steps, and such launches, as -1 less their nodes."""
+    """The times and order of a plan of steps. ``seconds`` and ``position`` (in the plan's order): of each step.
+    ``launch``: the launch with moving shares that a step is a chunk of (a node of the graph before lowering). ``each``:
+    seconds of a work-group of such a launch, by device with a share; ``others``: the same for other devices, filled as
+    it is needed, by launch and device. ``lines``: the steps of each queue (device and number) in order, a launch with
+    moving shares as -1 less its node."""
 
     seconds: Mapping[int, float]
     position: Mapping[int, int]
@@ -153,11 +156,12 @@ class Timetable(NamedTuple):
 
 @dataclass(frozen=True)
 class Lowered:
-    """``graph``: of steps and pieces. ``plan``: who runs the steps (None: it is decided while it runs). ``steps[i]``:
-    what node i of the graph is; empty where nodes are what they were. ``cut``: the pieces of each buffer that falls
-    into several, by key; ``opens``: the same for ``Directory.open``. ``temporaries``: buffers that only this run
-    needs. ``state``: which parts of which buffers were where (see :func:`state_of`). ``room``: for a run that does not
-    fit into the devices that it uses. ``cells``: of the nodes, of the graph that was lowered, whose shares may move."""
+    """A lowered plan or graph. ``graph``: of steps and pieces. ``plan``: the devices of the steps (None: chosen during
+    the run). ``steps[i]``: the step that node i of the graph is; empty where nodes are those of the graph before.
+    ``cut``: the pieces of each buffer that has several, by key; ``opens``: the same for ``Directory.open``.
+    ``temporaries``: buffers that only this run needs. ``state``: the parts of buffers and where they were valid (see
+    :func:`state_of`). ``room``: for a run that does not fit into the devices that it uses. ``cells``: the chunks of
+    nodes of the graph before lowering whose shares may move."""
 
     graph: Graph
     plan: Plan | None = None
@@ -170,12 +174,12 @@ class Lowered:
     room: Room | None = None
     cells: Mapping[int, Chunks] = field(default_factory=dict)
     joined: dict[tuple[int, ...], tuple[ValidRegion, ...]] = field(default_factory=dict, compare=False)
-    """What ``Directory.close`` found when this ran before."""
+    """The results of ``Directory.close`` when this ran before."""
     _timetable: list[Timetable] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def timetable(self) -> Timetable:
-        """Of the plan, found out once."""
+        """The plan's times and order, computed once."""
         if not self._timetable:
             assert self.plan is not None
             given = self.plan.assignments
@@ -196,12 +200,12 @@ class Lowered:
         return self.steps[token] if self.steps else Step(token)
 
     def open(self, directory: Directory) -> None:
-        """From now on the directory keeps track of the pieces."""
+        """Make the directory keep track of the pieces from now on."""
         if self.opens:
             directory.open(self.opens)
 
     def close(self, directory: Directory) -> None:
-        """The run has ended."""
+        """Put pieces together again in the directory, as the run has ended."""
         if self.cut:
             directory.close(self.cut, self.joined)
         for key in self.own:
@@ -209,8 +213,8 @@ class Lowered:
 
 
 def state_of(graph: Graph, directory: Directory) -> State:
-    """What of the directory decides how a graph is lowered: which parts buffers have, what is undefined, and what has
-    to come from the host."""
+    """Return what of the directory decides how a graph is lowered: the parts that buffers have, which buffers are
+    undefined, and which have to come from the host."""
     parts, valid = directory.parts, directory.valid
 
     def where(key: BufferKey) -> int:

@@ -1,7 +1,7 @@
-"""Measuring devices and links: what a plain kernel reaches, what a launch costs, how fast data come and go.
+"""Measurements of devices and links: what a plain kernel reaches, what a launch costs, how fast transfers are.
 
-Best of a few short runs (what disturbs a measurement only makes it slower), about a second a device; launch overhead
-and latency are medians. What each number is called: :mod:`manycl.model.history.measured`.
+Bandwidths and operations are the best of a few short runs (disturbances only make a measurement slower), about a second
+a device; launch overhead and latency are medians. :mod:`manycl.model.history.measured` names the numbers.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ __kernel void add(__global float *x, __global const float *y, __global const flo
   x[get_global_id(0)] = y[get_global_id(0)] + z[get_global_id(0)];
 }
 """
-_OPERATIONS = 8  # of a round of multiply_add
-_LONG = 0.02  # seconds that a run of multiply_add shall take at least
+_OPERATIONS = 8  # operations in a round of multiply_add
+_LONG = 0.02  # seconds that a run of multiply_add takes at least
 _STREAM = {"cpu": 1 << 26}  # bytes of each array of add, where the device has room
-_LONG_STREAM = 1 << 28  # on other devices
-_SHARE = 16  # of its memory that an array may take at most
-_LARGE, _SMALL = 1 << 26, 1 << 12  # bytes of transfers
-_BEST_OF, _MEDIAN_OF, _TURNS = 5, 30, 3
+_LONG_STREAM = 1 << 28  # bytes of the arrays on other devices
+_SHARE = 16  # an array takes at most this part (1 / _SHARE) of the device's memory
+_LARGE, _SMALL = 1 << 26, 1 << 12  # bytes of large and small transfers
+_BEST_OF, _MEDIAN_OF, _TURNS = 5, 30, 3  # runs of a measurement: for a best one, for a median, for chunk sizes
 _LOCAL = 128  # work-items of a work-group
 
 Values = dict[str, float]
 
 
 def steps(machine: Machine) -> int:
-    """How often ``progress`` of :func:`measure` is called."""
+    """Return how often :func:`measure` calls ``progress``."""
     own = sum(1 for d in machine.devices if d.memory != HOST)
     return len(machine.devices) + own + (own > 1)
 
@@ -59,7 +59,8 @@ def steps(machine: Machine) -> int:
 def measure(
     machine: Machine, opened: Sequence[OpenDevice], progress: Callable[[int], None] = lambda _: None
 ) -> dict[str, Values]:
-    """What :class:`manycl.model.history.store.Store` keeps of a machine's devices and links, by subject."""
+    """Return the values that :class:`manycl.model.history.store.Store` keeps of a machine's devices and links, by
+    subject."""
     found: dict[str, Values] = {}
     drivers = [o.open() for o in opened]
     done = 0
@@ -116,7 +117,7 @@ def _device(driver: Driver) -> Values:
         begin = time.perf_counter()
         _wait(driver, queue, event)
         start, end = driver.times(event)
-        # on the device's clock; on the host's, for drivers whose clock stands still
+        # by the device's clock; by the host's where a driver's clock stands still
         return end - start if end > start else time.perf_counter() - begin
 
     items = min(8 * device.compute_units * max(_LOCAL, ITEMS_PER_UNIT.get(device.kind, 1)), nbytes // 4)
@@ -162,7 +163,8 @@ class _Link:
         self._pins = [driver.pin(data) for data in self._host]
 
     def up(self, nbytes: int = 0, chunk: int = 0) -> Event:
-        """Enqueue a transfer to the device (0: of everything), in chunks of a size (0: in one); its event."""
+        """Enqueue a transfer to the device of ``nbytes`` (0: of everything), in chunks of a size (0: in one); return
+        its event."""
         return self._start(0, End(self._device[0]), End(self._host[0], 0, is_pinned=True), nbytes, chunk)
 
     def down(self, nbytes: int = 0, chunk: int = 0) -> Event:
@@ -171,7 +173,7 @@ class _Link:
     def measure(self) -> Values:
         values: Values = {}
         for name, start in (("up", self.up), ("down", self.down)):
-            _time((self, start))  # the first one may allocate
+            _time((self, start))  # the first transfer may allocate
             latency = statistics.median(_time((self, partial(start, _SMALL))) for _ in range(_MEDIAN_OF))
             whole = min(_time((self, start)) for _ in range(_BEST_OF))
             values[f"{name}_latency"] = latency
@@ -194,7 +196,7 @@ class _Link:
 
 
 def _time(*starts: tuple[_Link, Callable[[], Event]]) -> float:
-    """Seconds until all that is started has ended."""
+    """Return the seconds until everything that is started has ended."""
     begin = time.perf_counter()
     events = [(link, start()) for link, start in starts]
     for link, event in events:

@@ -1,4 +1,4 @@
-"""What a policy is asked for a graph, in a session's present state, and who is asked."""
+"""Builds the problem that a policy gets for a graph, from a session's present state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """``policy``: who is asked (or a plan that is given), and its ``name``."""
+    """A problem, the ``policy`` that shall solve it (or a plan that is given), and the policy's ``name``."""
 
     problem: Problem
     policy: Any
@@ -41,7 +41,8 @@ def asked(
     repeated: int,
     rival: bool,
 ) -> Asked:
-    """As :meth:`Session.run` has them. Raises PolicyError for a policy or an option that there is not."""
+    """Return the problem and policy for arguments of :meth:`Session.run`. Raises PolicyError for an unknown policy or
+    option."""
     if isinstance(policy, Plan):
         problem = replace(problem_of(session, graph, (), {}), repeated=repeated)
         check_devices(problem, policy)
@@ -50,7 +51,7 @@ def asked(
     problem = replace(session.problem(graph, queues, options), repeated=repeated, rival=rival)
     if repeated and session.machine.memories > 1:
         problem = _without_unneeded(session, problem)
-    if repeated > 1 and session.machine.memories > 1:  # before it has run, times are guesses
+    if repeated > 1 and session.machine.memories > 1:  # before the graph has run, times are guesses
         problem = replace(problem, foresee=foreseeing(problem, session.directory))
     if policy is None:
         name = flags.policy()
@@ -60,7 +61,8 @@ def asked(
 
 
 def problem_of(session: Session, graph: Graph, queues: tuple[int, ...], options: Mapping[str, str]) -> Problem:
-    """What is asked, from what has been learned so far; ``queues``: of each device (none: as they come)."""
+    """Return the problem, from all that has been learned so far; ``queues``: the number for each device (empty: by
+    default)."""
     machine, directory = session.machine, session.directory
     valid = {k: directory.memories(k) for k in graph.buffers} if machine.memories > 1 else {}
     estimates = ModelEstimates(graph, machine, session.history, session.sharing)
@@ -86,7 +88,8 @@ def problem_of(session: Session, graph: Graph, queues: tuple[int, ...], options:
 
 
 def _without_unneeded(session: Session, problem: Problem) -> Problem:
-    """Where buffers are that the graph has left behind matters to nobody when it runs again."""
+    """Return the problem without the places of buffers whose contents no node reads before it overwrites them: when the
+    graph runs again, it does not matter where they were left."""
     known = next((keys for graph, keys in session.unneeded if graph is problem.graph), None)
     if known is None:
         known = frozenset(

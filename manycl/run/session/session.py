@@ -1,4 +1,5 @@
-"""A session: opened devices, and what lives on them between runs (buffers, where they are valid, programs, history)."""
+"""A session: opened devices, and the state that lives on them between runs (buffers, where they are valid, programs,
+history)."""
 
 from __future__ import annotations
 
@@ -72,16 +73,16 @@ NOBODY: frozenset[DeviceIndex] = frozenset()
 UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread
 
 Profile = bool | Literal["learning"] | None
-"""Whether commands are timed by the devices' clocks: always, never, or as long as somebody learns from it (None: that
-where it makes commands slower, as on GPUs, and else always)."""
+"""The times at which the devices' clocks time commands: always, never, or as long as a run's times are learned from
+("learning"). None: "learning" where timing makes commands slower, as on GPUs, else always."""
 
 
 @dataclass(slots=True)
 class LastTime:
-    """What is known of a script that has been played: the version of the memory that its buffers are in, seconds that
-    it took, and the shortest way to enqueue it, if there is one, with commands that are timed or not (``profile``;
-    None: nobody has asked). ``keys``: of the buffers that this was found for, where others take their places;
-    ``scalars``: what they were then."""
+    """The state of a command graph that has been played. ``memory``: the version of the memory that its buffers are in.
+    ``seconds``: its last run. ``short``: the recorded command buffer, if there is one, with commands that are timed or
+    not (``profile``; None: not recorded yet). ``keys``: the buffers that it was recorded for, where others take their
+    places; ``scalars``: the values of scalars in the last run."""
 
     memory: int | None = None
     seconds: float = inf
@@ -96,20 +97,23 @@ _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 class Session:
-    """``devices``: what ``--devices`` takes (None: MANYCL_DEVICES, else all). Use as a context manager, or ``close``.
+    """A session on ``devices``: a value as ``--devices`` takes it (None: MANYCL_DEVICES, else all). Use it as a context
+    manager, or ``close`` it.
 
     ``profile=False`` leaves the devices' clocks off: traces then hold no kernels and estimates stay first guesses, but
-    NVIDIA's driver enqueues a kernel in 9.6 us instead of 15.9 (benchmarks/drivers.py). ``"learning"``: they are on but
-    for the repetitions of a graph whose plan is kept, of which nobody learns anything. None: so where there are GPUs.
+    NVIDIA's driver enqueues a kernel in 9.6 us instead of 15.9 (benchmarks/drivers.py). ``"learning"``: the clocks are
+    on, except for repetitions of a graph whose plan is settled, from which nothing is learned. None: "learning" where
+    there are GPUs.
 
-    ``remember``: begin with what earlier sessions measured, and keep what this one measures when it is closed (None:
-    unless MANYCL_MODELS is 0).
+    ``remember``: begin with what earlier sessions measured, and store this session's measurements when it is closed
+    (None: unless MANYCL_MODELS is 0).
 
-    ``serve``: the devices are those of ``manycl serve``, opened by its processes (None: if MANYCL_SERVE is 1).
+    ``serve``: use the devices of ``manycl serve``, opened by its processes (None: if MANYCL_SERVE is 1).
 
-    ``merging``: when what parts of launches write goes to the host's memory (None: MANYCL_MERGING, else by itself).
+    ``merging``: when results of launches' parts are written to the host's memory (None: MANYCL_MERGING, else chosen
+    automatically).
 
-    Not for several threads at once: a lock lets one run in at a time.
+    A session is not for several threads at once: a lock lets one run in at a time.
     """
 
     def __init__(
@@ -125,11 +129,11 @@ class Session:
         self.merging: Merging = merging or cast("Merging", flags.merging())
         self.debug = flags.debug()
         self._all, self.opened = opener(serve)(devices if devices is not None else flags.devices())
-        self._opened = self._all  # less what is left out
+        self._opened = self._all  # without those that are left out
         self.excluded: dict[str, str] = {}
         """Devices that have failed for good, by name, and why they are left out."""
         self.device_events = DeviceEvents((d.name for d in self._all.devices), left)
-        """What is said of devices that leave and come."""
+        """The events of devices that leave and come."""
         self.store = Store() if (flags.learning() if remember is None else remember) else None
         self._measurements = self.store.measurements() if self.store is not None else {}
         self.links = ObservedLinks()
@@ -137,31 +141,31 @@ class Session:
         self.sharing = sharing(self.machine, self._measurements)
         self._profile: Profile = profile
         self.backend = Executor(self.machine, self.opened, profile is not False)
-        for learning in (False, True):  # queues of both kinds are made now, if both will be wanted
+        for learning in (False, True):  # make the queues of both kinds now, if both will be wanted
             self.use_clocks(learning)
         self.directory = Directory(self.backend.memory.name)
         self.history = self.store.history() if self.store is not None else History()
         self.buffers = Buffers(self)
         self._last_times: weakref.WeakKeyDictionary[CommandGraph, LastTime] = weakref.WeakKeyDictionary()
-        # results that nobody has learned from yet: reading thousands of times out costs more than running again
+        # results to learn from later: reading thousands of times takes longer than the runs
         self._unlearned: deque[Result | EagerResult] = deque(maxlen=UNLEARNED)
         self._steps = LoweringCache(self.backend.memory, self.buffers.discard)
         self.unneeded: deque[tuple[Graph, frozenset[BufferKey]]] = deque(maxlen=KEPT)
         self.looks = Looks()
         self.looking = BackgroundAnalysis(self.looks)
         self._builder = Builder(self.backend.programs)
-        self._used = DevicesInUse(self.device_events)  # by the run
+        self._used = DevicesInUse(self.device_events)  # by the run under way
         self.lock = threading.RLock()
         self.changes = 0
-        """How often the devices that are there have become others."""
+        """The number of times that the session's devices have changed."""
         self.closed = False
-        """Whether the devices have been released."""
+        """True once the devices have been released."""
         self.flight: EagerStream | None = None
-        """What a queue has given the devices without a plan, as long as nobody has waited for it."""
+        """The eager stream whose commands have not been waited for, if there is one."""
         _open.add(self)
         self.device_events.listen(self.backend.wake)
         self.device_events.listen(leaving(self))
-        # whoever drops a session without closing it has its threads back
+        # a session that is dropped without being closed ends its threads
         for release in (self.backend.release, self.looking.close):
             weakref.finalize(self, release).atexit = False
         log.info("opened %s", ", ".join(f"{d.name} ({d.model})" for d in self._all.devices))
@@ -181,16 +185,16 @@ class Session:
     def close(self) -> None:
         """Release the devices. Arrays of the session cannot be used afterwards."""
         if is_forked():
-            return  # they are another process's
+            return  # the devices are another process's
         with self.lock:
             if not self.closed:
-                with suppress(Exception):  # it is told to who asks
+                with suppress(Exception):  # the error is raised by the queue that is used next
                     self.land()
                 self.closed = True
                 log.debug("closing %s", ", ".join(d.name for d in self._all.devices))
                 self._builder.close()
                 self.looking.close()
-                with suppress(Exception):  # what cannot be learned from a failed run is not worth another error
+                with suppress(Exception):  # learning from a failed run is not worth another error
                     self.learn()
                 is_over = self.backend.close()
                 if self.store is not None:
@@ -211,14 +215,14 @@ class Session:
             admit(self, name)
 
     def memory(self) -> Mapping[str, MemoryUse]:
-        """What is in use, and what is kept for arrays and results to come, in bytes: of the host, and of each device
-        with memory of its own. What was dropped since something ran last counts as in use."""
+        """Return the bytes in use, and the bytes kept for arrays and results to come, of the host and of each device
+        with memory of its own. Memory dropped since the last run counts as in use."""
         self.check_open()
         with self.lock:
             return self.backend.memory.use()
 
     def trim(self) -> None:
-        """Give back the memory that arrays and results have left behind and that is kept for others."""
+        """Free the memory that arrays and results have left behind and that is kept for later ones."""
         self.check_open()
         with self.lock, Uninterrupted():
             self.land()
@@ -228,7 +232,7 @@ class Session:
             self.backend.kept.trim()
 
     def restrict(self, names: Collection[str]) -> Machine:
-        """Only these of the devices that were opened are there from now on; the machine. Plans' steps are forgotten."""
+        """Use only these of the opened devices from now on, and return the machine. Lowered plans are forgotten."""
         self._opened = self._all.only(names)
         self.machine = on_machine(self._opened, self.links.added_to(self._measurements))
         self.sharing = sharing(self.machine, self._measurements)
@@ -243,7 +247,8 @@ class Session:
     def problem(
         self, graph: Graph, queues: Mapping[str, int] | None = None, options: Mapping[str, str] | None = None
     ) -> Problem:
-        """What a policy is asked for this graph in the session's present state. ``queues`` by device name or kind."""
+        """Return the problem of a policy for this graph in the session's present state. ``queues`` by device name or
+        kind."""
         self.learn()
         return problem_of(self, graph, queue_counts(self.machine, queues or {}), options or {})
 
@@ -259,10 +264,9 @@ class Session:
         rival: bool = False,
         learning: bool = True,
     ) -> Result:
-        """Plan and run a graph; raises what the engine raises, and LaunchError for a
-        launch that certainly leaves its buffers. ``policy``: a name, a policy object or a plan.
-        ``repeated``, ``rival``: as in :class:`manycl.plan.problem.Problem`;
-        ``learning``: whether somebody learns from what its kernels take."""
+        """Plan and run a graph. Raises what the engine raises, and LaunchError for a launch that certainly leaves its
+        buffers. ``policy``: a name, a policy object or a plan. ``repeated``, ``rival``: as in
+        :class:`manycl.plan.problem.Problem`; ``learning``: whether its kernels' times are learned from."""
         self.check_open()
         bounds.check(graph)
         with self.lock, Uninterrupted():
@@ -297,8 +301,8 @@ class Session:
                 return result
 
     def again(self, script: CommandGraph, *, learning: bool = True) -> Result | None:
-        """Run what was recorded; None if buffers are not where it needs them (run the graph instead). ``learning``, and
-        what it raises: as ``run``."""
+        """Run a recorded command graph; None if buffers are not where it needs them (run the graph instead).
+        ``learning``, and what it raises: as ``run``."""
         last = self._last_times.get(script)
         if last is None:
             last = self._last_times[script] = LastTime()
@@ -307,7 +311,7 @@ class Session:
             lowered = script.lowered
             if not self._steps.exists(lowered) or lowered.state != self._state(lowered, script.problem.graph):
                 return None
-            # buffers that nobody has removed since are still there, and where memory is short, others make way
+            # buffers that have not been removed since are still there; where memory is short, others are evicted
             ready = last.memory == self.backend.memory.version and lowered.room is None
             if not ready:
                 last.profile = last.short = None
@@ -323,9 +327,9 @@ class Session:
     def on_others(
         self, script: CommandGraph, last: LastTime, keys: tuple[BufferKey, ...], scalars: tuple[bytes, ...]
     ) -> Result | None:
-        """Play a plain script (``CommandGraph.on``) on the buffers ``keys``, with its graph's ``scalars``; ``last``:
-        what is known of it on those of other times. Nobody learns from that. None where memory is short, or buffers are
-        not where it needs them; raises what ``run`` raises."""
+        """Play a plain command graph (``CommandGraph.on``) on the buffers ``keys``, with its graph's ``scalars``;
+        ``last``: its state from runs on other buffers. Nothing is learned from it. None where memory is short, or
+        buffers are not where it needs them; raises what ``run`` raises."""
 
         def play() -> Result | None:
             if self.machine.memories > 1:
@@ -348,14 +352,15 @@ class Session:
         return self._repeated(script, last, False, play)
 
     def _recorded(self, script: CommandGraph, for_others: bool = False) -> CommandBuffer | None:
-        """The shortest way to enqueue a script, if there is one and nobody debugs. Raises what its commands would."""
+        """Return the recorded command buffer of a command graph, if there is one and the debug level is 0. Raises what
+        its commands would raise."""
         if self.debug:
             return None
         try:
             return recorded(self.backend, script, for_others)
         except ManyclError:
             raise
-        except Exception as error:  # it is enqueued command by command
+        except Exception as error:  # the graph is then enqueued command by command
             told(error, "finding the shortest way to enqueue a run")
             return None
 
@@ -363,7 +368,7 @@ class Session:
         return EventMonitor(self.device_events, self.machine, self._used)
 
     def _played_by_steps(self, script: CommandGraph, setup: Setup) -> Result | None:
-        """A script, command by command."""
+        """Play a command graph, command by command."""
         name, watch = script.plan.policy, self._watch()
         observers = debugging(self.debug)
         return again(script, self.backend, self.directory, name=name, setup=setup, observers=observers, watch=watch)
@@ -371,7 +376,7 @@ class Session:
     def _repeated(
         self, script: CommandGraph, last: LastTime, learning: bool, play: Callable[[], Result | None]
     ) -> Result | None:
-        """What ``play`` makes of a script of the devices that there are, with all that surrounds a run."""
+        """Play a command graph of the present devices by ``play``, with all that surrounds a run; return its result."""
         self.check_open()
         with self.lock, Uninterrupted():
             self.land()
@@ -399,7 +404,8 @@ class Session:
             return result
 
     def _may_begin_again(self, error: ManyclError) -> bool:
-        """After a failure: whether nothing of the run had begun, and it was for a device that is left out now."""
+        """Return, after a failure, whether nothing of the run had begun, and it was for a device that is left out
+        now."""
         before = self.changes
         examine(self)
         return self.changes != before and bool(self.machine.devices) and not isinstance(error, RunFailure)
@@ -412,7 +418,7 @@ class Session:
 
     @property
     def demanded(self) -> frozenset[DeviceIndex]:
-        """The devices that other processes have had in the meantime, and launches of which cannot end early."""
+        """The devices that other processes have had in the meantime, and whose launches cannot end early."""
         names = self.device_events.demanded
         return (
             frozenset(i for i, d in self.machine.numbered() if d.name in names and not d.shortens) if names else NOBODY
@@ -425,8 +431,8 @@ class Session:
         return tuple([d.name for d in self.machine.devices if d.name not in left])
 
     def _written(self, graph: Graph) -> dict[BufferKey, Region]:
-        """Of the buffers whose contents are unknown, the bytes that a run of a graph writes for certain. Raises
-        ResultError where it may find some that are unknown."""
+        """Return the bytes that a run of a graph writes for certain, for buffers whose contents are unknown. Raises
+        ResultError where the run may read unknown contents."""
         lost = self.directory.lost(graph.buffers)
         found = contents(graph, lost) if lost else {}
         for key, (needed, _) in found.items():
@@ -434,27 +440,27 @@ class Session:
         return {key: written for key, (_, written) in found.items()}
 
     def _over(self, result: Result, written: Mapping[BufferKey, Region]) -> None:
-        """A run has come to its end, and has written some bytes of buffers whose contents were unknown."""
+        """Note that a run has ended, and has written some bytes of buffers whose contents were unknown."""
         for key, region in written.items():
             self.directory.heal(key, region, self.backend.memory.nbytes(key))
         if result.lost:
             examine(self)
-        elif not isinstance(result.record, MergedRecord) and not _is_in_packets(result):  # else it was disturbed
+        elif not isinstance(result.record, MergedRecord) and not _is_in_packets(result):  # other times are disturbed
             self.learn_from(result)
 
     def time_all(self) -> None:
-        """All commands are timed by the devices' clocks from the next run on, as with ``profile=True``."""
+        """Time all commands by the devices' clocks from the next run on, as with ``profile=True``."""
         self._profile = True
         with self.lock:
             if self.flight is not None and not self.flight.has_leg:
                 self.land()
 
     def use_clocks(self, learning: bool) -> None:
-        """Whether commands are timed from now on; ``learning``: whether somebody learns from that."""
+        """Set whether commands are timed from now on; ``learning``: whether their times are learned from."""
         self.backend.use(self._wants_times(learning))
 
     def is_timed(self, learning: bool) -> bool:
-        """Whether commands are timed, or not, as they would be from now on."""
+        """Return whether the present setting of the clocks is the one for ``learning``."""
         return self.backend.profile == self._wants_times(learning)
 
     def _wants_times(self, learning: bool) -> bool:
@@ -464,12 +470,12 @@ class Session:
         return learning if wanted == "learning" else wanted
 
     def _left(self, problem: Problem, graph: Graph) -> Problem:
-        """What a policy is asked for what is left of a problem's graph."""
+        """Return the problem of what is left of a problem's graph."""
         return problem_of(self, graph, problem.queues, problem.options)
 
     @property
     def mortal(self) -> frozenset[DeviceIndex]:
-        """The devices whose processes may end without this one; not where there is none that would go on."""
+        """The devices whose processes may end without this one; none if there is no other device to continue on."""
         lanes = self.backend.lanes
         return (
             frozenset(d for d in self.machine.indices if lanes[d].driver.has_own_process) if len(lanes) > 1 else NOBODY
@@ -479,8 +485,8 @@ class Session:
         return state_of(graph, self.directory) if lowered.state else ()
 
     def _lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
-        """The steps of a plan. Raises PolicyError where ranges are to run in versions that devices cannot run, which
-        none is planned for any more, and what lowering raises."""
+        """Return the steps of a plan. Raises PolicyError where ranges are to run in versions that their devices cannot
+        run, which no later plan uses, and what lowering raises."""
         lowered = self._steps.lower(problem, plan, directory)
         with interruptible:
             unable = list(self._builder.unable(problem.graph, lowered))
@@ -491,33 +497,33 @@ class Session:
         return lowered
 
     def _prepare(self, lowered: Lowered, playback: Playback) -> None:
-        """There is room for what the run needs, and programs and kernels exist on the devices."""
+        """Make room for what the run needs, and build its programs and kernels for the devices."""
         make_room(self, lowered, playback)
         with interruptible:
             self._builder.build(lowered, playback.queues)
         self._use(playback.queues)
 
     def _use(self, queues: Sequence[int]) -> None:
-        """A run has so many queues of each device."""
+        """Note how many queues of each device a run uses."""
         self._used.become([d.name for d, count in zip(self.machine.devices, queues, strict=True) if count])
 
     def forget(self) -> None:
-        """Plan from now on as if no kernel had been measured, in this session or before; the store keeps what it has.
-        What measures how fast policies learn begins so."""
+        """Plan from now on as if no kernel had been measured, in this session or before; the store keeps its
+        measurements. For measuring how fast policies learn."""
         self._unlearned.clear()
         self.history = History()
 
     def learn(self) -> None:
-        """Feed what has been measured since to the history."""
+        """Add the measurements of runs since the last call to the history."""
         while self._unlearned:
             try:
                 self._learn_from(self._unlearned.popleft())
-            except Exception as error:  # models do without
+            except Exception as error:  # the models are used without it
                 told(error, "learning from a run")
 
     def learn_from(self, run: Result | EagerResult) -> None:
-        """Later, when something is planned; runs that nobody has learned from for long are forgotten. Of devices that
-        do not take as long as they do, nothing is learned."""
+        """Keep a run to learn from when something is planned; only the last ``UNLEARNED`` runs are kept. While a device
+        takes longer than its measurements, nothing is learned."""
         if not self.device_events.slow:
             self._unlearned.append(run)
 
@@ -534,12 +540,12 @@ class Session:
             self.machine = on_machine(self._opened, self.links.added_to(self._measurements))
 
     def land(self) -> None:
-        """Wait for what a queue has given the devices; what goes wrong with it is told to who asks that queue."""
+        """Wait for the commands of the eager stream; errors are raised by the queue that they belong to."""
         if self.flight is not None:
             self.flight.end()
 
     def check_open(self) -> None:
-        """Raise DeviceError if the session is closed; and as :meth:`refuse_host_functions`."""
+        """Raise DeviceError if the session is closed; and what :meth:`refuse_host_functions` raises."""
         if self.closed:
             raise DeviceError("the session is closed", hint="make a new Queue")
         if is_forked() or self.backend.host_calls.is_used or is_calling():
@@ -558,7 +564,7 @@ class Session:
 
 
 def _is_in_packets(result: Result) -> bool:
-    """Whether launches ran in packets, beside each other: what these take tells little of whole ones."""
+    """Return whether launches ran in packets, beside each other: their times tell little of whole launches."""
     playback = result.playback
     return playback is not None and bool(playback.script.problem.demanded) and bool(playback.script.lowered.cells)
 
@@ -566,7 +572,7 @@ def _is_in_packets(result: Result) -> bool:
 @atexit.register
 def _close_all() -> None:
     for session in list(_open):
-        if is_failing():  # what the devices still run, and use, is never freed
+        if is_failing():  # objects that the devices still use are never freed
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
         else:
             session.close()

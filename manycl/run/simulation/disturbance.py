@@ -1,7 +1,7 @@
-"""What a simulated machine does that its models do not know: noise, drift, interference and faults.
+"""Disturbances of a simulated machine that its models do not know: noise, drift, interference and faults.
 
-Pure and reproducible: what befalls a command depends on the seed, the command and the time, not on what else there
-is, so two policies meet the same noise. Whoever plans still plans with the models.
+Pure and reproducible: the disturbance of a command depends on the seed, the command and the time, not on other
+commands, so two policies meet the same noise. Policies still plan with the models.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from manycl.machine import DeviceIndex
 _NOTHING: Mapping[int, float] = {}
 _NO_MESSAGES: Mapping[int, str] = {}
 _AS_THEY_ARE: Mapping[int, int] = {}
-_STEPS = 64  # a drift is a staircase of so many steps
+_STEPS = 64  # steps of the staircase that stands for a drift
 
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """From ``start`` to ``end`` (seconds) a device (index) takes ``factor`` times as long; less than 1: faster."""
+    """A time from ``start`` to ``end`` (seconds) in which a device (index) takes ``factor`` times as long; less than 1:
+    faster."""
 
     device: DeviceIndex
     factor: float
@@ -30,7 +31,8 @@ class Slowdown:
 
 
 def drift(device: DeviceIndex, factor: float, until: float) -> list[Slowdown]:
-    """A device that becomes evenly slower until it takes ``factor`` times as long, from second ``until`` on."""
+    """Return a drift: a device becomes evenly slower until it takes ``factor`` times as long, from second ``until``
+    on."""
     step = until / _STEPS
     out = [Slowdown(device, 1 + (factor - 1) * (i + 0.5) / _STEPS, i * step, (i + 1) * step) for i in range(_STEPS)]
     return [*out, Slowdown(device, factor, until, math.inf)]
@@ -38,11 +40,11 @@ def drift(device: DeviceIndex, factor: float, until: float) -> list[Slowdown]:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """``noise``: standard deviation of a kernel's or transfer's time, as a part of it (log-normal, the mean stays).
-    ``slowdowns`` are of kernels; where several overlap they multiply. ``lost[d]``: when device d stops answering, in
-    seconds. ``failing[n]``: node n fails, with this message. ``nodes[t]``: the node that the command t is, where it is
-    not node t: its noise is the node's, however the graph is run. ``happening``: what is called at which second, in
-    their order, unless all is over by then."""
+    """The disturbances of one simulated run. ``noise``: standard deviation of a kernel's or transfer's time, as a part
+    of it (log-normal, the mean stays). ``slowdowns`` are of kernels; where several overlap they multiply. ``lost[d]``:
+    when device d stops answering, in seconds. ``failing[n]``: the message with which node n fails. ``nodes[t]``: the
+    node of command t, where it is not node t: its noise is the node's, however the graph is run. ``happening``:
+    functions that are called at given seconds, in their order, unless the run has ended."""
 
     noise: float = 0.0
     slowdowns: tuple[Slowdown, ...] = ()
@@ -57,7 +59,7 @@ class Disturbance:
         return bool(self.lost or self.failing)
 
     def noisy(self, token: int, device: DeviceIndex, seconds: float) -> float:
-        """What a command takes instead of ``seconds``."""
+        """Return the seconds that a command takes instead of ``seconds``."""
         if not self.noise or not seconds:
             return seconds
         sigma = math.sqrt(math.log1p(self.noise**2))
@@ -66,7 +68,7 @@ class Disturbance:
         )
 
     def slowed(self, device: DeviceIndex, seconds: float, now: float) -> float:
-        """How long a kernel of that many seconds takes from ``now`` on. What runs beside it is not counted."""
+        """Return how long a kernel of ``seconds`` takes from ``now`` on. Other kernels beside it are not counted."""
         mine = [s for s in self.slowdowns if s.device == device and s.end > now]
         left, at = seconds, now
         for until in sorted({t for s in mine for t in (s.start, s.end) if t > now}):

@@ -1,5 +1,5 @@
-"""What a plan or a policy takes on a simulated machine: the script that the engine would play, played by the very
-engine. What a plan is predicted to do, and when, is what is seen there."""
+"""Predictions of a plan or a policy on a simulated machine: the engine plays the very command graph that it would play
+on real devices. The times are those of the simulation."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class StepEstimates(Estimates):
         self.contended = problem.estimates.contended
 
     def launch(self, token: int, device: DeviceIndex) -> float:
-        """Seconds of a step; what is done beside the ranges takes the time of moving its bytes in the device's memory
-        once, or what the split says that merging the results of a memory takes."""
+        """Return the seconds of a step. A step beside the ranges takes as long as moving its bytes in the device's
+        memory once, or as the split says that merging the results of a memory takes."""
         step, problem = self._lowered.step(token), self._problem
         if step.role == RANGE:
             return self.range(step, device)
@@ -55,7 +55,7 @@ class StepEstimates(Estimates):
         return where.launch_overhead + nbytes / where.bandwidth
 
     def range(self, step: Step, device: DeviceIndex) -> float:
-        """Seconds of a range of work-groups."""
+        """Return the seconds of a range of work-groups."""
         return self._problem.range_seconds(step.node, device, step.groups)
 
     def together(self, nodes: Sequence[int], device: DeviceIndex) -> float:
@@ -66,7 +66,7 @@ class StepEstimates(Estimates):
         return self._problem.estimates.transfer(nbytes, source, target)
 
     def traffic(self, token: int, device: DeviceIndex) -> float:
-        """Bytes of a step: of a range its part, of what is done beside the ranges all that it moves."""
+        """Return the bytes that a step moves: for a range its part, for a step beside the ranges all that it moves."""
         step, problem, graph = self._lowered.step(token), self._problem, self._lowered.graph
         if step.role == RANGE:
             return problem.estimates.traffic(step.node, device) * step.groups / problem.splits[step.node].groups
@@ -90,13 +90,15 @@ def foresee(
     disturbance: Disturbance = UNDISTURBED,
     estimates: Callable[[Problem, Lowered], StepEstimates] = StepEstimates,
 ) -> Trace:
-    """The trace, of kind ``simulation``. ``directory``: where buffers are valid (None: where the problem says; it is
-    brought up to date). ``enqueuing``: seconds that the engine takes for a command, by kind of device. ``name``: of the
-    policy. ``host_seconds[n]``: how long host function n takes, which is not called. ``disturbance``: what the
-    estimates do not know; what it says of nodes is true of all their ranges. ``estimates``: what steps take.
+    """Return the trace, of kind ``simulation``.
 
-    Raises PolicyError for a plan that divides a launch that cannot be, and for a problem some of whose nodes are fixed;
-    of a problem that spills, RunError for a launch that does not fit into a memory; RunFailure for a fault.
+    ``directory``: where buffers are valid (None: where the problem says); it is brought up to date. ``enqueuing``:
+    seconds that the engine takes for a command, by kind of device. ``name``: of the policy. ``host_seconds[n]``: how
+    long host function n takes, which is not called. ``disturbance``: what the estimates do not know; for a node it
+    holds for all its ranges. ``estimates``: makes the estimates of steps.
+
+    Raises PolicyError for a plan that divides a launch that cannot be divided, and for a problem some of whose nodes
+    are fixed; for a problem that spills, RunError for a launch that does not fit into a memory; RunFailure for a fault.
     """
     if problem.fixed:
         raise PolicyError("the engine runs graphs as a whole: what has begun cannot be simulated")
@@ -116,13 +118,13 @@ def foresee(
     )
     name = name or (plan.policy if plan is not None else "")
     result = execute(problem, plan or policy, backend, directory, name=name, setup=Setup(lambda *_: lowered))
-    # the engine's own clock has also waited for the last report
+    # (the engine's own clock has also waited for the last report)
     ends = [e.end for e in result.trace.events if isinstance(e, KernelEvent | TransferEvent | HostEvent)]
     return replace(result.trace, kind="simulation", makespan=max(ends, default=0.0))
 
 
 def _of_steps(disturbance: Disturbance, lowered: Lowered) -> Disturbance:
-    """A disturbance of a graph's nodes as one of the steps that they run in."""
+    """Return a disturbance of a graph's nodes as one of the steps that they run in."""
     if not lowered.steps:
         return disturbance
     first: dict[int, int] = {}
@@ -136,7 +138,7 @@ def _of_steps(disturbance: Disturbance, lowered: Lowered) -> Disturbance:
 
 
 def directory_of(problem: Problem) -> Directory:
-    """Buffers where a problem says that they are valid."""
+    """Return a directory in which buffers are valid where a problem says."""
     directory = Directory()
     for key, buffer in problem.graph.buffers.items():
         by_mask: dict[int, Region] = {}
@@ -153,7 +155,8 @@ def directory_of(problem: Problem) -> Directory:
 
 
 def parts_of(directory: Directory, graph: Graph) -> dict[BufferKey, tuple[Interval, ...]]:
-    """Where buffers are valid that are so in parts, for those whose parts are intervals (``Problem.parts``)."""
+    """Return the intervals of buffers that are valid in parts, for those whose parts are intervals
+    (``Problem.parts``)."""
     out: dict[BufferKey, tuple[Interval, ...]] = {}
     for key, parts in directory.parts.items():
         if key in graph.buffers and all(box.rows == 1 for part in parts for box in part.region.boxes):
@@ -163,8 +166,8 @@ def parts_of(directory: Directory, graph: Graph) -> dict[BufferKey, tuple[Interv
 
 
 def with_times(problem: Problem, plan: Plan, trace: Trace) -> Plan:
-    """The plan at the times at which a simulation has run it. What it divides may have run in smaller parts, and what
-    puts their results together stands for the plan's merge."""
+    """Return the plan with the times of its simulation. Its ranges may have run in smaller parts, and steps that merge
+    stand for the plan's merge."""
     whole: dict[int, tuple[float, float]] = {}
     merged: dict[int, tuple[float, float]] = {}
     ranges: dict[int, list[KernelEvent]] = {}
@@ -196,7 +199,8 @@ def with_times(problem: Problem, plan: Plan, trace: Trace) -> Plan:
 
 
 def foreseeing(problem: Problem, directory: Directory) -> Callable[[Plan], Plan]:
-    """``Problem.foresee``, from the directory's present state on: without an end for a plan that the engine refuses."""
+    """Return ``Problem.foresee``, which simulates from the directory's present state on; its makespan is infinite for a
+    plan that the engine refuses."""
 
     def foresee_plan(plan: Plan) -> Plan:
         try:

@@ -1,4 +1,4 @@
-"""What would happen: the real engine on the simulated machine, and the plan that any policy amounts to."""
+"""Simulation: the real engine on the simulated machine, and the plan that any policy amounts to."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def simulate(
     host_seconds: Mapping[int, float] = NO_HOST_TIMES,
     disturbance: Disturbance = UNDISTURBED,
 ) -> Trace:
-    """Run a problem's graph on a simulated machine by the real engine, whatever the policy: the trace, of kind
+    """Run a problem's graph on a simulated machine by the real engine, with any policy. Return the trace, of kind
     ``simulation``.
 
-    Times are the problem's estimates; what one device waits for from another costs ``problem.handover`` seconds more.
+    Times are the problem's estimates; a dependence between two devices costs ``problem.handover`` seconds more.
     ``host_seconds``, ``disturbance``, and what is raised: see :func:`manycl.run.simulation.foresee.foresee`.
     """
     chosen = find(policy) if isinstance(policy, str) else policy
@@ -39,11 +39,10 @@ def simulate(
 
 
 def plan_with(policy: str | StaticPolicy | DynamicPolicy, problem: Problem) -> Plan:
-    """The plan a policy makes of a problem, at the times at which it runs on the simulated machine, with all that
-    happens there.
+    """Return the plan that a policy makes of a problem, with the times at which it runs on the simulated machine.
 
-    A static policy is asked for it, and its plan is judged (PolicyError lists the faults); of a dynamic one, what it
-    did is the plan. Where nodes are fixed, times are those that the policy estimates.
+    A static policy makes the plan, which is verified (PolicyError lists the faults); the plan of a dynamic policy is
+    what it did. Where nodes are fixed, times are those that the policy estimates.
     """
     chosen = find(policy) if isinstance(policy, str) else policy
     name = policy if isinstance(policy, str) else type(policy).__name__
@@ -66,8 +65,9 @@ def plan_with(policy: str | StaticPolicy | DynamicPolicy, problem: Problem) -> P
 def with_ranges(
     problem: Problem, policy: StaticPolicy | DynamicPolicy, name: str
 ) -> StaticPolicy | DynamicPolicy | Plan:
-    """The policy; but where it decides while it runs, and a launch fits on no device as a whole, what it decides on the
-    simulated machine: only of plans are launches run in ranges. Raises PolicyError where a launch runs nowhere."""
+    """Return the policy itself; but where a dynamic policy meets a launch that fits on no device as a whole, the plan
+    that it makes on the simulated machine: launches run in ranges only in plans. Raises PolicyError where a launch runs
+    nowhere."""
     if is_static(policy) or problem.roomy:
         return policy
     launches = (n for n, task in enumerate(problem.graph.nodes) if not isinstance(task, HostTask))
@@ -76,12 +76,12 @@ def with_ranges(
     return replace(plan_with(policy, problem), policy=name)
 
 
-# Plans and traces have one shape: the plan that a trace followed.
+# Plans and traces have one shape.
 
 
 def plan_of(trace: Trace) -> Plan:
-    """The plan that a complete trace followed: who ran where and when. Raises PolicyError after a failed
-    run."""
+    """Return the plan that a complete trace followed: the devices and times of its nodes. Raises PolicyError after a
+    failed run."""
     assignments: list[Assignment] = []
     events: list[Event] = []
     for e in trace.events:

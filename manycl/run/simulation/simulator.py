@@ -1,14 +1,13 @@
-"""The simulator: a back end that takes its time from estimates, on a virtual clock. The engine is the real
-one.
+"""The simulator: a back end whose times are estimates, on a virtual clock. The engine is the real one.
 
-A kernel takes its estimated seconds on its in-order queue. Kernels in different queues of a device run
-together: alone at full speed as long as their shares of the device (``model/occupancy.py``) add up to at most
-1, else all slowed down by the sum. A transfer takes its estimated seconds on its queue, and a device's link
-makes one at a time in each direction, whatever queues they are in: first what was enqueued first of all that
-waits for nothing else (as NVIDIA's driver does: docs/decisions/04-enqueue-ahead.md). What shares links or the
-host's memory slows each other down (``model/contention.py``). Reports reach the
-engine ``report_latency`` seconds after what they report. The same commands always give the same events, also
-where a disturbance (``run/simulation/disturbance.py``) makes them take other times than the estimates say.
+A kernel takes its estimated seconds on its in-order queue. Kernels in different queues of a device run together: at
+full speed as long as their shares of the device (``model/occupancy.py``) add up to at most 1, else all slowed down by
+the sum. A transfer takes its estimated seconds on its queue, and a device's link makes one at a time in each direction,
+whatever queues they are in: of those that are ready, the one that was enqueued first (as NVIDIA's driver does:
+docs/decisions/04-enqueue-ahead.md). Commands that share links or the host's memory slow each other down
+(``model/contention.py``). Reports reach the engine ``report_latency`` seconds after the events that they report. The
+same commands always give the same events, also with a disturbance (``run/simulation/disturbance.py``) that makes them
+take other times than the estimates.
 """
 
 from __future__ import annotations
@@ -75,14 +74,14 @@ class _Started:
 
     command: Queued
     place: Lane
-    number: int  # of all that were started; breaks ties
+    number: int  # of all commands started; breaks ties
     start: float
-    seconds: float  # that it takes alone
+    seconds: float  # seconds that it takes alone
 
 
 @dataclass(slots=True)
 class SimRecord:
-    """What a simulated run did: sorted by start."""
+    """The record of a simulated run, its events sorted by start."""
 
     begin: float = 0.0
     sorted_events: list[KernelEvent | TransferEvent | HostEvent] = field(default_factory=list)
@@ -101,12 +100,11 @@ class SimRecord:
 
 
 class SimBackend:
-    """A simulated machine.
+    """A back end that simulates a machine.
 
-    ``host_seconds[n]``: how long host task n takes (default: no time; its function is not called).
-    ``report_latency``: seconds from an end to the engine's hearing of it. ``start``: the clock's first reading in
-    seconds. ``disturbance``: what the estimates do not know. ``enqueuing``: seconds that the engine is busy with a
-    command, by kind of device.
+    ``host_seconds[n]``: how long host task n takes (default: no time; its function is not called). ``report_latency``:
+    seconds from an end to its report. ``start``: the clock's first reading in seconds. ``disturbance``: what the
+    estimates do not know. ``enqueuing``: seconds that the engine is busy with a command, by kind of device.
     """
 
     def __init__(
@@ -138,13 +136,13 @@ class SimBackend:
         self._places: dict[int, list[Lane]] = {}  # the queues of each device
         self._active: dict[Lane, _Started] = {}
         self._by_token: dict[int, _Started] = {}
-        # when what is under way ends, its number and token; out of date where it ends at another time by now
+        # (end, number, token) of commands under way; out of date where the end has changed since
         self._ends: list[tuple[float, int, int]] = []
-        self._sent: dict[int, int] = {}  # bytes of the same transfer before a command's own, by token
-        self._moving: set[tuple[int, type]] = set()  # links that make a transfer: device, and Upload or Download
+        self._sent: dict[int, int] = {}  # bytes of a joined transfer before a command's own, by token
+        self._moving: set[tuple[int, type]] = set()  # links in use: device, and Upload or Download
         self._progress = Activities(self._contention)
         self._done: set[int] = set()
-        self._doomed: set[int] = set()  # commands of a device that will be lost before they end
+        self._doomed: set[int] = set()  # commands whose device will be lost before they end
         self._reports: deque[Report] = deque()  # in order of their times
         self._started = 0
         self._enqueued: dict[int, int] = {}  # by token: how many commands were enqueued before
@@ -167,7 +165,7 @@ class SimBackend:
             if place[0] != ON_HOST and self._enqueuing[place[0]] and not joined:
                 self._pass(self._clock.now() + self._enqueuing[place[0]])
             if joined and isinstance(before, Upload | Download) and isinstance(command, Upload | Download):
-                sent = self._sent.get(before.token, 0)  # one transfer does for both
+                sent = self._sent.get(before.token, 0)  # one transfer serves both commands
                 self._sent[command.token] = sent + self._graph.buffers[before.buffer].nbytes
             before = command
             line = self._lines.get(place)
@@ -180,7 +178,7 @@ class SimBackend:
                 self._try_start(place)
 
     def _pass(self, until: float) -> None:
-        """Let time pass in which the engine hears nothing."""
+        """Let time pass in which the engine gets no reports."""
         while (following := self._next()) is not None and self._end(following) <= until:
             self._complete(following)
         self._clock.advance_to(until)
@@ -198,7 +196,7 @@ class SimBackend:
             return None
         done = active.seconds - self._progress.left(run.token, now)
         ends = [0.0, *(self._takes(run, count, active.start) for count in range(1, len(run.cells) + 1))]
-        at = min(bisect_left(ends, done, 1), len(run.cells))  # the node that it is at, from 1 on
+        at = min(bisect_left(ends, done, 1), len(run.cells))  # the part that it is at, from 1 on
         items = (0, *run.parts.ends)
         part = min(1.0, (done - ends[at - 1]) / (ends[at] - ends[at - 1])) if ends[at] > ends[at - 1] else 0.0
         begun = (items[at - 1] + part * (items[at] - items[at - 1])) / items[-1]
@@ -218,17 +216,17 @@ class SimBackend:
         return None
 
     def _takes(self, run: Run, count: int, start: float) -> float:
-        """Seconds of the first nodes of a launch that has started, alone."""
+        """Return the seconds of the first ``count`` chunks of a launch that has started, when it runs alone."""
         seconds = self._estimates.together(run.cells[:count], run.device)
         if self._disturbance is UNDISTURBED:
             return seconds
         return self._disturbance.slowed(run.device, self._disturbance.noisy(run.token, run.device, seconds), start)
 
     def wake(self) -> None:
-        """Nobody waits while time stands still."""
+        """Do nothing: no thread waits while time stands still."""
 
     def restore(self, graph: Graph, copies: Mapping[BufferKey, int]) -> None:
-        pass  # there are no contents
+        pass  # a simulation has no contents
 
     def completed(self) -> Set[int]:
         return self._done
@@ -247,7 +245,7 @@ class SimBackend:
         return "the device was lost" if lost is not None and self._clock.now() >= lost else ""
 
     def wait(self) -> list[Report]:
-        """Let time pass until somebody has something to say; everything said at that moment."""
+        """Let time pass until there is a report; return all reports of that moment."""
         while True:
             following = self._next()
             if self._happening and self._happens(following):
@@ -265,7 +263,8 @@ class SimBackend:
             self._complete(following)
 
     def _happens(self, following: _Started | None) -> bool:
-        """Whether something happens before anything else ends, or is told."""
+        """Call the next function of the disturbance if its time is before the next end and report; return whether it
+        was."""
         moment, happen = self._happening[0]
         if (following is not None and self._end(following) < moment) or (
             self._reports and self._reports[0].time < moment
@@ -294,7 +293,7 @@ class SimBackend:
         return self._progress.end(active.command.token)
 
     def _next(self) -> _Started | None:
-        """What ends next; the first started of those that end together."""
+        """Return the command that ends next; the first started of those that end together."""
         while self._ends:
             end, _, token = self._ends[0]
             active = self._by_token.get(token)
@@ -304,19 +303,19 @@ class SimBackend:
         return None
 
     def _ending(self, changed: Sequence[tuple[int, float]]) -> None:
-        """These end at another time than they did."""
+        """Note commands whose ends have changed."""
         for token, end in changed:
             heappush(self._ends, (end, self._by_token[token].number, token))
 
     # commands
 
     def _try_start(self, place: Lane) -> None:
-        """Start the command at the head of an idle queue if what it waits for is done."""
+        """Start the command at the head of an idle queue if the commands that it waits for are done."""
         line = self._lines[place]
         if place in self._active or not line:
             return
         command = line[0]
-        # what is in a kernel queue is small, and has links of its own
+        # a transfer in a kernel queue is small, and has a link of its own
         in_own = isinstance(place[1], TransferQueue)
         way = (place[0], type(command)) if isinstance(command, Upload | Download) and in_own else None
         if way in self._moving:
@@ -335,7 +334,7 @@ class SimBackend:
         self._ending(self._progress.begin(command.token, now, seconds, place[0], part, use))
 
     def _use(self, command: Queued, seconds: float) -> Use:
-        """What a command that takes so long alone uses beside its device."""
+        """Return what a command of ``seconds`` uses beside its device: links and the host's memory."""
         if isinstance(command, HostCall):
             return NOTHING
         memory = self.machine.devices[command.device].memory
@@ -347,12 +346,12 @@ class SimBackend:
         if isinstance(command, Copy):
             return self._contention.use(None, 2.0 * nbytes if memory == HOST else 0.0, seconds)
         ends = (command.source, memory) if isinstance(command, Upload) else (memory, HOST)
-        # what is in a kernel queue is small, and has links of its own
+        # a transfer in a kernel queue is small, and has a link of its own
         found = self._contention.use(ends, nbytes, seconds)
         return found if isinstance(command.queue, TransferQueue) else found._replace(ends=None)
 
     def _cost(self, command: Queued) -> tuple[float, float]:
-        """Seconds when alone, and the share of the device."""
+        """Return the seconds of a command when alone, and its share of the device."""
         if isinstance(command, HostCall):
             return self._host_seconds.get(command.token, 0.0), 0.0
         device = self.machine.devices[command.device]
@@ -362,7 +361,7 @@ class SimBackend:
                 seconds = self._estimates.launch(command.token, command.device)
             else:
                 seconds = self._estimates.together(command.cells, command.device)
-            if not isinstance(launch, Launch):  # as copies between stores
+            if not isinstance(launch, Launch):  # a copy within the device
                 return seconds, 0.0
             key = (command.device, launch.global_size, launch.local_size)
             if key not in self._shares:
@@ -378,7 +377,7 @@ class SimBackend:
         return self._estimates.transfer(nbytes, *ends), 0.0
 
     def _disturbed(self, by: Disturbance, command: Queued, seconds: float, now: float) -> float:
-        """The seconds that a command takes that starts now; one that a fault ends before is doomed."""
+        """Return the seconds that a command takes that starts now, or that pass until a fault ends it."""
         if isinstance(command, HostCall):
             return seconds
         seconds = by.noisy(command.token, command.device, seconds)
@@ -387,7 +386,8 @@ class SimBackend:
         return self._until_lost(command, seconds, now)
 
     def _until_lost(self, command: Run | Upload | Download | Copy, seconds: float, start: float) -> float:
-        """The seconds of a command that takes so many, and is doomed if its device is lost before."""
+        """Return the seconds of a command that takes ``seconds``, or less if its device is lost before; then it is
+        doomed."""
         lost = self._disturbance.lost.get(command.device)
         self._doomed.discard(command.token)
         if lost is not None and start + seconds > lost:
@@ -396,9 +396,9 @@ class SimBackend:
         return seconds
 
     def _failure(self, command: Queued) -> str | None:
-        """Why a command that ends now has failed, if it has."""
+        """Return why a command that ends now has failed, if it has."""
         if not isinstance(command, HostCall) and command.token in self._doomed:
-            # a copy that nobody waits for: the kernel that needs it will fail
+            # a copy that is not reported: the kernel that needs it will fail
             return "the device was lost" if isinstance(command, Run) or command.notify else None
         if not self._disturbance.failing or not isinstance(command, Run | HostCall):
             return None
@@ -417,9 +417,9 @@ class SimBackend:
         if message is not None:
             failed = Failed(command.token, end + self._latency, message)
             if heard:
-                first = self.record.failure or failed  # what nobody waited for failed before
+                first = self.record.failure or failed  # a command that was not reported failed before
                 self._reports.append(first._replace(time=failed.time))
-                self._lines[place].clear()  # a later command must not report that all before it is complete
+                self._lines[place].clear()  # no later command may report that all before it is complete
                 return
             self.record.failure = self.record.failure or failed
         else:
@@ -432,7 +432,7 @@ class SimBackend:
             self._try_start(other)
 
     def _turn(self, place: Lane) -> int:
-        """When the command at the head of a queue was enqueued, counted in commands."""
+        """Return when the command at the head of a queue was enqueued, counted in commands."""
         return self._enqueued[self._lines[place][0].token]
 
     def _note(self, command: Queued, start: float, end: float) -> None:
@@ -457,5 +457,5 @@ class SimBackend:
 
 
 def _first_of(run: Run, command: Shorten, count: int) -> Run:
-    """A launch of several nodes, shortened."""
+    """Return the first ``count`` chunks of a launch."""
     return run._replace(cells=run.cells[:count], task=command.launch(count))

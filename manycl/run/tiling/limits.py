@@ -1,4 +1,4 @@
-"""Which devices do not hold all of a run, and what is said where a launch fits into none. Pure."""
+"""Devices that do not hold all of a run, and the error for a launch that fits into none. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from manycl.plan.problem import Problem
 
 
 def limited(problem: Problem, plan: Plan | None) -> dict[DeviceIndex, int]:
-    """The devices that do not hold all buffers that a plan uses there (any that a graph uses, without one), and how
-    much they hold. Nobody, nearly always."""
+    """Return the devices that do not hold all buffers that a plan uses there (without a plan: that the graph uses), and
+    the bytes that each holds. Nearly always there are none."""
     if problem.roomy:
         return {}
     nodes, buffers = problem.graph.nodes, problem.graph.buffers
@@ -27,12 +27,12 @@ def limited(problem: Problem, plan: Plan | None) -> dict[DeviceIndex, int]:
 
 
 def stores(task: DeviceTask) -> set[BufferKey]:
-    """The keys of what a node needs in its device's memory."""
+    """Return the keys of what a node needs in its device's memory."""
     return {a.key for a in task.args if isinstance(a, BufferArg)}
 
 
 def too_large(task: Node, node: int, nbytes: int, device: Device, reason: str = "") -> RunError:
-    """A node does not fit into a device's memory."""
+    """Return the error for a node that does not fit into a device's memory."""
     what = task.function if isinstance(task, CopyTask | FillTask) else "kernel"
     return RunError(
         f"the run needs {nbytes:,} bytes of buffers on {device.name} at once, which has {device.global_memory:,}"

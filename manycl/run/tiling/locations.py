@@ -1,8 +1,8 @@
-"""Where the pieces of a run that does not fit may be valid. Pure.
+"""The locations where pieces of a run that does not fit may be valid. Pure.
 
-What a device allocates are *stores*: whole buffers, and windows of them (:mod:`manycl.run.tiling.windows`). Each window
-counts as a memory of its own in the masks of the directory while the run lasts, so a piece of a buffer may be valid in
-the host's memory, in a device's whole buffer and in any of its windows.
+A device allocates *stores*: whole buffers, and windows of them (:mod:`manycl.run.tiling.windows`). Each window counts
+as a memory of its own in the masks of the directory while the run lasts, so a piece of a buffer may be valid in the
+host's memory, in a device's whole buffer and in any of its windows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from manycl.run.lowering.steps import Room
 
 
 class PieceLocations:
-    """Where pieces may be valid. A place is a memory of the machine, or, from ``base`` on, a window: the bits of the
+    """The locations of a run. A location is a memory of the machine or, from ``base`` on, a window; it is a bit of the
     directory's masks. ``whole[piece]``: the buffer that it is a piece of (or itself). Nothing here changes."""
 
     def __init__(self, machine: Machine, graph: Graph, room: Room) -> None:
@@ -28,9 +28,7 @@ class PieceLocations:
         self._window_at = list(room.windows.values())
         self._using = room.using
         self._nodes = graph.nodes
-        self._homes: dict[
-            tuple[int, int, int], dict[BufferKey, int]
-        ] = {}  # ranges of many launches have them in common
+        self._homes: dict[tuple[int, int, int], dict[BufferKey, int]] = {}  # ranges of many launches share locations
         self._pieces = self._pieces_of_stores(graph)
 
     def _pieces_of_stores(self, graph: Graph) -> dict[BufferKey, list[BufferKey]]:
@@ -50,11 +48,11 @@ class PieceLocations:
 
     @property
     def buffers(self) -> Set[BufferKey]:
-        """The run's buffers, as they are without being cut."""
+        """The run's buffers, without their windows."""
         return self._pieces.keys() - self._place_of.keys()
 
     def homes(self, step: int, device: DeviceIndex) -> Mapping[BufferKey, int]:
-        """The places where a step on a device finds the pieces that it touches."""
+        """Return the locations where a step on a device finds the pieces that it touches."""
         task = self._nodes[step]
         using: Mapping[BufferKey, BufferKey] = self._using[step] if self._using else {}
         name = id(task.reads), id(task.writes), id(using) if using else device
@@ -68,23 +66,23 @@ class PieceLocations:
         return found
 
     def at(self, device: DeviceIndex, store: BufferKey) -> int:
-        """The place that a store of a device is."""
+        """Return the location of a device's store."""
         return self._place_of.get(store, self._memory[device])
 
     def store(self, place: int, key: BufferKey) -> tuple[DeviceIndex, BufferKey]:
-        """The device and the store that hold a piece at a place other than the host's memory."""
+        """Return the device and the store that hold a piece at a location other than the host's memory."""
         if place < self.base:
             return self._owner[place], self.whole[key]
         window = self._window_at[place - self.base]
         return window.device, window.key
 
     def pieces(self, store: BufferKey) -> Sequence[BufferKey]:
-        """The pieces that may be valid in a store."""
+        """Return the pieces that may be valid in a store."""
         return self._pieces.get(store, ())
 
     @staticmethod
     def of(mask: int) -> Iterator[int]:
-        """The places of a mask other than the host's memory."""
+        """Yield the locations of a mask other than the host's memory."""
         mask &= ~HOST_BIT
         while mask:
             bit = mask & -mask

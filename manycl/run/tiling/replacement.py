@@ -1,17 +1,17 @@
-"""Runs that do not fit into the devices' memories: what a step needs there is made room for, and what others will need
-last makes way. Pure, like :mod:`manycl.run.commands.emit`.
+"""Replacement, for runs that do not fit into the devices' memories: room is made for what a step needs by evicting what
+is used again last. Pure, like :mod:`manycl.run.commands.emit`.
 
-What a device allocates are *stores*: whole buffers, and windows of them (:mod:`manycl.run.tiling.windows`); where their
-pieces may be valid is kept in :mod:`manycl.run.tiling.locations`. The room of a store that makes way is free when the
-commands that use it have ended; whatever uses the room next comes after that. All of this points back in the script, so
-a run never comes to a stand: of what has not ended, the first command waits for nothing. Commands are given to their
-queues as soon as they can be, so what makes way leaves while others run, and results, which no step touches any more,
-leave when they are made. Contents that the next step to touch them overwrites (:mod:`manycl.run.data.lifetimes`) go
-with their store; where a run ends before that step has run, they are lost.
+A device allocates *stores*: whole buffers, and windows of them (:mod:`manycl.run.tiling.windows`);
+:mod:`manycl.run.tiling.locations` says where their pieces may be valid. The room of an evicted store is free when the
+commands that use it have ended; commands that use the room next wait for that. Commands wait only for earlier ones in
+the command graph, so a run never deadlocks: of the commands that have not ended, the first waits for nothing. Commands
+enter their queues as soon as they can, so evicted contents are transferred while other commands run, and results that
+no further step touches are transferred as soon as they are written. Contents that the next step to touch them
+overwrites (:mod:`manycl.run.data.lifetimes`) are lost with their store, also where a run ends before that step.
 
 The victim is the store whose next use lies furthest ahead: Belady, "A study of replacement algorithms for a
-virtual-storage computer", IBM Systems Journal 5(2), 1966; where a plan says who runs what, the future is known. Where
-it is decided while the run goes on, the order of the graph stands for it.
+virtual-storage computer", IBM Systems Journal 5(2), 1966; a plan tells the future. Where devices are chosen during the
+run, the order of the graph stands for it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Store = tuple[DeviceIndex, BufferKey]
 
 
 class TightEmitter(Emitter):
-    """An :class:`Emitter` with limited room. Masks are over places
+    """An :class:`Emitter` with limited room. Masks are over locations
     (:class:`manycl.run.tiling.locations.PieceLocations`). At the end nothing is valid in windows alone."""
 
     def __init__(self, subject: Subject, queues: tuple[int, ...], plan: Plan | None) -> None:
-        """``plan``: who runs the steps (None: it is decided while the run goes on)."""
+        """Begin with all stores that the devices hold. ``plan``: the devices of steps (None: chosen during the run)."""
         super().__init__(subject, queues)
         lowered = subject.lowered
         assert lowered.room is not None
@@ -49,14 +49,15 @@ class TightEmitter(Emitter):
         self._everywhere = (1 << self._places.base) - 1
         self._mine = frozenset(lowered.own)
         self._lifetimes = Lifetimes(self._graph, self._is_emitted, self._mine, subject.overwritten)
-        self._left = self._lifetimes.counts()  # steps to come that touch a piece
-        # that steps work on; ranges of many launches have them in common
+        self._left = self._lifetimes.counts()  # steps still to be emitted that touch a piece
+        # stores of tasks, by id; ranges of many launches have them in common
         self._stores: dict[int, frozenset[BufferKey]] = {}
         self._free = dict(self._room.limits)
-        # by device: what it holds, and what made way for that (the index of the last that had)
+        # by device: its stores, and for each the last eviction (index) before it was allocated
         self._holds: dict[DeviceIndex, dict[BufferKey, int | None]] = {d: {} for d in self._room.limits}
-        self._evicted: dict[int, int] = {}  # the last that made way, by device
-        # by store: commands that use it; of a kernel queue the last one tells of all, transfers may overtake each other
+        self._evicted: dict[int, int] = {}  # index of the last eviction, by device
+        # by store: commands that use it; the last one stands for all of a kernel queue, but transfers may overtake each
+        # other
         self._users: dict[Store, dict[tuple[int, int], int]] = {}
         self._coming = {d: self._order(d, plan) for d in self._room.limits}
         self._latest: dict[int, int] = {}  # the step that was emitted last, by device
@@ -72,7 +73,7 @@ class TightEmitter(Emitter):
         self._begun = {device: frozenset(held) for device, held in self._holds.items()}
 
     def _order(self, device: DeviceIndex, plan: Plan | None) -> dict[int, deque[tuple[int, int]]]:
-        """Of each store, the steps that use it on a device, in their order: (position, step)."""
+        """Return the steps that use each store on a device, in their order: (position, step)."""
         steps = range(len(self._graph)) if plan is None else [a.node for a in plan.assignments if a.device == device]
         found: dict[int, deque[tuple[int, int]]] = {}
         for position, step in enumerate(steps):
@@ -81,7 +82,7 @@ class TightEmitter(Emitter):
         return found
 
     def _needs_of(self, step: int) -> frozenset[BufferKey]:
-        """The stores that a step works on."""
+        """Return the stores that a step works on."""
         task = self._graph.nodes[step]
         found = self._stores.get(id(task))
         if found is None:
@@ -96,7 +97,7 @@ class TightEmitter(Emitter):
         return self._begun
 
     def begin(self) -> None:
-        """What comes before its turn would need room before its turn."""
+        """Transfer nothing in advance: it would need room in advance."""
 
     # steps
 
@@ -113,7 +114,8 @@ class TightEmitter(Emitter):
             if key not in task.reads and (key in task.overwrites or (not there and self._overwritten(node, key))):
                 continue
             self._fetch(key, homes[key], lane, after, told, heard)
-        for key in task.writes:  # what has left to make room has no reader that a writer would wait for
+        # a piece that was downloaded to make room has no other reader that the write would wait for
+        for key in task.writes:
             token = self._transfer_to(key, HOST)
             if token is not None:
                 if self._lane_of(token)[0] == device:
@@ -132,7 +134,8 @@ class TightEmitter(Emitter):
             self._left[key] -= 1
 
     def _send_results(self, homes: Mapping[BufferKey, int]) -> None:
-        """What no step will touch any more leaves the windows of the last one that does: it has to, sooner or later."""
+        """Download results that no further step touches from the windows of the last step that does: they have to be,
+        in any case."""
         for key, place in homes.items():
             self._left[key] -= 1
             mask = self._mask(key)
@@ -142,7 +145,7 @@ class TightEmitter(Emitter):
                 self._send(key, place, TransferQueue.EARLY)
 
     def finish(self) -> None:
-        """Everything has run: what is valid in windows alone goes to the host."""
+        """Download what is valid in windows alone, after all steps."""
         for key in self._graph.buffers:
             mask = self._mask(key)
             if mask and not mask & self._everywhere and key not in self._mine:
@@ -156,11 +159,11 @@ class TightEmitter(Emitter):
     def _fetch(
         self, key: BufferKey, at: int, lane: Lane, after: list[int], told: set[int | None], heard: set[int]
     ) -> None:
-        """Make a piece valid at a place of a step's device."""
+        """Make a piece valid at a location of a step's device."""
         device, _ = lane
         mask = self._mask(key)
         if not mask:
-            return  # undefined contents: nothing to bring
+            return  # undefined contents: nothing to transfer
         if not mask >> at & 1:
             mine = (other for other in self._places.of(mask) if self._places.store(other, key)[0] == device)
             source = next(mine, None) if at != HOST else None
@@ -174,7 +177,7 @@ class TightEmitter(Emitter):
         self._comes_after(key, at, device, after, told, heard)
 
     def _copy(self, key: BufferKey, source: int, target: int, lane: Lane) -> None:
-        """From one store of a device to another, in a queue of its kernels."""
+        """Copy a piece from one store of a device to another, in a queue of its kernels."""
         (device, queue), index = lane, len(self.commands)
         one, other = self._places.store(source, key), self._places.store(target, key)
         before, others = self._makers(key, source, device)
@@ -184,19 +187,19 @@ class TightEmitter(Emitter):
         self.commands.append(Copy(token, key, device, queue, waits, True, one[1], other[1]))
 
     def _come(self, key: BufferKey, at: int, device: DeviceIndex) -> None:
-        """From the host's memory to a store of a device."""
+        """Upload a piece from the host's memory to a store of a device."""
         store = self._places.store(at, key)
         made_way = self._use(store, None, 0)
         self._bring_up(key, at, device, TransferQueue.UPLOAD, () if made_way is None else (made_way,), store[1])
 
     def _download(self, key: BufferKey, queue: int) -> None:
-        """To the host's memory, from where it was written if it is still there."""
+        """Download a piece to the host's memory, from where it was written if it is still there."""
         mask = self._mask(key)
         written = next((at for at, t in self._made.get(key, {}).items() if t < len(self._lane) and at != HOST), HOST)
         self._send(key, written if written != HOST and mask >> written & 1 else next(self._places.of(mask)), queue)
 
     def _send(self, key: BufferKey, at: int, queue: int) -> None:
-        """From a store of a device to the host's memory."""
+        """Download a piece from a store of a device."""
         store = self._places.store(at, key)
         token = self._bring_down(key, at, store[0], queue, store[1])
         self._use(store, (token, queue), token)
@@ -204,8 +207,9 @@ class TightEmitter(Emitter):
     # room
 
     def _use(self, store: Store, lane: tuple[int, int] | None, token: int) -> int | None:
-        """A command uses a store: the index of what must have made way before, if something had to. ``lane``: the
-        kernel queue whose last command tells of all of them; None: who waits for it tells."""
+        """Note that a command uses a store; return the index of the eviction that must come before, if there is one.
+        ``lane``: the kernel queue in which the last command stands for all; None: a command that waits for this one
+        stands for it."""
         device, key = store
         held = self._holds.get(device)
         if held is None:
@@ -215,14 +219,14 @@ class TightEmitter(Emitter):
         return held[key]
 
     def _make_room(self, node: int, device: DeviceIndex) -> None:
-        """What a step needs is allocated on its device. Raises RunError for a step that does not fit alone."""
+        """Allocate what a step needs on its device. Raises RunError for a step that does not fit alone."""
         held, sizes, needed = self._holds[device], self._room.sizes, self._needs_of(node)
         missing = [store for store in sorted(needed) if store not in held]
         if not missing:
             return
         self._check_fits(node, device, needed)
         wanted = sum(sizes[store] for store in missing)
-        # what the last step works on can only go when it has ended: the device would have nothing to do meanwhile
+        # stores of the last step can only be evicted when it has ended: the device would be idle meanwhile
         busy = self._needs_of(self._latest[device]) if device in self._latest else frozenset()
         sources = self._sources(node, device)
         victims = [store for store in held if store not in needed]
@@ -244,7 +248,7 @@ class TightEmitter(Emitter):
         assert self._free[device] >= 0, "a step fits alone"
 
     def _sources(self, node: int, device: DeviceIndex) -> set[BufferKey]:
-        """The stores of a device that alone have what a step needs."""
+        """Return the stores of a device that alone have what a step needs."""
         found: set[BufferKey] = set()
         for key in self._graph.nodes[node].reads:
             mask = self._mask(key)
@@ -254,21 +258,21 @@ class TightEmitter(Emitter):
         return found
 
     def _next_use(self, device: DeviceIndex, store: BufferKey) -> float:
-        """The position in a device's order of the first step to come that uses a store; infinite if there is none."""
+        """Return the position in a device's order of the next step that uses a store; infinite if there is none."""
         coming = self._coming[device].get(store)
         while coming and self._is_emitted(coming[0][1]):
             coming.popleft()
         return coming[0][0] if coming else inf
 
     def _check_fits(self, node: int, device: DeviceIndex, needed: frozenset[BufferKey]) -> None:
-        """What of it is there already makes way for nobody, so all of it has to fit at once. That was seen to where
-        there is a plan (``room``)."""
+        """Raise RunError for a step whose stores do not fit at once; those that are there already are not evicted for
+        it. Where there is a plan, this was checked before (``room``)."""
         where, sizes = self._problem.machine.devices[device], [self._room.sizes[store] for store in needed]
         if sum(sizes) > self._room.limits[device] or max(sizes) > where.max_allocation:
             raise too_large(self._graph.nodes[node], self._lowered.step(node).node, sum(sizes), where)
 
     def _send_away(self, device: DeviceIndex, store: BufferKey, going: Sequence[BufferKey]) -> None:
-        """Bring to the host what only this store holds, and others that go with it, if somebody may need it."""
+        """Download what only this store holds, and others that are evicted with it, if it may be needed."""
         at = self._places.at(device, store)
         for key in self._places.pieces(store):
             mask = self._mask(key)
@@ -279,7 +283,7 @@ class TightEmitter(Emitter):
                 self._send(key, at, TransferQueue.DOWNLOAD)
 
     def _evict(self, device: DeviceIndex, store: BufferKey) -> None:
-        """The room of a store is free when all that uses it has ended."""
+        """Evict a store: its room is free when all commands that use it have ended."""
         at, index = self._places.at(device, store), len(self.commands)
         for key in self._places.pieces(store):
             if self._mask(key) >> at & 1:

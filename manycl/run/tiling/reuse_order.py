@@ -1,8 +1,8 @@
-"""The order in which ranges run where not all of them have room: data are used again while they are there.
+"""The order of ranges where not all of them have room: data are used again while they are there.
 
-List scheduling over the steps of a run: of those whose predecessors have run, next comes the one whose stores take the
-fewest bytes that are not there yet; of equals, the first in the program's order. What has to go for them is what the
-program uses again last. For an iterated stencil this is what is known as time skewing (Wolf and Lam, "A data locality
+List scheduling over the steps of a run: of the steps whose predecessors have run, the one whose stores take the fewest
+bytes that are not there yet comes next; of equals, the first in the program's order. Stores that the program uses again
+last are evicted for it. For an iterated stencil this is known as time skewing (Wolf and Lam, "A data locality
 optimizing algorithm", PLDI 1991, section 5; McCalpin and Wonnacott, "Time skewing", 1999): part c of sweep t + 1 comes
 right after part c + 1 of sweep t, so parts cross the link once for several sweeps, as many as there is room for.
 """
@@ -24,11 +24,12 @@ from manycl.run.lowering.steps import Lowered, Room, Spill
 from manycl.run.tiling.limits import stores
 
 LOOKED_AT = 32
-"""Steps of a device that are compared: those that have waited longest, and those that were made ready last."""
+"""Ready steps of a device that are compared, at most: half of them the first of the plan, half those made ready
+last."""
 
 
 def ordered(problem: Problem, lowered: Lowered, room: Room) -> tuple[Plan, Room]:
-    """The plan with its steps in such an order, and what it moves because of the limits."""
+    """Return the plan with its steps in such an order, and the room with the transfers that the limits cause."""
     assert lowered.plan is not None
     run = _Run(lowered.graph, lowered.plan, room)
     order = list(run.steps())
@@ -37,23 +38,23 @@ def ordered(problem: Problem, lowered: Lowered, room: Room) -> tuple[Plan, Room]
 
 
 class _Device:
-    """What a device with limited room holds, as the order is made. ``low``: bytes that may be held while the next step
-    is chosen: there is to be room for one more, which arrives meanwhile."""
+    """The stores that a device with limited room holds, while the order is made. ``low``: bytes that may be held while
+    the next step is chosen, so that there is room for one more, whose data arrive meanwhile."""
 
     def __init__(self, limit: int, most: int) -> None:
         self.limit = limit
         self.low = max(limit - most, most)
-        self.held: dict[BufferKey, set[BufferKey]] = {}  # pieces that are there, by store
-        self.holders: dict[BufferKey, set[BufferKey]] = {}  # the same the other way round
-        self.changed: set[BufferKey] = set()  # pieces of which nobody else has the contents
+        self.held: dict[BufferKey, set[BufferKey]] = {}  # by store, the pieces that are there
+        self.holders: dict[BufferKey, set[BufferKey]] = {}  # by piece, the stores where it is
+        self.changed: set[BufferKey] = set()  # pieces whose contents are nowhere else
         self.total = 0
         self.known: set[BufferKey] = set()  # pieces that have been there
-        self.up = self.down = self.first = 0  # bytes; of those up: how many come for the first time
+        self.up = self.down = self.first = 0  # bytes; first: of those up, the bytes that come for the first time
 
 
 class _Uses(NamedTuple):
-    """What a step needs on its device: stores and their bytes; the pieces that it finds there, and those that it
-    leaves there, each with its store."""
+    """A step's needs on its device: stores and their bytes; the pieces that it finds there, and those that it leaves
+    there, each with its store."""
 
     stores: tuple[tuple[BufferKey, int], ...]
     finds: tuple[tuple[BufferKey, BufferKey], ...]
@@ -84,7 +85,7 @@ class _Run:
     def _all_needs(self) -> dict[int, _Uses]:
         whole = {k: b.whole if isinstance(b, Piece) else k for k, b in self.graph.buffers.items()}
         found: dict[int, _Uses] = {}
-        known: dict[tuple[int, int], _Uses] = {}  # ranges of many launches have it in common
+        known: dict[tuple[int, int], _Uses] = {}  # ranges of many launches share needs
         nothing: dict[BufferKey, BufferKey] = {}
         for node, task in enumerate(self.graph.nodes):
             if isinstance(task, HostTask):
@@ -102,9 +103,9 @@ class _Run:
         return found
 
     def steps(self) -> Iterator[Assignment]:
-        """All assignments, in their order."""
+        """Yield all assignments, in their order."""
         missing = [len(p) for p in self.graph.predecessors]
-        ready: dict[DeviceIndex, list[int]] = {}  # by device: positions
+        ready: dict[DeviceIndex, list[int]] = {}  # positions by device
         latest: dict[DeviceIndex, list[int]] = {}
         for node in self.order:
             if not missing[node]:
@@ -135,7 +136,7 @@ class _Run:
         return min(found, key=lambda p: (self._missing(state, self.order[p]), p))
 
     def _missing(self, state: _Device, node: int) -> int:
-        """Bytes of the stores that a step needs and its device does not hold."""
+        """Return the bytes of the stores that a step needs and its device does not hold."""
         total, held = 0, state.held
         for store, size in self.needs[node].stores if node in self.needs else ():
             if store not in held:
@@ -177,7 +178,7 @@ class _Run:
             self._evict(device, state, mine, state.low)
 
     def _evict(self, device: DeviceIndex, state: _Device, needs: Container[BufferKey], most: int) -> None:
-        """Let go what the program uses again last, until no more is held than that."""
+        """Evict the stores that the program uses again last, until no more than ``most`` bytes are held."""
         uses = self.uses
         found = sorted(
             (s for s in state.held if s not in needs),
@@ -195,7 +196,7 @@ class _Run:
                     state.down += self.nbytes[key] if self.lifetimes.lives(key) else 0
 
     def left(self, state: _Device) -> int:
-        """Bytes that are in windows alone at the end."""
+        """Return the bytes that are in windows alone at the end."""
         windows = self.room.windows.keys()
         return sum(self.nbytes[key] for key in state.changed if state.holders[key] <= windows)
 

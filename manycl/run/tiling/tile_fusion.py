@@ -1,10 +1,10 @@
-"""Which launches of a plan make passes (:mod:`manycl.run.tiling.time_skewing`), how many of them one, and in how many
-columns.
+"""Tile fusion: which launches of a plan make time tiles (:mod:`manycl.run.tiling.time_skewing`), how many launches a
+tile has, and in how many columns they run.
 
-More launches in a pass: their data cross the link less often. But each of them makes the band larger that a column
-shares with the one before, so there are more columns, and more commands, each of which takes the engine its time. And
-the memory holds two columns, one that is computed and one that arrives or leaves, or three: then both do so meanwhile.
-What is predicted to be done soonest is chosen.
+With more launches in a tile, their data cross the link less often. But each launch widens the band that a column shares
+with the one before, so there are more columns and more commands, each of which costs the engine time. The memory holds
+two columns, one that is computed and one that is transferred, or three, so that one arrives while another leaves. The
+fastest prediction is chosen.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from manycl.run.tiling.windows import is_window
 ENQUEUING = {"gpu": 17e-6, "cpu": 4e-6}
 """Seconds that the engine and the driver take to enqueue a command (measured: NVIDIA's with device clocks; PoCL)."""
 AT_ONCE = (2, 3)
-"""Columns that a device's memory may hold."""
-_ROUNDED = 1.07  # times the bytes that a window must have, at most
-_TRIES = 6
+"""Columns that a device's memory may hold at once."""
+_ROUNDED = 1.07  # the bytes of a window divided by those needed, at most
+_TRIES = 6  # numbers of columns that are tried
 
 
 class _Chain:
-    """Launches that may be a pass, or several."""
+    """Launches that may form one time tile, or several."""
 
     def __init__(self, sizes: Mapping[BufferKey, int]) -> None:
         self.members: list[TileMember] = []
@@ -54,8 +54,8 @@ class _Chain:
         self._moving: set[BufferKey] = set()  # buffers of which groups touch one part after another
 
     def add(self, member: TileMember, shape: Outline) -> bool:
-        """Take in a launch, if it has data in common with the others, and needs about the same part of them at the same
-        time. Nothing is added to a chain that has refused one."""
+        """Add a launch if it has data in common with the launches so far, and needs about the same part of them at the
+        same time; return whether it was added. After a refusal nothing may be added."""
         moving = {key for key, line in shape.lines if line.stride}
         if not self.members:
             self._middle.begin(shape, shape.groups // 2)
@@ -70,7 +70,7 @@ class _Chain:
         middle = self._middle.add(shape)
         if 0 < middle < shape.groups:
             return middle >= shape.groups // 4
-        # all of it is in one column
+        # one column has all of it
         whole = touched([shape], [0], [shape.groups])
         return sum(whole.values()) <= sum(self._sizes[key] for key in whole) // 16
 
@@ -84,8 +84,8 @@ class _Choice(NamedTuple):
 def find_passes(
     problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], dimensions: Mapping[int, int], cut: Container[int]
 ) -> tuple[TimeTile, ...]:
-    """The passes of a plan. ``dimensions``: of the assignments (indices) that may be cut, along which dimension;
-    ``cut``: those that have to be."""
+    """Return the time tiles of a plan. ``dimensions``: the dimension of each assignment (index) that may be cut;
+    ``cut``: the assignments that have to be cut."""
     found: list[TimeTile] = []
     must = {a.node for i, a in enumerate(plan.assignments) if i in cut}
     for device, limit in limits.items():
@@ -93,15 +93,15 @@ def find_passes(
             if any(m.node in must for m in chain.members):
                 found += _Chooser(problem, device, limit, chain).passes()
     if found and contracted(problem.graph, found) is None:
-        return ()  # passes of several devices wait for one another
+        return ()  # time tiles of several devices wait for one another
     return tuple(found)
 
 
-# launches that hand data on to one another
+# launches with data in common
 
 
 def _chains(problem: Problem, plan: Plan, device: DeviceIndex, dimensions: Mapping[int, int]) -> Iterator[_Chain]:
-    """The longest sequences of launches of a device's assignments that may run in columns."""
+    """Yield the longest sequences of a device's launches that may run in columns."""
     sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
     count: dict[int, int] = {}
     for a in plan.assignments:
@@ -128,7 +128,7 @@ def _member(
 ) -> tuple[TileMember, Outline] | None:
     task = problem.graph.nodes[a.node]
     if not isinstance(task, Launch) or not problem.graph.parts.isdisjoint((*task.reads, *task.writes)):
-        return None  # a column touches what lies between views, which others may at the same time
+        return None  # a column touches the bytes between views, which other launches may touch at the same time
     try:
         division = divide(task, dimension, sizes)
     except PolicyError:
@@ -140,13 +140,13 @@ def _member(
 
 
 class _Links:
-    """What depends on the launches of a chain. ``may``: those that may become part of it."""
+    """The nodes that depend on the launches of a chain. ``may``: nodes that may become part of it."""
 
     def __init__(self, graph: Graph, may: set[int]) -> None:
         self._graph = graph
         self._may = may
         self._members: set[int] = set()
-        self._outside: set[int] = set()  # what depends on the chain, and what depends on that
+        self._outside: set[int] = set()  # nodes that depend on the chain, directly or not
 
     def add(self, node: int) -> None:
         self._members.add(node)
@@ -158,7 +158,7 @@ class _Links:
                 pending += self._graph.successors[n]
 
     def admits(self, node: int) -> bool:
-        """Whether nothing runs between the chain and a launch, and all that orders these is data."""
+        """Return whether nothing has to run between the chain and a launch, and only data dependences order these."""
         nodes = self._graph.nodes
         mine = {*nodes[node].reads, *nodes[node].writes}
         for p in self._graph.predecessors[node]:
@@ -169,7 +169,7 @@ class _Links:
         return True
 
 
-# how many
+# the number of launches and columns
 
 
 class _Chooser:
@@ -199,21 +199,21 @@ class _Chooser:
                 yield found
 
     def _columns(self, first: int, last: int, at_once: int) -> int:
-        """How many columns, about, launches ``first`` … ``last - 1`` need so that as many as that have room; 0: they
-        never have."""
+        """Return about how many columns launches ``first`` … ``last - 1`` need for ``at_once`` columns to have room; 0:
+        there is never room."""
         if (first, last) not in self._known:
             self._known[first, last] = self._needed(first, last)
         whole, each, band = self._known[first, last]
         groups = self._shapes[first].groups
         room = (self._limit - whole) / at_once / _ROUNDED
-        # little of a column is to be that of the one before
+        # a column shares only a small part with the one before
         if groups < 4 or each <= 0 or room - band < each or 2 * room < 3 * band:
             return 0
         return max(2, ceil(groups * each / (room - band)))
 
     def _needed(self, first: int, last: int) -> tuple[int, float, float]:
-        """Bytes that launches ``first`` … ``last - 1`` need in columns: of buffers that are no windows, for each group
-        of the first launch, and of the band that a column shares with the one before."""
+        """Return the bytes that launches ``first`` … ``last - 1`` need in columns: of buffers that are not windows, for
+        each group of the first launch, and of the band that a column shares with the one before."""
         shapes, members = self._shapes[first:last], self._members[first:last]
         may = movable(members)
         keys = {key for m in members for key in m.division.sizes}
@@ -226,7 +226,7 @@ class _Chooser:
         return sum(self._sizes[key] for key in keys - windows), each, max(one - each * step, 0.0)
 
     def _predicted(self, launches: int, at_once: int) -> _Choice:
-        """The seconds of the whole chain in passes of so many launches."""
+        """Return the seconds of the whole chain in time tiles of so many launches."""
         number = self._columns(0, launches, at_once)
         if not number or number > self._shapes[0].groups:
             return _Choice(inf, launches, at_once)

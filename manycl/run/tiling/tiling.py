@@ -1,7 +1,7 @@
-"""Launches that do not fit into a device's memory, in ranges that do: how many, and where they are cut.
+"""Tiling: launches that do not fit into a device's memory are cut into ranges that do.
 
-Launches that hand data on to one another are cut so that the ranges of one after another run on the same windows
-(:mod:`manycl.run.tiling.time_skewing`). Any other runs in as many ranges as make it fit, three at a time: one is
+Launches with data in common are cut so that ranges of successive launches run on the same windows
+(:mod:`manycl.run.tiling.time_skewing`). Any other launch is cut into as many ranges as let three fit at a time: one is
 computed, the next arrives, the one before leaves. More at a time, and smaller ones, where several launches use the same
 data.
 """
@@ -27,21 +27,22 @@ from manycl.run.tiling.time_skewing import TimeTile
 from manycl.run.tiling.windows import intervals, kept_whole, size_of
 
 AT_ONCE, MOST_AT_ONCE = 3, 16
-"""Ranges that a device's memory is to hold; more where several launches use the same data."""
-COMMANDS = 8  # of a range: what is brought for it and what leaves, and itself
-WORTH = 2 << 20  # bytes; ranges that need less than this are not worth more ranges
+"""Ranges that a device's memory is to hold: the usual number, and the most where several launches use the same data."""
+COMMANDS = 8  # commands of a range: its transfers in and out, and itself
+WORTH = 2 << 20  # bytes; ranges that need less than this are not divided further
 
 
 class Fitted(NamedTuple):
-    """``plan``: with launches in ranges; those of ``passes`` in columns."""
+    """A plan with launches in ranges, and the time tiles ``passes``, whose launches run in columns."""
 
     plan: Plan
     passes: tuple[TimeTile, ...]
 
 
 def fitted(problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], together: bool = True) -> Fitted:
-    """The plan, in whose place launches run in ranges on the devices that do not hold all that they need there.
-    ``together``: in passes where that is predicted to pay. Raises RunError for a launch that does not fit even so."""
+    """Return the plan in which launches run in ranges on the devices that do not hold all that they need there.
+    ``together``: in time tiles where that is predicted to pay. Raises RunError for a launch that does not fit even
+    so."""
     cutter = _Fitter(problem, plan, limits)
     wanted = {
         i: cutter.look(a) for i, a in enumerate(plan.assignments) if a.device in limits and a.dimension is not MERGE
@@ -54,7 +55,7 @@ def fitted(problem: Problem, plan: Plan, limits: Mapping[DeviceIndex, int], toge
         dimensions = {i: dimension for i, dimension in along.items() if dimension is not None}
         passes = find_passes(problem, plan, limits, dimensions, cut)
     of = {node: found for found in passes for node in found.nodes}
-    # one number for all others of a device: launches that hand data to one another are then cut at the same places
+    # one number of ranges for the other launches of a device: those with data in common are cut at the same groups
     most: dict[int, int] = {}
     for i, (_, number) in wanted.items():
         a = plan.assignments[i]
@@ -84,10 +85,10 @@ def _in_columns(found: TimeTile, assignments: Mapping[int, Assignment]) -> Itera
 
 
 def _at_once(problem: Problem, plan: Plan, device: DeviceIndex, limit: int) -> int:
-    """How many ranges a device's memory is to hold. Where it holds n, the ranges of n - 2 launches that use the same
+    """Return how many ranges a device's memory is to hold. Where it holds n, ranges of n - 2 launches that use the same
     data may run one after another while these are there (:mod:`manycl.run.tiling.reuse_order`), so the data cross the
-    link once for all of them; but there are n times as many ranges as would fill the memory, each of which takes the
-    engine its time. The number for which the slower of both, the link and the engine, is done first."""
+    link once for all of them. But there are n times as many ranges as would fill the memory, each of which costs the
+    engine time. The best number is the one for which the slower of link and engine is done first."""
     count: dict[BufferKey, int] = {}  # launches by buffer
     for node in {a.node for a in plan.assignments if a.device == device}:
         task = problem.graph.nodes[node]
@@ -97,7 +98,7 @@ def _at_once(problem: Problem, plan: Plan, device: DeviceIndex, limit: int) -> i
     fillings = sum(launches * nbytes for launches, nbytes in used) / limit
     memory, large = problem.machine.devices[device].memory, 1 << 28
     transfer = problem.estimates.transfer
-    seconds = (transfer(2 * large, HOST, memory) - transfer(large, HOST, memory)) / large  # for a byte
+    seconds = (transfer(2 * large, HOST, memory) - transfer(large, HOST, memory)) / large  # seconds for a byte
     step = COMMANDS * ENQUEUING.get(problem.machine.devices[device].kind, 0.0)
 
     def slower(number: int) -> float:
@@ -114,11 +115,12 @@ class _Fitter:
         self._limits = limits
         self._sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
         self._known: dict[Hashable, tuple[int | None, int]] = {}
-        self._identities: dict[int, Hashable] = {}  # by the launch's own
+        self._identities: dict[int, Hashable] = {}  # by the identity of launches
         self._at_once = {d: _at_once(problem, plan, d, limit) for d, limit in limits.items()}
 
     def look(self, a: Assignment) -> tuple[int | None, int]:
-        """Along which dimension an assignment is to be cut, and into how many ranges; (None, 0): it stays as it is."""
+        """Return the dimension along which an assignment is to be cut, and the number of ranges; (None, 0): it stays as
+        it is."""
         task = self._problem.graph.nodes[a.node]
         if a.device == ON_HOST or not isinstance(task, Launch):
             return None, 0
@@ -162,7 +164,8 @@ class _Fitter:
         return best[1], best[0].number
 
     def along(self, a: Assignment) -> int | None:
-        """Along which dimension the ranges of an assignment that stays whole would touch least; None: of none."""
+        """Return the dimension along which the ranges of an assignment that stays whole would touch least; None: there
+        is none."""
         task = self._problem.graph.nodes[a.node]
         if a.device == ON_HOST or a.dimension is not WHOLE or not isinstance(task, Launch):
             return None
@@ -194,8 +197,8 @@ class _Fitter:
 
 
 class _Ranges(NamedTuple):
-    """A launch cut into ``number`` ranges: the most bytes that one of them needs, and of how many the windows fit into
-    the memory at once, beside what all of them need whole (0: not even of one)."""
+    """A launch cut into ``number`` ranges: the most bytes that one of them needs, and the number of ranges whose
+    windows fit into the memory at once, beside the buffers that all of them need whole (0: not even one)."""
 
     number: int
     nbytes: int
@@ -203,7 +206,7 @@ class _Ranges(NamedTuple):
 
 
 def _ranges(division: Division, groups: GroupRange, limit: int, at_once: int, device: Device) -> _Ranges:
-    """As few ranges of groups as have room ``at_once`` at a time, or less if that is never so."""
+    """Return as few ranges of groups as let ``at_once`` of them fit at a time, or fewer if that many never fit."""
     for together in dict.fromkeys((at_once, AT_ONCE, 2, 1)):
         number = 1
         whole, windows = _needed(division, groups, device)
@@ -211,7 +214,7 @@ def _ranges(division: Division, groups: GroupRange, limit: int, at_once: int, de
             share = max((limit - whole) // together, 1)
             wanted = -(-number * windows // share) if windows else 2 * number
             number = min(groups.count, max(number + 1, min(2 * number, wanted)))
-            # what every range needs whole does not get less by more ranges
+            # the whole buffers that every range needs are not divided
             whole, windows = max((_needed(division, r, device) for r in _samples(groups, number)), key=sum)
         if whole + together * windows <= limit:
             return _Ranges(number, whole + windows, together)
@@ -219,7 +222,7 @@ def _ranges(division: Division, groups: GroupRange, limit: int, at_once: int, de
 
 
 def _samples(groups: GroupRange, number: int) -> Iterable[GroupRange]:
-    """The first, the middle and the last of ``number`` ranges, as large as the largest."""
+    """Return the first, the middle and the last of ``number`` ranges, each of the largest size."""
     dimension, first, count = groups
     most = -(-count // number)
     at = {min(count * i // number, count - most) for i in (0, number // 2, number - 1)}
@@ -227,14 +230,14 @@ def _samples(groups: GroupRange, number: int) -> Iterable[GroupRange]:
 
 
 def _sizes(division: Division, groups: GroupRange) -> tuple[list[int], list[int]]:
-    """Bytes of the whole buffers, and of the windows, that a range needs."""
+    """Return the bytes of the whole buffers, and of the windows, that a range needs."""
     windows = intervals(division, groups)
     parts = [size_of(*interval) for interval in windows.values()]
     return [n for key, n in division.sizes.items() if key not in windows], parts
 
 
 def _said(division: Division, groups: GroupRange, ranges: _Ranges, device: Device) -> str:
-    """How many bytes a range needs at least, and why not less."""
+    """Return in words how many bytes a range needs at least, and the reason."""
     found = [[*rest, *parts] for rest, parts in (_sizes(division, s) for s in _samples(groups, ranges.number))]
     most = max(found, key=sum)
     one = f", {max(most):,} of them for one buffer" if max(most, default=0) > device.max_allocation else ""
@@ -243,8 +246,8 @@ def _said(division: Division, groups: GroupRange, ranges: _Ranges, device: Devic
 
 
 def _needed(division: Division, groups: GroupRange, device: Device) -> tuple[int, int]:
-    """Bytes that a range needs on a device: of whole buffers, and of windows; more than there can be where one of them
-    is too large for it."""
+    """Return the bytes that a range needs on a device, of whole buffers and of windows; more than the device has if one
+    of them is larger than it allocates."""
     rest, parts = _sizes(division, groups)
     beyond = device.global_memory if max((*parts, *rest), default=0) > device.max_allocation else 0
     return sum(rest) + beyond, sum(parts)

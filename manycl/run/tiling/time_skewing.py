@@ -1,18 +1,18 @@
-"""Passes: launches that hand data on to one another, done together part by part of the data.
+"""Time tiles: launches with data in common run together, one part of the data after another.
 
-Where the data of some launches do not fit, every launch by itself would bring all of them across the link. A *pass*
+Where the data of some launches do not fit, each launch by itself would move all of them across the link. A *time tile*
 runs several launches in *columns*: a range of each launch, one after another, then the next range of each. The ranges
-of a column are cut at such work-groups that none needs what a later column makes, and none overwrites what a later
+of a column are cut at such work-groups that none needs what a later column writes, and none overwrites what a later
 column reads: each launch lags behind the one before by what its groups reach beyond their own data (the halo of a
 stencil), rounded up to whole groups. So a column needs its own part of the data and a band of the one before, and the
-data cross the link once for all launches of the pass. This is time skewing with the least lag: Song and Li, "New tiling
+data cross the link once for all launches of the tile. This is time skewing with the least lag: Song and Li, "New tiling
 techniques to improve cache temporal locality", PLDI 1999; Wonnacott, "Using time skewing to eliminate idle time due to
 memory bandwidth and network limitations", IPDPS 2000. Here the lags follow from the intervals of bytes that the ranges
 touch, whatever the kernels are.
 
-Where to cut is estimated from what two neighbouring groups touch. That running the columns one after another gives the
-launches' results is then checked with what the analysis says of every single range; where it does not follow, there is
-no such pass.
+The cuts are estimated from what two neighbouring groups touch. Then it is checked, with the analysis of every single
+range, that running the columns one after another gives the launches' results; where that does not follow, there is no
+such tile.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from manycl.plan.split import Slice
 from manycl.region import NOTHING, Region
 from manycl.run.tiling.windows import interval_of, is_window, size_of
 
-_DENSE = 1 / 2  # a range that touches less than this part of its interval is in no pass
+_DENSE = 1 / 2  # the least part of its interval that a range in a time tile touches
 
 
 class TileMember(NamedTuple):
-    """A launch of a pass: node ``node``, in ranges along ``division.dimension``; all of it takes ``seconds``."""
+    """A launch of a time tile: node ``node``, in ranges along ``division.dimension``; all of it takes ``seconds``."""
 
     node: int
     division: Division
@@ -46,10 +46,10 @@ class TileMember(NamedTuple):
 
 @dataclass(frozen=True)
 class Column:
-    """``ranges``: the ranges of nodes, in the order in which they run. ``access``: by buffer that it is given, as
-    intervals: the bytes that have to be there when it begins, and those it leaves, of which it may overwrite all that
-    it does not find. ``windows``: what it touches of the buffers of which it has windows: first byte and one past the
-    last."""
+    """A column of a time tile. ``ranges``: ranges of nodes, in the order in which they run. ``access``: the column's
+    accesses to buffers, as intervals: the bytes that have to be there when it begins, and those that it leaves, of
+    which it may overwrite all that it does not find. ``windows``: the bytes that it touches of buffers in windows:
+    first byte and one past the last."""
 
     ranges: tuple[tuple[int, GroupRange], ...]
     access: Mapping[BufferKey, Access]
@@ -58,18 +58,18 @@ class Column:
 
 @dataclass(frozen=True)
 class TimeTile:
-    """The launches ``nodes`` run on ``device``, in columns."""
+    """A time tile: the launches ``nodes`` run on ``device``, in columns."""
 
     device: DeviceIndex
     nodes: tuple[int, ...]
     columns: tuple[Column, ...]
 
 
-# where launches are cut
+# the cuts of launches
 
 
 class Outline(NamedTuple):
-    """What the groups of a launch touch, about: by buffer, what they read and what they write."""
+    """The bytes that a launch's groups touch, about: for each buffer what they read and what they write."""
 
     groups: int
     reads: Mapping[BufferKey, Slice]
@@ -82,7 +82,8 @@ class Outline(NamedTuple):
 
 
 def shape_of(division: Division) -> Outline | None:
-    """None where a launch can be in no pass: what it touches takes long to find out, or is all over the place."""
+    """Return the outline of a launch; None where it can be in no time tile: what it touches takes long to find out, or
+    is scattered."""
     groups = division.groups
     if groups < 2 or division.operations:
         return None
@@ -110,22 +111,23 @@ def shape_of(division: Division) -> Outline | None:
 
 
 class Boundary:
-    """Between two columns, launch by launch: ``before`` of the groups of the pass's first launch, a share of them."""
+    """The boundary between two columns, launch by launch. ``share``: the part of the groups of the tile's first launch
+    that comes before it."""
 
     def __init__(self, share: float, sizes: Mapping[BufferKey, int]) -> None:
         self._share = share
         self._sizes = sizes
-        self._read: dict[BufferKey, float] = {}  # from which byte on later columns read a buffer, by launches so far
+        self._read: dict[BufferKey, float] = {}  # the byte from which later columns read a buffer, by launches so far
         self._written: dict[BufferKey, float] = {}
-        self._done: dict[BufferKey, float] = {}  # up to which byte earlier columns have touched it
+        self._done: dict[BufferKey, float] = {}  # the byte up to which earlier columns have touched a buffer
         self.cuts: list[int] = []
 
     def add(self, shape: Outline) -> int:
-        """How many groups of the next launch come before."""
+        """Add the next launch; return how many of its groups come before the boundary."""
         groups = shape.groups
         cut = groups
         for key, line in shape.lines:
-            if line.stride:  # what is new is cut like the buffers of the first launch
+            if line.stride:  # a buffer not touched so far is cut like the buffers of the first launch
                 place = self._done.get(key)
                 cut = min(cut, line.until(self._sizes[key] * self._share if place is None else place, groups))
         for key, line in shape.reads.items():
@@ -136,7 +138,7 @@ class Boundary:
         return cut
 
     def begin(self, shape: Outline, cut: int) -> None:
-        """The pass's first launch."""
+        """Add the tile's first launch."""
         self._note(shape, cut)
 
     def _note(self, shape: Outline, cut: int) -> None:
@@ -150,7 +152,7 @@ class Boundary:
 
 
 def cuts(shapes: Sequence[Outline], count: int, sizes: Mapping[BufferKey, int]) -> list[int]:
-    """Where launches are cut if the first one is cut before group ``count``."""
+    """Return the groups before which launches are cut if the first one is cut before group ``count``."""
     boundary = Boundary(count / shapes[0].groups, sizes)
     boundary.begin(shapes[0], count)
     for shape in shapes[1:]:
@@ -159,7 +161,7 @@ def cuts(shapes: Sequence[Outline], count: int, sizes: Mapping[BufferKey, int]) 
 
 
 def touched(shapes: Sequence[Outline], low: Sequence[int], high: Sequence[int]) -> dict[BufferKey, int]:
-    """About how many bytes ranges of launches touch, by buffer: groups low[i] … high[i] - 1 of launch i."""
+    """Return about how many bytes ranges of launches touch, by buffer: groups low[i] … high[i] - 1 of launch i."""
     ends: dict[BufferKey, list[int]] = {}
     for shape, first, last in zip(shapes, low, high, strict=True):
         for key, line in shape.lines if last > first else ():
@@ -172,8 +174,8 @@ def touched(shapes: Sequence[Outline], low: Sequence[int], high: Sequence[int]) 
 
 
 def columns_of(members: Sequence[TileMember], shapes: Sequence[Outline], number: int) -> tuple[Column, ...] | None:
-    """The launches in so many columns at most, all of one size but for the last; None where it does not follow that
-    these may run one after another."""
+    """Return the launches in at most ``number`` columns, all of one size but for the last; None where it does not
+    follow that these may run one after another."""
     sizes = {key: size for m in members for key, size in m.division.sizes.items()}
     groups = shapes[0].groups
     bounds = [[0] * len(members)]
@@ -195,12 +197,12 @@ _Ranges = Sequence[tuple[TileMember, GroupRange]]
 
 
 def _in_order(members: Sequence[TileMember], columns: Sequence[_Ranges]) -> bool:
-    """Whether no range touches what one of an earlier launch in a later column writes, or writes what it reads: all
-    that it touches of a buffer lies before all that those touch."""
-    read: dict[int, dict[BufferKey, float]] = {}  # by launch: from which byte on later columns read a buffer
+    """Return whether no range touches what an earlier launch writes in a later column, or writes what it reads there:
+    all that the range touches of a buffer lies before all that those touch."""
+    read: dict[int, dict[BufferKey, float]] = {}  # by launch: the byte from which later columns read a buffer
     written: dict[int, dict[BufferKey, float]] = {}
     for column in reversed(columns):
-        reads: dict[BufferKey, float] = {}  # the same, of the launches so far
+        reads: dict[BufferKey, float] = {}  # the same, of the launches of this column so far
         writes: dict[BufferKey, float] = {}
         mine = {m.node: m.division.hull(groups) for m, groups in column}
         for node in (m.node for m in members):
@@ -226,7 +228,7 @@ def _in_order(members: Sequence[TileMember], columns: Sequence[_Ranges]) -> bool
 
 
 def movable(members: Sequence[TileMember]) -> frozenset[BufferKey]:
-    """The buffers that may be windows in all launches."""
+    """Return the buffers that may be windows in all launches."""
     never: set[BufferKey] = set()
     every: set[BufferKey] = set()
     for m in members:
@@ -261,7 +263,8 @@ def _column(ranges: _Ranges, may: frozenset[BufferKey], sizes: Mapping[BufferKey
 
 
 def needed(columns: Iterable[Column], sizes: Mapping[BufferKey, int]) -> tuple[int, int, int]:
-    """Bytes that any of some columns needs on a device: of whole buffers, and of windows; and those of the largest."""
+    """Return the bytes that any of some columns needs on a device: of whole buffers, of windows, and of the largest of
+    both."""
     rest: set[BufferKey] = set()
     windows: dict[BufferKey, int] = {}
     for column in columns:
@@ -273,17 +276,17 @@ def needed(columns: Iterable[Column], sizes: Mapping[BufferKey, int]) -> tuple[i
 
 
 def _joined(a: Region, b: Region) -> Region:
-    """Two intervals as one where they touch, else the longer one."""
+    """Return two intervals as one where they touch, else the longer one."""
     both = a | b
     return both if len(both.intervals) < 2 else max(a, b, key=lambda region: region.nbytes)
 
 
-# in the program
+# time tiles among other nodes
 
 
 def contracted(graph: Graph, passes: Sequence[TimeTile]) -> list[TimeTile | int] | None:
-    """The nodes of a graph, and in place of nodes of passes these, in an order that keeps to the graph; None where
-    there is none."""
+    """Return the nodes of a graph with time tiles in place of their nodes, in an order that keeps to the graph; None
+    where there is no such order."""
     unit = list(range(len(graph.nodes)))
     at: dict[int, TimeTile] = {}
     for found in passes:

@@ -1,9 +1,9 @@
 """Data larger than a device's memory: launches are cut into ranges that each need only *windows* of the buffers.
 
-A window is a device allocation of some bytes of a buffer, [low, low + nbytes). Whatever a range of work-groups touches
-of a buffer lies in an interval that the analysis knows; where that is much less than the buffer, the range gets a
-window for it, and the kernel's pointer is moved (:mod:`manycl.analysis.texts.windows`). How launches are cut into
-ranges is decided in :mod:`manycl.run.tiling.tiling`.
+A window is a device allocation of some bytes of a buffer, [low, low + nbytes). What a range of work-groups touches of a
+buffer lies in an interval that the analysis computes; where that is much less than the buffer, the range gets a window
+for it, and the kernel's pointer is moved (:mod:`manycl.analysis.texts.windows`). How launches are cut into ranges is
+decided in :mod:`manycl.run.tiling.tiling`.
 """
 
 from __future__ import annotations
@@ -15,46 +15,47 @@ from manycl.graph.graph import BufferKey, Window
 from manycl.group_range import GroupRange
 from manycl.machine import DeviceIndex
 
-ALIGNED = 4096  # bytes; windows begin at multiples, so pointers are aligned as those of whole buffers are
-ELEMENT = 128  # bytes; who touches a part of a vector, or of a struct, may load all of it: none is aligned to more
+ALIGNED = 4096  # bytes; windows begin at multiples of this, so pointers are aligned as those of whole buffers are
+ELEMENT = 128  # bytes; a kernel that touches a part of a vector or struct may load all of it: none is aligned to more
 SMALL = 1 << 16  # bytes; smaller buffers are kept whole
-_NEARLY_ALL = 0.9  # of a buffer; no window is worth that
-_ALIKE = 0.75  # windows that have so much in common are made one, so that the contents of one need no copy in the other
-_STEPS = 16  # sizes of windows between two powers of two: those of few sizes can take one another's place
+_NEARLY_ALL = 0.9  # part of a buffer; a window of so much is not worth it
+_ALIKE = 0.75  # windows with at least this part in common become one, so that contents need no copies between them
+_STEPS = 16  # sizes of windows between two powers of two: windows of equal size can take one another's place
 
 
 def size_of(low: int, high: int) -> int:
-    """Bytes of a window for an interval: a little more, so that there are few sizes."""
+    """Return the bytes of a window for an interval: a little more, so that there are few sizes."""
     least = max(high - low // ALIGNED * ALIGNED, ALIGNED)
     step = max(ALIGNED, (1 << (least - 1).bit_length()) // (2 * _STEPS))
     return -(-least // step) * step
 
 
 def interval_of(low: int, high: int) -> tuple[int, int]:
-    """Of which bytes a window is for what is touched from byte ``low`` up to byte ``high``."""
+    """Return the bytes (first, one past the last) of a window for what is touched from byte ``low`` up to byte
+    ``high``."""
     return low // ALIGNED * ALIGNED, -(-high // ELEMENT) * ELEMENT
 
 
 def is_window(low: int, high: int, size: int) -> bool:
-    """Whether it is worth a window not to have all of a buffer."""
+    """Return whether a window is worth it instead of the whole buffer."""
     return size >= SMALL and size_of(low, high) < _NEARLY_ALL * size
 
 
 def kept_whole(division: Division) -> str:
-    """Why buffers that might be windows are none, whatever ranges touch; empty: there are no such."""
+    """Return why buffers that might be windows are none, whatever ranges touch; empty: there are no such buffers."""
     small = any(division.sizes[key] < SMALL for key in division.movable)
     return f"buffers of less than {SMALL:,} bytes are kept whole" if small else ""
 
 
 def intervals(division: Division, groups: GroupRange) -> dict[BufferKey, tuple[int, int]]:
-    """The buffers of which a range touches little, and which may be windows: first byte and one past the last."""
+    """Return the buffers that may be windows and of which a range touches little: first byte and one past the last."""
     access = division.access(groups) if division.movable else {}
     found = {key: interval_of(*(a.reads | a.writes).hull) for key, a in access.items() if key in division.movable}
     return {key: interval for key, interval in found.items() if is_window(*interval, division.sizes[key])}
 
 
 class Windows:
-    """The windows of a plan's ranges. ``of(device, key, low, high)``: the one that holds an interval of a buffer."""
+    """The windows of a plan's ranges. ``of(device, key, low, high)``: the window that holds an interval of a buffer."""
 
     def __init__(
         self,
@@ -62,8 +63,8 @@ class Windows:
         new_key: Callable[[], BufferKey],
         shared: bool = True,
     ) -> None:
-        """``wanted``: (device, buffer, low, high). ``shared``: intervals of which nearly all is common get one window,
-        and those of a buffer one size."""
+        """Make windows for the intervals ``wanted``: (device, buffer, low, high). ``shared``: intervals that are nearly
+        the same get one window, and all windows of a buffer have one size."""
         by_buffer: dict[tuple[DeviceIndex, BufferKey], set[tuple[int, int]]] = {}
         for device, key, low, high in wanted:
             by_buffer.setdefault((device, key), set()).add((low, high))
@@ -80,9 +81,9 @@ class Windows:
 
 
 def _alike(given: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """Sorted intervals in groups of which nearly all is common to all."""
+    """Return sorted intervals in groups, each of intervals that are nearly the same."""
     groups: list[list[tuple[int, int]]] = []
-    low, high = 0, 0  # of the last group
+    low, high = 0, 0  # bounds of the last group
     for a, b in given:
         together = min(high, b) - a
         if groups and together >= _ALIKE * max(high - low, b - a, max(high, b) - low):

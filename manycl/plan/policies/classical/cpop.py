@@ -1,4 +1,4 @@
-"""``cpop``: the critical path on one device, the rest where it ends first.
+"""``cpop``: the critical path on one device, every other node where it ends first.
 
 H. Topcuoglu, S. Hariri and M.-Y. Wu, "Performance-effective and low-complexity task scheduling for heterogeneous
 computing", IEEE TPDS 13(3), 2002, Section 5.2 (Critical Path on a Processor), with insertion into gaps.
@@ -17,7 +17,7 @@ from manycl.plan.timeline.timeline import Schedule
 
 
 def schedule(given: Setting) -> Schedule:
-    """CPOP's schedule."""
+    """Return CPOP's schedule."""
     view = given.view
     up, down = upward_ranks(view), downward_ranks(view)
     priority = [u + d for u, d in zip(up, down, strict=True)]
@@ -32,7 +32,8 @@ def schedule(given: Setting) -> Schedule:
 
 
 def critical_path(view: Delays, priority: list[float]) -> list[int]:
-    """From the first node of highest priority (upward plus downward rank) along the highest to the end."""
+    """Return the path from the first node of highest priority (upward plus downward rank) along the highest to the
+    end."""
     path: list[int] = []
     following = after(view)
     entries = [n for n, edges in enumerate(view.before) if not edges]
@@ -43,7 +44,7 @@ def critical_path(view: Delays, priority: list[float]) -> list[int]:
 
 
 def path_device(view: Delays, path: list[int]) -> DeviceIndex:
-    """The device that may run most of the path, and of those the one where that takes least time."""
+    """Return the device that may run most of the path, and of those the one where that takes least time."""
     kernels = [n for n in path if view.places[n] != (ON_HOST,)]
     devices = sorted({d for n in kernels for d in view.places[n]})
 
@@ -56,7 +57,7 @@ def path_device(view: Delays, path: list[int]) -> DeviceIndex:
 
 @register("cpop")
 class Cpop:
-    """Critical path on a processor; option ``contention``."""
+    """The critical path on a processor; option ``contention``."""
 
     options = Options("cpop", CONTENTION)
 

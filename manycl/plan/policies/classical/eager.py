@@ -1,4 +1,4 @@
-"""``eager``: the ready kernel of highest rank on any free device, whatever it prefers (PySchedCL, Section 5,
+"""``eager``: the ready kernel of highest rank on any free device, whatever device it prefers (PySchedCL, Section 5,
 Experiment 2)."""
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from manycl.plan.policy import Choice, Component, DeviceState, KernelByKernel, r
 
 @register("eager")
 class Eager(KernelByKernel):
-    """Kernel by kernel, one queue a device; the first free device that can run the kernel, without regard to speed or
-    preference."""
+    """The eager policy. Kernel by kernel, one queue a device; the first free device that can run the kernel, without
+    regard to speed or preference."""
 
     options = Options("eager")
 

@@ -1,9 +1,9 @@
-"""``fcfs``: the kernel that came first on the fastest of the devices that are free, without knowing when others will
-be.
+"""``fcfs``: the kernel that came first, on the fastest of the free devices, without knowledge of when others will be
+free.
 
 First come, first served, as current systems have it (Device-Hopping: P. Metzger, V. Seeker, C. Fensch and M. Cole, TACO
-2021, Section 6.2), without migration; ``hop`` has it. Whether waiting for a faster device would be better nobody can
-tell: ``pns`` can.
+2021, Section 6.2), without migration; ``hop`` has migration. It does not know whether waiting for a faster device would
+be better; ``pns`` does.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from manycl.plan.policy import Choice, Component, DeviceState, KernelByKernel, r
 
 @register("fcfs")
 class Fcfs(KernelByKernel):
-    """Kernel by kernel, one queue a device; those that prefer a device wait for one of their own, and nobody behind
-    them does."""
+    """First come, first served. Kernel by kernel, one queue a device; kernels that prefer a device wait for such a
+    device, and no kernel behind waits for them."""
 
     options = Options("fcfs")
 

@@ -1,8 +1,7 @@
-"""``heft``: the ready kernel of highest rank on the device where it ends first (PySchedCL, Section 5,
-Experiment 3).
+"""``heft``: the ready kernel of highest rank on the device where it ends first (PySchedCL, Section 5, Experiment 3).
 
-The dynamic form of HEFT: the earliest finish time on a device is the time when what runs there now will have
-ended plus the kernel's own. If that device is still busy, the kernel waits for it, and so do those behind it.
+This is the dynamic form of HEFT: the earliest finish time on a device is the end of what runs there now plus the
+kernel's own time. If that device is still busy, the kernel waits for it, and so do those behind it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from manycl.plan.policy import Choice, Component, DeviceState, KernelByKernel, r
 
 @register("heft")
 class Heft(KernelByKernel):
-    """Kernel by kernel, one queue a device; the first of devices that are equal."""
+    """Dynamic HEFT. Kernel by kernel, one queue a device; the first of devices that are equal."""
 
     options = Options("heft")
 

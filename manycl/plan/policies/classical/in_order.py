@@ -1,5 +1,4 @@
-"""``in_order``: everything on the fastest device, one queue, in the order of the graph. What every paper
-compares with."""
+"""``in_order``: everything on the fastest device, one queue, in the order of the graph; the baseline of every paper."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ from manycl.plan.timeline.timeline import Schedule
 def on_one_device(
     problem: Problem, table: Costs, order: Sequence[int], queues: Sequence[int], below: float = float("inf")
 ) -> Schedule | None:
-    """The schedule on the device where the predicted makespan is smallest, the first of equals; ``queues[d]``
-    queues of device d are used. None: no device can be, or is, predicted to end before ``below``.
+    """Return the schedule on the device where the predicted makespan is smallest, the first of equals; ``queues[d]``
+    queues of device d are used. None: on no device is the end predicted before ``below``.
 
     A kernel whose preference excludes that device runs on the one of its own where it takes least time.
     """
@@ -26,7 +25,7 @@ def on_one_device(
     chosen, limit = -1, below
     devices = problem.machine.indices
     for least, device in sorted(zip(table.alone or [0.0 for _ in devices], devices, strict=True)):
-        bound = 0.0 if problem.fixed else least  # what is fixed may be on other devices
+        bound = 0.0 if problem.fixed else least  # fixed nodes may be on other devices
         if queues[device] == 1 and problem.not_before + bound >= limit * (1.0 - ROUNDING):
             continue
         candidates = [

@@ -1,7 +1,7 @@
-"""``peft``: the device where a kernel ends early and what follows it can end early too.
+"""``peft``: the device where a kernel ends early and its successors can end early, too.
 
-H. Arabnejad and J. G. Barbosa, "List scheduling algorithm for heterogeneous systems by an optimistic cost table",
-IEEE TPDS 25(3), 2014 (Predict Earliest Finish Time), with insertion into gaps.
+H. Arabnejad and J. G. Barbosa, "List scheduling algorithm for heterogeneous systems by an optimistic cost table", IEEE
+TPDS 25(3), 2014 (Predict Earliest Finish Time), with insertion into gaps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from manycl.plan.timeline.timeline import Schedule
 
 
 def schedule(given: Setting) -> Schedule:
-    """PEFT's schedule."""
+    """Return PEFT's schedule."""
     view = given.view
     table = optimistic_costs(view)
     rank = [sum(row[d] for d in places) / len(places) for places, row in zip(view.places, table, strict=True)]
@@ -27,8 +27,8 @@ def schedule(given: Setting) -> Schedule:
 
 
 def optimistic_costs(view: Delays) -> list[list[float]]:
-    """The optimistic cost table: ``[n][d]``, seconds from the end of node n on device d to the end of the graph, were
-    every following node free to take its best device (Eq. 4 there; delays are means where the device changes)."""
+    """Return the optimistic cost table: ``[n][d]``, seconds from the end of node n on device d to the end of the graph,
+    were every successor free to take its best device (Eq. 4 there; delays are means where the device changes)."""
     following = after(view)
     width = len(view.seconds[0]) if view.seconds else 0
     table = [[0.0] * width for _ in view.before]

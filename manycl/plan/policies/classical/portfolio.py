@@ -24,7 +24,7 @@ _EFFORT, _SEED = whole("effort", PLANNING.effort), whole("seed", 0)
 
 
 def heft(given: Setting, ranks: list[float]) -> Schedule:
-    """HEFT's processor selection with insertion (Topcuoglu, Hariri and Wu 2002, Section 5.1)."""
+    """Return the schedule of HEFT's processor selection with insertion (Topcuoglu, Hariri and Wu 2002, Section 5.1)."""
     board = given.board()
     for node in ready_order(given, ranks):
         put(board, earliest_finish(board, given.view, node))
@@ -32,7 +32,7 @@ def heft(given: Setting, ranks: list[float]) -> Schedule:
 
 
 def members(given: Setting) -> Iterator[tuple[str, Callable[[], Schedule]]]:
-    """The portfolio: names, and how each is made."""
+    """Yield the portfolio: names, and functions that make the schedules."""
     yield "heft", lambda: heft(given, upward_ranks(given.view))
     yield "peft", lambda: peft.schedule(given)
     yield "cpop", lambda: cpop.schedule(given)
@@ -42,14 +42,14 @@ def members(given: Setting) -> Iterator[tuple[str, Callable[[], Schedule]]]:
 
 
 def _alone(given: Setting, device: DeviceIndex) -> Schedule:
-    """Everything that may on one device, the rest where it ends first."""
+    """Return the schedule with everything that may on one device, and every other node where it ends first."""
     where = [device if device in places else None for places in given.view.places]
     order = ready_order(given, upward_ranks(given.view))
     return Search(given, 0, 0).board(order, where).schedule()
 
 
 def schedule(given: Setting, effort: int = PLANNING.effort, seed: int = 0) -> tuple[Schedule, dict[str, object]]:
-    """The best that was found, and how: the best member, its makespan, the bound, the nodes placed."""
+    """Return the best schedule found, and details: the best member, its makespan, the bound, the nodes placed."""
     made = sorted(((name, make()) for name, make in members(given)), key=lambda pair: pair[1].makespan)
     name, found = made[0]
     details: dict[str, object] = {"member": name, "member_makespan": found.makespan}
@@ -66,7 +66,7 @@ def schedule(given: Setting, effort: int = PLANNING.effort, seed: int = 0) -> tu
 
 @register("portfolio")
 class Portfolio:
-    """Several list schedulers and local search; options ``contention``, ``effort``, ``seed``."""
+    """The policy of several list schedulers and local search; options ``contention``, ``effort``, ``seed``."""
 
     options = Options("portfolio", CONTENTION, _EFFORT, _SEED)
 

@@ -1,9 +1,8 @@
-"""``clustering``: whole task components on one device's several queues (PySchedCL, Sections 3-5, Experiment
-1).
+"""``clustering``: whole task components on one device's several queues (PySchedCL, Sections 3-5, Experiment 1).
 
-The user says what belongs together (task components) and where (device preferences); kernels of a component
-then go round-robin to the queues of its device (:func:`manycl.plan.search.queues.setup_cq`), so no host is asked in
-between.
+The user says which kernels belong together (task components) and where they run (device preferences). Kernels of a
+component then go round-robin to the queues of its device (:func:`manycl.plan.search.queues.setup_cq`), so the host does
+not act in between.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _ByDevice = tuple[tuple[str, int], ...]
 
 
 def _by_device(name: str) -> Option[_ByDevice]:
-    """An option like ``4``, or ``gpu:4,cpu:2``."""
+    """Return an option whose value is like ``4``, or ``gpu:4,cpu:2``."""
 
     def read(text: str) -> _ByDevice:
         out = []
@@ -42,16 +41,15 @@ _QUEUES, _RESIDENT = _by_device("queues"), _by_device("resident")
 
 @register("clustering")
 class Clustering:
-    """Options, each a number for all devices or ``gpu:4,cpu:1`` by kind or name:
+    """The policy of task components. Its options are each a number for all devices or ``gpu:4,cpu:1`` by kind or name:
 
-    ``queues``: in-order queues a device uses (default: the problem's). ``resident``: components a device
-    holds at once (default: its number of queues, so each has one queue to itself; 1: as the paper, one
-    component has them all).
+    ``queues``: in-order queues a device uses (default: the problem's). ``resident``: components a device holds at once
+    (default: its number of queues, so each has one queue to itself; 1: as in the paper, one component has them all).
 
-    The frontier is in order of the largest bottom-level rank of each component's FRONT. A component goes to
-    the device it prefers where it is predicted to end first; if no place is free there, it waits, and the
-    next component is looked at, which then has to wait behind it. Components that run on a device together
-    are taken to slow each other down once they would use more than all of it.
+    The frontier is in order of the largest bottom-level rank of each component's FRONT. A component goes to the device
+    it prefers where it is predicted to end first; if no place is free there, it waits, and the next component is
+    considered, which then has to wait behind it. Components that run on a device together are taken to slow each other
+    down once they would use more than all of it.
     """
 
     options = Options("clustering", _QUEUES, _RESIDENT)
@@ -106,7 +104,7 @@ class Clustering:
         return now + seconds * max(1.0, load), *tie
 
     def _load(self, component: int, device: DeviceIndex) -> float:
-        """The share of the device that the component's kernels use, one at a time: the mean over their
+        """Return the share of the device that the component's kernels use, one at a time: the mean over their
         seconds."""
         known = self._loads.get((component, device))
         if known is None:
@@ -124,11 +122,11 @@ class Clustering:
 
 
 def connected(graph: Graph) -> tuple[tuple[int, ...], ...]:
-    """The weakly connected components of the graph, cut where the device preference changes and around host
+    """Return the weakly connected components of the graph, cut where the device preference changes and around host
     tasks.
 
-    A cut component could wait for itself (a - b - a); so nodes are only joined when equally many changes of
-    preference lie before them, and every edge between two components leads to a higher count.
+    A cut component could wait for itself (a - b - a); so nodes are only joined when equally many changes of preference
+    lie before them, and every edge between two components leads to a higher count.
     """
     count = len(graph.nodes)
     label = ["\0host" if isinstance(node, HostTask) else node.device for node in graph.nodes]
@@ -154,5 +152,5 @@ def connected(graph: Graph) -> tuple[tuple[int, ...], ...]:
 
 
 def _value(values: _ByDevice, device: Device, default: int) -> int:
-    """The value of an option for a device: the last one that is meant for it."""
+    """Return the value of an option for a device: the last one that is meant for it."""
     return next((number for who, number in reversed(values) if not who or matches(device, who)), default)

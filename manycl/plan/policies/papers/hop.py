@@ -2,10 +2,11 @@
 faster ones as they become available.
 
 First come, first served with mid-kernel migration (Device-Hopping: P. Metzger, V. Seeker, C. Fensch and M. Cole, TACO
-2021, Sections 2.2 and 6.2), as a plan: what migrates is in ranges, which end when the next device is foreseen to be
-free. A kernel stays whole where moving its data would take longer than it gains. With ``both=yes`` the devices go on
-together, which raises the bound of k / (k - 1 + 1 / k) over ``pns`` to 1 + 1 / k. With ``live=yes`` the ranges are
-where a run begins: when devices really become free decides while it goes on (``Plan.in_turn``).
+2021, Sections 2.2 and 6.2), as a plan: a kernel that migrates is in ranges, which end when the next device is predicted
+to be free. A kernel stays whole where moving its data would take longer than it gains. With ``both=yes`` the devices
+continue together, which raises the bound of k / (k - 1 + 1 / k) over ``pns`` to 1 + 1 / k. With ``live=yes`` the ranges
+are those with which a run begins: the times at which devices really become free decide during the run
+(``Plan.in_turn``).
 """
 
 from __future__ import annotations

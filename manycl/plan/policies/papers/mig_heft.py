@@ -3,7 +3,7 @@ device.
 
 After A. Loesch and M. Platzner, "MigHEFT: DAG-based Scheduling of Migratable Tasks on Heterogeneous Compute Nodes",
 IPDPS Workshops 2020: the schedule that is made before a run, from estimates. With ``live=yes`` also their other half:
-kernels that run go on elsewhere where a run turns out otherwise (:func:`manycl.plan.migration.on_the_move`).
+running kernels continue elsewhere where a run differs from the plan (:func:`manycl.plan.migration.on_the_move`).
 """
 
 from __future__ import annotations

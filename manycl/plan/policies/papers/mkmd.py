@@ -26,7 +26,7 @@ INFINITE = float("inf")
 
 
 class Turn(NamedTuple):
-    """A kernel as the coarse phase placed it: on which device, and from when to when (seconds)."""
+    """A kernel as the coarse phase placed it: its device, start and end (seconds)."""
 
     node: int
     home: DeviceIndex
@@ -35,7 +35,7 @@ class Turn(NamedTuple):
 
 
 def partition(problem: Problem, table: Table, first: Timeline) -> Timeline:
-    """Algorithm 1 after the coarse timeline ``first``."""
+    """Return the timeline of Algorithm 1 after the coarse timeline ``first``."""
     timeline = Timeline(problem, table.rows)
     for turn, rivals in turns(problem, first):
         reschedule(timeline, table, turn, rivals)
@@ -43,8 +43,8 @@ def partition(problem: Problem, table: Table, first: Timeline) -> Timeline:
 
 
 def turns(problem: Problem, first: Timeline) -> Iterator[tuple[Turn, list[Turn]]]:
-    """Line 1: the kernels in the order in which a timeline starts them; and the *rivals* of each, whose turn comes
-    later, but which the timeline starts before that kernel ends. So none of them waits for it."""
+    """Yield the kernels in the order in which a timeline starts them (line 1), each with its *rivals*: kernels whose
+    turn comes later, but which the timeline starts before that kernel ends. So none of them waits for it."""
     fixed = {a.node for a in problem.fixed}
     parts: dict[int, list[Assignment]] = {}
     for what in first.what:
@@ -59,11 +59,11 @@ def turns(problem: Problem, first: Timeline) -> Iterator[tuple[Turn, list[Turn]]
 
 
 def reschedule(timeline: Timeline, table: Table, turn: Turn, rivals: Sequence[Turn]) -> None:
-    """Lines 4 to 15: the kernel on its device as early as it can, then in ranges if that is earlier.
+    """Place the kernel on its device as early as it can be, then in ranges if that is earlier (lines 4 to 15).
 
     A slot is available where none of the rivals would run. These are where the adjusted schedule has them: on their
-    devices, as early as what has had its turn and this kernel allow. (Where the coarse timeline has them is out of
-    date as soon as anything before them has ended earlier.)
+    devices, as early as this kernel and those before it allow. (Their places in the coarse timeline are out of date as
+    soon as anything before them has ended earlier.)
     """
     node, home = turn.node, turn.home
     whole = _whole(timeline, table, turn)
@@ -83,7 +83,7 @@ def reschedule(timeline: Timeline, table: Table, turn: Turn, rivals: Sequence[Tu
 
 
 def _whole(timeline: Timeline, table: Table, turn: Turn) -> Fit | None:
-    """Where a kernel would run on its device; None: it fits there in ranges only, and these have been placed."""
+    """Return where a kernel would run on its device; None: it fits there in ranges only, and these have been placed."""
     most = dict(table.places[turn.node]).get(turn.home, 0)
     if most:
         in_ranges(timeline, turn.node, turn.home, most)
@@ -93,7 +93,7 @@ def _whole(timeline: Timeline, table: Table, turn: Turn) -> Fit | None:
 
 @contextmanager
 def holding(timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Turn]) -> Iterator[list[Assignment]]:
-    """While the rivals hold the time in which they would run."""
+    """Let the rivals hold the time in which they would run, inside the ``with`` block."""
     held = _adjusted(timeline, table, whole, rivals)
     for what in held:
         timeline.kernels[what.device].take(what.start, what.end)
@@ -105,7 +105,7 @@ def holding(timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Turn]
 
 
 def _adjusted(timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Turn]) -> list[Assignment]:
-    """When the rivals would run if the kernel ran whole."""
+    """Return when the rivals would run if the kernel ran whole."""
     if not rivals:
         return []
     mark = timeline.mark()
@@ -121,9 +121,9 @@ def _adjusted(timeline: Timeline, table: Table, whole: Fit, rivals: Sequence[Tur
 
 
 def available(timeline: Timeline, places: Sequence[tuple[DeviceIndex, int]], whole: Fit) -> list[Slot]:
-    """Lines 5 to 9: the time slots between the end of the last predecessor and that of the kernel if it ran whole, in
-    these places (device, and most groups at once). Its own is last, and begins where its device is free: fewer groups
-    need wait for fewer bytes."""
+    """Return the time slots between the end of the last predecessor and that of the kernel if it ran whole, in these
+    places (device, and most groups at once) (lines 5 to 9). Its own is last, and begins where its device is free: fewer
+    groups need wait for fewer bytes."""
     slots: list[Slot] = []
     node, home, start = whole.node, whole.device, whole.start
     sliced = timeline.sliced(node)
@@ -140,7 +140,7 @@ def available(timeline: Timeline, places: Sequence[tuple[DeviceIndex, int]], who
 
 
 def climb(problem: Problem, node: int, slots: list[Slot]) -> list[int]:
-    """Algorithm 2: the numbers of groups by slot, from all in the last one on by hill climbing.
+    """Return the numbers of groups by slot, from all in the last one on by hill climbing (Algorithm 2).
 
     A slot with one step more ends later than it did, so the kernel then ends with that slot or with the last of the
     others; the best candidate is the one whose own slot ends first.
@@ -181,7 +181,7 @@ def climb(problem: Problem, node: int, slots: list[Slot]) -> list[int]:
 
 
 def _end(slot: Slot, groups: int) -> float:
-    """When so many groups end in a slot; infinite where they do not fit into it or into the device's memory."""
+    """Return when ``groups`` end in a slot; infinite where they do not fit into it or into the device's memory."""
     if groups == 0:
         return 0.0
     if groups > slot.reach.most:
@@ -193,7 +193,7 @@ def _end(slot: Slot, groups: int) -> float:
 def _merged(
     slots: list[Slot], shares: list[int], source: int, left: int, ahead: list[float], last: float, merge: float
 ) -> tuple[int, float]:
-    """The best candidate and when the kernel ends with it, where every device but one costs a merge."""
+    """Return the best candidate and when the kernel ends with it, where every device but one costs a merge."""
     used = {s.reach.device for i, s in enumerate(slots) if (left if i == source else shares[i])}
     lengths = [max(end, last) + merge * (len(used | {s.reach.device}) - 1) for s, end in zip(slots, ahead, strict=True)]
     pick = lengths.index(min(lengths))
@@ -203,7 +203,7 @@ def _merged(
 @register("mkmd")
 class Mkmd:
     """MKMD's coarse-grain scheduling and fine-grain partitioning; the coarse plan where that is shorter: each kernel is
-    partitioned so that it ends earlier itself, and what others then wait for may end later."""
+    partitioned so that it ends earlier itself, and kernels that wait for it may then end later."""
 
     options = Options("mkmd")
 

@@ -1,7 +1,7 @@
 """``mkmd_coarse``: MKMD's first phase, whole kernels in the first gap where they end earliest.
 
 J. Lee, M. Samadi and S. Mahlke, "Orchestrating Multiple Data-Parallel Kernels on Multiple Devices", PACT 2015, Section
-5.2, Eq. 4-10. O(V^2 K) for V kernels on K devices: a gap is looked for among all that a device has been given.
+5.2, Eq. 4-10. O(V^2 K) for V kernels on K devices: a gap is searched for among all operations of a device.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from manycl.plan.timeline.timeline import Fit, Timeline
 
 
 class Table(NamedTuple):
-    """What is asked of a problem again and again. ``rows[n][d]``: seconds of node n on device d. ``places[n]``: pairs
-    of a device that may run it and the most groups that fit there at once (0: all)."""
+    """Values of a problem that are needed again and again. ``rows[n][d]``: seconds of node n on device d.
+    ``places[n]``: pairs of a device that may run it and the most groups that fit there at once (0: all)."""
 
     rows: list[list[float]]
     places: list[tuple[tuple[DeviceIndex, int], ...]]
 
 
 def look_up(problem: Problem) -> Table:
-    """The table of a problem. Raises PolicyError for a node that no device can run, and for a split that is wrong."""
+    """Return the table of a problem. Raises PolicyError for a node that no device can run, and for a split that is
+    wrong."""
     devices = problem.machine.indices
     launch = problem.estimates.launch
     for node, split in problem.splits.items():
         split.check(problem.graph.nodes[node].reads, problem.graph.nodes[node].writes)
-    fixed = {a.node: a.device for a in problem.fixed}  # they run where they do
+    fixed = {a.node: a.device for a in problem.fixed}  # they stay where they are
     places = [
         problem.places(n) if n not in fixed else ((fixed[n], 0),) if fixed[n] != ON_HOST else ()
         for n in range(len(problem.graph))
@@ -43,7 +44,7 @@ def look_up(problem: Problem) -> Table:
 
 
 def weights(table: Table) -> list[float]:
-    """W(V) of MKMD, Section 5.1: every node's seconds, averaged over its devices."""
+    """Return W(V) of MKMD, Section 5.1: every node's seconds, averaged over its devices."""
     return [
         sum([row[d] for d, _ in found]) / len(found) if found else 0.0
         for row, found in zip(table.rows, table.places, strict=True)
@@ -51,7 +52,8 @@ def weights(table: Table) -> list[float]:
 
 
 def priorities(problem: Problem, weight: Sequence[float]) -> list[float]:
-    """P(V), Eq. 4: the longest way to the sink, in seconds; an edge weighs what its transfer takes over one link."""
+    """Return P(V), Eq. 4: the longest path to the sink, in seconds; the weight of an edge is the time of its transfer
+    over one link."""
     graph = problem.graph
     memories = range(1, problem.machine.memories)
     known: dict[int, float] = {0: 0.0}
@@ -66,7 +68,8 @@ def priorities(problem: Problem, weight: Sequence[float]) -> list[float]:
 
 
 def earliest(timeline: Timeline, table: Table, node: int) -> Fit:
-    """Eq. 5-8: where the whole node ends first, the first of equals. ``places`` must have a device with room for it."""
+    """Return where the whole node ends first, the first of equals (Eq. 5-8). ``places`` must have a device with room
+    for it."""
     found = table.places[node]
     if not found:
         return timeline.fit(node, ON_HOST)
@@ -74,7 +77,7 @@ def earliest(timeline: Timeline, table: Table, node: int) -> Fit:
 
 
 def place(timeline: Timeline, table: Table, node: int) -> float:
-    """Place a node where it ends first; when, in seconds.
+    """Place a node where it ends first; return when, in seconds.
 
     On a device that has too little memory for all of it, it runs in ranges that fit, one after another.
     """
@@ -108,7 +111,7 @@ def in_ranges(timeline: Timeline, node: int, device: DeviceIndex, most: int) -> 
 def coarse(
     problem: Problem, table: Table, order: Sequence[int], put: Callable[[Timeline, Table, int], object] = place
 ) -> Timeline:
-    """Place all nodes that are not fixed, in this order: whole, or as ``put`` does."""
+    """Return a timeline with all nodes that are not fixed, in this order: whole, or as ``put`` places them."""
     timeline = Timeline(problem, table.rows)
     fixed = {a.node for a in problem.fixed}
     for node in order:
@@ -118,13 +121,13 @@ def coarse(
 
 
 def as_plan(problem: Problem, timeline: Timeline, policy: str, **details: object) -> Plan:
-    """The plan of a complete timeline."""
+    """Return the plan of a complete timeline."""
     return timeline.schedule().plan(problem, policy, **details)
 
 
 @register("mkmd_coarse")
 class MkmdCoarse:
-    """MKMD's coarse-grain scheduling."""
+    """The policy of MKMD's coarse-grain scheduling."""
 
     options = Options("mkmd_coarse")
 

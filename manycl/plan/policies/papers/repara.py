@@ -2,8 +2,8 @@
 
 "Static partitioning and scheduling of kernels from profiles" (REPARA), Sections 2.1 and 2.2, Algorithms 1 to 5. The
 search counts time as the paper does: a partition's transfers and its run follow one another on its device. Its plan is
-then laid out on the machine's timeline like those of ``mkmd`` and ``balance``: in the order found, each partition where
-it was put, only missing bytes moved, transfers beside kernels.
+then laid out on the machine's timeline like those of ``mkmd`` and ``balance``: in the order found, each partition on
+its device, only missing bytes moved, transfers beside kernels.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class Repara:
 
 
 def _enter(costs: PartitionCosts, rates: int) -> int:
-    """Enter the choices of all nodes that are not fixed, with as many rates as wanted or, where that is too much for a
-    graph of this size, half of them, and so on (1: kernels are divided only where they must be); how many it are."""
+    """Add the choices of all nodes that are not fixed, with ``rates`` equal parts or, where that is too much for a
+    graph of this size, half of them, and so on (1: kernels are divided only where they must be). Return the number of
+    parts."""
     problem = costs.problem
     nodes = [n for n in range(len(costs.choices)) if n not in costs.end]
     places = [len(problem.places(n)) for n in nodes if n in problem.splits]

@@ -20,11 +20,12 @@ from manycl.plan.search.partition import Slot, place_ranges
 from manycl.plan.search.rank import priority_order
 from manycl.plan.timeline.timeline import Timeline
 
-TENTHS = 10
+TENTHS = 10  # parts of a kernel's work-groups that ``partition`` counts
 
 
 def asked_for(problem: Problem) -> bool:
-    """Whether some kernel of the graph is to be divided in tenths, and can be, on a machine that has both kinds."""
+    """Return whether some kernel of the graph is to be divided in tenths, and can be, on a machine that has both
+    kinds."""
     kinds = {d.kind for d in problem.machine.devices}
     nodes = enumerate(problem.graph.nodes)
     return {"gpu", "cpu"} <= kinds and any(_tenths(task) is not None and n in problem.splits for n, task in nodes)
@@ -35,13 +36,14 @@ def _tenths(task: object) -> int | None:
 
 
 def shares(groups: int, tenths: int, gpus: Sequence[float], cpus: Sequence[float]) -> list[int]:
-    """Work-groups of each GPU and then of each CPU; ``gpus`` and ``cpus`` are the seconds each takes for them all."""
+    """Return the work-groups of each GPU and then of each CPU; ``gpus`` and ``cpus`` are the seconds each takes for
+    them all."""
     on_gpus = (groups * tenths + TENTHS // 2) // TENTHS
     return [*_by_speed(on_gpus, gpus), *_by_speed(groups - on_gpus, cpus)]
 
 
 def _by_speed(groups: int, seconds: Sequence[float]) -> list[int]:
-    """Whole numbers in proportion to speeds that add up to ``groups``: the ends of the ranges are rounded."""
+    """Return whole numbers in proportion to speeds that add up to ``groups``: the ends of the ranges are rounded."""
     speeds = [1.0 / max(s, 1e-12) for s in seconds]
     total, done, found = sum(speeds), 0.0, []
     at = 0
@@ -79,7 +81,7 @@ def _put(timeline: Timeline, table: Table, node: int) -> None:
 
 @register("tenths")
 class Tenths:
-    """The application's own division between GPUs and CPUs. No options."""
+    """The policy of the application's own division between GPUs and CPUs. No options."""
 
     options = Options("tenths")
 
