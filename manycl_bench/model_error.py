@@ -240,7 +240,7 @@ def makespan(program: Program, turns: int) -> dict[str, float]:
         graph, session = prepared.graph, queue.session
         found = []
         for _ in range(turns):
-            session.history = History()  # what was measured minutes ago was measured on a machine with other load
+            session.models.history = History()  # minutes ago the machine had another load
             for _ in range(LEARNED):
                 session.run(graph, "heft")
             problem = session.problem(graph)

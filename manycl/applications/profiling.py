@@ -183,7 +183,7 @@ def _known(session: Session, problem: Problem, device: DeviceIndex) -> int:
         if isinstance(task, Launch) and device in problem.allowed(node):
             chosen = implementation(task, place.kind)
             shape = Shape(chosen.global_size, trip_count(chosen.program, chosen.kernel).of(task, chosen))
-            series = session.history.series(kernel_key(chosen), shape, identity(place))
+            series = session.models.history.series(kernel_key(chosen), shape, identity(place))
             least = min(least, series.count if series is not None else 0)
     return least
 

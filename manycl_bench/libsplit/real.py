@@ -226,7 +226,7 @@ def _adapted(bench: Bench, settings: Settings) -> Try:
     what was measured before its first plan only, learns nothing of it."""
     if not bench.moves:
         bench.look()
-    bench.queue.session.forget()
+    bench.queue.session.models.forget()
     policy = Adaptive()
     prepared = bench.prepared(policy, settings.options)
     tried = []
@@ -329,7 +329,7 @@ def _followed(queue: Queue, settings: Settings) -> dict[str, Any]:
     bench = Bench(entry.make(entry.large if settings.large else entry.quick), queue)
     if not bench.moves:
         bench.look()
-    queue.session.forget()
+    queue.session.models.forget()
     policy = Adaptive()
     prepared = bench.prepared(policy, settings.options)
     for turn in range(settings.drifting):

@@ -113,11 +113,11 @@ def test_traces_show_them_and_nothing_is_learned_of_them(session: Any) -> None:
         queue.fill(x, 3, name="threes")
         queue.copy(y, x)
     graph = prepared.graph
-    known = {(kernel, device) for kernel, device, _ in session.history.items()}
+    known = {(kernel, device) for kernel, device, _ in session.models.history.items()}
     result = session.run(graph, "in_order")
     found = [(e.name, e.kernel, e.global_size) for e in result.trace.events if isinstance(e, KernelEvent)]
     assert found == [("threes", "fill", ()), ("copy", "copy", ())]
-    assert {(kernel, device) for kernel, device, _ in session.history.items()} == known
+    assert {(kernel, device) for kernel, device, _ in session.models.history.items()} == known
     problem = session.problem(graph)
     seconds = {e.name: e.end - e.start for e in foresee(problem, result.plan).events if isinstance(e, KernelEvent)}
     a = {problem.graph.nodes[a.node].name: problem.estimates.launch(a.node, a.device) for a in result.plan.assignments}

@@ -208,11 +208,11 @@ def test_models_learn_ranges_of_each_version(kinds: mc.Queue) -> None:
     y = kinds.zeros(N, np.int32)
     prepared, task = launch_of(kinds, kernel, kinds.zeros(N, np.int32), y, 2, 1)
     session = kinds.session
-    session.forget()
+    session.models.forget()
     for _ in range(2):
         session.run(prepared.graph, by_hand(kinds, [(0, 0, 0), (1, 8, 1)]))
     session.learn()
     names = [identity(d) for d in session.machine.devices]
-    known = [session.history.on(kernel_key(v), name) for v, name in itertools.product(task.versions, names)]
+    known = [session.models.history.on(kernel_key(v), name) for v, name in itertools.product(task.versions, names)]
     assert [k is not None for k in known] == [True, False, False, True]
     assert all(shape.global_size == (n,) for k, n in ((known[0], N // 2), (known[3], N // 8)) for shape in k.series)  # type: ignore[union-attr]

@@ -55,7 +55,7 @@ def measured(session: Session, graph: Graph, version: int, seconds: float) -> No
     session.problem(graph)  # learns from what has run
     for _ in range(3):
         key, shape = kernel_key(chosen), Shape(chosen.global_size, 1.0)
-        session.history.observe(key, shape, identity(session.machine.devices[0]), seconds)
+        session.models.history.observe(key, shape, identity(session.machine.devices[0]), seconds)
 
 
 @pytest.mark.parametrize(("first", "second", "expected"), [(1.0, 2.0, "scale"), (2.0, 1.0, "fours")])

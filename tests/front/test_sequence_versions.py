@@ -66,7 +66,7 @@ def queue(request: pytest.FixtureRequest) -> Iterator[mc.Queue]:
 def nothing_is_known(queue: mc.Queue) -> None:
     """Before something is measured, devices run what is meant for them."""
     queue.finish()
-    queue.session.forget()
+    queue.session.models.forget()
 
 
 def names(queue: mc.Queue) -> list[str]:
@@ -125,7 +125,7 @@ def test_models_learn_it_as_a_whole_and_the_faster_one_is_chosen(queue: mc.Queue
     assert [is_sequence(v) for v in task.versions] == [False, True]
     problem = session.problem(prepared.graph)
     for device, found in session.machine.numbered():
-        known = [session.history.on(kernel_key(v), identity(found)) for v in task.versions]
+        known = [session.models.history.on(kernel_key(v), identity(found)) for v in task.versions]
         assert known[1] is not None
         times = [[s.typical for s in k.series.values()] if k is not None else [] for k in known]
         assert len(times[1]) == 1

@@ -92,7 +92,6 @@ CASES = (
     Case("recorded, divided", own=True, divided=True, again=3),
     Case("launches only", "in_order", again=6, host=False),
     Case("watched", "heft", own=True, watched=True),
-    Case("slowed", "heft", "cpu/2@2", steps=4),
     Case("opened", "in_order", steps=3, own=True, fresh=True),
 )
 

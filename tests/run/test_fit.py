@@ -27,7 +27,7 @@ from manycl.run.tiling import tiling
 from manycl.run.tiling.limits import stores
 from manycl.run.tiling.windows import intervals, size_of
 
-patched = small_windows({"fit.WORTH": 4})
+patched = small_windows({"tiling.tiling.WORTH": 4})
 GROUPS = ITEMS // GROUP
 ONE = ["map", "change", "stencil", "reversed", "columns", "maybe", "count"]
 

@@ -55,5 +55,5 @@ def test_what_kernels_took_is_forgotten(monkeypatch: pytest.MonkeyPatch, tmp_pat
         assert estimated() != guessed
         PROGRAM.halve(queue, (ITEMS,), (64,), array)
         queue.finish()  # not learned from yet
-        session.forget()
+        session.models.forget()
         assert estimated() == guessed

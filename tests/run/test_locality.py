@@ -34,7 +34,7 @@ from manycl.run.tiling.replacement import TightEmitter
 from manycl.run.tiling.reuse_order import _Run
 from manycl.run.tiling.tiling import _at_once
 
-patched = small_windows({"fit.WORTH": 4})
+patched = small_windows({"tiling.tiling.WORTH": 4})
 
 
 @settings(max_examples=80)

@@ -204,9 +204,9 @@ def test_shares_of_alike_devices_move_after_runs_that_were_off() -> None:
         ran = zip(result.record.durations(), result.measured(), strict=True)
         times = [(token, device, 1e-3 * measured.step.groups) for (token, device, _), measured in ran]
         told = replace(result, record=TimedOtherwise(times))  # type: ignore[arg-type]
-        session.forget()
+        session.models.forget()
         for _ in range(RUNS):
-            note_shares(session.history.imbalances, told)
+            note_shares(session.models.history.imbalances, told)
         problem = session.problem(run.graph)
         assert problem.estimates.off(0, problem.machine.indices) == pytest.approx(2.0)  # three times as many groups
         assert problem.estimates.off(1, problem.machine.indices) == 0.0  # it ran whole

@@ -28,8 +28,10 @@ from manycl.run.data import buffers as buffers_module
 from manycl.run.data.admission import make_room
 from manycl.run.data.coherence import ValidRegion
 from manycl.run.lowering.steps import Lowered
+from manycl.run.session import models as models_module
 from manycl.run.session import session as session_module
-from manycl.run.session.session import UNLEARNED, LastTime, Session
+from manycl.run.session.models import UNLEARNED
+from manycl.run.session.session import LastTime, Session
 from manycl.utilities.unforeseen import UnforeseenWarning
 
 UP = "kernel void up(global int *x) { x[get_global_id(0)] += 1; }"
@@ -189,13 +191,13 @@ def test_only_the_last_results_are_learned_from_and_a_defect_stops_nothing(
     plan = InOrder().plan(session.problem(graph))
     results = [session.run(graph, plan) for _ in range(UNLEARNED + 2)]
     learned: list[Any] = []
-    monkeypatch.setattr(session, "_learn_from", learned.append)
+    monkeypatch.setattr(session.models, "_learn_from", lambda result, machine: bool(learned.append(result)))
     session.learn()
     assert learned == results[2:]
     session.learn()
     assert len(learned) == UNLEARNED
     session.run(graph, plan)
-    session.forget()
+    session.models.forget()
     session.learn()
     assert len(learned) == UNLEARNED
     assert (x.get() == UNLEARNED + 3).all()
@@ -297,11 +299,11 @@ def test_links_are_learned_where_there_are_any(zero_copy: str, monkeypatch: pyte
         x, graph = up(made, 1 << 16)
         session, seen = made.session, []
         session.learn()
-        monkeypatch.setattr(session.links, "observe", lambda device, *found: seen.append((device.name, *found)))
+        monkeypatch.setattr(session.models.links, "observe", lambda device, *found: seen.append((device.name, *found)))
         before, after = session.machine, object()
         session.run(graph, InOrder())
         with monkeypatch.context() as patch:
-            patch.setattr(session_module, "on_machine", lambda *given: after)
+            patch.setattr(models_module, "on_machine", lambda *given: after)
             session.learn()
         found, session.machine = session.machine, before
         assert (x.get() == 1).all()
@@ -329,11 +331,11 @@ def test_what_is_played_is_learned_from_and_what_cannot_be_played_is_not(monkeyp
             result = session.again(script)
         assert shortest.call_count == 1
         assert result is not None
-        assert list(session._unlearned) == [result]
+        assert list(session.models._unlearned) == [result]
         assert (x.get() == 4).all()
         monkeypatch.setattr(session_module, "played", lambda *given: None)
         assert session.again(script) is None
-        assert list(session._unlearned) == [result]
+        assert list(session.models._unlearned) == [result]
 
 
 def test_what_is_discarded_is_freed_on_the_device_before_the_next_run(queue: Queue) -> None:

@@ -35,7 +35,7 @@ from manycl.plan.policy import KernelByKernel
 from manycl.plan.problem import Problem
 from manycl.run.engine import assign
 from manycl.run.engine.asking_policies import plain
-from manycl.run.session import session
+from manycl.run.session import models
 from manycl.utilities.unforeseen import UnforeseenWarning
 
 SOURCE = """
@@ -62,7 +62,7 @@ MODELS: list[tuple[Any, str]] = [
     *((counts.Counts, name) for name in ("work", "__init__")),
     (transfer.TransferModel, "seconds"),
     *((trips, name) for name in ("_find", "_value")),
-    *((session, name) for name in ("learn",)),
+    (models, "learn"),
     (learning, "launch_kind"),
 ]
 PLANNERS: list[tuple[Any, str]] = [
@@ -121,7 +121,7 @@ def forgotten(queue: mc.Queue) -> None:
         kept.clear()
     for answers in (splitting._known, trips._known, division._known, division._shared):
         answers.clear()
-    queue.session.forget()
+    queue.session.models.forget()
     queue.session._steps._kept.clear()
 
 

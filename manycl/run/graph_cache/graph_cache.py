@@ -203,7 +203,7 @@ class GraphCache:
             return
         if is_asked:  # other processes would wait for it, whatever the analysis costs
             known.interest.price = 0.0
-        session.looking.ran(known.interest, seconds, len(session.machine.devices), graph)
+        session.models.looking.ran(known.interest, seconds, len(session.machine.devices), graph)
         if known.interest.is_done and not known.is_looked_at:
             known.look_again()
 

@@ -121,7 +121,7 @@ class PreparedGraph:
         session, interest = self.session, self._interest
         if not interest.is_done:
             interest.price = 0.0
-            session.looking.ran(interest, 0.0, len(session.machine.devices), lambda: self.graph)
+            session.models.looking.ran(interest, 0.0, len(session.machine.devices), lambda: self.graph)
         elif not self._is_looked_at:
             self._is_looked_at = True
             self._begin()

@@ -65,20 +65,20 @@ def problem_of(session: Session, graph: Graph, queues: tuple[int, ...], options:
     default)."""
     machine, directory = session.machine, session.directory
     valid = {k: directory.memories(k) for k in graph.buffers} if machine.memories > 1 else {}
-    estimates = ModelEstimates(graph, machine, session.history, session.sharing)
+    estimates = ModelEstimates(graph, machine, session.models.history, session.sharing)
     session.backend.programs.prefer = estimates.fastest
     slow = session.device_events.slow
     factors = {i: slow[d.name] for i, d in machine.numbered() if d.name in slow}
     return Problem(
         graph=graph,
         machine=machine,
-        handover=session.links.handover(HANDOVER),
+        handover=session.models.links.handover(HANDOVER),
         estimates=Slowed(estimates, factors) if factors else estimates,
         queues=queues,
         valid=valid,
         options=options,
         splits=Splits(graph, frozenset(device.kind for device in machine.devices)),
-        looks=session.looks,
+        looks=session.models.looks,
         parts=parts_of(directory, graph),
         spills=True,
         away=session.away,

@@ -23,16 +23,11 @@ from manycl.graph import bounds
 from manycl.graph.graph import BufferKey, Graph
 from manycl.graph.versions.host_version import is_calling
 from manycl.machine import DeviceIndex, Machine
-from manycl.model.estimate import History
 from manycl.model.history.history import identity, kernel_key
-from manycl.model.history.learning import learn
-from manycl.model.history.measured import on_machine, sharing
-from manycl.model.history.observed import ObservedLinks
-from manycl.model.history.store import Store
 from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
-from manycl.plan.problem import Looks, Problem, queue_counts
+from manycl.plan.problem import Problem, queue_counts
 from manycl.region import Region
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.data.admission import make_room
@@ -48,9 +43,6 @@ from manycl.run.engine.setup import PLAIN, Setup
 from manycl.run.executor.building import Builder
 from manycl.run.executor.command_buffer import CommandBuffer, recorded
 from manycl.run.executor.executor import Executor
-from manycl.run.executor.record import RunRecord
-from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
-from manycl.run.graph_cache.imbalance import note_shares
 from manycl.run.graph_cache.lowering_cache import KEPT, LoweringCache
 from manycl.run.graph_cache.played import played
 from manycl.run.lowering.overwritten import contents
@@ -60,6 +52,7 @@ from manycl.run.recovery.drain import await_devices, leaving
 from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.health import admit, examine
 from manycl.run.recovery.reservation_listener import left, watch
+from manycl.run.session.models import Models
 from manycl.run.session.problem_builder import asked, problem_of
 from manycl.utilities.interrupts import Uninterrupted, interruptible, is_failing
 from manycl.utilities.logs import logger
@@ -70,7 +63,6 @@ if TYPE_CHECKING:
     from manycl.run.streams.eager_stream import EagerStream
 
 NOBODY: frozenset[DeviceIndex] = frozenset()
-UNLEARNED = 4  # results kept until the next planning; older ones are dropped unread
 
 Profile = bool | Literal["learning"] | None
 """The times at which the devices' clocks time commands: always, never, or as long as a run's times are learned from
@@ -134,25 +126,19 @@ class Session:
         """Devices that have failed for good, by name, and why they are left out."""
         self.device_events = DeviceEvents((d.name for d in self._all.devices), left)
         """The events of devices that leave and come."""
-        self.store = Store() if (flags.learning() if remember is None else remember) else None
-        self._measurements = self.store.measurements() if self.store is not None else {}
-        self.links = ObservedLinks()
-        self.machine = on_machine(self._opened, self._measurements)
-        self.sharing = sharing(self.machine, self._measurements)
+        self.models = Models(remember)
+        self.machine = self.models.on(self._opened)
+        self.sharing = self.models.sharing(self.machine)
         self._profile: Profile = profile
         self.backend = Executor(self.machine, self.opened, profile is not False)
         for learning in (False, True):  # make the queues of both kinds now, if both will be wanted
             self.use_clocks(learning)
         self.directory = Directory(self.backend.memory.name)
-        self.history = self.store.history() if self.store is not None else History()
         self.buffers = Buffers(self)
         self._last_times: weakref.WeakKeyDictionary[CommandGraph, LastTime] = weakref.WeakKeyDictionary()
         # results to learn from later: reading thousands of times takes longer than the runs
-        self._unlearned: deque[Result | EagerResult] = deque(maxlen=UNLEARNED)
         self._steps = LoweringCache(self.backend.memory, self.buffers.discard)
         self.unneeded: deque[tuple[Graph, frozenset[BufferKey]]] = deque(maxlen=KEPT)
-        self.looks = Looks()
-        self.looking = BackgroundAnalysis(self.looks)
         self._builder = Builder(self.backend.programs)
         self._used = DevicesInUse(self.device_events)  # by the run under way
         self.lock = threading.RLock()
@@ -166,7 +152,7 @@ class Session:
         self.device_events.listen(self.backend.wake)
         self.device_events.listen(leaving(self))
         # a session that is dropped without being closed ends its threads
-        for release in (self.backend.release, self.looking.close):
+        for release in (self.backend.release, self.models.looking.close):
             weakref.finalize(self, release).atexit = False
         log.info("opened %s", ", ".join(f"{d.name} ({d.model})" for d in self._all.devices))
         watch(self)
@@ -193,14 +179,11 @@ class Session:
                 self.closed = True
                 log.debug("closing %s", ", ".join(d.name for d in self._all.devices))
                 self._builder.close()
-                self.looking.close()
+                self.models.looking.close()
                 with suppress(Exception):  # learning from a failed run is not worth another error
                     self.learn()
                 is_over = self.backend.close()
-                if self.store is not None:
-                    self.store.save(self.history)
-                    for subject, values in self.links.values():
-                        self.store.measured(subject, values)
+                self.models.save()
                 for key in (*self.directory.valid, *self.directory.parts) if is_over else ():
                     self.backend.memory.release(key)
                 if is_over:
@@ -234,8 +217,8 @@ class Session:
     def restrict(self, names: Collection[str]) -> Machine:
         """Use only these of the opened devices from now on, and return the machine. Lowered plans are forgotten."""
         self._opened = self._all.only(names)
-        self.machine = on_machine(self._opened, self.links.added_to(self._measurements))
-        self.sharing = sharing(self.machine, self._measurements)
+        self.machine = self.models.on(self._opened)
+        self.sharing = self.models.sharing(self.machine)
         self.changes += 1
         self._steps.clear()
         self._last_times.clear()
@@ -492,7 +475,7 @@ class Session:
             unable = list(self._builder.unable(problem.graph, lowered))
         for version, device, fault in unable:
             name = self.machine.devices[device].name
-            self.history.unable.add((kernel_key(version), identity(self.machine.devices[device])))
+            self.models.history.unable.add((kernel_key(version), identity(self.machine.devices[device])))
             raise PolicyError(f"a version of a kernel, {version.kernel.name}, cannot run on {name}: {fault}")
         return lowered
 
@@ -507,37 +490,15 @@ class Session:
         """Note how many queues of each device a run uses."""
         self._used.become([d.name for d, count in zip(self.machine.devices, queues, strict=True) if count])
 
-    def forget(self) -> None:
-        """Plan from now on as if no kernel had been measured, in this session or before; the store keeps its
-        measurements. For measuring how fast policies learn."""
-        self._unlearned.clear()
-        self.history = History()
-
     def learn(self) -> None:
-        """Add the measurements of runs since the last call to the history."""
-        while self._unlearned:
-            try:
-                self._learn_from(self._unlearned.popleft())
-            except Exception as error:  # the models are used without it
-                told(error, "learning from a run")
+        """Add the measurements of runs since the last call to the models, and those of links to the machine."""
+        if self.models.learn(self.machine):
+            self.machine = self.models.on(self._opened)
 
     def learn_from(self, run: Result | EagerResult) -> None:
-        """Keep a run to learn from when something is planned; only the last ``UNLEARNED`` runs are kept. While a device
-        takes longer than its measurements, nothing is learned."""
+        """Have the models learn from a run. While a device takes longer than its measurements, nothing is learned."""
         if not self.device_events.slow:
-            self._unlearned.append(run)
-
-    def _learn_from(self, result: Result | EagerResult) -> None:
-        record = result.record
-        graph, durations = result.samples()
-        learn(self.history, graph, self.machine, durations, record.versions if isinstance(record, RunRecord) else {})
-        if isinstance(result, Result):
-            note_shares(self.history.imbalances, result)
-        if isinstance(record, RunRecord) and self.machine.memories > 1:
-            for device, to_device, nbytes, seconds in record.moved():
-                self.links.observe(self.machine.devices[device], to_device, nbytes, seconds)
-            self.links.handed_over(record.handovers())
-            self.machine = on_machine(self._opened, self.links.added_to(self._measurements))
+            self.models.learn_from(run)
 
     def land(self) -> None:
         """Wait for the commands of the eager stream; errors are raised by the queue that they belong to."""

@@ -1,0 +1,90 @@
+"""What a session knows of how long things take, and what it learns."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from manycl import flags
+from manycl.machine import Machine
+from manycl.model.history.history import History
+from manycl.model.history.learning import learn
+from manycl.model.history.measured import on_machine, sharing
+from manycl.model.history.observed import ObservedLinks
+from manycl.model.history.store import Store
+from manycl.model.transfer import Sharing
+from manycl.plan.problem import Looks
+from manycl.run.engine.result import Result
+from manycl.run.executor.record import RunRecord
+from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
+from manycl.run.graph_cache.imbalance import note_shares
+from manycl.utilities.unforeseen import told
+
+if TYPE_CHECKING:
+    from manycl.run.streams.eager_result import EagerResult
+
+UNLEARNED = 4
+"""Results that are kept until something is planned; older ones are dropped unread."""
+
+
+class Models:
+    """The times that were measured in this session and, if it is to ``remember`` (None: unless MANYCL_MODELS is 0), in
+    earlier ones; and how launches may be divided."""
+
+    def __init__(self, remember: bool | None) -> None:
+        self._store = Store() if (flags.learning() if remember is None else remember) else None
+        self._measurements = self._store.measurements() if self._store is not None else {}
+        self.links = ObservedLinks()
+        self.history = self._store.history() if self._store is not None else History()
+        # reading thousands of times out costs more than running again
+        self._unlearned: deque[Result | EagerResult] = deque(maxlen=UNLEARNED)
+        self.looks = Looks()
+        self.looking = BackgroundAnalysis(self.looks)
+
+    def on(self, machine: Machine) -> Machine:
+        """Return a machine with the rates and links that were measured."""
+        return on_machine(machine, self.links.added_to(self._measurements))
+
+    def sharing(self, machine: Machine) -> Sharing:
+        """Return how transfers on a machine share its links."""
+        return sharing(machine, self._measurements)
+
+    def forget(self) -> None:
+        """Plan from now on as if no kernel had been measured, in this session or before; the store keeps its
+        measurements. For measuring how fast policies learn."""
+        self._unlearned.clear()
+        self.history = History()
+
+    def learn_from(self, run: Result | EagerResult) -> None:
+        """Keep a run to learn from when something is planned; only the last ``UNLEARNED`` runs are kept."""
+        self._unlearned.append(run)
+
+    def learn(self, machine: Machine) -> bool:
+        """Add the measurements of runs since the last call to the history; True if some are of the machine's links."""
+        is_of_links = False
+        while self._unlearned:
+            try:
+                is_of_links |= self._learn_from(self._unlearned.popleft(), machine)
+            except Exception as error:  # the models are used without it
+                told(error, "learning from a run")
+        return is_of_links
+
+    def _learn_from(self, result: Result | EagerResult, machine: Machine) -> bool:
+        record = result.record
+        graph, durations = result.samples()
+        learn(self.history, graph, machine, durations, record.versions if isinstance(record, RunRecord) else {})
+        if isinstance(result, Result):
+            note_shares(self.history.imbalances, result)
+        if not isinstance(record, RunRecord) or machine.memories < 2:
+            return False
+        for device, to_device, nbytes, seconds in record.moved():
+            self.links.observe(machine.devices[device], to_device, nbytes, seconds)
+        self.links.handed_over(record.handovers())
+        return True
+
+    def save(self) -> None:
+        """Keep what was measured for later sessions."""
+        if self._store is not None:
+            self._store.save(self.history)
+            for subject, values in self.links.values():
+                self._store.measured(subject, values)
