@@ -27,7 +27,7 @@ class Counted(Bench):
         self.groups, self.unit = groups, unit
         self.families = (SimpleNamespace(members=(0,), leader=SimpleNamespace(groups=groups)),)  # type: ignore[assignment]
         self.problem = SimpleNamespace(handover=0.0)  # type: ignore[assignment]
-        self.queue = SimpleNamespace(session=SimpleNamespace(forget=lambda: None))  # type: ignore[assignment]
+        self.queue = SimpleNamespace(session=SimpleNamespace(models=SimpleNamespace(forget=lambda: None)))  # type: ignore[assignment]
         self.moves = moves
         self.devices = (Device("one", "cpu"), Device("two", "cpu", slowdown=4.0))
         self.held = ()
@@ -183,8 +183,8 @@ class Handing(Bench):
         self.families = tuple(several)  # type: ignore[arg-type]
         self.problem = SimpleNamespace(handover=0.0)  # type: ignore[assignment]
         self.forgotten = 0
-        session = SimpleNamespace(forget=lambda: setattr(self, "forgotten", self.forgotten + 1))
-        self.queue = SimpleNamespace(session=session)  # type: ignore[assignment]
+        models = SimpleNamespace(forget=lambda: setattr(self, "forgotten", self.forgotten + 1))
+        self.queue = SimpleNamespace(session=SimpleNamespace(models=models))  # type: ignore[assignment]
         self.devices = (Device("cpu", "cpu"), Device("one", "gpu", memory=1))
         self.moves = moves
         self.held = ()
