@@ -96,10 +96,10 @@ import gc, numpy as np, pyopencl as cl
 ctx = cl.create_some_context(interactive=False); q = cl.CommandQueue(ctx); size = 1 << 20
 p = cl.Program(ctx, "kernel void up(global int *x) { x[get_global_id(0)] += 1; }").build()
 a, sizes = np.arange(size, dtype=np.int32), []
-for turn in range(30):
+for turn in range(120):
     b = cl.Buffer(ctx, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=a)
     p.up(q, (size,), None, b); q.finish(); del b; gc.collect()
-    if turn % 10 == 9:
+    if turn % 30 == 29:
         sizes.append(next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmRSS")) >> 10)
 print(*sizes)
 """
@@ -107,8 +107,10 @@ print(*sizes)
 
 @case(seconds=200)
 def dropped_buffers_of_programs() -> None:
-    """Buffers that an unmodified program drops take no memory any more."""
+    """Buffers that an unmodified program drops take no memory any more, but for some 64 MiB that an eager stream may
+    keep for the next ones."""
     with files({"program.py": SCANS}) as folder:
         ended = manycl("exec", "--devices", "cpu/2", "--", sys.executable, "program.py", folder=folder)
     found: Any = [int(word) for word in ended.stdout.split()]
-    expect(len(found) == 3 and found[2] - found[0] < 30, f"{found} MiB after 10, 20 and 30 buffers of 4 MiB")
+    is_constant = len(found) == 4 and found[3] - found[1] < 16 and found[3] - found[0] < 80
+    expect(is_constant, f"{found} MiB after 30, 60, 90 and 120 buffers of 4 MiB")
