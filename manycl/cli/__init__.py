@@ -133,7 +133,7 @@ def _module(command: str) -> ModuleType | None:
 
 
 def _last_words(command: str) -> AbstractContextManager[None]:
-    """Where kernels run, a note of them is kept for the case that a driver ends the process."""
+    """Return a context in which a note of running kernels is kept, for the case that a driver ends the process."""
     if command not in ("run", "profile", "bench"):
         return nullcontext()
     from manycl.drivers import last_words

@@ -288,7 +288,7 @@ def _contents(task: DeviceTask) -> tuple[object, ...]:
 
 
 def version_contents(versions: tuple[Version, ...]) -> tuple[object, ...]:
-    """What versions of a launch consist of; facts by identity."""
+    """Return the parts of a launch's versions, as a key: programs and kernels by identity."""
     return tuple([(id(v.program), id(v.kernel), v.global_size, v.local_size, v.kinds, v.annotations) for v in versions])
 
 

@@ -1,1 +1,1 @@
-"""Who has reserved what of this machine: files and sockets in the user's runtime folder, and no service between."""
+"""Reservations of devices between processes: files and sockets in the user's runtime folder, without a service."""

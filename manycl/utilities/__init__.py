@@ -1,1 +1,1 @@
-"""What every folder may use: caches, other programs within limits, Ctrl-C, checks of arguments, files."""
+"""Utilities for every folder: caches, other programs within limits, Ctrl-C, checks of arguments, files."""

@@ -1,1 +1,1 @@
-"""How many operations and bytes a launch takes, in symbols and in numbers."""
+"""Costs of launches: operations and bytes, in symbols and in numbers."""

@@ -233,8 +233,8 @@ def interpret(unit: Unit, facts: KernelFacts, launch: KnownLaunch | None = None)
 
 
 def interpret_any(unit: Unit, facts: KernelFacts) -> KernelSummary:
-    """As :func:`interpret`, of all launches at once, for :mod:`manycl.analysis.regions.enclosure`: ids, sizes and
-    scalars are the variables that it names."""
+    """Return the summary of all launches of a kernel at once, for :mod:`manycl.analysis.regions.enclosure`: ids, sizes
+    and scalars are the variables that it names. Raises as :func:`interpret`."""
     return _summary(facts, lambda: _AnyLaunch(unit, facts))
 
 

@@ -1,1 +1,1 @@
-"""Which bytes ranges of work-groups read and write, and whether they may run apart."""
+"""Regions: the bytes that ranges of work-groups read and write; hazards: whether ranges may run apart."""

@@ -1,1 +1,1 @@
-"""What was measured: durations, links and errors of predictions, in memory and in a file that outlives sessions."""
+"""Measurements: durations, links and errors of predictions, in memory and in a file that outlives sessions."""

@@ -1,1 +1,1 @@
-"""What ``adaptive`` learns from measured times while a graph repeats."""
+"""Adaptation: the learning of ``adaptive`` from measured times while a graph repeats."""

@@ -1,1 +1,1 @@
-"""Where bytes are: the coherence directory, buffers in memories, pools of memory, pinned and host memory."""
+"""Data: the coherence directory, buffers in memories, pools of memory, pinned and host memory."""

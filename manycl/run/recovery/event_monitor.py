@@ -95,7 +95,7 @@ class EventMonitor:
 
     @property
     def returning(self) -> frozenset[DeviceIndex]:
-        """Those of these devices that will come again."""
+        """The devices that have left and will return, without those that are lost."""
         left = self._events.away
         return frozenset(d for name, d in self._index.items() if name in left and left[name].returns) - self.lost.keys()
 

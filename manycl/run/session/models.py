@@ -1,4 +1,4 @@
-"""What a session knows of how long things take, and what it learns."""
+"""The models of a session: measured times and links, learned from its runs."""
 
 from __future__ import annotations
 
