@@ -17,7 +17,7 @@ from manycl.analysis import parse_program
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.regions.regions import RANGES_KEPT, Regions
 from manycl.analysis.service import launched
-from manycl.api import program as front
+from manycl.api import program as api
 from manycl.graph import division
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch, Version
 from manycl.group_range import GroupRange
@@ -91,8 +91,8 @@ def test_many_ndranges_and_scalars_of_a_kernel() -> None:
         with queue.prepare():
             for n in range(1, MANY):
                 program.add(queue, (n,), None, x, n)
-    assert 0 < len(program.add._ndranges) <= front._KEPT
-    assert 0 < len(program.add._scalars) <= front._KEPT
+    assert 0 < len(program.add._ndranges) <= api._KEPT
+    assert 0 < len(program.add._scalars) <= api._KEPT
 
 
 def test_many_ranges_of_a_launch() -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from manycl.api import events as front
+from manycl.api import events as api
 from manycl.drivers.opencl.real import compiled
 from manycl.errors import ManyclError, anew
 from manycl.stand_in.errors import error, refuse, told
@@ -27,7 +27,7 @@ _LOOKED_AT = 1 << 10
 always waited for, which ends the batch some time."""
 _DEPENDS_ON_FAILURE = "EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST"
 
-Command = Callable[[], "front.Event | None"]
+Command = Callable[[], "api.Event | None"]
 """Enqueues what an event is of; None where it has been done already."""
 
 _gates = threading.RLock()
@@ -63,7 +63,7 @@ class Event(OpenCLObject):
     was_at_call: bool = False
     times: dict[int, int] | None = None
 
-    def __init__(self, queue: CommandQueue | None, kind: int, command: front.Event | None) -> None:
+    def __init__(self, queue: CommandQueue | None, kind: int, command: api.Event | None) -> None:
         self.queue = queue
         self.kind = kind
         self.command = command
@@ -168,7 +168,7 @@ class Event(OpenCLObject):
 class NannyEvent(Event):
     """Of a transfer: it keeps the host's memory until it has been waited for."""
 
-    def __init__(self, queue: CommandQueue, kind: int, command: front.Event | None, ward: Any) -> None:
+    def __init__(self, queue: CommandQueue, kind: int, command: api.Event | None, ward: Any) -> None:
         super().__init__(queue, kind, command)
         self.ward = ward
 

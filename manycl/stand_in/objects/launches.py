@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from manycl.api import events as front
+from manycl.api import events as api
 from manycl.api.program import LocalMemory
 from manycl.drivers.opencl.real import compiled
 from manycl.errors import ManyclError
@@ -57,7 +57,7 @@ def enqueue_nd_range_kernel(
     manycl = queue.manycl
     bound = [value.array if isinstance(value, Buffer) else value for value in given]
 
-    def enqueue() -> front.Event | None:
+    def enqueue() -> api.Event | None:
         try:
             return kernel.front(manycl, size, local, *bound, global_offset=offset)
         except ManyclError as refused:

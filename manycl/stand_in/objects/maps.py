@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from manycl.api import events as front
+from manycl.api import events as api
 from manycl.drivers.driver import Bytes
 from manycl.drivers.opencl.real import compiled
 from manycl.stand_in.errors import error, refuse
@@ -49,7 +49,7 @@ class MemoryMap:
             raise error("INVALID_VALUE", "clEnqueueUnmapMemObject")
         array, memory, offset = buffer.array, self._memory, self._offset
 
-        def enqueue() -> front.Event | None:
+        def enqueue() -> api.Event | None:
             buffer.mapped(-1)
             written = self._is_written and array is not None
             return buffer.runtime.store(array, offset, memory) if written and array is not None else None
@@ -97,7 +97,7 @@ def enqueue_map_buffer(
         memory = _aligned(nbytes)
     mapped = MemoryMap(queue, buffer, int(offset), memory, like, is_written=writes)
 
-    def enqueue() -> front.Event | None:
+    def enqueue() -> api.Event | None:
         if invalidates:
             return None
         if not is_blocking:

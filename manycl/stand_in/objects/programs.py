@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from manycl.analysis import ProgramFacts, parse_program
 from manycl.analysis.reading.included import included
 from manycl.analysis.reading.options import are_own
-from manycl.api import program as front
+from manycl.api import program as api
 from manycl.drivers.opencl.real import cl, compiled
 from manycl.errors import RECURSION, ManyclError, OptionError
 from manycl.graph.launch import find_kernel
@@ -55,7 +55,7 @@ class _Program(OpenCLObject):
         self.own_context = context
         self.facts: ProgramFacts | None = None
         self.reason = _NOT_READ
-        self._kernels: dict[str, front.Kernel] = {}
+        self._kernels: dict[str, api.Kernel] = {}
         self._text: str | None = None
         self._kind = _KIND.SOURCE
         self._real: Any = None
@@ -200,12 +200,12 @@ class _Program(OpenCLObject):
 
     # kernels
 
-    def kernel(self, name: str) -> front.Kernel:
+    def kernel(self, name: str) -> api.Kernel:
         """Manycl's kernel, the same each time: what is known of its launches is kept with it."""
         found = self._kernels.get(name)
         if found is None:
             assert self.facts is not None
-            found = self._kernels[name] = front.Kernel(self.facts, find_kernel(self.facts, name))
+            found = self._kernels[name] = api.Kernel(self.facts, find_kernel(self.facts, name))
         return found
 
     def all_kernels(self) -> list[Kernel]:

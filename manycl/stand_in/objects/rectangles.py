@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from manycl.api import events as front
+from manycl.api import events as api
 from manycl.api.program import Kernel, Program
 from manycl.drivers.driver import Bytes
 from manycl.drivers.opencl.real import compiled
@@ -103,7 +103,7 @@ def _enqueue_read_buffer_rect(
     array, runtime = buffer.live(), buffer.runtime
     here = source._replace(first=0)
 
-    def enqueue() -> front.Event | None:
+    def enqueue() -> api.Event | None:
         contents = np.empty(source.end - source.first, np.uint8)
 
         def deliver() -> None:
@@ -137,7 +137,7 @@ def _enqueue_write_buffer_rect(
     source = rectangle(host_origin, region, host_pitches, len(data), routine)
     array = buffer.live()
 
-    def enqueue() -> front.Event | None:
+    def enqueue() -> api.Event | None:
         if target.end - target.first == math.prod(target.shape):  # all that lies between its ends
             return buffer.runtime.store(array, target.first, np.ravel(source.of(data)))
         place = buffer.runtime.in_place(array.owner)[array.offset : array.offset + buffer.nbytes]
@@ -168,7 +168,7 @@ def _enqueue_copy_buffer_rect(
         refuse("MEM_COPY_OVERLAP", _meet(of, read.offset, to, written.offset), routine)
     numbers = _numbers(to, of)
 
-    def enqueue() -> front.Event:
+    def enqueue() -> api.Event:
         with translated(routine):
             return _kernel()(source.runtime.queue, to.shape, None, written, read, *numbers)
 

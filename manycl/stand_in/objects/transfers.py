@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any
 
-from manycl.api import events as front
+from manycl.api import events as api
 from manycl.api.arrays.arrays import Array
 from manycl.api.dispatch.copy_cache import MoveKey
 from manycl.drivers.driver import Bytes
@@ -82,7 +82,7 @@ def _enqueue_read_buffer(
     if is_blocking and queue.is_usual and not wait_for and len(out):
         return _read_now(queue, buffer.runtime, array, int(src_offset), out)
 
-    def enqueue() -> front.Event | None:
+    def enqueue() -> api.Event | None:
         if not len(out):
             return None
         if not is_blocking:
@@ -119,7 +119,7 @@ def _enqueue_write_buffer(
     check_bytes(buffer, dst_offset, len(data), routine)
     array = buffer.live()
 
-    def enqueue() -> front.Event | None:
+    def enqueue() -> api.Event | None:
         return buffer.runtime.store(array, int(dst_offset), data) if len(data) else None
 
     return complete(submit(queue, _TYPE.WRITE_BUFFER, wait_for, enqueue, hostbuf), is_blocking)
@@ -154,7 +154,7 @@ def _enqueue_copy_buffer(
     except LaunchError as failure:  # of what is left, only these
         raise error("MEM_COPY_OVERLAP" if nbytes else "INVALID_VALUE", routine, failure.message) from None
 
-    def enqueue() -> front.Event:
+    def enqueue() -> api.Event:
         return source.runtime.queue.move(task, None, (written.owner, read.owner))
 
     return submit(queue, _TYPE.COPY_BUFFER, wait_for, enqueue)
@@ -194,7 +194,7 @@ def _enqueue_fill_buffer(
             return _written(queue, mem, data * (size // len(data)), offset, wait_for)
         raise error("INVALID_VALUE", routine, failure.message) from None
 
-    def enqueue() -> front.Event:
+    def enqueue() -> api.Event:
         return buffer.runtime.queue.move(task, None, (array.owner,))
 
     return submit(queue, _TYPE.FILL_BUFFER, wait_for, enqueue)
