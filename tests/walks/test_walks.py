@@ -1,6 +1,7 @@
 """How far a run goes through the house: calls and modules of manycl that the common runs pass, each with its bound.
 
-A bound is what was counted when it was last lowered, and a tenth more: a run may take an end of another one with it.
+A bound is the count when it was last lowered, and a tenth more: a run may take an end of another one with it. Where
+shares move, the number of packets differs from run to run, so that bound is a quarter above.
 """
 
 from __future__ import annotations
