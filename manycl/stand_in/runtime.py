@@ -214,14 +214,15 @@ class Runtime:
         if self.arrivals.under_way:
             self.arrivals.wait_for(data)
         with translated("clEnqueueWriteBuffer"):
-            place = Place(array.buffer, array.offset + offset, len(data))
-            if not self._shares and self.queue.write_ahead(place, data):
-                return None
-            if not (self._shares and self.queue.is_caught_up) and self.queue.uses(array):
-                staged = self.queue.empty(len(data), np.uint8, name="written")
-                copy_bytes(self.session.buffers.overwrite(staged.buffer.key), data)
-                return self.queue.copy(array, staged, byte_count=len(data), dst_offset=offset, name="write")
-            copy_bytes(self.session.buffers.overwrite(array.buffer.key, place.low, place.nbytes), data)
+            key, low = array.buffer.key, array.offset + offset
+            if not (self._shares and self.queue.is_caught_up):
+                if not self._shares and self.queue.write_ahead(Place(array.buffer, low, len(data)), data):
+                    return None
+                if self.queue.uses(array):
+                    staged = self.queue.empty(len(data), np.uint8, name="written")
+                    copy_bytes(self.session.buffers.overwrite(staged.buffer.key), data)
+                    return self.queue.copy(array, staged, byte_count=len(data), dst_offset=offset, name="write")
+            copy_bytes(self.session.buffers.overwrite(key, low, len(data)), data)
             return None
 
     def common(self, array: Array, offset: int, nbytes: int, *, reads: bool, writes: bool) -> Bytes | None:

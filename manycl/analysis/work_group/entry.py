@@ -43,7 +43,7 @@ class GroupEntry:
             body = body.replace(AT, AT_TURNED)
         texts = [parameter_text(self.unit, parameter) for parameter in self.kernel.parameters]
         parameters = "".join(f"{specifiers}{declarator}, " for specifiers, declarator in texts)
-        signature = f"({parameters}const struct @group @w, const int @n0, const int @n1, const int @n2)"
+        signature = f"({parameters}const struct @group @w, const ushort @n0, const ushort @n1, const ushort @n2)"
         found = [
             "#define @END }\n#define @IN_STRIPS 0\n",
             self._extent(self.tile),

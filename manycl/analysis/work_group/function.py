@@ -18,10 +18,10 @@ from manycl.analysis.work_group.passes.inline import inlined
 from manycl.analysis.work_group.passes.needless import without_needless
 from manycl.analysis.work_group.passes.strides import best_dimension
 from manycl.analysis.work_group.passes.uniformity import Uniformity
-from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FUNCTIONS, Edit, Queries, pointers, strings
+from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FIRST, FUNCTIONS, Edit, Queries, pointers, strings
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, variables
 
-_ANY_NUMBER = 1 << 30  # of work-items that nothing is kept of
+_ANY_NUMBER = 1 << 15  # of work-items that nothing is kept of
 _OF_GROUPS = re.compile(r"get_(local|group|enqueued_local|num_groups)|(work_group_)?barrier|async_work|wait_group")
 _SPACES = ("__global", "global", "__local", "local", "__private", "private", "__generic", "generic")
 _KEYWORDS = "".join(f"#define {name}\n" for name in (*_SPACES, "__kernel", "kernel")) + (
@@ -138,7 +138,9 @@ class _GroupWriter:
 
     def _text(self, queries: Queries, groups: str) -> str:
         head = (
-            DECLARATIONS.replace("@int", "long" if self.wide else "int").replace("@members", queries.unlocked.members)
+            DECLARATIONS.replace("@int", "long" if self.wide else "int")
+            .replace("@first", FIRST[self.wide])
+            .replace("@members", queries.unlocked.members)
             + FUNCTIONS
             + queries.unlocked.declarations()
             + self._copies(queries)

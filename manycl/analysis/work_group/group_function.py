@@ -8,6 +8,8 @@ ENTRY = "manycl_entry"
 """The name of the function in a shared object that runs work-groups."""
 MOST_OWN = 1 << 16
 """Bytes of the copies that a thread has of what it counts in: so many begin the frame of a function that counts."""
+NARROW = (1 << 31) - (1 << 16)
+"""The most work-items of a dimension, with the offset, whose ids have 31 bits. A tile has fewer than 2 ** 16."""
 
 
 @dataclass(frozen=True, slots=True)

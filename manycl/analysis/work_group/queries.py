@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from manycl.analysis.reading.tree import Function, Node, Unit
 from manycl.analysis.texts.rewrite import appended, parameters_of, signatures
+from manycl.analysis.work_group.group_function import NARROW
 from manycl.analysis.work_group.passes.uniformity import OWN, SAME
 from manycl.analysis.work_group.passes.unlocked import Unlocked
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, callee, parameter_text, stripped, with_callers
@@ -21,10 +22,15 @@ DECLARATIONS = """
 #endif
 struct @range { ulong global_size[3], local_size[3], offset[3], groups[3]; uint dims; };
 struct @group { const struct @range *r; @int base[3]; ulong group[3]; ulong items[3];@members };
+#define @BASE(first) @first
 """
 """``@range`` is what was enqueued (``struct manycl_range`` of the driver's runtime), ``@group`` what is run: its first
 global ids, its number, and how many work-items it has; ``@members``: those of :class:`Unlocked`. The macros:
 pointers to arguments of so many bytes, and to what is a work-item's own, which checks of accesses define."""
+FIRST = {False: f"((uint)(first) < {NARROW}u ? (first) : {NARROW})", True: "(first)"}
+"""The first global id, by whether ids may have more than 31 bits. Compilers are shown that it and the number of a
+work-item in its tile have a sum without overflow: sums wrap around, and ids that might are not known to be
+consecutive."""
 
 _AT = "(d == 0 ? {0} : d == 1 ? {1} : d == 2 ? {2} : {3})"
 _OF = "int @x, int @y, int @z, const struct @group *@w"
@@ -38,7 +44,7 @@ def _each(words: str, beyond: str) -> str:
 FUNCTIONS = "\n".join(
     f"static inline __attribute__((always_inline)) ulong @{name}(uint d, {_OF}) {{ return {value}; }}"
     for name, value in (
-        ("get_global_id", _AT.format(*(f"(ulong)(@w->base[{d}] + {_ITEMS[d]})" for d in range(3)), "0")),
+        ("get_global_id", _AT.format(*(f"(ulong)(@BASE(@w->base[{d}]) + {_ITEMS[d]})" for d in range(3)), "0")),
         ("get_local_id", _AT.format(*(f"(ulong){item}" for item in _ITEMS), "0")),
         ("get_group_id", _each("@w->group[{}]", "0")),
         ("get_local_size", _each("@w->items[{}]", "1")),
@@ -78,7 +84,7 @@ def literal(name: str, dimension: int, at: str) -> str:
         )
     item = _ITEMS[dimension]
     return {
-        "get_global_id": f"((ulong)({at}base[{dimension}] + {item}))",
+        "get_global_id": f"((ulong)(@BASE({at}base[{dimension}]) + {item}))",
         "get_local_id": f"((ulong){item})",
         "get_group_id": f"({at}group[{dimension}])",
         "get_local_size": f"({at}items[{dimension}])",
@@ -92,7 +98,7 @@ def literal(name: str, dimension: int, at: str) -> str:
 def _linear(name: str, at: str) -> str:
     if name == "get_local_linear_id":
         return f"(((ulong)@z * {at}items[1] + (ulong)@y) * {at}items[0] + (ulong)@x)"
-    ids = [f"((ulong)({at}base[{d}] + {_ITEMS[d]}) - {at}r->offset[{d}])" for d in range(3)]
+    ids = [f"((ulong)(@BASE({at}base[{d}]) + {_ITEMS[d]}) - {at}r->offset[{d}])" for d in range(3)]
     return f"(({ids[2]} * {at}r->global_size[1] + {ids[1]}) * {at}r->global_size[0] + {ids[0]})"
 
 

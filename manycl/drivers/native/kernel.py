@@ -8,7 +8,7 @@ import struct
 from array import array
 from typing import Any, NamedTuple
 
-from manycl.analysis.work_group.group_function import MOST_OWN
+from manycl.analysis.work_group.group_function import MOST_OWN, NARROW
 from manycl.drivers.addresses import address_of, aligned
 from manycl.drivers.driver import Bytes, DriverError, Source
 from manycl.drivers.native.compiler.compiled import ALIGNMENT, NativeKernel
@@ -17,7 +17,6 @@ from manycl.group_range import RangeParts
 
 MOST_FRAME = 1 << 28  # bytes, of each of a device's threads
 _PAGE = 4096
-_MOST_NARROW = (1 << 31) - 1  # work-items in a dimension, with the offset, whose ids have 31 bits
 _MOSTSHAPES = 64  # of a kernel that are kept
 SHAPE = struct.Struct("@19QI4x")  # struct shape in runtime/device.h, up to where arguments lie
 _COST, _LOCAL = 3 * 8, 10 * 8  # where in it the measured cost is, and the work-items of a group
@@ -224,7 +223,7 @@ class SetKernel:
                 f"kernel {self.kernel.name}: work-groups of {local} are larger than {self.most_items}", hint=_HINT
             )
         whole, each = ((*size, 1, 1)[:3] for size in (global_size, local))
-        wide = max(o + w for o, w in zip(offset, global_size, strict=True)) > _MOST_NARROW
+        wide = max(o + w for o, w in zip(offset, global_size, strict=True)) > NARROW
         entry = self.kernel.entry((each[0], each[1], each[2]), dims, wide)
         frame, places = entry.frame, []
         if entry.tiles is not None:

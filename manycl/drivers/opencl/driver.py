@@ -47,12 +47,17 @@ class _Translated:
 translated = _Translated()
 
 
-class _Queue(cl.CommandQueue):  # type: ignore[misc]  # (PyOpenCL has no types)
-    """A queue that knows what it was given last."""
+class _Launched:
+    """The launches of a queue that were last noted for the words of a fault: they differ in arguments and offset."""
 
-    kernel: OpenCLKernel | None = None  # nothing that is told of
-    sizes: tuple[object, object] = None, None  # global and local
-    last: cl.Event | None = None  # of that kernel, or of one before
+    __slots__ = ("global_size", "kernel", "last", "local_size", "queue")
+
+    def __init__(self, queue: cl.CommandQueue | None) -> None:
+        self.queue = queue
+        self.kernel: OpenCLKernel | None = None  # nothing is noted
+        self.global_size: tuple[int, ...] = ()
+        self.local_size: tuple[int, ...] | None = None
+        self.last: cl.Event | None = None
 
 
 class OpenCLKernel:
@@ -96,7 +101,10 @@ class OpenCLDriver:
         if not self.is_polled:
             with suppress(DriverError):  # there is no compiler: then nobody tells of faults
                 library()
-        self._queues: list[_Queue] = []
+        self._queues: list[cl.CommandQueue] = []
+        self._launched = _Launched(None)
+        """Of the queue that was given the last launch."""
+        self._all_launched: dict[cl.CommandQueue, _Launched] = {}
         self._stager = Stager(self.context, self._new_queue()) if device.memory != HOST else None
         # of the clock: a queue that nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue
         # at once)
@@ -157,14 +165,14 @@ class OpenCLDriver:
 
     # commands
 
-    def queue(self, timed: bool) -> _Queue:
+    def queue(self, timed: bool) -> cl.CommandQueue:
         queue = self._new_queue(timed)
         self._queues.append(queue)
         return queue
 
     def launch(
         self,
-        queue: _Queue,
+        queue: cl.CommandQueue,
         kernel: Any,
         global_size: tuple[int, ...],
         local_size: tuple[int, ...] | None,
@@ -174,12 +182,15 @@ class OpenCLDriver:
         try:
             if self.is_polled:
                 return _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
-            if kernel is not queue.kernel or (global_size, local_size) != queue.sizes:  # in this process's threads
-                queue.kernel, queue.sizes = kernel, (global_size, local_size)
-                groups = local_size or "chosen by the driver"
-                words = f"kernel {kernel.name} on {self.device.name}, global size {global_size}, work-groups {groups}"
-                last_words.runs(queue, words)
-            queue.last = event = _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
+            launched = self._launched  # it runs in this process's threads
+            if (
+                kernel is not launched.kernel
+                or queue is not launched.queue
+                or global_size != launched.global_size
+                or local_size != launched.local_size
+            ):
+                launched = self._note(queue, kernel, global_size, local_size)
+            launched.last = event = _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
             return event
         except cl.Error as error:
             raise DriverError(str(error)) from None
@@ -286,15 +297,27 @@ class OpenCLDriver:
             raise DriverError(str(error)) from None
         self._settle()
 
+    def _note(
+        self, queue: cl.CommandQueue, kernel: OpenCLKernel, global_size: tuple[int, ...], local_size: Any
+    ) -> _Launched:
+        """Note what a queue is about to run for the words of a fault."""
+        launched = self._launched = self._all_launched.setdefault(queue, _Launched(queue))
+        if (kernel, global_size, local_size) != (launched.kernel, launched.global_size, launched.local_size):
+            launched.kernel, launched.global_size, launched.local_size = kernel, global_size, local_size
+            groups = local_size or "chosen by the driver"
+            words = f"kernel {kernel.name} on {self.device.name}, global size {global_size}, work-groups {groups}"
+            last_words.runs(launched, words)
+        return launched
+
     def _settle(self) -> None:
-        """Nothing is told of queues whose last kernel is complete."""
-        for queue in self._queues:
-            if queue.kernel is not None:
+        """Forget what was noted of queues whose last launch is complete."""
+        for launched in list(self._all_launched.values()):
+            if launched.kernel is not None:
                 with suppress(cl.Error):  # the device may be lost: then it runs nothing any more
-                    if queue.last is not None and queue.last.command_execution_status > 0:
+                    if launched.last is not None and launched.last.command_execution_status > 0:
                         continue
-                queue.kernel = None
-                last_words.runs(queue, None)
+                launched.kernel = None
+                last_words.runs(launched, None)
 
     def times(self, event: cl.Event) -> tuple[float, float]:
         if isinstance(event, Staged):
@@ -342,11 +365,11 @@ class OpenCLDriver:
             self._own_queue = self._new_queue(timed=True)
         return self._own_queue
 
-    def _new_queue(self, timed: bool = False) -> _Queue:
+    def _new_queue(self, timed: bool = False) -> cl.CommandQueue:
         """Always for this device by name: a context made of a sub-device may list its parent (seen with PoCL 3)."""
         properties = cl.command_queue_properties.PROFILING_ENABLE if timed else 0
         try:
-            return _Queue(self.context, self.cl, properties=properties)
+            return cl.CommandQueue(self.context, self.cl, properties=properties)
         except cl.Error as error:
             raise DriverError(f"{self.device.name} gives no more queues: {error}", hint=LEAVE_OUT) from None
 

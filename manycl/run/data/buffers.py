@@ -11,7 +11,7 @@ from manycl.errors import GraphError, LaunchError, RunError
 from manycl.graph.graph import Buffer, BufferKey, Owned, owned
 from manycl.machine import HOST
 from manycl.region import NOTHING, Region
-from manycl.run.data.coherence import HOST_BIT, ValidRegion
+from manycl.run.data.coherence import ValidRegion
 from manycl.run.data.host_bytes import copy_bytes, host_memory
 from manycl.run.recovery.health import examine
 from manycl.utilities.interrupts import Uninterrupted
@@ -155,8 +155,7 @@ class Buffers:
     def _is_up_to_date(self, key: BufferKey) -> bool:
         """Return whether the host's copy is up to date: it is the only copy there is, or the directory says so."""
         directory = self._session.directory
-        is_here = self._is_all_on_host or directory.valid.get(key, 0) & HOST_BIT
-        return bool(is_here) and not directory.lost((key,))
+        return not directory.lost((key,)) if self._is_all_on_host else directory.is_known_on_host(key)
 
     def _bring(self, key: BufferKey) -> None:
         directory, fetch = self._session.directory, self._session.backend.fetch
@@ -196,8 +195,7 @@ class Buffers:
         high = size if nbytes is None else low + nbytes
         is_whole = high - low == size
         begin = memory.replace if is_whole else memory.host
-        is_valid = session.directory.valid.get(key, 0) & HOST_BIT and self._is_up_to_date(key)
-        if self._is_all_on_host and session.backend.is_idle and is_valid:
+        if self._is_all_on_host and session.directory.is_known_on_host(key) and session.backend.is_idle:
             return begin(key)[low:high]  # nothing has to be noted
         with session.lock, Uninterrupted():
             session.backend.settle()

@@ -179,6 +179,10 @@ class Directory:
         """Return those of some buffers whose contents a failed run or a lost device left unknown, in part at least."""
         return [key for key in keys if key in self._lost] if self._lost else []
 
+    def is_known_on_host(self, key: BufferKey) -> bool:
+        """Return whether all contents of a buffer are valid on the host."""
+        return bool(self.valid.get(key, 0) & HOST_BIT) and key not in self._lost
+
     def memories(self, key: BufferKey) -> frozenset[int]:
         """Return the memories where the contents are valid, for a buffer in parts those of its largest part; empty:
         undefined."""

@@ -11,7 +11,7 @@ import numpy as np
 from manycl.api import events as api
 from manycl.drivers.driver import Bytes
 from manycl.drivers.opencl.real import compiled
-from manycl.stand_in.errors import error, refuse
+from manycl.stand_in.errors import error
 from manycl.stand_in.objects.contexts import CommandQueue
 from manycl.stand_in.objects.events import Event, submit
 from manycl.stand_in.objects.memory import Buffer, MemoryObjectHolder, as_bytes
@@ -81,7 +81,8 @@ def enqueue_map_buffer(
     for extent in extents:
         nbytes *= extent
     check_bytes(buffer, offset, nbytes, routine)
-    refuse("INVALID_VALUE", not nbytes, routine)
+    if not nbytes:
+        raise error("INVALID_VALUE", routine)
     if order not in ("C", "F", "c", "f"):
         raise error("INVALID_VALUE", "enqueue_map_buffer", "unrecognized order specifier")
     array, flags = buffer.live(), int(flags)

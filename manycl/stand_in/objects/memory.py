@@ -52,6 +52,7 @@ _KIND, _BUFFER = _INFO.TYPE, compiled.mem_object_type.BUFFER
 _USE, _COPY = int(_FLAGS.USE_HOST_PTR), int(_FLAGS.COPY_HOST_PTR)
 _HOST = _USE | _COPY | int(_FLAGS.ALLOC_HOST_PTR)
 _ACCESS = int(_FLAGS.READ_WRITE), int(_FLAGS.WRITE_ONLY), int(_FLAGS.READ_ONLY)
+_ANY_ACCESS = sum(_ACCESS)
 _KNOWN = sum(getattr(_FLAGS, name) for name in (*("READ_WRITE", "WRITE_ONLY", "READ_ONLY"), "USE_HOST_PTR")) | sum(
     getattr(_FLAGS, name, 0)
     for name in ("ALLOC_HOST_PTR", "COPY_HOST_PTR", "HOST_WRITE_ONLY", "HOST_READ_ONLY", "HOST_NO_ACCESS")
@@ -151,16 +152,19 @@ class Buffer(MemoryObject):
     def get_sub_region(self, origin: int, size: int, flags: int = 0) -> Buffer:
         """A part of it. Raises LogicError for what it does not have, and where no device can begin a buffer."""
         routine = "clCreateSubBuffer"
-        refuse("INVALID_MEM_OBJECT", self._whole is not None, routine)
-        refuse("INVALID_BUFFER_SIZE", size <= 0, routine)
-        refuse("INVALID_VALUE", origin < 0 or origin + size > self.nbytes, routine)
-        mine, wanted = self.own_flags & sum(_ACCESS), int(flags) & sum(_ACCESS)
-        if wanted not in (0, mine) and mine & (_ACCESS[1] | _ACCESS[2]):  # it may do more than the whole
+        mine, wanted = self.own_flags & _ANY_ACCESS, int(flags) & _ANY_ACCESS
+        if self._whole is not None:
+            raise error("INVALID_MEM_OBJECT", routine)
+        if size <= 0:
+            raise error("INVALID_BUFFER_SIZE", routine)
+        if origin < 0 or origin + size > self.nbytes:
             raise error("INVALID_VALUE", routine)
-        machine = self.runtime.session.machine
-        refuse("MISALIGNED_SUB_BUFFER_OFFSET", origin % max(device.alignment for device in machine.devices), routine)
+        if wanted and wanted != mine and mine & (_ACCESS[1] | _ACCESS[2]):  # it may do more than the whole
+            raise error("INVALID_VALUE", routine)
+        if origin % max(device.alignment for device in self.runtime.session.machine.devices):
+            raise error("MISALIGNED_SUB_BUFFER_OFFSET", routine)
         part = Buffer.__new__(Buffer)
-        given = (int(flags) or self.own_flags & sum(_ACCESS)) | self.own_flags & _HOST
+        given = (int(flags) or mine) | self.own_flags & _HOST
         part._begin(self.own_context, given, self.live()[origin : origin + size], int(size))
         part._whole, part.low = self, int(origin)
         if self.hostbuf is not None:

@@ -17,7 +17,7 @@ from manycl.drivers.driver import Bytes
 from manycl.drivers.opencl.real import compiled
 from manycl.errors import LaunchError, ManyclError
 from manycl.graph.copies import PATTERNS, copy_task, fill_task
-from manycl.stand_in.errors import error, refuse
+from manycl.stand_in.errors import error
 from manycl.stand_in.objects.contexts import CommandQueue
 from manycl.stand_in.objects.events import ArrivalEvent, Event, NannyEvent, are_free, submit
 from manycl.stand_in.objects.memory import Buffer, MemoryObjectHolder, as_bytes
@@ -36,7 +36,8 @@ def buffer_of(memory: MemoryObjectHolder, routine: str) -> Buffer:
 
 def check_bytes(buffer: Buffer, offset: int, nbytes: int, routine: str) -> None:
     """Raise LogicError for bytes that a buffer does not have."""
-    refuse("INVALID_VALUE", offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes, routine)
+    if offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
+        raise error("INVALID_VALUE", routine)
 
 
 def complete(event: Event, is_blocking: bool) -> Event:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import platform
+import re
+import subprocess
 import sys
 from collections.abc import Callable
 from itertools import count
@@ -14,7 +17,11 @@ import numpy as np
 import pytest
 from native_calls import TYPES, entry, run
 
+from manycl.analysis.reading.frontend import load
+from manycl.analysis.reading.options import read_options
+from manycl.analysis.work_group.function import work_group_function
 from manycl.drivers.driver import BuildError, DriverError
+from manycl.drivers.native import builtins
 from manycl.drivers.native.compiler import clang, compiling, library
 from manycl.drivers.native.compiler.library import load_object
 from manycl.utilities import limited
@@ -291,3 +298,24 @@ def test_objects_are_loaded_however_many_there_were(monkeypatch: pytest.MonkeyPa
     assert first.k() == second.k() == 5
     assert first._handle != second._handle
     assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="reads assembly of x86-64")
+def test_sums_that_wrap_leave_ids_consecutive() -> None:
+    """A product of matrices, in variables of 31 bits, is compiled to vectors alone: there is no second loop for ids
+    that might have wrapped around."""
+    text = """__kernel void f(__global const float *a, __global const float *b, __global float *c, int n) {
+      int i = get_global_id(0), j = get_global_id(1); float s = 0;
+      for (int k = 0; k < n; k++) s += a[j * n + k] * b[k * n + i];
+      c[j * n + i] = s; }"""
+    source = work_group_function(
+        load(text, "<source>", None, read_options(()), everything=True), "f", (16, 16, 1)
+    ).source
+    compiler = clang.find()
+    source = builtins.prelude(source, frozenset(), single=False) + source
+    command = [*compiler.compiler, *compiler.flags, *clang.KERNELS, "-x", "cl", "-S", "-o", "-", "-"]
+    assembly = subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+    full = re.search(r"^manycl_full:(.*?)^\.Lfunc_end", assembly, re.M | re.S)
+    assert full
+    assert "mulps" in full[1]
+    assert "mulss" not in full[1]
