@@ -131,11 +131,12 @@ class Executor:
         last_words.begin()
         return run
 
-    def underway(self, graph: Graph, timed: Collection[DeviceIndex]) -> RunState:
-        """Return the state of a new run, which the caller takes care of until it is ``adopted``."""
+    def underway(self, graph: Graph, timed: Collection[DeviceIndex], began: float | None = None) -> RunState:
+        """Return the state of a new run, which the caller takes care of until it is ``adopted``. ``began``: None for
+        now."""
         be_prompt()
         self._runs += 1
-        run = RunState(self._runs, graph, self.machine, self.lanes, self.profile)
+        run = RunState(self._runs, graph, self.machine, self.lanes, self.profile, began)
         run.record.timed = timed
         return run
 

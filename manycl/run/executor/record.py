@@ -74,7 +74,9 @@ class RunRecord:
         first, count = nodes
         other = RunRecord(self.graph, self.machine, self._drivers, begin, profiled=self.profiled)
         other.timed = self.timed
-        other.transfers = [m._replace(token=max(m.token - first, 0)) for m in self.transfers[slice(*moved)]]
+        other.transfers = [
+            m._replace(token=min(max(m.token - first, 0), count - 1)) for m in self.transfers[slice(*moved)]
+        ]
         later = begin - self.begin
         other.first = {n - first: seconds - later for n, seconds in self.first.items() if 0 <= n - first < count}
         return other

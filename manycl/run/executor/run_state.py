@@ -21,7 +21,15 @@ class RunState:
     """The run ``number`` of a back end. ``stopping``: something has failed, or the run is given up; nothing more is
     enqueued."""
 
-    def __init__(self, number: int, graph: Graph, machine: Machine, lanes: Sequence[Lanes], profiled: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        graph: Graph,
+        machine: Machine,
+        lanes: Sequence[Lanes],
+        profiled: bool,
+        began: float | None = None,
+    ) -> None:
         self.number = number
         self.graph = graph
         self.stopping = False
@@ -33,7 +41,7 @@ class RunState:
         self.host: int | None = None  # the node whose host function runs now
         self._machine = machine
         self._lanes = lanes
-        self.began = began = time.perf_counter()
+        self.began = began = time.perf_counter() if began is None else began
         # not a method: an object in a reference cycle waits for the garbage collection, with all its events
         self.now: Callable[[], float] = lambda: time.perf_counter() - began
         """Seconds since the run began."""

@@ -19,11 +19,12 @@ from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.asking_policies import UNPLANNED
-from manycl.run.engine.engine import failure
+from manycl.run.engine.engine import resumed
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
 from manycl.run.executor.record import RunRecord
 from manycl.run.lowering.lower import lower
+from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.session.problem_builder import problem_of
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class EagerResult:
         self.device = flight.device
         self.seconds = 0.0
         self.error: ManyclError | None = None
-        self._rest: Result | None = None  # the result of what other devices have done of it
+        self._rest: Result | None = None  # the result where other devices have gone on with it
         self.failed = 0
 
     def land(self) -> None:
@@ -96,22 +97,40 @@ class EagerResult:
         """Return what models learn from, in the form of :meth:`Result.samples`."""
         return self.graph, self.record.durations()
 
-    def go_on(self, left: Batch) -> None:
-        """Run what is left of it on the other devices, as its device is lost."""
+    def resume(self, failed: Failed, watch: EventMonitor | None) -> None:
+        """Note that a command has failed. Where its device is lost, other devices do what is left, as in any run; else
+        ``error`` tells the story, and buffers that may be half written are unknown from now on. ``watch``: None where
+        no other device may go on."""
+        session, executor, record = self._session, self._session.backend, self.record
+        is_lost = watch is not None and len(session.machine.devices) > 1 and bool(executor.lost(self.device))
+        run = executor.underway(self.graph, (), self._leg.began)
+        run.record, run.events = record, {n: event for n, (_, _, event) in enumerate(self.given)}
+        record.failure = failed
+        executor.adopt(run)
+
+        def go_on(playback: Playback) -> Result:
+            playback.start(0.0)
+            playback.handle()
+            if failed.token and not is_lost:  # commands before it in the queue are complete
+                playback.handle(Done(failed.token - 1, failed.time, failed.run))
+            playback.fail(failed)
+            script = playback.script
+            subject = Subject(script.problem, script.lowered, playback.directory.valid)
+            return resumed(subject, playback, executor, script.plan.policy, watch if is_lost else None)
+
         try:
-            self._rest = self._session.run(left.graph())
+            self._rest = self._played(session.directory, go_on)
         except ManyclError as error:
-            self.error = error
+            self.failed, self.error = failed.token, error
 
     @property
     def went_on(self) -> bool:
-        """True if its device is lost, and other devices have done the rest."""
+        """True if its device is lost, and other devices have done what was left."""
         return self._rest is not None
 
     @cached_property
     def result(self) -> Result:
-        """The result in the form of a run of a plan; where its device was lost, the result of what other devices have
-        done."""
+        """The result in the form of a run of a plan."""
         if self._rest is not None:
             return self._rest
 
@@ -121,21 +140,6 @@ class EagerResult:
 
         with self._session.lock:
             return self._played(self._session.directory.copy(), ended)
-
-    def fail(self, failed: Failed, why: str) -> None:
-        """Note that a command has failed: ``error`` tells the story, and buffers that may be half written are unknown
-        from now on. ``why``: the reason why no other device goes on."""
-
-        def told(playback: Playback) -> ManyclError:
-            playback.start(0.0)
-            playback.handle()
-            if failed.token:  # commands before it in the queue are complete
-                playback.handle(Done(failed.token - 1, failed.time, failed.run))
-            playback.fail(failed)
-            return failure(playback, failed, self._result(playback), why)
-
-        self.failed = failed.token
-        self.error = self._played(self._session.directory, told)
 
     def _played(self, directory: Directory, ended: Callable[[Playback], Value]) -> Value:
         """Return what ``ended`` returns for the playback of the batch's command graph."""

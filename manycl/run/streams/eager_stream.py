@@ -15,9 +15,9 @@ from manycl.machine import DeviceIndex
 from manycl.run.commands.backend import Failed, Run
 from manycl.run.executor.record import RunRecord
 from manycl.run.recovery.device_events import DevicesInUse
+from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.health import examine
 from manycl.run.streams.batch import CommandBatch
-from manycl.run.streams.eager_recovery import left_of_leg
 from manycl.run.streams.eager_result import EagerResult, launched
 from manycl.run.streams.host_access import HostAccess
 from manycl.run.streams.in_flight import UNKNOWN
@@ -338,13 +338,14 @@ class EagerStream(HostAccess):
         over.land()
         if found is not None:
             self._take_back()
-            left = "" if self.is_joined else left_of_leg(session, over, run.record.transfers[self.leg.moved :])
-            if not isinstance(left, str):
-                examine(session)
-                over.go_on(left)
-                return
-            first = self.leg.first
-            over.fail(Failed(max(found.token - first, 0), found.time - (self.leg.began - run.began), *found[2:]), left)
+            first, last = self.leg.first, len(self.given) - 1
+            watch = None if self.is_joined else EventMonitor(session.device_events, session.machine, self._used)
+            over.resume(
+                Failed(
+                    min(max(found.token, first), last) - first, found.time - (self.leg.began - run.began), *found[2:]
+                ),
+                watch,
+            )
             examine(session)
             return
         executor.ended(run)
