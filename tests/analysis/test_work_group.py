@@ -66,6 +66,7 @@ FORMS = {
     "types_of_a_kernel": (i32(16),),
     "waits_in_expressions": (i32(16), Local(16)),
     "values_that_are_computed": (i32(16),),
+    "arrays_in_structures": (i32(16),),
 }
 """Kernels of ``corpus/native.cl`` and their arguments."""
 

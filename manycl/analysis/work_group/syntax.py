@@ -12,6 +12,7 @@ from manycl.analysis.texts.rewrite import without_strings
 
 LOOPS = ("FOR_STMT", "WHILE_STMT", "DO_STMT")
 THROUGH = ("PAREN_EXPR", "UNEXPOSED_EXPR")
+_PARTS = ("MEMBER_REF_EXPR", "ARRAY_SUBSCRIPT_EXPR")
 
 
 class NoGroupFunctionError(Exception):
@@ -236,6 +237,8 @@ def _note_uses(root: Node, found: dict[int, Variable]) -> None:
             pending.extend(_VariableUse(child) for child in node.children[1:])
         elif node.kind in THROUGH:
             pending.extend(replace(use, node=child) for child in node.children)
+        elif node.kind in _PARTS and node.type.kind == "array" and use.role != "taken" and not use.element:
+            pending.append(replace(use, role="taken"))  # an array that is a part, as a pointer
         elif node.kind == "MEMBER_REF_EXPR" and node.children and node.children[0].type.kind != "pointer":
             pending.extend(replace(use, node=child, whole=False) for child in node.children)
         elif node.kind == "ARRAY_SUBSCRIPT_EXPR":

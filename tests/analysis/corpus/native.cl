@@ -82,4 +82,12 @@ kernel void values_that_are_computed(global int *y) {
   const int2 c[2] = {((int4)(1, 2, 3, 4)).yw, (int2)(as_int(9u), 10)};
   y[get_global_id(0)] = a[at] + b[at & 1].x * 3 + b[at >> 1].y + c[at & 1].y * c[at >> 1].x;
 }
+kernel void arrays_in_structures(global int *y) {
+  struct Q { int n, a[4]; }; struct Q s = {3, {1, 2, 3, 4}}, q[2] = {{5, {6, 7, 8, 9}}, {1, {2, 3, 4, 5}}}, u = {1, {2, 3, 4, 5}};
+  int m[2][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}}, o[2][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}}, i = get_global_id(0), *p = m[1];
+  union { int a[2][2]; float f; } w = {{{1, 2}, {3, 4}}}; struct { struct Q q[2]; int n; } z = {{{1, {2}}, {3, {4}}}, 5};
+  vstore4((int4)(i) + y[i], 0, s.a); vstore2((int2)(i), 1, (q[1].a)); p[i & 3] = i; *u.a += i; *o[1] = 2 * i;
+  vstore2((int2)(7, i), 0, w.a[1]); vstore4((int4)(i), 0, z.q[1].a); barrier(1);
+  for (int k = 0; k < 4; k++) y[i] = y[i] * 7 + s.a[k] + q[1].a[k] + m[1][k] + u.a[k] + o[1][k] + w.a[1][k & 1] + z.q[1].a[k];
+}
 kernel void with_an_image(read_only image2d_t x, global int *y) { y[0] = read_imagei(x, NEAREST, (int2)(0)).x; }
