@@ -237,6 +237,33 @@ def test_divisors_that_are_known_are_not_looked_at() -> None:
         assert line.split(" = ")[0] in clang.total(line).split("\n")[-1]
 
 
+def test_operands_that_are_expressions_are_whole() -> None:
+    """As LLVM writes constants that it does not compute where it reads programs."""
+    text = """__constant int constants[2] = {1, 2};
+    void k(ulong n, __global int *r, __global const int *a) {
+        int2 v = as_int2((long)(8l << 32 | 64)), w = (int2)(7, 9);
+        v /= as_int2((long)(3l << 32 | 64)); w %= as_int2((long)(5l << 32));
+        r[0] = v.x; r[1] = v.y; r[2] = w.y; r[3] = (int)((ulong)&constants[1] / (ulong)&constants[1]);
+    }"""
+    assert run(text, "k", "int", [np.zeros(4, np.int32)]).tolist() == [1, 2, 4, 1]
+    given = "bitcast (<1 x i64> splat (i64 64) to <2 x i32>)", "select (i1 icmp eq (ptr @a, ptr @b), i32 1, i32 2)"
+    for divisor in given:
+        line = f"  %1 = sdiv i32 {divisor}, {divisor}, !dbg !3"
+        found = clang.total(line).split("\n")
+        assert found[0].endswith(f" = icmp eq i32 {divisor}, zeroinitializer")
+        assert found[-1] == f"  %1 = sdiv i32 {divisor}, %manycl.0.by, !dbg !3"
+
+
+@pytest.mark.parametrize("real", ["float", "double"])
+def test_floats_of_unsigned_integers_that_are_signed_ones_of_fewer_bits(real: str) -> None:
+    """Also where these stand side by side."""
+    for kind, to in (("char", "ushort"), ("short", "uint"), ("short", "ulong"), ("int", "ulong")):
+        each = entry("k", "(REAL4)((REAL)(TO)a.x, (REAL)(TO)a.y, (REAL)(TO)a.z, (REAL)(TO)a.w)", real, (kind,), 4)
+        a = np.array([-2, 5, -1, 7], TYPES[kind])
+        found = run(each.replace("REAL", real).replace("TO", to), "k", real, [a], 4)
+        assert found.tolist() == a.astype(TYPES[to]).astype(TYPES[real]).tolist(), (kind, to)
+
+
 def test_sums_that_overflow_wrap() -> None:
     """Also where built-in functions make use of them."""
     text = entry("k", "hadd(2147483647, a) + popcount(a) + (a + b > a ? 0 : 1)", "int", ("int", "int"))

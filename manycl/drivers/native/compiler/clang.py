@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import json
 import os
 import platform
@@ -17,6 +16,7 @@ import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +47,12 @@ a program's own ``expf`` is none of C's; ``-fno-strict-aliasing``: kernels use m
 implementations let them; ``-trap-unreachable``, ``-fstack-protector-strong``: a kernel that leaves an array of its own
 ends in a fault, of which is told (``runtime/faults.h``), and does not run on into what lies behind it."""
 _READ = ("-x", "cl", "-S", "-emit-llvm", "-Xclang", "-disable-llvm-passes")
-_DIVIDES = re.compile(r"[/%](?! r->groups\[)")  # there is no launch of no groups (``analysis/work_group/entry.py``)
-_OPERAND = r"(<[^>\n]*>|[^,(\n]*\(.*?\)|[^,\n]+)"
-_DIVISION = re.compile(
-    rf"^  (%\S+) = ([su])(div|rem) (?:exact )?((?:<(\d+) x )?i(\d+)>?) {_OPERAND}, {_OPERAND}(.*)$", re.M
-)
+_DIVISION = re.compile(r"^  (%\S+) = ([su])(div|rem) (?:exact )?((?:<(\d+) x )?i(\d+)>?) (.*)$", re.M)
+_FROM_UNSIGNED = re.compile(r" = uitofp (?:<\d+ x )?i(?:16|32|64)\b")
+_APART = "-fno-slp-vectorize"
+"""For what makes floats of unsigned integers. LLVM's vectorizer of straight code (22, at least) has them made of as few
+bits as all of the integers have without copies of their signs, and without these signs:
+``(float)(ulong)-2`` is ``(float)(uint)-2`` to it."""
 _FOLDED = re.compile(r"^  (?!%\S+ = (?:insertelement|shufflevector) ).* poison\b.*$", re.M)
 _LIBRARY = ("-x", "c", "-ffreestanding", "-O1", "-fPIC", "-w")
 _LINK = ("-z", "defs", "-z", "noexecstack", "-Bsymbolic", "--hash-style=gnu", "--build-id=none", "-s")
@@ -93,12 +94,12 @@ def build(clang: Clang, text: str, extra: tuple[str, ...] = (), edit: Callable[[
     with limited.scratch() as name:
         folder = Path(name)
         (folder / "names.so").write_bytes(names(clang))
-        command, language = (*clang.compiler, *clang.flags, *KERNELS, *extra), "cl"
-        if edit or _DIVIDES.search(text):
-            _run((*command, *_READ, "-o", "kernels.ll", "-"), folder, text)
-            read = (folder / "kernels.ll").read_text(encoding="utf-8")
-            text, language = total(edit(read) if edit else read), "ir"
-        _run((*command, "-x", language, "-c", "-o", "kernels.o", "-"), folder, text)
+        command = (*clang.compiler, *clang.flags, *KERNELS, *extra)
+        _run((*command, *_READ, "-o", "kernels.ll", "-"), folder, text)
+        read = (folder / "kernels.ll").read_text(encoding="utf-8")
+        read = total(edit(read) if edit else read)
+        apart = (_APART,) if _FROM_UNSIGNED.search(read) else ()
+        _run((*command, *apart, "-x", "ir", "-c", "-o", "kernels.o", "-"), folder, read)
         _link(clang, folder, "kernels.so", "kernels.o", "names.so")
         return _made(clang, folder / "kernels.so")
 
@@ -114,7 +115,8 @@ def total(representation: str) -> str:
 
 
 def _total(match: re.Match[str]) -> str:
-    to, sign, operation, type_, lanes, bits, dividend, divisor, rest = match.groups()
+    to, sign, operation, type_, lanes, bits, operands = match.groups()
+    dividend, divisor, *rest = parts(operands)
     if re.fullmatch(r"-?\d+", divisor) and divisor not in ("0", "-1"):
         return match[0]
     one, least, minus = (
@@ -122,15 +124,23 @@ def _total(match: re.Match[str]) -> str:
         for value in (1, -(1 << int(bits) - 1), -1)
     )
     flag, overflow = f"<{lanes} x i1>" if lanes else "i1", "zeroinitializer"
-    lines = f"  @.zero = icmp eq {type_} {divisor}, zeroinitializer\n"
+    at = f"%manycl.{match.start()}"
+    lines = f"  {at}.zero = icmp eq {type_} {divisor}, zeroinitializer\n"
     if sign == "s":
-        overflow = "@.overflow"
-        lines += f"  @.minus = icmp eq {type_} {divisor}, {minus}\n  @.least = icmp eq {type_} {dividend}, {least}\n"
-        lines += f"  @.overflow = and {flag} @.minus, @.least\n"
-    lines += f"""  @.none = or {flag} @.zero, {overflow}
-  @.by = select {flag} @.none, {type_} {one}, {type_} {divisor}
-  {to} = {sign}{operation} {type_} {dividend}, @.by{rest}"""
-    return lines.replace("@", f"%manycl.{match.start()}")
+        overflow = f"{at}.overflow"
+        lines += f"  {at}.minus = icmp eq {type_} {divisor}, {minus}\n"
+        lines += f"  {at}.least = icmp eq {type_} {dividend}, {least}\n"
+        lines += f"  {overflow} = and {flag} {at}.minus, {at}.least\n"
+    return f"""{lines}  {at}.none = or {flag} {at}.zero, {overflow}
+  {at}.by = select {flag} {at}.none, {type_} {one}, {type_} {divisor}
+  {to} = {sign}{operation} {type_} {", ".join([dividend, f"{at}.by", *rest])}"""
+
+
+def parts(text: str) -> list[str]:
+    """Return what the commas of a text of LLVM's outside of brackets leave of it."""
+    depths = accumulate((char in "[{<(") - (char in "]})>") for char in text)
+    cut = (at for at, (char, depth) in enumerate(zip(text, depths, strict=True)) if char == "," and not depth)
+    return [text[a + 1 : b].strip() for a, b in pairwise((-1, *cut, len(text)))]
 
 
 @functools.cache
@@ -241,7 +251,7 @@ def _tried(compiler: tuple[str, ...], linker: tuple[str, ...]) -> Clang:
     processor, features = _taken_for(compiler, for_here)
     if "+avx512f" in features:
         for_here += ("-mprefer-vector-width=512",)
-    told = (version, for_here, processor, features, KERNELS, _LINK, libc.name(), libc.NAMES)
+    told = (version, for_here, processor, features, KERNELS, _APART, _LINK, libc.name(), libc.NAMES)
     identity = hashlib.sha256(repr(told).encode()).hexdigest()
     clang = Clang(compiler, linker, version, for_here, processor, features, identity)
     try:
@@ -273,7 +283,7 @@ def _taken_for(compiler: tuple[str, ...], for_here: tuple[str, ...]) -> tuple[st
         said = done.trouble or "it does not say what it would run"
         raise DriverError(f"{compiler[0]} does not compile OpenCL C: {said}", hint=_hint())
     words = shlex.split(lines[-1])
-    after = [(word, then) for word, then in itertools.pairwise(words)]
+    after = [(word, then) for word, then in pairwise(words)]
     processor = next((then for word, then in after if word == "-target-cpu"), "")
     features = {then for word, then in after if word == "-target-feature" and then.startswith("+")}
     return processor, tuple(sorted(features))
