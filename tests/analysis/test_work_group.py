@@ -67,6 +67,7 @@ FORMS = {
     "waits_in_expressions": (i32(16), Local(16)),
     "values_that_are_computed": (i32(16),),
     "arrays_in_structures": (i32(16),),
+    "vectors_with_subscripts": (i32(64),),
 }
 """Kernels of ``corpus/native.cl`` and their arguments."""
 

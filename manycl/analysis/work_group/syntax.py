@@ -243,7 +243,7 @@ def _note_uses(root: Node, found: dict[int, Variable]) -> None:
             pending.extend(replace(use, node=child, whole=False) for child in node.children)
         elif node.kind == "ARRAY_SUBSCRIPT_EXPR":
             base = stripped(node.children[0])
-            inside = base.type.kind == "array"
+            inside = base.type.kind in ("array", "vector")
             pending.append(replace(use, node=base, whole=False, element=True) if inside else _VariableUse(base))
             pending.extend(_VariableUse(child) for child in node.children[1:])
         elif node.kind == "UNARY_OPERATOR" and node.op == "&":

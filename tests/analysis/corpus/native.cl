@@ -90,4 +90,8 @@ kernel void arrays_in_structures(global int *y) {
   vstore2((int2)(7, i), 0, w.a[1]); vstore4((int4)(i), 0, z.q[1].a); barrier(1);
   for (int k = 0; k < 4; k++) y[i] = y[i] * 7 + s.a[k] + q[1].a[k] + m[1][k] + u.a[k] + o[1][k] + w.a[1][k & 1] + z.q[1].a[k];
 }
+kernel void vectors_with_subscripts(global int4 *x) {
+  int i = get_global_id(0); int4 v = (int4)(1, 2, 3, 4), w = (int4)(5), u[2] = {(int4)(6), (int4)(7)}; struct V { int4 q; }; struct V s = {(int4)(8)};
+  v[1] = i; w[i & 3] += i; u[1][2]++; s.q[3] -= i; barrier(1); x[i] += v * 3 + w * 5 + u[1] * 7 + s.q;
+}
 kernel void with_an_image(read_only image2d_t x, global int *y) { y[0] = read_imagei(x, NEAREST, (int2)(0)).x; }
