@@ -24,6 +24,7 @@ from fuzz_types import (
     OF_FLOATS,
     OF_INTEGERS,
     OVERFLOW,
+    ROUNDED,
     SCALAR,
     TESTS,
     UINT,
@@ -377,6 +378,7 @@ class Expressions:
             return self.convert(kind, signed(kind), width, other)
         number = self.convert(INT, INT, width, self.value(INT, width, depth - 2))
         some = self.convert(kind, INT, width, self.value(INT, width, depth - 2))
-        return self.builtin(OF_FLOATS, kind)[1].format(
-            a, b, self.value(kind, width, depth - 2), t=kind.wide(width), i=number, x=some
-        )
+        text = self.builtin(OF_FLOATS, kind)[1]
+        if width == 1 and text.startswith(("ceil", "floor", "round", "trunc")):
+            self.called.add(ROUNDED)
+        return text.format(a, b, self.value(kind, width, depth - 2), t=kind.wide(width), i=number, x=some)

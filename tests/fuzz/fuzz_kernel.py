@@ -15,7 +15,7 @@ import numpy as np
 from corpus_case import Argument, Buffer, Image, Launch, Local
 from fuzz_expressions import LETTERS, Array, Expressions, Function, Variable
 from fuzz_tree import Block, Kernel, Node
-from fuzz_types import DOUBLE, FLOAT, GREY, IMAGES, INT, INTEGERS, LONG, OVERFLOW, UINT, ULONG, Kind
+from fuzz_types import DOUBLE, EXPONENTS, FLOAT, GREY, IMAGES, INT, INTEGERS, LONG, OVERFLOW, UINT, ULONG, Kind
 
 ATOMICS = ("add", "sub", "min", "max", "and", "or", "xor", "inc", "dec")
 DATA = 64  # elements of inputs that every work-item may read
@@ -336,6 +336,8 @@ class Maker(Expressions):
         kind, width = self.r.choice((FLOAT, DOUBLE)), self.width()
         value = f"FINITE({self.value(kind, width, 1)}, {kind.wide(width)})"
         _, name = self.builtin([("k", "frexp"), ("k", "modf"), ("k", "fract")], kind)
+        if name == "frexp" and kind is DOUBLE and width >= 8:
+            self.called.add(EXPONENTS)
         v, second = (
             Variable(self.new("v"), kind, width),
             Variable(self.new("v"), INT if name == "frexp" else kind, width),

@@ -58,7 +58,13 @@ def keep(folder: Path, case: Case, found: Compared, made: Kernel | None) -> None
     (folder / f"{found.name}.cl").write_text(told + case.source)
     if made is not None:
         first = found.differences[0]
-        small = shrunk(made, differs((first.who, first.than)))
+        test = differs((first.who, first.than))
+
+        def tried(kernel: Kernel) -> bool:
+            print(json.dumps({"shrunk": found.name}), flush=True)  # who waits for a word sees that it goes on
+            return test(kernel)
+
+        small = shrunk(made, tried)
         (folder / f"{found.name}_small.cl").write_text(told + PROLOGUE + small.text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -20,3 +21,26 @@ def test_fresh_programs_are_alike(tmp_path: Path) -> None:
     first = random.SystemRandom().randrange(10**6, 10**9)
     done = fuzz("--first", str(first), "--count", "20", "--jobs", "1", "--keep", str(tmp_path))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+SHRINKS = """
+from fuzz_kernel import kernel
+from fuzz_shrink import shrunk
+
+made, tried = kernel(61003080), []
+small = shrunk(made, lambda k: tried.append(k) or "remainder(" in k.text, {work})
+print(len(tried), len(small.text) / len(made.text), "remainder(" in small.text)
+"""
+
+
+def test_kernels_are_made_smaller_in_so_many_trials() -> None:
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests/fuzz", ROOT / "tests/analysis")))}
+    before = 1.0
+    for work in (10, 100):
+        command = [sys.executable, "-c", SHRINKS.replace("{work}", str(work))]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        trials, size, differs = done.stdout.split()
+        assert int(trials) <= work
+        assert float(size) < before
+        assert differs == "True"
+        before = float(size)
