@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -21,8 +21,11 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
+from manycl.run.commands.backend import Report, Run
 from manycl.run.data.coherence import HOST_BIT, Directory
 from manycl.run.engine.engine import execute
+from manycl.run.engine.observers import Observer
+from manycl.run.engine.playback import Playback
 from manycl.run.engine.setup import Setup
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered, Step
@@ -156,6 +159,14 @@ def test_the_short_way_leads_to_the_end_where_devices_leave_and_come(seed: int) 
     assert events(seed, True, leaves=True)
 
 
+class Free(Observer):
+    """Whoever runs something is not free."""
+
+    def heard(self, playback: Playback, reports: Sequence[Report], now: float) -> None:
+        busy = {command.device for command, is_over in playback.given if isinstance(command, Run) and not is_over}
+        assert not any(playback.is_free(device) for device in busy)
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_device_without_a_share_takes_what_those_with_shares_leave(count: int) -> None:
     graph, times, half = chain(count, False), Each((1e-5,) * 3), GROUPS // 2
@@ -169,11 +180,25 @@ def test_a_device_without_a_share_takes_what_those_with_shares_leave(count: int)
     disturbance = Disturbance(happening=happening)
     backend = SimBackend(where, Truth(problem, lowered, times), disturbance=disturbance)
     said.listen(backend.wake)
-    setup = Setup(lambda *_: lowered)
-    result = execute(problem, plan, backend, Directory(), setup=setup, watch=EventMonitor(said, where))
+    setup, watch, looking = Setup(lambda *_: lowered), EventMonitor(said, where), (Free(),)
+    result = execute(problem, plan, backend, Directory(), setup=setup, watch=watch, observers=looking)
     kernels = [e for e in result.trace.events if isinstance(e, KernelEvent)]
     assert sum(e.groups for e in kernels) == GROUPS * count
     assert sum(e.groups for e in kernels if e.device == "d2") > half * count
+
+
+def test_all_whose_packets_end_at_once_get_the_next_ones() -> None:
+    graph, times, half = chain(1, False), Each((1e-5,) * 2), GROUPS // 2
+    where = Machine(tuple(Device(f"d{d}", "cpu", memory=HOST, launch_overhead=5e-6) for d in range(2)))
+    split = Split(0, GROUPS, slices={key: Slice(BYTES) for key in graph.buffers})
+    problem = Problem(graph, where, times, (1, 1), splits={0: split})
+    shares = [Assignment(0, DeviceIndex(d), 0, 0.0, 1.0, 0, half * d, half) for d in range(2)]
+    plan = Plan(tuple(shares), "", ("d0", "d1"), 0.0, movable=(0,))
+    scheduler = ShareScheduler(problem, lower(problem, plan, Directory()), {})
+    first = {assigned.device: assigned.node for assigned in reversed(scheduler.start(0.0))}
+    assert [*sorted(first)] == [0, 1]
+    following = scheduler.completed([*first.values()], 0.003, {})
+    assert sorted(assigned.device for assigned in following) == [0, 1]
 
 
 @pytest.mark.parametrize("seconds", [1.0, 1e-9])

@@ -431,3 +431,23 @@ def test_who_is_slower_takes_nothing_from_who_has_begun() -> None:
         assert state.take(device(0), 0.0) == Packet(device(0), 0, 1)
         state.ended(device(0), 2e-3)
         assert (state.take(device(0), 2e-3) is None) is in_turn
+
+
+def test_packets_at_the_end_are_no_shorter_where_another_device_is_late() -> None:
+    """The other one should have ended its two packets, of 20 ms each, with the launch; its first has not ended yet."""
+    stocks = {device(0): (0, 40), device(1): (40, 42)}
+    state = WorkStealing([1] * 40 + [20, 20], stocks, dict.fromkeys(stocks, Terms(1e-3, 1e-6)))
+    assert [state.take(device(1), 0.0), state.take(device(1), 0.0)] == [Packet(device(1), c, c + 1) for c in (40, 41)]
+    now, ran = run_alone(state, 0, 0.0, 1e-3)
+    assert now == pytest.approx(40e-3)
+    assert {packet.last - packet.first for packet in ran} == {4}
+
+
+def test_of_a_packet_that_should_have_begun_the_last_cell_is_wanted() -> None:
+    """More cells would come too late. The packet waits behind one that takes longer, of fewer cells."""
+    terms = {device(0): Terms(1e-3, 0.0, shortens=True), device(1): Terms(1e-3, 0.0)}
+    stocks, groups = {device(0): (0, 2)}, [10, 10] + [1] * 10
+    state = WorkStealing(groups, stocks, terms, lambda _, first, last: 7e-3 * (last - first), others=[(2, 12)])
+    given = [state.take(device(0), 0.0), state.take(device(0), 0.0)]
+    assert given == [Packet(device(0), 0, 2), Packet(device(0), 2, 12)]
+    assert state.wanted(device(1), 15e-3) == given[1]
