@@ -229,6 +229,11 @@ def test_classes_of_sizes(nbytes: int) -> None:
     assert size_class(nbytes + 1) >= capacity or nbytes == capacity
 
 
+@given(st.integers(1, 60 << 20))
+def test_sizes_that_differ_by_a_sixteenth_are_of_one_class_or_of_neighbours(nbytes: int) -> None:
+    assert size_class(nbytes + nbytes // 16) <= size_class(size_class(nbytes) + 1)
+
+
 def test_sizes_that_change_a_little_find_the_same_memory() -> None:
     driver = Driver(1)
     held = memory(driver)
@@ -260,6 +265,21 @@ def test_where_memory_is_short_buffers_are_as_large_as_they_have_to_be() -> None
     held.create(BufferKey(1), nbytes)
     held.on_device(BufferKey(1), 0)
     assert driver.count == 1
+
+
+def test_a_device_with_room_for_no_more_than_an_array_holds_it_though_another_one_has_more() -> None:
+    nbytes = (1 << 20) + 4
+    drivers = [Driver(1), Driver(2, nbytes)]
+    held = memory(*drivers)
+    held.create(BufferKey(0), nbytes)
+    held.on_device(BufferKey(0), 0)
+    held.on_device(BufferKey(0), 1)
+    assert [*drivers[0].allocated.values(), *drivers[1].allocated.values()] == [size_class(nbytes), nbytes]
+    held.release(BufferKey(0))
+    held.create(BufferKey(1), size_class(nbytes))
+    assert drivers[0].allocated[held.on_device(BufferKey(1), 0)] == size_class(nbytes)
+    with pytest.raises(RunError, match="d2 cannot hold"):
+        held.on_device(BufferKey(1), 1)
 
 
 def test_what_a_run_has_left_is_only_taken_where_it_is_large_enough_for_the_next_array() -> None:

@@ -489,7 +489,7 @@ class Memory:
             if self._pool:
                 self.trim()
                 return self._create_on(key, device)
-            if capacity > nbytes and not any(key in held for held in self._buffers):
+            if capacity > nbytes:
                 self._pool.smaller(capacity - nbytes)
                 self._capacities[key] = nbytes
                 return self._create_on(key, device)
