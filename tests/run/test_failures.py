@@ -20,11 +20,11 @@ from manycl.drivers.driver import DriverError
 from manycl.drivers.opencl import staging
 from manycl.errors import DeviceError, ResultError, RunError
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Graph
+from manycl.graph.graph import Graph, HostTask
 from manycl.machine import Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.commands.backend import Done, Download, Failed, Run, Upload
+from manycl.run.commands.backend import Done, Download, Failed, HostCall, Run, Upload
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
 from manycl.run.data import pinning
@@ -382,6 +382,25 @@ def test_commands_behind_a_refused_one_are_not_enqueued(own: mc.Queue) -> None:
     assert isinstance(report, Failed)
     assert report.token == 0
     assert list(backend.abort().durations()) == []
+
+
+def test_functions_of_the_host_that_have_not_begun_are_not_called_once_a_run_is_given_up(
+    own: mc.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up, called = threading.Event(), list[str]()
+
+    def first() -> None:
+        called.append("first")
+        given_up.wait(60)
+
+    tasks = HostTask("first", first, (), (), ()), HostTask("second", lambda: called.append("second"), (), (), ())
+    backend = own.session.backend
+    settle = backend._settle_threads
+    monkeypatch.setattr(backend, "_settle_threads", lambda: (given_up.set(), settle()))
+    backend.begin(Graph(tasks, {}, ((), ())), (1,))
+    backend.perform([HostCall(0), HostCall(1)])
+    backend.abort()
+    assert called in ([], ["first"])
 
 
 # what looks complete, and is not

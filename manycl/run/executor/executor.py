@@ -275,7 +275,6 @@ class Executor:
         if self._is_over:
             return
         run = self.run
-        run.stopping = True
         words = "still waiting for {}, which an interrupted run has left; press Ctrl-C to stop waiting"
         with InterruptMessage(lambda: words.format(_listed(run))):
             self._wait_for(run)
