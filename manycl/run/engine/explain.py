@@ -14,7 +14,7 @@ from manycl.machine import HOST
 from manycl.plan.plan import Assignment
 from manycl.run.commands.backend import Copy, Download, Evict, HostCall, Run, Upload
 from manycl.run.commands.command_graph import CommandGraph
-from manycl.run.engine.playback import Playback, State
+from manycl.run.engine.playback import Playback
 from manycl.run.lowering.steps import RANGE
 from manycl.run.recovery.replanning import REPLANNED
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
@@ -161,9 +161,7 @@ class Stories:
 
     def _time(self, token: int) -> str:
         span = self._span(token)
-        if span is None:
-            return "" if self._playback.state(token) is State.DONE else f", {self._playback.state(token).value}"
-        return f", {_ms(span[0])} to {_ms(span[1])}"
+        return "" if span is None else f", {_ms(span[0])} to {_ms(span[1])}"
 
 
 def _ms(seconds: float) -> str:
