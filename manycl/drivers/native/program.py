@@ -51,7 +51,7 @@ class CompiledProgram:
         facts = self.facts.kernels[name]
         parameters = tuple(_parameter(parameter) for parameter in facts.arguments)
         kernel = CompiledKernel(self, name, parameters, facts.required_work_group)
-        kernel.prepare(2 if facts.dimensions > 1 else 1)
+        kernel.prepare(facts.dimensions)
         return kernel
 
     def function(self, kernel: str, local_size: tuple[int, int, int], wide: bool) -> WorkGroupFunction:

@@ -173,11 +173,9 @@ class _Assembly:
 
     def _cells(self, of_node: Sequence[Sequence[int]]) -> dict[int, Chunks]:
         """Return the chunks of the launches whose shares may move."""
-        if self.plan is None or self.limits:
-            return {}
         found: dict[int, Chunks] = {}
         sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
-        for node in self.plan.movable:
+        for node in self.plan.movable if self.plan is not None and not self.limits else ():
             cells = cells_of(self.problem, node, self.drafts[node], of_node[node], sizes)
             if cells is not None:
                 found[node] = cells
