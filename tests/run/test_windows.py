@@ -223,16 +223,28 @@ def test_a_prepared_graph_that_does_not_fit_runs_again_and_again(queue: mc.Queue
     start = np.random.default_rng(2).integers(0, 100, 4096).astype(np.int32)
     x = queue.array(start)
     limit(queue, 4 * 4096 // 3)
+    session, made = queue.session, list[list[int]]()
+
+    def own() -> list[int]:
+        """The buffers that are runs' own."""
+        return [key for key in session.backend.memory._sizes if key < 0]
+
+    session._steps.clear()
+    session.buffers.collect()
+    assert not own(), "of earlier runs, whose steps are forgotten"
     with queue.prepare() as enqueued:
         PROGRAM.condition(queue, (4096,), (64,), x, x)
     graph = enqueued.graph
-    prepared = PreparedGraph(queue.session, graph, on_one_device(graph, queue.devices))
+    prepared = PreparedGraph(session, graph, on_one_device(graph, queue.devices))
     for _ in range(5):
         result = prepared.run()
         assert cut_by_memory(result)
         start = np.where(start & 1, start * 5, start)
         assert (x.get() == start).all()
-    assert not any(queue.session.backend.memory.allocated(0)), "windows are left"
+        made.append(own())
+    assert made == [made[0]] * 5, "the same windows again and again"
+    assert made[0]
+    assert not any(session.backend.memory.allocated(0)), "windows are left"
     limit(queue, EVERYTHING)
 
 
