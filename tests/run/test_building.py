@@ -138,12 +138,17 @@ def test_what_does_not_build_is_told_when_it_is_asked_for() -> None:
 
 
 class Meeting(Compiling):
-    """Whoever compiles a kernel waits for another one who does."""
+    """Whoever compiles a kernel waits for another one who does; and whoever builds a program, for all ``builders``."""
 
-    def __init__(self) -> None:
+    def __init__(self, builders: threading.Barrier | None = None) -> None:
         super().__init__()
-        self.meeting = threading.Barrier(2)
+        self.meeting, self.builders = threading.Barrier(2), builders
         self.names: list[str] = []
+
+    def build(self, source: Source) -> str:
+        if self.builders is not None:
+            self.builders.wait(60)
+        return super().build(source)
 
     def kernel(self, built: str, name: str) -> Any:
         self.meeting.wait(60)
@@ -159,6 +164,14 @@ def test_kernels_are_compiled_several_at_once() -> None:
     for driver in (everywhere, prepared):
         assert driver.count == 1, "both kernels are of one program"
         assert sorted(driver.names) == ["a", "b"]
+
+
+def test_programs_are_built_on_all_devices_at_once() -> None:
+    meeting = threading.Barrier(2)
+    drivers = [Meeting(meeting) for _ in range(2)]
+    launches = [Launch(n, PROGRAMS[0], PROGRAMS[0].kernels[n], (4,), None, (), (), ()) for n in "ab"]
+    compiled(drivers).prepare([(launch, DeviceIndex(d)) for launch in launches for d in range(2)])
+    assert [(driver.count, sorted(driver.names)) for driver in drivers] == [(1, ["a", "b"])] * 2
 
 
 def test_one_device_after_the_other_has_a_kernel_compiled() -> None:

@@ -112,6 +112,7 @@ def test_what_a_dynamic_policy_has_decided_is_a_plan() -> None:
     assert (result.plan.policy, result.plan.devices, result.plan.makespan) == ("anyhow", ("d0", "d1"), 0.0)
     assert [a.node for a in result.plan.assignments] == [0, 1, 2]
     assert result.plan.assignments[2] == Assignment(2, ON_HOST, 0, 0.0, 0.0)
+    assert not any(a.start or a.end for a in result.plan.assignments), "nobody has planned when they end"
     assert [d for d in result.trace.events if isinstance(d, DecisionEvent)] == list(result.decisions)
     assert [d.nodes for d in result.decisions] == [(0,), (1,)]
     then = execute(problem, result.plan, SimBackend(WHERE, Unit()), Directory())

@@ -19,7 +19,7 @@ from test_events_real import PROGRAM, N
 import manycl as mc
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import BufferArg, Graph, Launch
+from manycl.graph.graph import BufferArg, Graph, Launch, Version
 from manycl.machine import HOST, Device, DeviceIndex, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
@@ -278,6 +278,12 @@ def test_guesses_and_devices_that_are_not_alike_are_no_reason_either(monkeypatch
     unlike = Simulated((0.04, 0.04), 60)
     unlike.machine = replace(unlike.machine, devices=(unlike.machine.devices[0], Device("d1", "cpu", memory=HOST)))
     assert replanning.REPLANNED not in unlike.run(disturbance=slow).details
+    several = Simulated((0.04, 0.04), 60)
+    first, *others = several.graph.nodes
+    assert isinstance(first, Launch)
+    first = replace(first, versions=(Version(first.program, FACTS, (1,), None),))
+    several.graph = replace(several.graph, nodes=(first, *others))
+    assert replanning.REPLANNED not in several.run(disturbance=slow).details, "devices may choose other versions"
     monkeypatch.setenv("MANYCL_DETERMINISTIC", "0")
     assert replanning.REPLANNED in unlike.run(disturbance=slow).details
 

@@ -12,16 +12,21 @@ from unittest import mock
 import numpy as np
 import pyopencl as cl
 import pytest
+from test_state import launch
 
 import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.opencl import copies, driver
 from manycl.errors import DeviceError, ManyclError, ResultError, RunError
+from manycl.graph.dependences import GraphBuilder
 from manycl.machine import Device, Link, Machine
-from manycl.run.data.coherence import Directory
+from manycl.run.commands.backend import Command, Download, Run
+from manycl.run.data.coherence import HOST_BIT, Directory
 from manycl.run.graph_cache import graph_cache
+from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.health import examine
+from manycl.run.recovery.lineage import HeldVersions, rest_of
 from manycl.run.session import session
 
 N = 256
@@ -209,6 +214,18 @@ def test_without_the_last_device_there_is_a_clear_error(death: Death) -> None:
         queue.admit(f"{death.name}.0")
         PROGRAM.inc(queue, (N,), (16,), b)
         assert (b.get() == 1).all()
+
+
+def test_what_nobody_reads_any_more_is_lost_with_the_memory_that_alone_had_it() -> None:
+    builder = GraphBuilder()
+    x, y = builder.buffer(4), builder.buffer(4)
+    builder.add(launch("reads", (x,), (y,)))
+    builder.add(launch("changes", (y,), (y,)))
+    history = HeldVersions(Lowered(builder.build()), lambda device: device + 1, {x: 1 << 1}, ())
+    given: list[tuple[Command, bool]] = [(Run(0, 0, 0, (), True), True), (Download(2, y, 0, (0,), True), True)]
+    left = rest_of(history, given, [1], lambda step: True)
+    assert (left.done, left.again, left.lost) == ({0}, frozenset(), {x})
+    assert left.valid[y] == HOST_BIT
 
 
 def test_memories_that_are_left_are_numbered_without_gaps() -> None:

@@ -119,6 +119,7 @@ def test_whole_kernels_and_host_functions_stand_between(run: MovingChain) -> Non
     if len({d.model for d in run.queue.session.machine.devices}) == 1:
         assert run.results(plan) == whole
         assert run.results(replace(plan, movable=(2,))) == whole
+        assert run.results(replace(plan, movable=range(5))) == whole, "what has no ranges has no shares"
 
 
 def test_a_run_that_failed_leaves_nothing_behind(run: MovingChain, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_epochs import Simulated
 from test_state import Unit
 from test_state import launch as state_launch
 from test_state import machine as state_machine
@@ -27,14 +28,18 @@ from manycl.graph.graph import HostTask
 from manycl.model import counts, estimate, predictor, transfer, trips
 from manycl.model.history import learning
 from manycl.plan import splitting
+from manycl.plan.plan import Plan
 from manycl.plan.policies import adaptive, auto, balance
 from manycl.plan.policies.classical import eager, heft, in_order
 from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.policies.papers import clustering, mkmd, mkmd_coarse
-from manycl.plan.policy import KernelByKernel
+from manycl.plan.policy import KernelByKernel, find
 from manycl.plan.problem import Problem
+from manycl.run.data.coherence import Directory
 from manycl.run.engine import assign
-from manycl.run.engine.asking_policies import plain
+from manycl.run.engine.asking_policies import decided, plain
+from manycl.run.lowering.lower import lower
+from manycl.run.lowering.steps import Lowered
 from manycl.run.session import models
 from manycl.utilities.unforeseen import UnforeseenWarning
 
@@ -198,6 +203,21 @@ def test_what_a_run_went_on_without_is_in_its_trace(queue: mc.Queue, monkeypatch
         right(queue, "mkmd")
     assert "planning with policy mkmd failed (Broken: at random)" in queue.trace.details["unforeseen"][0]
     assert "went on without: planning with policy mkmd failed" in queue.trace.summary()
+
+
+def test_a_plan_of_ranges_that_cannot_be_followed_gives_way_to_one_of_whole_kernels() -> None:
+    def fails(problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
+        if plan is not None and plan.is_split:
+            raise Broken("at a loss")
+        return lower(problem, plan, directory)
+
+    one = Simulated((0.04, 0.04), 1)
+    with pytest.warns(UnforeseenWarning, match="following a plan of policy balance failed"):
+        plan, lowered = decided(one.problem(one.graph), find("balance"), Directory(), fails)
+    assert plan is lowered.plan
+    assert plan is not None
+    assert [a.groups for a in plan.assignments] == [0]
+    assert plan.details["unforeseen"] == ["the plan of policy balance cannot be followed: at a loss"]
 
 
 def test_where_planning_in_order_fails_kernels_run_where_most_of_them_may(monkeypatch: pytest.MonkeyPatch) -> None:
