@@ -11,16 +11,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_state import launch, machine
+from test_state import Unit, launch, machine
 
 import manycl as mc
 from manycl.analysis import service
 from manycl.analysis.launched import LaunchFacts
 from manycl.graph.copies import copy_task, fill_task, write_task
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Piece, Version
+from manycl.graph.graph import Beside, Buffer, BufferArg, BufferKey, Graph, HostTask, Launch, Piece, Version
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
 from manycl.region import Region
+from manycl.run.commands.compiler import compiled
+from manycl.run.commands.transfers import Subject
+from manycl.run.commands.verify_commands import verify_script
+from manycl.run.data.coherence import HOST_BIT
 from manycl.run.engine import engine
 from manycl.run.lowering import overwritten
 from manycl.run.lowering.overwritten import brought_to_be_overwritten
@@ -254,3 +260,15 @@ def test_what_a_graph_finds_and_what_it_writes(chosen: list[tuple[Any, ...]], ke
     for key, regions in told.items():
         bytes_of = [{b for low, high in region.intervals for b in range(low, high)} for region in regions]
         assert bytes_of == [found[key], written[key]]
+
+
+def test_what_another_range_needs_does_not_come_on_top_of_what_overwrites_it() -> None:
+    """Two ranges write the same piece at the same time, in two queues: only the first needs its old contents."""
+    key = BufferKey(0)
+    beside = dict.fromkeys(range(2), Beside(0, frozenset({key})))
+    ranges = launch("some", (), (key,)), launch("all", (), (key,))
+    graph = Graph(ranges, {key: Buffer(key, 4)}, ((), ()), beside=beside)
+    plan = Plan(tuple(Assignment(n, DeviceIndex(0), n, 0.0, 0.0) for n in range(2)), "", ("d0",), 0.0)
+    problem = Problem(graph, machine([1]), Unit(), (2,))
+    subject = Subject(problem, Lowered(graph), {key: HOST_BIT}, lambda step, _: step == 1)
+    verify_script(compiled(subject, plan))
