@@ -21,9 +21,6 @@ Transfer = Upload | Download | Copy
 class Running(Protocol):
     """The run that transfers belong to."""
 
-    stopping: bool
-    """True once something has failed; then nothing more is enqueued."""
-
     def watch(self, device: DeviceIndex, queue: int, tokens: Sequence[int], event: Event) -> None:
         """Report the commands that an event stands for when it is complete."""
 
