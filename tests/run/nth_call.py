@@ -146,10 +146,10 @@ def counted_calls() -> Iterator[Calls]:
             "enqueue_map_buffer",
             "enqueue_marker",
             "enqueue_barrier",
+            "CommandQueue",
             "Context",
         ):
             replaced(cl, name)
-        replaced(driver, "_Queue")
         replaced(staging.Staged, "__init__")
         replaced(cl, "Buffer", Counted)
         for name in ("wait", "get_info", "get_profiling_info"):
