@@ -93,6 +93,8 @@ def test_what_was_given_without_a_plan(begun: int, queue: mc.Queue, monkeypatch:
     assert (y.get() == EXPECTED).all()
     if begun < 2:
         assert (z.get() == EXPECTED).all()
+    PROGRAM.twice(queue, (N,), (64,), x, z)  # all of that may have ended before its device did
+    assert (z.get() == 2 * X).all()
     assert (x.get() == X).all()
     assert list(queue.excluded) == ["cpu0.0"]
 
