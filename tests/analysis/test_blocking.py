@@ -129,7 +129,24 @@ def test_which_loops_are_cut_into_strips(name: str) -> None:
     unit = load(text(name, "float"), "<source>", None, read_options(()), everything=True)
     found = work_group_function(unit, name, (64, 2, 1)).source
     assert ("struct manycl_tile {" in found) == (name not in ("in_place", "both_rows"))
+    assert ("manycl_resume1:" in found) == (name != "in_place")
     assert ("[manycl_z][manycl_x][manycl_y]" in found) == (name == "columns")
+    assert "struct manycl_tile {" not in work_group_function(unit, name, (64, 1, 1)).source, "of groups of one row"
+
+
+@pytest.mark.parametrize(
+    ("outside", "head", "cut"),
+    [
+        ("const int m = n * 2;", "k = 0", True),  # what is outside is declared anew
+        ("", "const int m = n * 2", False),
+        ("", "int const m = n * 2", False),
+    ],
+)
+def test_what_is_put_away_can_be_assigned_to(outside: str, head: str, cut: bool) -> None:
+    body = f"{{T}} sum = 0; int k = 0; n += 1; {outside} for ({head}; k < m; k++) sum += a[i * n + k] * b[k * w + j];"
+    source = text("product", "float").replace(KERNELS["product"].replace("{T}", "float"), HEAD + body + PLAIN)
+    unit = load(source.replace("{T}", "float"), "<source>", None, read_options(()), everything=True)
+    assert ("manycl_resume1:" in work_group_function(unit, "product", (64, 2, 1)).source) == cut
 
 
 @pytest.mark.parametrize(

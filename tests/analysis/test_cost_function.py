@@ -65,6 +65,29 @@ def test_sums_products_and_bounds(body: str) -> None:
     assert str(function_of("f", text)) == LOOPS[body]
 
 
+@pytest.mark.parametrize(
+    ("body", "expected", "known"),
+    [
+        ("for (int k = 0; k < n; k++) { if (d[k]) break; d[i]++; }", "T * n", False),
+        ("int k = 0, *p = &k; for (int j = 0; k < n && j < 100; j++) *p += 1;", "T * min(max(n, 0), 100)", True),
+        ("struct one a = {0}, *p = &a; for (int j = 0; a.k < n && j < 100; j++) p->k += 1;", "T * 100", False),
+        ("for (int j = 0; j < s.n; j++) d[i]++;", "T * s.n", True),
+        (
+            "for (int j = 0; j < s.of[i].k; j++) for (int k = 0; k < s.of[n].k; k++) d[i]++;",
+            "T * trips(1)*trips(1)",
+            False,
+        ),
+    ],
+)
+def test_what_a_body_changes_by_jumps_and_pointers(body: str, expected: str, known: bool) -> None:
+    """And members of arguments, of which those that a subscript chooses differ."""
+    records = "struct one { int k, l; }; struct all { struct one of[4]; int n; };"
+    text = f"{records} kernel void f(global int *d, int n, struct all s) {{ int i = get_global_id(0); {body} }}"
+    found = function_of("f", text)
+    assert str(found) == expected
+    assert (not found.unknown) == known
+
+
 def test_domain_and_terms() -> None:
     text = """kernel void f(global float *d, global const float *s, int n, int m) {
         int i = get_global_id(0);

@@ -118,6 +118,7 @@ kernel void masked(global int *x, int by, int less) { int i = get_global_id(0); 
 kernel void bytes(global char *x, int by) { x[get_global_id(0) - by] = 1; }
 kernel void around(global int *x, uint shift, uint less) { x[(((uint)get_global_id(0) << shift) >> 26) - less] = 1; }
 kernel void ring(global float *x, int n, int head) { x[(get_global_id(0) + head) % n] = 1; }
+kernel void shortest(global int *x, int less) { x[(int)get_local_size(0) - less] = 1; }
 kernel void thirds(global float *x, uint least) { uint i = get_global_id(0); if (2 * i >= least) x[i / 3 - 8] = 1; }
 kernel void powers(global float *x, int shift) { x[get_global_id(0) ^ (1 << shift)] = 1; }
 """
@@ -141,6 +142,7 @@ kernel void powers(global float *x, int shift) { x[get_global_id(0) ^ (1 << shif
         ("ring", (64,), [64], [64, 7]),
         ("powers", (64,), [64], [3]),
         ("thirds", (64,), [14], [47]),
+        ("shortest", (12,), [5], [4]),  # of groups of eight and of four
     ],
 )
 def test_idioms_are_enclosed(kernel: str, size: tuple[int, ...], elements: list[int], scalars: list[int]) -> None:
@@ -161,6 +163,7 @@ def test_idioms_are_enclosed(kernel: str, size: tuple[int, ...], elements: list[
         ("around", (8,), (60,), 64, [27, 120]),  # it would be, did nothing come around
         ("grouped", (64,), (), 50, [51]),
         ("thirds", (64,), (), 14, [46]),
+        ("shortest", (12,), (), 64, [5]),
     ],
 )
 def test_what_is_outside_is_not_enclosed(

@@ -31,6 +31,7 @@ FAR = (
     "i / x[i]",
     "w * 0.5f",
     "(float)(l >> 3)",
+    "(float)(u >> 40) * 1e6f",
     "i / as_float(n)",
 )
 

@@ -168,6 +168,24 @@ def test_just_what_is_written_is_found(body: str, element: Callable[[int, int], 
     assert {*np.flatnonzero(found.mask(256)) // 4} == {element(i, k) for i in range(8) for k in range(4)}
 
 
+@pytest.mark.parametrize(
+    ("body", "low", "high"),
+    [
+        ("int t[3] = {5, 9, 7}; x[t[d[i]]] = 1;", 5, 10),
+        ("int t[3], u[3] = {5, 9, 7}, *p = d[0] ? t : u; x[p[d[i]]] = 1;", 0, 64),
+        ("int t[3], u[3] = {5, 9, 7}, *p = d[0] ? u : t; x[p[d[i]]] = 1;", 0, 64),
+        ("int t[8] = {[5] = 3}; x[t[5] + i] = 1;", 0, 64),
+        ("struct pair { int a, b; } p = {3, 4}, *r = &p, q = *r; x[q.b + i] = 1;", 4, 12),
+    ],
+)
+def test_elements_of_tables_and_records_are_bounded(body: str, low: int, high: int) -> None:
+    text = f"kernel void f(global int *x, global const int *d) {{ int i = get_global_id(0); {body} }}"
+    unit = frontend.load(text, "<source>", None, read_options(()))
+    launch = KnownLaunch((8,), (2,), (), {}, {0: 256, 1: 256})
+    found = LaunchFacts(unit, kernels.kernel_facts(unit)["f"], launch).regions.region(0, "write")
+    assert found.boxes == (Box(4 * low, 4 * (high - low)),)
+
+
 BOXES = st.builds(
     Box,
     *[st.integers(0, 20), st.integers(1, 6), st.integers(6, 9), st.integers(1, 3)],

@@ -33,7 +33,7 @@ class Initialisers(Places):
             if len(lanes) != type_.lanes:
                 return self.fresh_of(type_)
             return Vector(tuple(self.convert(v, lane) for v in lanes))
-        if type_.kind == "array" and type_.target is not None and type_.target.size:
+        if type_.kind == "array" and type_.target is not None:
             return self.array_of(node, type_)
         if type_.kind == "record" and len(node.children) <= len(type_.members):
             return self.record_of(node, type_)

@@ -191,8 +191,6 @@ class LoadsAndStores(Abstract):
     def entry(self, memory: Aggregate, offset: int, type_: CType, size: int) -> Value:
         found = memory.entries.get((offset, size))
         if found is not None:
-            if found is OPAQUE and type_.kind != "float":
-                return self.fresh_of(type_)
             return found if isinstance(found, Pointer) else self.convert(found, type_)
         overlaps = any(k[0] < offset + size and offset < k[0] + k[1] for k in memory.entries)
         width = integer(type_)

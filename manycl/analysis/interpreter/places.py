@@ -195,13 +195,10 @@ class Places(LoadsAndStores):
             held = self.env.get(single.base[1])
             if isinstance(held, Vector) and all(lane < len(held.lanes) for lane in place.lanes):
                 chosen = tuple(held.lanes[lane] for lane in place.lanes)
-                vector = place.component is not None and place.component.kind == "vector"
-                return Vector(chosen) if vector or len(chosen) > 1 else chosen[0]
+                return Vector(chosen) if len(chosen) > 1 else chosen[0]
         lane = lane_type(place.type)
         self.count_access("load", place.pointer, place.type.size)  # a vector is loaded as a whole
         found = [self.load(place.pointer.moved(x.const(i * lane.size)), lane, counted=False) for i in place.lanes]
-        if place.component is not None and place.component.kind == "vector":
-            return Vector(tuple(found))
         return found[0] if len(found) == 1 else Vector(tuple(found))
 
     def read_record(self, place: LValue) -> Cell:

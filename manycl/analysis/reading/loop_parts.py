@@ -98,10 +98,8 @@ class LoopParts(ClosedForms):
                     return False
             elif node.kind == "UNARY_OPERATOR" and node.op == "&":
                 return False
-            elif node.kind in ("ARRAY_SUBSCRIPT_EXPR", "UNARY_OPERATOR") and node.children:
-                base = node.children[0].type
-                if node.op in ("", "*") and _is_private_pointer(base):
-                    return False
+            elif node.op in ("", "*") and node.children and _is_private_pointer(node.children[0].type):
+                return False
         return True
 
 

@@ -266,7 +266,7 @@ class Walk:
         """The work-items of some groups, as far as their ids matter."""
         ends = self.looking.regions.launch.ids_of(groups)
         names = [f"{kind}{d}" for kind in ("grp", "lid") for d in (2, 1, 0)]
-        axes = [n for n in names if n in needed and ends[n][1] >= ends[n][0]]
+        axes = [n for n in names if n in needed]
         lengths = tuple(ends[n][1] - ends[n][0] + 1 for n in axes)
         variables = {}
         for place, name in enumerate(axes):

@@ -56,7 +56,7 @@ class Strips:
         """Whether all that there is at a loop's head can be put away; the loop is within no other one, and all
         work-items of the tile take it."""
         modes = self.texts.contexts.modes
-        if loop.masked or loop.node.kind != "FOR_STMT" or loop.head.condition is None:
+        if loop.masked or loop.node.kind != "FOR_STMT":
             return False
         if any(mode not in _PUT_AWAY for mode in modes.values()):
             return False
@@ -134,5 +134,5 @@ if (@turns++ == {STRIP}) {{
 
 def _is_fixed(variable: Variable, loop: Node) -> bool:
     """Whether a variable of the tile is declared so that nothing can be assigned to it."""
-    words = variable.declarator + (variable.specifiers if variable.scope is loop else "")
+    words = f"{variable.declarator} {variable.specifiers if variable.scope is loop else ''}"
     return re.search(r"\bconst\b", words) is not None

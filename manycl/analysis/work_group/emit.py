@@ -215,8 +215,7 @@ class GroupEmitter(Texts):
                     found.append(f"{self.typed(variable, '')}{value};")
         else:
             for each in assignments(node):
-                target = stripped(each.children[0])
-                if target.kind == "DECL_REF_EXPR" and self.contexts.modes.get(target.ref) == Mode.SAME:
+                if self.contexts.modes.get(stripped(each.children[0]).ref) == Mode.SAME:
                     found.append(f"{self.words(each)};")
         return "\n".join(found)
 

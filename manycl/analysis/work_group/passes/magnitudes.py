@@ -82,7 +82,7 @@ def _most_of_integer(node: Node) -> float:
     limit = 2.0 ** (8 * node.type.size) if node.type.size else math.inf
     if node.kind == "BINARY_OPERATOR" and node.op == ">>" and node.children[0].type.name.startswith("u"):
         by = node.children[1].value
-        if node.children[1].kind == "INTEGER_LITERAL" and by is not None and 0 <= by < 8 * node.type.size:
+        if node.children[1].kind == "INTEGER_LITERAL" and by is not None and by < 8 * node.type.size:
             return limit / 2.0**by
     return limit
 
