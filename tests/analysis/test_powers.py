@@ -82,3 +82,11 @@ def test_of_what_sizes_and_scalars_decide_there_is_a_bound(header: str, most: in
 def test_others_have_none(header: str) -> None:
     found = trips(header)
     assert found is None or found.unknown
+
+
+def test_what_grows_too_long_to_be_followed() -> None:
+    """Every condition may have held or not: twice as many values each time."""
+    body = " ".join(f"if (x[{k}]) i += {3**k};" for k in range(14))
+    unit, facts = _program(f"kernel void f(global int *x, int n) {{ for (int i = n; i > 0;) {{ {body} }} }}", ())
+    (loop,) = interpret(unit, facts["f"]).loops
+    assert loop.trips is None

@@ -117,6 +117,10 @@ def counted(source: str) -> bool:
     return "v_manycl_offset" in work_group_function(unit, "f", (64, 1, 1)).source
 
 
+def test_the_group_counts_where_turns_are_skipped_behind_a_barrier() -> None:
+    assert counted(text("int v = i", "v < n; v++", "", "barrier(CLK_LOCAL_MEM_FENCE); if (v % 3 == 1) continue;"))
+
+
 @pytest.mark.parametrize("name", [name for name in LOOPS if name != "unsigned"])
 def test_the_group_counts(name: str) -> None:
     assert counted(text(*LOOPS[name][:2]))

@@ -70,11 +70,24 @@ WHOLE = {
 def test_what_becomes_scalars(name: str) -> None:
     made = kernel(SPLIT[name])
     assert re.search(r"(float|uint) v_manycl_c0( =|, v_manycl_c1)", made)
+    assert bool(re.search(r"\(float \*\)&\([xw]\[", made)) == (name != "a member"), "a component is read where it lies"
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_what_stays_a_vector(name: str) -> None:
     assert "v_manycl_c0" not in kernel(WHOLE[name])
+
+
+def test_functions_of_the_program_are_called_once() -> None:
+    """They may change something: the address is a number."""
+    made = text("""float once(ulong at) { return atomic_inc((global int *)at); }
+    kernel void f(global const float4 *x, global float4 *y, ulong at) {
+        int i = get_global_id(0);
+        float4 v = x[i] * once(at);
+        y[i] = v;
+    }""")
+    assert "v_manycl_c0" in made
+    assert made.count("once(at)") == 1
 
 
 def test_sums_of_products_and_functions_of_the_program() -> None:

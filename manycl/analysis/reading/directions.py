@@ -386,7 +386,7 @@ class _Body(PointsTo):
         if kind == "DECL_REF_EXPR":
             if node.ref in self.unit.functions or node.type.kind == "function":
                 return NONE
-            outlives = node.ref in self.unit.variables or node.type.address_space == "global"  # also if static
+            outlives = node.type.address_space == "global"  # of program scope, or static
             return frozenset({("global" if outlives else "var", node.ref)})
         if kind == "MEMBER_REF_EXPR" and node.children:
             base = node.children[0]

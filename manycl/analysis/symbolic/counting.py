@@ -130,7 +130,7 @@ def size(axes: Iterable[Axis]) -> float:
 def _cases(part: Expr, axes: Mapping[str, Axis], origins: Origins) -> list[tuple[int, Expr]]:
     """A condition as a sum of simpler ones, if enumerating it is dear and it can be taken apart."""
     names = axes_in(part, axes, origins)
-    if len(names) < 2 or math.prod(axes[name].size for name in names) <= _PLAIN:
+    if math.prod(axes[name].size for name in names) <= _PLAIN:
         return []
     if part.op == "or" or (part.op == "not" and part.args[0].op == "eq"):
         return [(1, x.ONE), (-1, x.negate(part))]

@@ -345,8 +345,7 @@ class MergeExpressions(Needs):
         target, source, number, *stride = node.children[1:-1]
         element = target.type.target
         stored = self.targets(self.points.values(target), node)
-        if element is None or element.kind not in ("int", "float", "vector"):
-            raise RefusedError(f"an asynchronous copy of what has no known size, {self.points.line(node)}")
+        assert element is not None  # a number or a vector: of nothing else is there such a copy
         lanes = 4 if element.lanes == 3 else element.lanes
         word = self.word(element.size // lanes, node)
         steps = f"({self.wanted(stride[0])})" if stride else "1"

@@ -60,3 +60,4 @@ kernel void group_copies(ARGS) { I; local int t[4]; event_t e = async_work_group
 kernel void printed(ARGS) { I; if (s[i] < 0) printf("%d", d[i]); d[i] = printf(""); }
 kernel void absent(ARGS) { I; float x = f[i]; }
 kernel void dead_cases(ARGS) { I; int v = 0; switch (s[i] & 3) { case 0: v = 2; break; case 1: v = 3; default: v += 4; } d[i] = v; }
+kernel void subscript_first(ARGS) { I; i[d] = s[i]; }
