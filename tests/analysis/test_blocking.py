@@ -139,7 +139,11 @@ def test_which_loops_are_cut_into_strips(name: str) -> None:
     [
         ("const int m = n * 2;", "k = 0", True),  # what is outside is declared anew
         ("", "const int m = n * 2", False),
-        ("", "int const m = n * 2", False),
+        ("", "int __const m = n * 2", False),
+        ("typedef const int fixed;", "fixed m = n * 2", False),
+        ("typedef const int fixed; fixed m = n * 2;", "k = 0", False),
+        ("int m = n * 2;", "global const float *p = a", True),
+        ("int m = n * 2;", "global const float *const p = a", False),
     ],
 )
 def test_what_is_put_away_can_be_assigned_to(outside: str, head: str, cut: bool) -> None:

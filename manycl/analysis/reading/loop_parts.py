@@ -96,9 +96,9 @@ class LoopParts(ClosedForms):
             if node.kind in ("BREAK_STMT", "CONTINUE_STMT", "RETURN_STMT", "GOTO_STMT", "LABEL_STMT", "CALL_EXPR"):
                 if node.kind != "CALL_EXPR" or any(_is_private_pointer(c.type) for c in node.children[1:]):
                     return False
-            elif node.kind == "UNARY_OPERATOR" and node.op == "&":
-                return False
-            elif node.op in ("", "*") and node.children and _is_private_pointer(node.children[0].type):
+            elif (node.kind == "UNARY_OPERATOR" and node.op == "&") or (
+                node.op in ("", "*") and node.children and _is_private_pointer(node.children[0].type)
+            ):
                 return False
         return True
 

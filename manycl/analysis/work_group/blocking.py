@@ -133,6 +133,7 @@ if (@turns++ == {STRIP}) {{
 
 
 def _is_fixed(variable: Variable, loop: Node) -> bool:
-    """Whether a variable of the tile is declared so that nothing can be assigned to it."""
-    words = f"{variable.declarator} {variable.specifiers if variable.scope is loop else ''}"
-    return re.search(r"\bconst\b", words) is not None
+    """Whether a variable of the tile is declared so that nothing can be assigned to it: what is declared anew, as what
+    is outside of the loop is, keeps no ``const`` that is written before it."""
+    written = variable.scope is loop or variable.declarator.startswith("*")
+    return variable.node.type.const and (written or re.search(r"\b(__)?const\b", variable.specifiers) is None)
