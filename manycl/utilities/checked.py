@@ -13,7 +13,7 @@ from inspect import isfunction, unwrap
 from itertools import chain
 from numbers import Integral, Real
 from types import SimpleNamespace, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ForwardRef, Literal, TypeVar, Union, get_args, get_origin
 
 from manycl.errors import ArgumentError, a
 
@@ -43,11 +43,15 @@ def _is_number(value: Any, kind: Any, most: float) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool) and bool(abs(value) <= most)
 
 
+_MOST = (1 << 63) - 1
 _SIMPLE: dict[Any, _Test] = {
     Any: (lambda v: True, "anything"),
     type(None): (lambda v: v is None, "None"),
     bool: (lambda v: isinstance(v, bool) or type(v).__name__ in ("bool", "bool_"), "True or False"),
-    int: (lambda v: _is_number(v, Integral, (1 << 63) - 1), "an integer of 64 bits"),
+    int: (
+        lambda v: (type(v) is int and -_MOST <= v <= _MOST) or _is_number(v, Integral, _MOST),
+        "an integer of 64 bits",
+    ),
     float: (lambda v: _is_number(v, Real, sys.float_info.max), "a finite number"),
     str: (lambda v: isinstance(v, str), "text"),
     _DType: (_is_dtype, "a type of NumPy's"),
@@ -55,7 +59,10 @@ _SIMPLE: dict[Any, _Test] = {
 }
 
 
-def _test(hint: Any) -> _Test:
+def _test(hint: Any, names: dict[str, Any]) -> _Test:
+    """Return the test of an annotation in a module with some names."""
+    if isinstance(hint, ForwardRef):
+        hint = _evaluated(hint.__forward_arg__, names)
     origin, given = get_origin(hint) or hint, get_args(hint)
     if origin in _SIMPLE:
         return _SIMPLE[origin]
@@ -64,9 +71,9 @@ def _test(hint: Any) -> _Test:
     if getattr(origin, "__name__", "") == "ndarray":
         return lambda v: isinstance(v, origin), "a NumPy array"
     if getattr(hint, "_is_protocol", False):
-        names = [name for name in vars(hint) if not name.startswith("_")]
-        return lambda v: not isinstance(v, type) and all(hasattr(v, n) for n in names), a(hint.__name__)
-    of = [_test(g) for g in given if g is not ...]
+        has = [name for name in vars(hint) if not name.startswith("_")]
+        return lambda v: not isinstance(v, type) and all(hasattr(v, n) for n in has), a(hint.__name__)
+    of = [_test(g, names) for g in given if g is not ...]
     fits, words = [f for f, _ in of], " or ".join(dict.fromkeys(w for _, w in of))
     if origin in (Union, UnionType):
         quick = sorted(fits, key=lambda f: f is not _SIMPLE[type(None)][0])  # most are left away
@@ -83,23 +90,48 @@ def _test(hint: Any) -> _Test:
         return (
             lambda v: (
                 (once and isinstance(v, collections.abc.Iterator))
-                or (isinstance(v, Collection) and not isinstance(v, texts) and all(map(each, v)))
+                or (
+                    (type(v) is tuple or (isinstance(v, Collection) and not isinstance(v, texts))) and all(map(each, v))
+                )
             ),
             f"a sequence ({words})",
         )
     return lambda v: isinstance(v, hint), a(hint.__name__)
 
 
-def _tests(function: Callable[..., Any]) -> dict[str, _Test]:
-    """Return the tests of a function's parameters, by name."""
+_KNOWN: dict[str, _Test | None] = {
+    **{kind.__name__: _SIMPLE[kind] for kind in (bool, int, float, str)},
+    "npt.DTypeLike": _SIMPLE[_DType],
+    "int | Sequence[int]": _test(int | collections.abc.Sequence[int], {}),
+    **dict.fromkeys(("Any", "object", "npt.ArrayLike")),
+}
+"""The tests of the commonest annotations: evaluating one costs 100 us in a first call."""
+
+
+class _Tests(dict[str, _Test | None]):
+    """The tests of a function's parameters, by name, made when a parameter is first given: names of other modules are
+    known by then."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self._hints, self._names = function.__annotations__, function.__globals__
+
+    def __missing__(self, name: str) -> _Test | None:
+        hint = self._hints.get(name, "Any")
+        self[name] = found = _KNOWN[hint] if hint in _KNOWN else _test(_evaluated(hint, self._names), self._names)
+        return found
+
+
+def _evaluated(hint: str, names: dict[str, Any]) -> Any:
+    """Return what an annotation stands for."""
     known: dict[str, Any] = {"npt": SimpleNamespace(ArrayLike=Any, DTypeLike=_DType)}
     while True:
         try:
-            hints = get_type_hints(function, localns=known)
+            found = eval(hint, names, known)
         except NameError as error:
             known[str(error.name)] = _Named(str(error.name), (), {})
         else:
-            return {name: _test(hint) for name, hint in hints.items() if hint is not Any and name != "return"}
+            return type(None) if found is None else found
 
 
 def _refuse(name: str, value: object, words: str, hint: str) -> None:
@@ -112,21 +144,18 @@ def _refuse(name: str, value: object, words: str, hint: str) -> None:
 
 def _door(function: Public) -> Public:
     inner = unwrap(function)
-    code, tests = inner.__code__, dict[str, _Test]()
-    names, known = code.co_varnames[: code.co_argcount], False
+    code, tests = inner.__code__, _Tests(inner)
+    names = code.co_varnames[: code.co_argcount]
     if code.co_argcount + code.co_kwonlyargcount < 2 and names[:1] in (("self",), ("cls",), ()):
         return function  # without parameters
 
     @wraps(function)
     def checks(*args: Any, **given: Any) -> Any:
-        nonlocal known
-        if not known:  # names of other modules are, by now
-            tests.update(_tests(inner))
-            known = True
         for name, value in chain(zip(names, args, strict=False), given.items()):
-            test = tests.get(name)
+            test = tests[name]
             if test is not None and not test[0](value):
-                hint = f"arguments={{{name!r}: …}} is something of that name" if "arguments" in tests else ""
+                is_named = "arguments" in inner.__annotations__
+                hint = f"arguments={{{name!r}: …}} is something of that name" if is_named else ""
                 _refuse(f"{function.__qualname__.removesuffix('.__init__')}: {name}", value, test[1], hint)
         return function(*args, **given)
 

@@ -22,7 +22,8 @@ BOUNDS = {
     "moving": {"run 2": (28000, 112)},
     "unmodified": {"steady": (84, 30)},
 }
-"""Calls and modules; steady: the least of the second half of the runs: where the machine is busy, runs wait in other ways."""
+"""Calls and modules; steady: the least of the second half of the runs, as these wait in other ways where the machine is
+busy."""
 OWN_MEMORIES = {"divided", "moving"}
 
 
