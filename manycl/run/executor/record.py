@@ -75,7 +75,7 @@ class RunRecord:
         other = RunRecord(self.graph, self.machine, self._drivers, begin, profiled=self.profiled)
         other.timed = self.timed
         other.transfers = [
-            m._replace(token=min(max(m.token - first, 0), count - 1)) for m in self.transfers[slice(*moved)]
+            m._replace(token=max(min(m.token - first, count - 1), 0)) for m in self.transfers[slice(*moved)]
         ]
         later = begin - self.begin
         other.first = {n - first: seconds - later for n, seconds in self.first.items() if 0 <= n - first < count}
