@@ -20,7 +20,7 @@ from manycl.api.events import Event, MoveEvent, ReadEvent
 from manycl.api.prepared import Prepared
 from manycl.api.recording import Recording
 from manycl.api.running import RunningQueue
-from manycl.api.submission import Submission
+from manycl.api.submission import PREPARED, Submission
 from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
 from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, HostTask, Node
@@ -492,7 +492,7 @@ class Queue(RunningQueue):
         Nodes of the block wait for events of the block. Other events of this queue are nothing to wait for there, as
         the graph runs after what is enqueued by then; nor are the block's elsewhere.
         """
-        thread, enqueued, prepared = threading.get_ident(), Submission(True), Prepared(self)
+        thread, enqueued, prepared = threading.get_ident(), Submission(PREPARED), Prepared(self)
         if thread in self.preparing:
             raise LaunchError("a graph is being prepared: what is prepared does not nest")
         try:
@@ -520,7 +520,7 @@ class Queue(RunningQueue):
     def collected(self, enqueue: Callable[[], Any]) -> tuple[list[Node], Mapping[BufferKey, Array], list[Array]]:
         """Return what a function enqueues, without running it: the nodes, their arrays by their buffers, and the arrays
         that the function has made, without contents."""
-        thread, enqueued = threading.get_ident(), Submission(True)
+        thread, enqueued = threading.get_ident(), Submission(PREPARED)
         made: list[Array] = []
         preparing, making = self.preparing.get(thread), self._made.get(thread)
         self.preparing[thread], self._made[thread] = enqueued, made

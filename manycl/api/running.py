@@ -21,6 +21,7 @@ from manycl.graph.copies import Place
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, learns
 from manycl.run.graph_cache.learners import Learners, told
+from manycl.run.streams.eager_rule import SUBMITTED, Decision, Facts, Need, decide
 from manycl.utilities.interrupts import Uninterrupted
 from manycl.utilities.logs import logger
 
@@ -57,19 +58,20 @@ class RunningQueue(Waits):
     ) -> None:
         with Uninterrupted():  # they import drivers
             from manycl.run.graph_cache.graph_cache import GraphCache
-            from manycl.run.streams.eager_policy import is_possible
+            from manycl.run.streams.eager_stream import always_planned
 
         self.session = session
-        self.policy = policy
         self._default = flags.policy()
+        self._policy, self._named = policy, _named(policy or self._default)
         self.learners = learners
         self.queues = queues
         self.options = options
         self._recurring = GraphCache(session)
-        self._is_immediate = is_possible(session, queues)
-        if self._is_immediate and len(session.backend.lanes) == 1:
+        need = always_planned(session, queues) or (Need.OPTIONS if options else None)
+        self._always = decide(Facts(need=need)) if need is not None else None  # how all of its commands run
+        if self._always is None and len(session.backend.lanes) == 1:
             session.backend.lanes[0].warm()
-        self.enqueued = Submission(not self._is_immediate)
+        self.enqueued = Submission(self._always)
         self._taken: deque[Submission] = deque()  # closed submissions, which wait or run
         self._failure: BaseException | None = (
             None  # of a run in the background, raised by the next call that asks for a result
@@ -90,6 +92,21 @@ class RunningQueue(Waits):
         self.lock = threading.RLock()  # of the submissions
         self._running = threading.RLock()  # held by the thread whose run it is
         self._runner = 0  # the id of that thread
+
+    @property
+    def policy(self) -> str | Policy | Plan | None:
+        """The policy by which commands run that have not been given to a device; None: MANYCL_POLICY's."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: str | Policy | Plan | None) -> None:
+        with self.lock:
+            self._policy, self._named = policy, _named(policy or self._default)
+            flight = self.enqueued.flight
+            if flight is not None or self.enqueued.builder.nodes:  # what comes now is the new policy's
+                self.enqueued.decision = decide(Facts(self._named, Need.RENAMED))
+        if flight is not None:
+            flight.close()
 
     def __len__(self) -> int:
         """Return how many nodes are enqueued and have not run."""
@@ -143,7 +160,7 @@ class RunningQueue(Waits):
         with self.lock:
             if len(self.enqueued):
                 self._taken.append(self.enqueued)
-                self.enqueued = self.enqueued.take(not self._is_immediate)
+                self.enqueued = self.enqueued.take(self._always)
 
     def _run_in_background(self) -> None:
         while True:
@@ -177,7 +194,7 @@ class RunningQueue(Waits):
             enqueued = self.enqueued
             if enqueued.flight is not flight or enqueued.builder.nodes or self._taken or self._failure is not None:
                 return False
-            is_joined = flight.is_joined
+            is_joined, why = flight.is_joined, flight.why
             try:
                 run = flight.look(wanted)
             except BaseException:  # Ctrl-C was pressed twice
@@ -188,10 +205,10 @@ class RunningQueue(Waits):
             if not run.given:
                 return True
             self._begin()
-            self._result, self._is_known = lambda: run.result, flight.is_known
+            self._result, self._is_known = lambda: _explained(run.result, why), flight.is_known
             if not is_joined:
                 self._follow(run, run.seconds)
-            return flight.is_quick and self._recurring.goes_on(flight.device)
+            return flight.is_quick and self._recurring.goes_on(flight, self._named)
 
     def airborne(self) -> tuple[Submission, EagerStream | None]:
         """Return the submission that takes commands, and its eager stream, if commands may be given to a device at
@@ -209,7 +226,7 @@ class RunningQueue(Waits):
         with self.lock:
             former = self.enqueued
             if former.flight is not None and former.flight.is_spent and not former.builder.nodes:
-                self.enqueued = former.take(not self._is_immediate)
+                self.enqueued = former.take(self._always)
                 former.ended(self)
             return self.enqueued
 
@@ -284,7 +301,7 @@ class RunningQueue(Waits):
         def run_and_read() -> Result:
             result = run()
             enqueued.read(self.session.buffers)
-            return result
+            return result if enqueued.decision is None else _explained(result, enqueued.decision)
 
         self.keep(run_and_read, enqueued)
         self._is_followed, self._ended = enqueued.is_stretch, perf_counter()
@@ -313,43 +330,42 @@ class RunningQueue(Waits):
             with self.lock:
                 left = [*self._taken, self.enqueued]
                 self._taken.clear()
-                self.enqueued = self.enqueued.take(not self._is_immediate)
+                self.enqueued = self.enqueued.take(self._always)
             for enqueued in left:
                 if enqueued.flight is not None:
                     with suppress(ManyclError):
                         enqueued.flight.end()
                 enqueued.ended(self, error=RunError("it did not run: its queue has been closed"))
 
-    def take_off(self) -> EagerStream | None:
-        """Return a new eager stream, where there is nothing to plan and nothing that was enqueued before has yet to
-        run; else None. The caller holds the lock."""
+    def take_off(self) -> tuple[EagerStream, None] | tuple[None, Decision]:
+        """Return a new eager stream; or None, and why commands are planned. The caller holds the lock."""
         if self._taken:
-            return None
-        from manycl.run.streams.eager_policy import POLICIES, begun  # what runs is imported with the first queue
+            return None, decide(Facts(need=Need.EARLIER))
+        from manycl.run.streams.eager_stream import begun  # what runs is imported with the first queue
 
-        if (self.policy or self._default) not in POLICIES or self.options:
-            return None
-        device = self._recurring.expect()
-        if device is None:
-            return None
+        decision = self._recurring.next(self._named)
+        if decision.device is None:
+            return None, decision
         if self._changes != self.session.changes:
             for form in self.forms.values():  # they refer to kernels of devices that are gone
                 form.retire()
             self.moves.clear()
             self.forms.clear()
             self._changes = self.session.changes
-        return begun(self.session, device, not self._is_known, self._news)
+        found = begun(self.session, not self._is_known, decision, self._news)
+        return (None, decide(Facts(need=found))) if isinstance(found, Need) else (found, None)
 
     def _land(self, enqueued: Submission, wanted: Place | None) -> EagerResult:
         """End the eager stream: wait for all that the device has been given. Raises what went wrong with it."""
         assert enqueued.flight is not None
         self._begin()
-        is_joined = enqueued.flight.is_joined
+        is_joined, why = enqueued.flight.is_joined, enqueued.flight.why
         run = enqueued.flight.end(wanted)
         if run.error is not None:
             self._fail(run.error)
             raise anew(run.error)
-        self._result, self._is_known = lambda: run.result, enqueued.flight.is_known
+        self._result = lambda: _explained(run.result, why)
+        self._is_known = enqueued.flight.is_known
         self._news = 0 if self._is_known else self._news + 1
         log.debug("ran as they were enqueued: %d commands", len(run.given))
         self._is_followed = bool(enqueued.builder.nodes)
@@ -425,6 +441,17 @@ class RunningQueue(Waits):
                 trace = joined([past_run(run()) for run in (*self._past, self._result) if run is not None])
             self._trace = showable(trace)
         return self._trace
+
+
+def _named(policy: str | Policy | Plan) -> str:
+    """Return what a policy is called where it is said why commands were planned."""
+    return policy if isinstance(policy, str) else f"{type(policy).__name__} (an object)"
+
+
+def _explained(run: Result, decision: Decision) -> Result:
+    """Return the result of a run that says why it was eager, or planned."""
+    run.details.setdefault(SUBMITTED, decision.told)
+    return run
 
 
 def _as_told(error: BaseException) -> ManyclError:

@@ -18,6 +18,7 @@ from manycl.graph.dependences import Batch, GraphBuilder
 from manycl.graph.graph import BufferKey, HostTask, Launch, Node
 from manycl.graph.horizon import HORIZON, missing
 from manycl.graph.versions.sequence import is_sequence
+from manycl.run.streams.eager_rule import Decision, Facts, Need, decide
 
 if TYPE_CHECKING:
     from manycl.api.queue import Queue
@@ -28,10 +29,13 @@ if TYPE_CHECKING:
     from manycl.run.engine.result import Result
     from manycl.run.streams.eager_stream import EagerStream
 
+PREPARED = decide(Facts(need=Need.PREPARED))
+"""The decision about commands of graphs that are prepared."""
+
 
 class Submission:
     """The commands of a queue until a result is asked for. ``flight``: the eager stream with what the device has been
-    given, unless all has to be planned (``planned``). Everything that comes after it is collected for one graph.
+    given, unless all has to be planned. Everything that comes after it is collected for one graph; ``decision``: why.
     ``is_taken``: nothing more is added, and it is about to run. ``is_over``: it has run, or ``error`` is what went
     wrong, there or before. ``is_stretch``: more commands of the same program follow before anybody has asked for a
     result. (A prepared graph runs more than once.)"""
@@ -49,6 +53,7 @@ class Submission:
         "arrays",
         "began",
         "builder",
+        "decision",
         "error",
         "flight",
         "is_over",
@@ -57,7 +62,7 @@ class Submission:
         "reads",
     )
 
-    def __init__(self, planned: bool) -> None:
+    def __init__(self, why: Decision | None) -> None:
         self.is_taken = self.is_over = self.is_stretch = False
         self._until = HORIZON
         self.error: ManyclError | None = None
@@ -65,7 +70,8 @@ class Submission:
         self._callbacks: deque[Callable[[], Any]] = deque()
         self.flight: EagerStream | None = None
         self.began = 0.0  # when the first planned node was added, by time.perf_counter; 0: there is none
-        self._planned = planned
+        self._planned = why is not None
+        self.decision = why
         self.arrays: dict[BufferKey, Array] = {}  # kept alive, by the buffers that they had when used
         self.builder = GraphBuilder()
         self._components: list[list[int]] = []
@@ -98,7 +104,7 @@ class Submission:
         if self.flight is None and not self._planned:
             with queue.lock:
                 if self.flight is None and not self.builder.nodes and self._component is None:
-                    self.flight = queue.take_off()
+                    self.flight, self.decision = queue.take_off()
                     self._planned = self.flight is None
         return self.flight
 
@@ -126,14 +132,18 @@ class Submission:
     def _give(self, queue: Queue, node: Node, after: Sequence[int], arrays: Sequence[Array]) -> bool:
         """Try to give a node to the device at once, and return True if that was done. A node that follows one which was
         not given waits, too."""
-        if isinstance(node, HostTask) or self._component is not None or _needs_plan(node):
+        need = _need(node) if self._component is None else Need.COMPONENT
+        if need is not None or isinstance(node, HostTask):
             self._planned = True
         elif (flight := self.open_flight(queue)) is not None:
             with flight.lock:
                 if flight.is_open and flight.give(node, arrays, after):
                     return True
+            need = Need.REFUSED
         if self.flight is not None:
             self.flight.close()
+        if need is not None and self.decision is None:
+            self.decision = decide(Facts(need=need))
         return False
 
     def uses(self, key: BufferKey) -> bool:
@@ -151,11 +161,11 @@ class Submission:
     def close_component(self) -> None:
         self._component = None
 
-    def take(self, planned: bool) -> Submission:
+    def take(self, why: Decision | None) -> Submission:
         """Close it for further nodes, and return the submission that follows: an empty one, in which an open component
         goes on."""
         self.is_taken = True
-        following = Submission(planned)
+        following = Submission(why)
         if self._component is not None:
             following.open_component()
             following._thread = self._thread
@@ -292,9 +302,11 @@ def _known(status: CommandStatus | ManyclError, times: tuple[float, float] | Non
     return times
 
 
-def _needs_plan(node: Node) -> bool:
-    """Return True for a launch that prefers a device, or whose version may be several launches, of which more than one
-    event tells."""
+def _need(node: Node) -> Need | None:
+    """Return why a node has to be planned, whatever the device; None where it has not. (Of several launches, more than
+    one event tells.)"""
     if not isinstance(node, Launch):
-        return False
-    return bool(node.device) or (bool(node.versions) and any(map(is_sequence, node.versions)))
+        return Need.HOST if isinstance(node, HostTask) else None
+    if node.device:
+        return Need.PREFERENCE
+    return Need.SEQUENCE if node.versions and any(map(is_sequence, node.versions)) else None

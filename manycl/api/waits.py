@@ -12,6 +12,7 @@ from manycl.api.submission import Submission
 from manycl.drivers.driver import Bytes
 from manycl.errors import LaunchError
 from manycl.graph.copies import Place
+from manycl.graph.horizon import HORIZON
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.api.arrays.arrays import Array
@@ -19,10 +20,6 @@ if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devic
     from manycl.run.graph_cache.graph_cache import GraphCache
     from manycl.run.session.session import Session
     from manycl.run.streams.eager_stream import EagerStream
-
-LONGEST = 1 << 14
-"""Commands of an eager stream beyond which a wait for one of them ends the stream: it keeps an event for each of
-them."""
 
 
 class Waits:
@@ -68,8 +65,9 @@ class Waits:
         flight = enqueued.flight
         if flight is not None and node < flight.waited:
             return False
-        if flight is not None and node < len(flight.given) and node <= LONGEST:
-            is_last = node == len(enqueued) - 1  # and an eager stream has to end some time
+        if flight is not None and node < min(len(flight.given), HORIZON):
+            # (a part of a program ends at the horizon, and an eager stream has to end some time)
+            is_last = node == len(enqueued) - 1
             if not is_last or (flight.is_short and flight.is_young and not underway):
                 self.session.refuse_host_functions()
                 if flight.wait_for(node):

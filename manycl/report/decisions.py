@@ -1,5 +1,5 @@
-"""What a trace's details tell of a run: memory that was too small, kernels that ran whole, shares that could move, what
-was planned anew, when results came together, and what the run went on without."""
+"""What a trace's details tell of a run: how it was submitted, memory that was too small, kernels that ran whole, shares
+that could move, what was planned anew, when results came together, and what the run went on without."""
 
 from __future__ import annotations
 
@@ -156,6 +156,11 @@ def undivided_lines(kernels: tuple[UndividedKernel, ...]) -> Iterator[str]:
 def unforeseen(trace: Trace) -> tuple[str, ...]:
     """From the trace's ``details["unforeseen"]``: what failed that the run could do without."""
     return tuple(entry for entry in _entries(trace, "unforeseen") if isinstance(entry, str))
+
+
+def submitted(trace: Trace) -> tuple[str, ...]:
+    """From the trace's ``details["submission"]``: which commands were eager or planned, and why, safe to show."""
+    return tuple(printable(entry) for entry in _entries(trace, "submission") if isinstance(entry, str))
 
 
 # shares of divided launches that could move while they ran

@@ -86,7 +86,8 @@ class Summary:
     not looked at; ``moving``: kernels of which it was decided whether their shares move while they run; ``compiled``:
     seconds beside the makespan in which devices only compiled kernels; ``missed``: why it took another time than
     planned; ``replanned``: when and why what was left of it was planned anew;
-    ``merged``: when what parts of launches wrote went to the host."""
+    ``merged``: when what parts of launches wrote went to the host; ``submitted``: which commands were eager, or
+    planned, and why."""
 
     application: str
     policy: str
@@ -111,6 +112,7 @@ class Summary:
     missed: MissedPlan | None = None
     replanned: tuple[decisions.Replanned, ...] = ()
     merged: decisions.Merged | None = None
+    submitted: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the keys are the fields' names."""
@@ -168,6 +170,7 @@ def summarise(trace: Trace) -> Summary:
         missed=missed_plan(trace),
         replanned=decisions.replanned(trace),
         merged=decisions.merged(trace),
+        submitted=decisions.submitted(trace),
     )
 
 
@@ -199,6 +202,7 @@ def _lines(summary: Summary) -> Iterator[str]:
         counts += f", {count(summary.host_tasks, 'host function')} ({seconds(summary.host_seconds)})"
     foreseen = f" (planned {seconds(summary.planned_makespan)})" if summary.planned_makespan is not None else ""
     yield f"makespan {seconds(summary.makespan)}{foreseen}, {counts}"
+    yield from map(_cut, summary.submitted[:_MOST_KERNELS])
     if summary.compiled:
         yield f"compiled {seconds(summary.compiled)}: drivers built kernels for their first launch; not in the makespan"
     for failure in summary.failures[:_MOST_FAILURES]:

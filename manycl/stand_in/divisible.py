@@ -15,7 +15,7 @@ from manycl.plan.splitting import ONE_WORK_GROUP, split_of
 from manycl.plan.tuning import PLANNING
 from manycl.report.divided import RANGE
 from manycl.run.engine.asking_policies import POSTPONED, UNPLANNED
-from manycl.run.graph_cache.cached_graph import WORTH
+from manycl.run.streams.eager_rule import gains_nothing
 from manycl.trace import KernelEvent
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Whole:
         """Why it was not divided although it can be."""
         if self.planned not in ("", "auto"):
             return f"policy {self.planned} ran it whole"
-        if self.runs_took < WORTH or self.seconds < PLANNING.worth * HANDOVER:
+        if gains_nothing(self.runs_took) or self.seconds < PLANNING.worth * HANDOVER:
             return SHORT
         return NO_GAIN if self.planned else UNKNOWN
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from manycl.api.recording import Recording
 from manycl.errors import ManyclError
-from manycl.report.decisions import undivided
+from manycl.report.decisions import submitted, undivided
 from manycl.report.divided import RANGE, divided, divided_rows, own_name
 from manycl.report.words import printable, seconds
 from manycl.stand_in.divisible import Kernels
@@ -57,6 +57,7 @@ def _lines(trace: Trace, runtimes: Sequence[Runtime], kernels: Kernels | None) -
     for (name, line, reason), count in alone.items():
         place = f", line {line}" if line else ""
         yield f"  on one device alone: {printable(name)} x{count}{place}: {printable(reason)}"
+    yield from (f"  {line}" for line in submitted(trace))
     yield from _gain(trace)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.errors import ManyclError
-from manycl.run.streams.eager_stream import FEW, LIGHT, SEVERAL
+from manycl.run.streams.eager_rule import FEW, LIGHT, SEVERAL
 
 SOURCE = """
 __kernel void add(__global int *x, __global const int *y, int by) { x[get_global_id(0)] += y[get_global_id(0)] + by; }

@@ -160,7 +160,7 @@ def test_times_can_be_wanted_later() -> None:
 
 
 def test_a_flight_does_not_go_on_for_ever(single: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waits, "LONGEST", 8)
+    monkeypatch.setattr(waits, "HORIZON", 8)
     a, longest = single.zeros(N, np.int32), 0
     event = PROGRAM.inc(single, *SIZES, a)
     for _ in range(40):

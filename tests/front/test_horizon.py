@@ -16,7 +16,7 @@ from manycl.api import submission
 from manycl.errors import ManyclError
 from manycl.graph.graph import Launch
 from manycl.graph.horizon import missing
-from manycl.run.graph_cache import graph_cache
+from manycl.run.streams import eager_rule
 
 N = 64
 PROGRAM = mc.Program("""
@@ -46,7 +46,7 @@ def test_what_does_not_repeat_is_not_waited_for() -> None:
 
 @pytest.fixture
 def short() -> Iterator[None]:
-    with mock.patch.object(submission, "HORIZON", 8), mock.patch.object(graph_cache, "HORIZON", 8):
+    with mock.patch.object(submission, "HORIZON", 8), mock.patch.object(eager_rule, "HORIZON", 8):
         yield
 
 
@@ -131,7 +131,7 @@ def test_a_failure_in_a_part_is_told_to_who_asks(queue: mc.Queue) -> None:
 def test_whatever_is_enqueued_results_are_numpys(steps: list[tuple[str, int]]) -> None:
     with (
         mock.patch.object(submission, "HORIZON", 3),
-        mock.patch.object(graph_cache, "HORIZON", 3),
+        mock.patch.object(eager_rule, "HORIZON", 3),
         mc.Queue("cpu/2") as queue,
     ):
         mine = [np.full(N, k, np.int32) for k in range(3)]

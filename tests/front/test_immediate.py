@@ -20,8 +20,8 @@ from manycl.errors import DeviceError, LaunchError, ResultError, RunError
 from manycl.graph import bounds
 from manycl.run.data import pinning
 from manycl.run.executor.programs import Programs
-from manycl.run.streams import eager_stream, residency
-from manycl.run.streams.eager_policy import MOST_NEWS
+from manycl.run.streams import eager_rule, eager_stream, residency
+from manycl.run.streams.eager_rule import NEWS
 
 N = 64
 PROGRAM = mc.Program("""
@@ -154,15 +154,18 @@ def test_arrays_without_contents_come_one_after_the_other(queue: mc.Queue) -> No
         assert (a.get() == 2).all()
 
 
-def test_where_something_is_new_each_time_flights_go_on_all_the_same(queue: mc.Queue) -> None:
-    goes_on = []
-    for k in range(1, MOST_NEWS + 4):
+def test_where_something_is_new_each_time_flights_go_on_all_the_same(
+    queue: mc.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eager_rule, "WORTH", 1e9)
+    flights = []
+    for k in range(1, NEWS + 4):
         a = queue.zeros(16 * k, np.int32)
         PROGRAM.inc(queue, (16 * k,), (16,), a)
-        assert queue.enqueued.flight is not None
-        goes_on.append(queue.enqueued.flight.is_patient)
+        flights.append(queue.enqueued.flight)
         assert (a.get() == 1).all()
-    assert goes_on == [False] * MOST_NEWS + [True] * 3
+    assert len(set(flights[:NEWS])) == NEWS
+    assert len(set(flights[NEWS:])) == 1
 
 
 def test_another_queue_of_the_session_lets_it_end(queue: mc.Queue) -> None:

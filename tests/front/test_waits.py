@@ -12,7 +12,7 @@ import manycl as mc
 from manycl.api.dispatch import launch_cache
 from manycl.drivers.driver import DriverError
 from manycl.errors import RunError
-from manycl.run.streams import eager_stream, in_flight, residency
+from manycl.run.streams import eager_rule, in_flight, residency
 
 N = 64
 SIZES = (N,), (16,)
@@ -27,6 +27,7 @@ kernel void add(global const int *x, global int *y) { y[get_global_id(0)] += x[g
 def single(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
     """One device, of which all is taken to end soon."""
     monkeypatch.setattr(in_flight, "AT_ONCE", 1e9)
+    monkeypatch.setattr(eager_rule, "WORTH", 1e9)
     with mc.Queue("cpu/2#0", profile=True) as queue:
         yield queue
 
@@ -38,7 +39,7 @@ def test_waiting_for_one_after_another_is_one_run(single: mc.Queue) -> None:
         PROGRAM.inc(single, *SIZES, a).wait()
     assert single.trace.kernels()
     count = 4
-    for n in range(1, 3 * eager_stream.SEVERAL):
+    for n in range(1, 3 * eager_rule.SEVERAL):
         event = PROGRAM.inc(single, *SIZES, a)
         event.wait()
         count += 1
@@ -46,7 +47,7 @@ def test_waiting_for_one_after_another_is_one_run(single: mc.Queue) -> None:
         assert len(single) == 0
         assert event.end >= event.start
         if n % 50 == 7:
-            assert len(list(single.trace.kernels())) <= eager_stream.SEVERAL + 1
+            assert len(list(single.trace.kernels())) <= eager_rule.SEVERAL + 1
             assert (a.get() == count).all()
         elif n % 50 == 20:
             assert len(list(single.trace.kernels())) >= 12

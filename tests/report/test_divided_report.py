@@ -92,10 +92,16 @@ def test_kernels_that_cannot_be_divided_are_named() -> None:
     assert "does not pay" in summarise(replace(TRACE, details={"postponed": True})).text()
 
 
+def test_how_commands_were_submitted_is_said_with_the_reason() -> None:
+    said = ["eager: there is one\x1b device", "planned: r"]
+    lines = summarise(Trace.parse(replace(TRACE, details={"submission": said}).lines())).text().splitlines()
+    assert lines[2:4] == ["eager: there is one? device", "planned: r"]
+
+
 @pytest.mark.parametrize("said", [7, "f", None, [3], [{}], [{**UNDIVIDED[0], "line": "3"}], [{**UNDIVIDED[0], "x": 1}]])
 def test_details_of_another_form_are_left_out(said: object) -> None:
     """Trace files come from anywhere."""
-    details = {"undivided": said, "unforeseen": said, "postponed": said}
+    details = {"undivided": said, "unforeseen": said, "postponed": said, "submission": said}
     found = summarise(replace(TRACE, details=details))
     assert found.undivided == ()
     assert "not divided" not in found.text()

@@ -16,9 +16,9 @@ import pytest
 import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.errors import RunError
-from manycl.machine import DeviceIndex
 from manycl.run.graph_cache import graph_cache
 from manycl.run.recovery import checkpoints
+from manycl.run.streams.eager_rule import Facts, decide
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not work any more:RuntimeWarning")
 
@@ -75,7 +75,7 @@ def is_over(driver: Any, event: Any) -> bool:
 @pytest.mark.parametrize("begun", [0, 1, 2], ids=["nothing", "little", "in place"])
 def test_what_was_given_without_a_plan(begun: int, queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed before it was given anything, during a kernel, or while it changes what the kernel before has made."""
-    monkeypatch.setattr(graph_cache.GraphCache, "_expect", lambda self: DeviceIndex(0))
+    monkeypatch.setattr(graph_cache, "decide", lambda facts: decide(Facts()))
     x, y, z = queue.array(X), queue.zeros(N, np.uint32), queue.zeros(N, np.uint32)
     driver = driver_of(queue)
     if not begun:
@@ -101,7 +101,7 @@ def test_what_was_given_without_a_plan(begun: int, queue: mc.Queue, monkeypatch:
 
 def test_what_cannot_be_made_again_is_named(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is interrupted where it changes what somebody has waited for."""
-    monkeypatch.setattr(graph_cache.GraphCache, "_expect", lambda self: DeviceIndex(0))
+    monkeypatch.setattr(graph_cache, "decide", lambda facts: decide(Facts()))
     y = queue.array(X, name="yonder")
     PROGRAM.change(queue, (N,), (64,), y, 1)
     queue.finish()

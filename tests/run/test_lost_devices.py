@@ -23,11 +23,11 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.machine import Device, Link, Machine
 from manycl.run.commands.backend import Command, Download, Run
 from manycl.run.data.coherence import HOST_BIT, Directory
-from manycl.run.graph_cache import graph_cache
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.health import examine
 from manycl.run.recovery.lineage import HeldVersions, rest_of
 from manycl.run.session import session
+from manycl.run.streams import eager_rule
 
 N = 256
 PROGRAM = mc.Program(
@@ -248,7 +248,7 @@ def test_memories_that_are_left_are_numbered_without_gaps() -> None:
 def test_commands_given_at_once_after_a_device_has_died(death: Death, monkeypatch: pytest.MonkeyPatch) -> None:
     """The devices behind it have other numbers then, and so have their memories."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(graph_cache, "WORTH", 60.0)  # seconds: whatever these graphs take is little
+    monkeypatch.setattr(eager_rule, "WORTH", 60.0)  # seconds: whatever these graphs take is little
     with mc.Queue(f"{death.devices}/3") as queue:
         death.of, death.calls = victim(queue, 0), 0
         with warnings.catch_warnings():

@@ -13,11 +13,10 @@ import manycl as mc
 from manycl.graph.signature import Signature
 from manycl.machine import DeviceIndex
 from manycl.run.graph_cache import cached_graph as known_graphs
-from manycl.run.graph_cache import graph_cache
 from manycl.run.graph_cache.autotuner import PLANNED_RUNS
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
-from manycl.run.graph_cache.cached_graph import RETRIED, VARIED
-from manycl.run.graph_cache.graph_cache import NEW
+from manycl.run.streams import eager_rule
+from manycl.run.streams.eager_rule import NEWS, RETRIED, Facts, decide
 
 
 def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, flown: float, runs: int) -> str:
@@ -61,28 +60,28 @@ def test_what_takes_long_is_planned_where_devices_may_be_lost(monkeypatch: pytes
 def test_new_graphs_that_take_little_are_not_planned_each_time(
     asked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_cache, "WORTH", 1e9)
+    monkeypatch.setattr(eager_rule, "WORTH", 1e9)
     with mc.Queue("cpu/2") as queue:
         for n in range(1, 20):
             x = queue.zeros(COUNT * n, np.int32)
             for _ in range(2):
                 PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
             assert (x.get() == 2 * n).all()
-        assert len(asked) == NEW
-        monkeypatch.setattr(graph_cache, "WORTH", 0.0)
-        monkeypatch.setattr(graph_cache, "LONG", 0.0)
+        assert len(asked) == NEWS
+        monkeypatch.setattr(eager_rule, "WORTH", 0.0)
+        monkeypatch.setattr(eager_rule, "LONG", 0.0)
         for n in range(20, 30):
             x = queue.zeros(COUNT * n, np.int32)
             PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
             assert (x.get() == n).all()
-        assert len(asked) == NEW + 9, "until one took longer"
-    monkeypatch.setattr(graph_cache, "LONG", 1e9)
+        assert len(asked) == NEWS + 10, "where they take longer"
+    monkeypatch.setattr(eager_rule, "LONG", 1e9)
     with mc.Queue("cpu/2") as queue:
         for n in range(1, 12):
             x = queue.zeros(COUNT * n, np.int32)
             PROGRAM.add(queue, (COUNT * n,), (GROUP,), x, n)
             assert (x.get() == n).all()
-        assert len(asked) == 2 * NEW + 9, "a single command may take longer"
+        assert len(asked) == 2 * NEWS + 10, "a single command may take longer"
 
 
 def test_graphs_that_differ_by_scalars_are_known_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +91,7 @@ def test_graphs_that_differ_by_scalars_are_known_together(monkeypatch: pytest.Mo
     kernel void shift(global int *x, int k) { int i = get_global_id(0); if (i > k) x[i] = x[i] + x[k]; }
     kernel void put(global int *x, int k) { if (get_global_id(0) == 0) x[k] = k; }"""
     program = mc.Program(source)
-    monkeypatch.setattr(graph_cache, "NEW", 1 << 20)
-    monkeypatch.setattr(graph_cache, "WORTH", 0.0)
+    monkeypatch.setattr(eager_rule, "WORTH", 0.0)
     monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
     for planned, flown, then in ((2.0, 3.0, "p"), (3.0, 2.0, "f")):
         with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
@@ -109,9 +107,9 @@ def test_graphs_that_differ_by_scalars_are_known_together(monkeypatch: pytest.Mo
                 expected[k] = k
                 expected[k + 1 :] += expected[k]
                 assert (x.get() == expected).all()
-            assert ways[:VARIED] == VARIED * "p", "each may come again"
+            assert ways[:NEWS] == NEWS * "p", "each may come again"
             assert ways[30:40] == 10 * then
-            assert len(queue._recurring._known) == VARIED + 1
+            assert len(queue._recurring._known) == NEWS + 1
 
 
 @pytest.mark.parametrize("zero_copy", ["0", "1"])
@@ -125,7 +123,7 @@ def test_one_device_is_given_all_at_once(monkeypatch: pytest.MonkeyPatch, zero_c
 def test_what_was_not_expected_is_right_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two loops in turn, and in any order; one of them begins as the other one does."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(graph_cache, "WORTH", 1.0)
+    monkeypatch.setattr(eager_rule, "WORTH", 1.0)
     with mc.Queue("cpu/2") as queue:
         for n, times in enumerate([3, 3, 3, 3, 3, 3, 5, 3, 5, 3, 5, 3, 5, 3, 5, 5, 5, 3, 3, 1, 3, 1]):
             want = n
@@ -152,10 +150,13 @@ def test_what_is_tried_again_without_a_plan_does_not_rest() -> None:
     """Nothing is known of it then: what it took before has been forgotten."""
     known = known_graphs.CachedGraph(1, Signature((), (), ()), known_graphs.THOUGHTS)
     known.then = weakref.ref(known)
-    for _ in range(known_graphs.SETTLED):
-        known.flew(SimpleNamespace(device=0, given=[]), 1e-2)
-    for _ in range(known_graphs.PLANNED_RUNS):
+    for _ in range(RETRIED):
+        known.flew(SimpleNamespace(device=DeviceIndex(0), given=[]), 1e-2)
+    for _ in range(PLANNED_RUNS):
         known.took(2e-3, 2e-3)
-    ways = [known.way(None) for _ in range(2 * known_graphs.RETRIED)]
-    assert ways.index(0) == known_graphs.RETRIED
-    assert not known.rests(DeviceIndex(0))
+    ways = []
+    for _ in range(2 * RETRIED):
+        ways.append(decide(Facts(devices=2, graph=known.measured)))
+        known.obey(ways[-1])
+    assert [way.device for way in ways].index(0) == RETRIED
+    assert not any(way.is_settled for way in ways)

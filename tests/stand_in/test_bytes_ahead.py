@@ -15,9 +15,8 @@ import manycl as mc
 from manycl.api.events import Event
 from manycl.drivers.driver import Holdable
 from manycl.drivers.opencl.real import compiled
-from manycl.run.graph_cache import cached_graph, graph_cache
-from manycl.run.streams import in_flight
-from manycl.run.streams.eager_stream import SEVERAL
+from manycl.run.streams import eager_rule, in_flight
+from manycl.run.streams.eager_rule import SEVERAL
 from manycl.run.streams.host_access import FEW_BYTES
 from manycl.run.streams.residency import BESIDE
 from manycl.stand_in import runtime
@@ -45,9 +44,8 @@ def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     what comes again is soon given to one of them without looking at it."""
     *how, devices = request.param.split()
     monkeypatch.setenv("MANYCL_ZERO_COPY", "1" if how else "0")
-    monkeypatch.setattr(cached_graph, "SETTLED", 2)
-    for module in (cached_graph, graph_cache):
-        monkeypatch.setattr(module, "WORTH", 1e9)
+    monkeypatch.setattr(eager_rule, "RETRIED", 2)
+    monkeypatch.setattr(eager_rule, "WORTH", 1e9)
     monkeypatch.setattr(in_flight, "AT_ONCE", 1e9)
     found = Runtime(devices)
     machine = found.session.machine

@@ -105,6 +105,11 @@ def test_what_nobody_has_looked_at_is_asked(devices: str, policy: str) -> None:
             data.get()
         kernels.stop()
         lines = explanation(kernels.trace, (), kernels).splitlines()[1:]
+    submitted = [line for line in lines if line.startswith(("  eager: ", "  planned: "))]
+    if policy != "auto" and not devices.endswith("u"):
+        assert submitted == [f"  planned: policy {policy} was asked for"]
+    assert submitted
+    lines = [line for line in lines if line not in submitted]
     told = {line.split()[1 if devices.endswith("u") else 2]: line for line in lines[:-1]}
     assert told.keys() == {"twice", "mixed", "alone"}
     if devices.endswith("u"):

@@ -14,8 +14,8 @@ import pytest
 import manycl as mc
 from manycl.api.events import CommandStatus
 from manycl.drivers.opencl.real import compiled
-from manycl.machine import DeviceIndex
 from manycl.run.graph_cache import graph_cache
+from manycl.run.streams.eager_rule import Facts, decide
 from manycl.stand_in import runtime
 from manycl.stand_in.objects.contexts import CommandQueue, Context
 from manycl.stand_in.objects.events import Event
@@ -69,7 +69,7 @@ class Stranger:
 def stranger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stranger]:
     devices, zero_copy = request.param
     monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
-    monkeypatch.setattr(graph_cache.GraphCache, "_expect", lambda self: DeviceIndex(0))
+    monkeypatch.setattr(graph_cache, "decide", lambda facts: decide(Facts()))
     monkeypatch.setattr(runtime, "_runtimes", {})
     made = Stranger(devices)
     yield made

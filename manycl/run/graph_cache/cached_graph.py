@@ -22,28 +22,13 @@ from manycl.run.graph_cache.autotuner import PLANNED_RUNS, SECOND_THOUGHTS, Auto
 from manycl.run.graph_cache.background_analysis import Interest
 from manycl.run.session.session import LastTime, Session
 from manycl.run.streams.eager_result import EagerResult, Given
+from manycl.run.streams.eager_rule import NEWS, RECENT, Decision, MeasuredGraph
 
 THOUGHTS = (*SECOND_THOUGHTS, *(4**n for n in range(3, 10)))
 """The numbers of runs of a plan after which the policy is asked once more: ever more rarely, as devices and links may
 change."""
-FLIGHTS = 2
-"""The number of eager runs, without a plan, that are compared with planned ones at first."""
-RECENT = 5
-"""The number of last runs of each way, eager or planned, whose median is its time."""
-SETTLED = 16
-"""The number of eager runs after which not each is examined any more, if none takes long."""
-WORTH = 1e-3
-"""The seconds below which an eager run takes no less with a plan."""
-LONG = 1e-2
-"""The seconds of an eager run from which one run suffices to compare."""
-HOPELESS = 2
-"""The number of planned runs after which no more are tried if all took twice as long as eager runs."""
-VARIED, MOST_SEEN = 8, 1024
-"""The number of graphs that differ by their scalars and are cached one by one when they come first (VARIED), and the
-number of those that are remembered as seen (MOST_SEEN)."""
-RETRIED, RARELY = 32, 4096
-"""The number of runs of one way after which the other one is tried again (RETRIED), doubled each time up to RARELY: its
-times may have been a disturbance, and devices and links may change."""
+MOST_SEEN = 1024
+"""The number of graphs that differ by their scalars and are remembered as seen."""
 
 
 class CachedGraph:
@@ -58,13 +43,13 @@ class CachedGraph:
         self._device: DeviceIndex | None = None  # the device that can run all of it eagerly
         self._given: list[DeviceTask] = []  # the commands of its last eager run
         self._flights = self._planned = self._runs = 0
-        self._plan = inf  # seconds of the fastest plan's run, planning apart
+        self._plan = self._planning = inf  # least seconds of a run that was planned, planning apart or included
         # seconds of the last eager runs, and of the last runs of the kept plan
         self._flown, self._played = deque[float](maxlen=RECENT), deque[float](maxlen=RECENT)
         self._thoughts = thoughts
         self._trials = Autotuner(thoughts=thoughts)
-        self._until_other = self._patience = RETRIED  # runs of one way before the other one is tried
-        self._latest = 0.0  # seconds of the last run
+        self._since = self._retries = 0  # the runs since the other way was tried again, and how often it was
+        self.latest = 0.0  # seconds of the last run
         self._answer: Plan | None = None  # the policy's last plan
         self._was_other = False  # whether the last run was not of the kept plan
         self.interest = Interest()
@@ -76,15 +61,10 @@ class CachedGraph:
         """True if it has not run before."""
         return not self._runs
 
-    @property
-    def is_long(self) -> bool:
-        """True if its last run took so long that planning it takes little beside that."""
-        return self._latest >= LONG
-
     def is_awaited(self, machine: Machine) -> bool:
         """Return whether its last run took so long that other processes, which ask for one of the devices, would have
         to wait."""
-        return any(is_long(device, self._latest) for device in machine.devices)
+        return any(is_long(device, self.latest) for device in machine.devices)
 
     @property
     def thinks(self) -> bool:
@@ -98,7 +78,7 @@ class CachedGraph:
     def look_again(self) -> None:
         """Begin tuning anew, as more is known now of how the graph may be divided."""
         self.is_looked_at = True
-        self._planned, self._plan = 0, inf
+        self._planned, self._plan, self._planning = 0, inf, inf
         self._played.clear()
         self._trials = Autotuner(thoughts=self._thoughts)
         self._forget()
@@ -112,58 +92,53 @@ class CachedGraph:
         """Note the seconds of a planned run. ``ran``: of the run alone, after planning (infinite: it will be planned
         again); None: the kept plan was played."""
         self._runs += 1
-        self._latest = seconds
+        self.latest = seconds
         if ran is not None:
             self._planned += 1
-            self._plan = min(self._plan, seconds, ran)
+            self._plan, self._planning = min(self._plan, seconds, ran), min(self._planning, seconds)
         elif not self._was_other:
             self._played.append(seconds)
         if self._device is None and self._answer is not None and self._planned >= PLANNED_RUNS:
             used = Counter(a.device for a in self._answer.assignments if a.device != ON_HOST)
             self._device = used.most_common(1)[0][0] if used else None
 
-    def rests(self, device: DeviceIndex) -> bool:
-        """Return whether it comes repeatedly, and runs fastest eagerly on that device."""
-        if self._flights < SETTLED or self._device != device or self.stays or self.then is None:
-            return False
-        if not self._flown:  # their times are about to be measured anew
-            return False
-        return self.then() is self and median_low(self._flown) < WORTH
-
     def flew(self, run: EagerResult, seconds: float) -> None:
         """Note an eager run."""
         self._runs += 1
         self._flights += 1
         self._flown.append(seconds)
-        self._latest = seconds
+        self.latest = seconds
         self._device, self._given = run.device, [task for task, _, _ in run.given]
 
     def is_like(self, given: Sequence[Given]) -> bool:
         """Return whether commands are those of its last eager run, on any buffers."""
         return len(given) == len(self._given) and all(map(is_, self._given, [task for task, _, _ in given]))
 
-    def way(self, guess: DeviceIndex | None) -> DeviceIndex | None:
-        """Return the device on which it is to run eagerly, or None where it is to be planned. ``guess``: the device
-        where no better one is known."""
-        device = self._device if self._device is not None else guess
-        if device is None or self.stays:
-            return None
-        flight = median_low(self._flown) if self._flown else inf
-        if self._flights < FLIGHTS and not LONG <= flight < inf:
-            return device
-        plan = median_low(self._played) if self._played else self._plan
-        is_hopeless = self._planned >= HOPELESS and plan > 2.0 * flight
-        is_tried = self._planned >= PLANNED_RUNS or is_hopeless or flight < WORTH
-        flies = is_tried and flight <= plan
-        is_settled = flies and flight < WORTH  # a plan gains nothing then
-        if is_tried and not is_settled and self._flights >= FLIGHTS and self._planned:
-            self._until_other -= 1
-            if self._until_other < 0:
-                self._patience = min(2 * self._patience, RARELY)
-                self._until_other = self._patience
-                flies = not flies
-                (self._flown if flies else self._played).clear()  # only its present times count
-        return device if flies else None
+    @property
+    def measured(self) -> MeasuredGraph:
+        """What is known of it for the eager rule."""
+        return MeasuredGraph(
+            self.nodes,
+            self._device,
+            self.stays,
+            self.then is not None and self.then() is self,
+            self._runs,
+            self.latest,
+            median_low(self._flown) if self._flown else inf,
+            self._flights,
+            median_low(self._played) if self._played else self._plan,
+            self._planned,
+            self._planning,
+            self._since,
+            self._retries,
+        )
+
+    def obey(self, decision: Decision) -> None:
+        """Note how it runs next."""
+        self._since = self._since + 1 if decision.is_compared else 0
+        if decision.is_trial:
+            self._since, self._retries = 0, self._retries + 1
+            (self._flown if decision.device is not None else self._played).clear()  # only its present times count
 
     def answered(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
         """Note the run of a plan for which the policy was asked."""
@@ -226,7 +201,7 @@ class Varied(CachedGraph):
         self._seen[scalars] = None
         if len(self._seen) > MOST_SEEN:
             self._seen.popitem(last=False)
-        return len(self._seen) > VARIED
+        return len(self._seen) > NEWS
 
     def took(self, seconds: float, ran: float | None) -> None:
         """Note the seconds of a run, planning included, as it is planned each time."""

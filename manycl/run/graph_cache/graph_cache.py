@@ -17,27 +17,27 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from math import inf
+from typing import TYPE_CHECKING
 
 from manycl.graph import bounds
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import Graph
-from manycl.graph.horizon import HORIZON
 from manycl.graph.signature import Signature, deciding_scalars, signature
 from manycl.machine import DeviceIndex
 from manycl.plan import policies
 from manycl.plan.policy import find, is_static, learns
 from manycl.plan.problem import queue_counts
 from manycl.run.engine.result import Result
-from manycl.run.graph_cache.cached_graph import LONG, THOUGHTS, WORTH, CachedGraph, Varied
+from manycl.run.graph_cache.cached_graph import THOUGHTS, CachedGraph, Varied
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
+from manycl.run.streams.eager_rule import NEWS, Decision, Facts, decide, gains_nothing
+
+if TYPE_CHECKING:
+    from manycl.run.streams.eager_stream import EagerStream
 
 KEPT, NODES = 64, 1 << 16
 """The most graphs that are cached (KEPT), and the most nodes of all of them (NODES)."""
-NEW = 4
-"""The number of new graphs in a row that took less than WORTH, after which the next new one is not planned either."""
-ONLY = DeviceIndex(0)
-"""The device where there is only one."""
 
 
 class GraphCache:
@@ -52,15 +52,20 @@ class GraphCache:
         self._static: dict[str, bool] = {}
         self._last: CachedGraph | None = None
         self._expected: CachedGraph | None = None
-        self._quick = 0  # how many graphs in a row were new and took little
-        self._foreseen: tuple[DeviceIndex | None] | None = None  # the device that was looked up ahead of time
+        self._fresh: tuple[tuple[float, int], ...] = ()  # seconds and nodes of the last graphs that were new
+        self._decided: Decision | None = None  # how the last commands run
+        # policy and devices of the last decision, as far as they change
+        self._seen: tuple[str, int, object, object] = ("", -1, None, None)
+        self._policy = ""  # of the last graph
+        self._there = Facts()[2:8]  # what is known of these
+        self._foreseen: Decision | None = None  # what was decided ahead of time
         self._ran: float | None = None  # seconds of the last run without planning, if it was planned anew
 
     def run(
         self, batch: Batch, policy: str, queues: Mapping[str, int] | None, options: Mapping[str, str] | None
     ) -> Result:
         """Run enqueued commands by the policy of that name. Raises what ``Session.run`` raises."""
-        session = self._session
+        session, self._policy = self._session, policy
         self._forget_others()
         self._expected = None
         found = signature(batch) if len(batch.nodes) <= NODES and self._is_static(policy) else None
@@ -99,72 +104,62 @@ class GraphCache:
             self._look(known, seconds, lambda: known.graph)
         self._follow(known)
 
-    def expect(self) -> DeviceIndex | None:
-        """Return the device to which the next commands go as they are enqueued; None where they are planned when a
-        result is asked for."""
-        away = self._session.away
-        if self.is_alone:
-            return None if ONLY in away or self._is_demanded else ONLY
-        found = self._expect()
-        return None if found in away else found
+    def next(self, policy: str) -> Decision:
+        """Return how the next commands run: given to a device as they are enqueued, or planned when a result is asked
+        for."""
+        (foreseen, self._foreseen), decided = (self._foreseen, None), self._decided
+        if not self._is_as_before(policy):
+            self._forget_others()
+            self._look_around(policy)
+        elif foreseen is not None:
+            return foreseen
+        elif decided is not None and (decided.lasts or (decided.is_settled and self._is_repeated(decided.within))):
+            return decided
+        last = self._last if self._policy == policy else None
+        self._expected = known = last.then() if last is not None and last.then is not None else None
+        if known is None:
+            self._decided = decide(Facts(policy, None, *self._there, False, self._fresh))
+        else:
+            is_asked = bool(self._session.demanded) and known.is_looked_at
+            is_awaited = is_asked and known.is_awaited(self._session.machine)
+            self._decided = decide(Facts(policy, None, *self._there, is_awaited, self._fresh, known.measured))
+            known.obey(self._decided)
+        return self._decided
 
-    def _expect(self) -> DeviceIndex | None:
-        self._forget_others()
-        if self._foreseen is not None:
-            (found,), self._foreseen = self._foreseen, None
-            return found
-        self._expected = self._last.then() if self._last is not None and self._last.then is not None else None
-        if self._expected is None:
-            return self._guess
-        if self._expected.nodes >= HORIZON or (self._expected.is_long and self._session.mortal):
-            return None  # parts of long programs are compared as such; and for long graphs, plans make checkpoints
-        return self._expected.way(self._guess)
+    def _is_repeated(self, within: float) -> bool:
+        """Return whether the graph that was expected came, and took no longer than that."""
+        return self._last is not None and self._last is self._expected and self._last.latest <= within
 
-    def goes_on(self, device: DeviceIndex) -> bool:
-        """Return whether the device of the last eager commands is also given the next ones."""
-        if device in self._session.away:
-            return False
-        if self.is_alone:
-            return not self._is_demanded
-        found = self.expect()
-        if found == device:
+    def _is_as_before(self, policy: str) -> bool:
+        """Return whether the policy and the devices are those of the last decision."""
+        session, events = self._session, self._session.device_events
+        return self._seen == (policy, session.changes, events.away, events.demanded)
+
+    def _look_around(self, policy: str) -> None:
+        """Look at the devices: these facts are the same for all graphs."""
+        session, events = self._session, self._session.device_events
+        machine, lanes = session.machine, session.backend.lanes
+        self._seen = policy, session.changes, events.away, events.demanded
+        gpu = next((d for d in machine.indices if lanes[d].watched), None)
+        fastest = max(machine.indices, key=lambda d: machine.devices[d].flops, default=None)
+        is_demanded, is_mortal = bool(session.demanded), bool(session.mortal)
+        self._there = len(machine.devices), session.away, gpu, fastest, is_demanded, is_mortal
+
+    def goes_on(self, stream: EagerStream, policy: str) -> bool:
+        """Return whether the device of an eager stream is also given the next commands."""
+        decision = self.next(policy)
+        if decision.device == stream.device:
+            stream.why = decision
             return True
-        self._foreseen = (found,)
+        self._foreseen = decision
         return False
 
     def rests(self, device: DeviceIndex) -> bool:
-        """Return whether a device may be given the next commands without an examination of each run: there is nothing
-        to choose, or the last graph comes repeatedly and a plan gains nothing."""
-        if self.is_alone and not self._session.demanded:
-            return True
-        return self._last is not None and self._last.rests(device)
-
-    @property
-    def _guess(self) -> DeviceIndex | None:
-        """The device for unknown graphs: the first GPU. Without one, devices are parts of one processor, and a plan
-        costs little beside the work of each, unless that is little each time."""
-        machine, lanes = self._session.machine, self._session.backend.lanes
-        found = next((d for d in machine.indices if lanes[d].watched), None)
-        if found is None and self._quick >= NEW and machine.devices:
-            return max(machine.indices, key=lambda d: machine.devices[d].flops)
-        return found
-
-    @property
-    def _is_demanded(self) -> bool:
-        """True if the only device is preemptible, the next graph is expected to take so long that other processes would
-        wait, and its launches have been analysed."""
-        session = self._session
-        if not session.demanded:
+        """Return whether a device may be given the next commands without an examination of each run."""
+        decided = self._decided
+        if decided is None or not decided.is_settled or decided.device != device:
             return False
-        self._forget_others()
-        expected = self._last.then() if self._last is not None and self._last.then is not None else None
-        self._expected = expected
-        return expected is not None and expected.is_looked_at and expected.is_awaited(session.machine)
-
-    @property
-    def is_alone(self) -> bool:
-        """True if there is one device."""
-        return len(self._session.machine.devices) == 1
+        return self._is_as_before(self._seen[0])
 
     def flew(
         self,
@@ -175,11 +170,11 @@ class GraphCache:
         options: Mapping[str, str] | None,
     ) -> None:
         """Note an eager run of all that was enqueued. ``seconds``: its time from the first command on."""
-        if self.is_alone and not self._session.demanded:
+        if self._decided is not None and self._decided.lasts:
             return  # no plan is faster
-        known = self._expected
+        self._policy, known = policy, self._expected
         is_other = known is None or not known.is_like(run.given)
-        if is_other or (isinstance(known, Varied) and seconds >= WORTH):
+        if is_other or (isinstance(known, Varied) and not gains_nothing(seconds)):
             found = signature(run.batch) if len(run.given) <= NODES else None
             if found is not None:
                 places = tuple([run.found[key] for key in found.keys])
@@ -191,9 +186,9 @@ class GraphCache:
         self._follow(known)
 
     def _note(self, known: CachedGraph, seconds: float) -> None:
-        """Note the seconds of a graph that may be new. (A plan of one command only says which device has it.)"""
+        """Note the seconds of a graph that may be new."""
         if known.is_new:
-            self._quick = self._quick + 1 if seconds < (LONG if known.nodes == 1 else WORTH) else 0
+            self._fresh = (*self._fresh, (seconds, known.nodes))[-NEWS:]
 
     def _look(self, known: CachedGraph, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:
         """Note the seconds of a graph for its background analysis, and use its results."""
@@ -223,7 +218,7 @@ class GraphCache:
         if self._changes != self._session.changes:
             self._known.clear()
             self._varied.clear()
-            self._last = self._expected = self._foreseen = None
+            self._last = self._expected = self._foreseen = self._decided = None
             self._nodes, self._changes = 0, self._session.changes
 
     def _find(

@@ -1,17 +1,19 @@
-"""Eager streams: commands that a queue gives a device one by one, until a result is asked for."""
+"""Eager streams: commands that a queue gives a device one by one, until a result is asked for. They are one run,
+without a graph and a plan unless its trace or result is looked at. All other uses of the session's devices wait until
+it has ended."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from manycl.drivers import last_words
 from manycl.drivers.driver import DeviceLost, DriverError, Event
 from manycl.drivers.survey import is_forked
 from manycl.errors import RunError, anew
 from manycl.graph import bounds
 from manycl.graph.copies import Place
 from manycl.graph.graph import DeviceTask, Graph, Launch
-from manycl.machine import DeviceIndex
 from manycl.run.commands.backend import Failed, Run
 from manycl.run.executor.record import RunRecord
 from manycl.run.recovery.device_events import DevicesInUse
@@ -19,6 +21,7 @@ from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.health import examine
 from manycl.run.streams.batch import CommandBatch
 from manycl.run.streams.eager_result import EagerResult, launched
+from manycl.run.streams.eager_rule import Decision, Facts, Need, Stream, Way, decide
 from manycl.run.streams.host_access import HostAccess
 from manycl.run.streams.in_flight import UNKNOWN
 from manycl.run.streams.residency import Owner
@@ -27,11 +30,6 @@ from manycl.utilities.interrupts import Uninterrupted
 if TYPE_CHECKING:
     from manycl.run.session.session import Session
 
-SEVERAL = 1 << 8
-"""The most commands of a stream that goes on after all have been waited for: ending it and beginning another one takes
-some 40 us."""
-FEW, LIGHT = 16, 64 << 20
-"""The most arrays (FEW), and bytes of these (LIGHT), that a batch may keep while it is waited for again and again."""
 _NOTHING = Graph((), {}, ())
 
 
@@ -53,10 +51,12 @@ class EagerStream(HostAccess):
     """The commands that a queue gives a device as they are enqueued. ``given``: for each command its node (for a cached
     launch, the one for which that was made), its own arguments where they may differ from the node's, and its event.
     ``leg``: the batch of those since the last wait for all (``look``), which is a run of its own. ``is_known``: all
-    commands were like earlier ones; ``is_patient``: it goes on also where they are not."""
+    commands were like earlier ones; ``news``: for how many streams in a row before it that was not so. ``why``: the
+    decision that it follows."""
 
-    def __init__(self, session: Session, device: DeviceIndex, is_patient: bool = False) -> None:
-        executor = session.backend
+    def __init__(self, session: Session, why: Decision, news: int = 0) -> None:
+        executor, device = session.backend, why.device
+        assert device is not None, "the decision is to go on eagerly"
         super().__init__(session, device, executor.underway(_NOTHING, (device,) if executor.profile else ()))
         given = self.given
         self._run.launched = lambda: [(node.name, device, 0, event) for node, _, event in given]
@@ -66,7 +66,8 @@ class EagerStream(HostAccess):
         self._is_light = False
         self._used = DevicesInUse(session.device_events, (session.machine.devices[device].name,))
         self.is_known = True
-        self.is_patient = is_patient
+        self.news = news
+        self.why = why
         self.after: dict[int, tuple[int, ...]] = {}
         self.forms: list[Repeated] = []
         self.bound: list[Repeated] = []  # those that refer to arrays of the batch
@@ -222,7 +223,7 @@ class EagerStream(HostAccess):
     @property
     def is_young(self) -> bool:
         """True if it may go on when all that was given has been waited for: at some time it has to end."""
-        return len(self.given) <= SEVERAL and len(self._run.record.transfers) <= SEVERAL
+        return len(self.given) <= self.why.until and len(self._run.record.transfers) <= self.why.until
 
     @property
     def is_light(self) -> bool:
@@ -231,8 +232,18 @@ class EagerStream(HostAccess):
         count = len(self.arrays)
         if count != self._weighed:
             self._weighed = count
-            self._is_light = count <= FEW and sum([a.buffer.nbytes for a in self.arrays.values()]) <= LIGHT
+            nbytes = sum([a.buffer.nbytes for a in self.arrays.values()])
+            self._is_light = decide(Facts(stream=Stream(arrays=count, nbytes=nbytes))).way is Way.STAY
         return self._is_light and self.is_short and self.has_leg and self.is_young and not self.is_giving
+
+    @property
+    def _is_usual(self) -> bool:
+        """True if it may go on with another batch when its present one is over."""
+        if self.is_known and self.is_settled:
+            return self.is_young
+        devices, moved = len(self._session.machine.devices), len(self.record.transfers)
+        facts = Facts(devices=devices, stream=Stream(len(self.given), moved, True, self.news))
+        return decide(facts).way is not Way.END
 
     def look(self, wanted: Place | None = None) -> EagerResult | None:
         """Wait for all that was given, and go on from here. Return the batch that is over, as a run. ``wanted``: what
@@ -240,9 +251,8 @@ class EagerStream(HostAccess):
         the waiting, or the end would tell more about the commands."""
         session = self._session
         with session.lock, self.lock, Uninterrupted():
-            is_usual = (self.is_known and self.is_settled) or self.is_patient
-            is_usual = is_usual and not (self.uploads or self.is_giving)
-            if not (is_usual and self.is_open and self.is_young and session.is_timed(False)):
+            is_busy = self.uploads or self.is_giving
+            if is_busy or not (self.is_open and self._is_usual and session.is_timed(False)):
                 return None
             over = EagerResult(session, self)
             if not over.given:
@@ -260,7 +270,7 @@ class EagerStream(HostAccess):
                 return None
             over.land()
             self._busy += over.seconds
-            self.is_quick = over.seconds <= self.at_once
+            self.is_quick = over.seconds <= self.why.within
             self._arrived()
             session.learn_from(over)
             self._go_on()
@@ -362,3 +372,39 @@ class EagerStream(HostAccess):
         # (the failed copy comes before the command that needs it)
         found = [f for f in (record.failed_transfer, record.failure) if f is not None]
         return min(found, key=lambda f: f.token, default=failed)
+
+
+def always_planned(session: Session, queues: Mapping[str, int]) -> Need | None:
+    """Return why devices cannot be given commands without a plan, whatever these are; None where they can. ``queues``
+    by device name or kind."""
+    if session.backend.memory.guarded:
+        return Need.GUARDED
+    if any(count != 1 for count in queues.values()):
+        return Need.QUEUES
+    return Need.SLOWED if any(opened.device.slowdown != 1.0 for opened in session.opened) else None
+
+
+def begun(session: Session, learning: bool, why: Decision, news: int) -> EagerStream | Need:
+    """Return a new eager stream to the device of a decision, or why there can be none now. ``learning``: whether models
+    learn from it; ``news``: as of the stream."""
+    if session.debug or last_words.keeping():
+        return Need.OBSERVED
+    if session.closed or (session.flight is not None and session.flight.has_leg):
+        return Need.BUSY
+    if not session.lock.acquire(blocking=False):
+        return Need.BUSY
+    try:
+        with Uninterrupted():
+            if session.flight is not None:
+                if session.flight.has_leg:
+                    return Need.BUSY
+                session.land()  # another queue's stream, with nothing in flight
+            if not session.machine.devices or not session.backend.is_idle:
+                return Need.BUSY
+            session.check_open()
+            session.buffers.collect()
+            session.use_clocks(learning)
+            session.flight = EagerStream(session, why, news)
+            return session.flight
+    finally:
+        session.lock.release()

@@ -75,11 +75,6 @@ class InFlight:
         self.limit = self.ahead + AHEAD / 2
 
     @property
-    def at_once(self) -> float:
-        """The seconds that count as a short wait."""
-        return AT_ONCE
-
-    @property
     def is_short(self) -> bool:
         """True if what is ahead takes so little time that the driver's own wait may be used."""
         return self.ahead <= AT_ONCE

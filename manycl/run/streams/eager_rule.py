@@ -1,0 +1,255 @@
+"""The eager rule: whether commands go to a device as they are enqueued, or are planned, and when an eager stream ends.
+Pure.
+
+Commands are given to a device before it is known which graph they will be, so what is predicted of them is what was
+measured of the graph that is expected. Planning is worth its seconds as long as it costs less than all runs to come
+could gain; as many are expected as there have been. What was decided is corrected by later runs, and the way that
+was not taken is tried again, ever more rarely. The sentences say in a trace why it was decided so.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from math import inf
+from typing import NamedTuple
+
+from manycl.graph.horizon import HORIZON
+from manycl.machine import DeviceIndex
+from manycl.run.graph_cache.autotuner import PLANNED_RUNS
+
+WORTH = 1e-3
+"""Seconds of a run below which neither a plan nor the examination of its end gains anything: by a kept plan, one launch
+that computes nothing takes 0.6 to 0.8 ms on two parts of a processor."""
+LONG = 1e-2
+"""Seconds of a run from which planning takes little beside it, so that one run suffices to compare, and plans make
+copies in case that a device is lost; our own choice."""
+NEWS = 4
+"""The number of new graphs, or streams with new commands, in a row after which more are expected; our own choice."""
+TRIALS = 2
+"""The number of runs by which a way is judged at first, as memory and code are cold in the first; our own choice."""
+RECENT = 5
+"""The number of last runs of each way whose median is its time: two may have been disturbed; our own choice."""
+RETRIED, RARELY = 32, 4096
+"""The number of runs of one way after which its times are trusted, and the other one is tried again (RETRIED); doubled
+each time up to RARELY. So trials take at most a thirtieth of the runs; our own choice."""
+SEVERAL = 256
+"""The most commands, and transfers, of a stream that goes on: it keeps an event of each. Ending it and beginning
+another one takes some 40 us (docs/decisions/16-eager-streams.md)."""
+FEW, LIGHT = 16, 64 << 20
+"""The most arrays (FEW), and bytes of these (LIGHT), that a batch may keep while it is waited for again and again, as
+the program may have dropped them; our own choice."""
+
+SUBMITTED = "submission"
+"""The key of a trace's details that says how commands were submitted, and why."""
+
+
+class Need(Enum):
+    """What only planned runs can do, or what keeps devices from being given commands; the values are sentences."""
+
+    GUARDED = "memory is guarded"
+    QUEUES = "a device has several command queues"
+    SLOWED = "a device is slowed down"
+    OPTIONS = "the policy has options"
+    OBSERVED = "each command is logged"
+    EARLIER = "commands before have yet to run"
+    BUSY = "another run uses the devices"
+    HOST = "a host function is among the commands"
+    COMPONENT = "it is a task component"
+    PREFERENCE = "a launch prefers a device"
+    SEQUENCE = "a version is several launches"
+    PREPARED = "it was prepared"
+    RENAMED = "the policy was changed"
+    REFUSED = "the device cannot be given all of it"
+
+
+class Way(Enum):
+    """How the next commands run (EAGER, PLANNED), or what a wait for a stream does with it: its batch goes on (STAY),
+    another batch begins (GO_ON), or it ends (END)."""
+
+    EAGER = "eager"
+    PLANNED = "planned"
+    STAY = "stay"
+    GO_ON = "go on"
+    END = "end"
+
+
+class MeasuredGraph(NamedTuple):
+    """What is known of the graph that is expected. Seconds are of one run, from its first call on; infinite where there
+    was none.
+
+    ``device`` can run all of it, as far as is known; not if some of its commands ``stays`` to be planned. ``eager``,
+    ``planned``: of a typical run of each way, planning apart where a plan is kept. ``planning``: the least of a run
+    that was planned anew, planning included. ``runs``, ``eager_runs``, ``plannings``: how many there were. ``latest``:
+    of its last run. ``repeats``: whether it followed itself. ``since``: the runs since the other way was tried, and
+    ``retries``: how often it was.
+    """
+
+    nodes: int = 1
+    device: DeviceIndex | None = None
+    stays: bool = False
+    repeats: bool = False
+    runs: int = 0
+    latest: float = 0.0
+    eager: float = inf
+    eager_runs: int = 0
+    planned: float = inf
+    plannings: int = 0
+    planning: float = inf
+    since: int = 0
+    retries: int = 0
+
+
+class Stream(NamedTuple):
+    """What is in flight in an eager stream that is waited for. ``is_new``: whether some commands are not like earlier
+    ones; ``news``: for how many streams in a row before it that was so. ``arrays``, ``nbytes``: what its batch
+    keeps."""
+
+    commands: int = 0
+    transfers: int = 0
+    is_new: bool = False
+    news: int = 0
+    arrays: int = 0
+    nbytes: int = 0
+
+
+class Facts(NamedTuple):
+    """The facts by which it is decided. (Named tuples are made in half the time of frozen data classes.)
+
+    ``policy``: the one that the user has named. ``devices``: how many there are; ``away``: those that have left.
+    ``gpu``: the first one that is waited for by polling; ``fastest``: the one with the highest peak. ``is_demanded``:
+    whether other processes ask for devices; ``is_mortal``: whether devices may be lost. ``is_awaited``: whether others
+    would wait for a run of the graph, which may run in packets. ``fresh``: seconds and number of commands of the last
+    new graphs.
+    """
+
+    policy: str = "auto"
+    need: Need | None = None
+    devices: int = 1
+    away: frozenset[DeviceIndex] = frozenset()
+    gpu: DeviceIndex | None = None
+    fastest: DeviceIndex | None = None
+    is_demanded: bool = False
+    is_mortal: bool = False
+    is_awaited: bool = False
+    fresh: tuple[tuple[float, int], ...] = ()
+    graph: MeasuredGraph | None = None
+    stream: Stream | None = None
+
+
+class Decision(NamedTuple):
+    """What is decided, and why. ``device``: where commands go eagerly; ``until``: the most commands, and transfers, of
+    a stream that goes on; ``within``: the most seconds of its last batch. ``is_settled``: whether runs need not be
+    examined one by one. ``lasts``: whether it holds until the devices, or the policy, change. ``is_compared``: both
+    ways have been measured; ``is_trial``: the slower one is tried again."""
+
+    way: Way
+    reason: str
+    device: DeviceIndex | None = None
+    until: int = 0
+    within: float = 0.0
+    is_settled: bool = False
+    lasts: bool = False
+    is_compared: bool = False
+    is_trial: bool = False
+
+    @property
+    def told(self) -> list[str]:
+        """What a trace says of it."""
+        return [f"{self.way.value}: {self.reason}"]
+
+
+def gains_nothing(seconds: float) -> bool:
+    """Return whether a run of so many seconds is too short for a plan to pay."""
+    return seconds < WORTH
+
+
+def decide(facts: Facts) -> Decision:
+    """Return how the next commands run, or, if there is a stream, what becomes of that."""
+    if facts.stream is not None:
+        return _waited(facts.stream, facts.devices)
+    if facts.policy not in ("auto", "in_order"):  # these are eager submission where there is no choice
+        return _planned(f"policy {facts.policy} was asked for", lasts=True)
+    if facts.need is not None:
+        return _planned(facts.need.value)
+    found = _of_one(facts) if facts.devices == 1 else _of_several(facts)
+    return _planned("the device has left") if found.device in facts.away else found
+
+
+def _planned(reason: str, *, lasts: bool = False, is_compared: bool = False, is_trial: bool = False) -> Decision:
+    return Decision(Way.PLANNED, reason, lasts=lasts, is_compared=is_compared, is_trial=is_trial)
+
+
+def _eager(reason: str, device: DeviceIndex, is_settled: bool = False, *more: bool) -> Decision:
+    return Decision(Way.EAGER, reason, device, SEVERAL, WORTH, is_settled, *more)
+
+
+def _waited(stream: Stream, devices: int) -> Decision:
+    # with one device there is nothing to decide, and sizes may change each time
+    if stream.is_new and not (devices == 1 and stream.news >= NEWS):
+        return Decision(Way.END, "its end tells how long new commands take")
+    if max(stream.commands, stream.transfers) > SEVERAL:
+        return Decision(Way.END, "it has many commands")
+    if stream.arrays > FEW or stream.nbytes > LIGHT:
+        return Decision(Way.GO_ON, "its batch keeps many arrays")
+    return Decision(Way.STAY, "its batch keeps few arrays")
+
+
+def _of_one(facts: Facts) -> Decision:
+    if facts.is_awaited:
+        return _planned("other processes would wait: launches run in packets")
+    lasts = not facts.is_demanded
+    return _eager("there is one device", DeviceIndex(0), lasts, lasts)
+
+
+def _of_several(facts: Facts) -> Decision:
+    graph = facts.graph
+    if graph is None:
+        return _unknown(facts)
+    if graph.nodes >= HORIZON:  # parts of long programs are compared as such
+        return _planned("it is a part of a long program")
+    if graph.latest >= LONG and facts.is_mortal:
+        return _planned("it takes long, and plans keep copies in case that a device is lost")
+    if graph.stays:
+        return _planned(Need.REFUSED.value)
+    if graph.device is not None:
+        return _of_known(graph, graph.device)
+    unknown = _unknown(facts)
+    return _of_known(graph, unknown.device) if unknown.device is not None else unknown
+
+
+def _unknown(facts: Facts) -> Decision:
+    """Return how commands run of which nothing is known. Without a GPU, devices are parts of one processor, and a plan
+    costs little beside the work of each, unless that is little each time."""
+    if facts.policy == "auto":
+        if facts.gpu is not None:
+            return _eager("nothing is known of it: it goes to the first GPU", facts.gpu)
+        are_short = len(facts.fresh) >= NEWS and all(
+            seconds < (LONG if commands == 1 else WORTH) for seconds, commands in facts.fresh[-NEWS:]
+        )  # (a plan of one command only says which device has it)
+        if are_short and facts.fastest is not None:
+            return _eager("new graphs were short, each time", facts.fastest)
+    return _planned("nothing is known of it")
+
+
+def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
+    """Return how a graph runs that has run before and may be given to a device."""
+    eager, is_short = graph.eager, gains_nothing(graph.eager)
+    if graph.eager_runs < TRIALS and not LONG <= eager < inf:
+        return _eager("it is tried without a plan", device)
+    # no plan can gain more than all of the runs to come, and those planned anew have cost so much more than eager ones
+    cost, gain = graph.plannings * (graph.planning - eager), max(graph.runs, RETRIED) * eager
+    is_tried = graph.plannings >= PLANNED_RUNS or is_short or (graph.plannings >= TRIALS and cost > gain)
+    if not is_tried:
+        return _planned("more plans are tried")
+    is_eager = eager <= graph.planned
+    is_compared = not (is_eager and is_short) and graph.eager_runs >= TRIALS and graph.plannings > 0
+    is_trial = is_compared and graph.since >= min(RETRIED << graph.retries, RARELY)
+    if is_eager is is_trial:  # a plan, because it is quicker or to try it
+        reason = "a plan is tried again" if is_trial else "planned runs take less time"
+        return _planned(reason, is_compared=is_compared, is_trial=is_trial)
+    if is_trial:
+        reason = "eager runs are tried again"
+    else:
+        reason = "it is too short for a plan to gain anything" if is_short else "eager runs take less time"
+    is_settled = is_short and not is_trial and graph.repeats and graph.eager_runs >= RETRIED
+    return _eager(reason, device, is_settled, False, is_compared, is_trial)
