@@ -140,7 +140,11 @@ class MoveEvent(Event):
     def status(self) -> CommandStatus | ManyclError:
         assert self.enqueued.flight is not None
         try:
-            return CommandStatus.COMPLETE if self.enqueued.flight.has_moved(self.moved) else CommandStatus.SUBMITTED
+            return (
+                CommandStatus.COMPLETE
+                if self.enqueued.flight.has_moved(self.moved, self.node)
+                else CommandStatus.SUBMITTED
+            )
         except ManyclError as error:
             return error
 

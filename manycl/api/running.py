@@ -167,10 +167,8 @@ class RunningQueue(Waits):
             with self._running:  # a thread that waits for a result may have run it already
                 if not self._taken or self._failure is not None:
                     return
-                try:
-                    self._run_next()
-                except BaseException as error:
-                    self._failure = error
+                with suppress(BaseException):  # which is kept
+                    self._run_next(keeps=True)
 
     def finish(self) -> None:
         """Run everything that is enqueued and wait for it. Raises what went wrong (RunError tells where)."""
@@ -250,8 +248,9 @@ class RunningQueue(Waits):
             while self._taken and not (last is not None and last.is_over):
                 self._run_next(wanted)
 
-    def _run_next(self, wanted: Place | None = None) -> None:
-        """Run the submission that was taken first. If it fails, none that was taken behind it runs."""
+    def _run_next(self, wanted: Place | None = None, keeps: bool = False) -> None:
+        """Run the submission that was taken first. If it fails, none that was taken behind it runs. ``keeps``: the
+        failure is raised by the next call that asks for a result; nothing is given to a device until then."""
         enqueued, self._runner = self._taken[0], threading.get_ident()
         try:
             if not enqueued.is_over:  # else Ctrl-C came when it had just run
@@ -259,6 +258,8 @@ class RunningQueue(Waits):
         except BaseException as error:
             if not enqueued.is_over:
                 enqueued.ended(self, error=_as_told(error))
+            if keeps:
+                self._failure = error  # before nothing is taken any more (``take_off``)
             self._taken.popleft()
             self._fail_all(error)
             raise
@@ -339,7 +340,7 @@ class RunningQueue(Waits):
 
     def take_off(self) -> tuple[EagerStream, None] | tuple[None, Decision]:
         """Return a new eager stream; or None, and why commands are planned. The caller holds the lock."""
-        if self._taken:
+        if self._taken or self._failure is not None:
             return None, decide(Facts(need=Need.EARLIER))
         from manycl.run.streams.eager_stream import begun  # what runs is imported with the first queue
 

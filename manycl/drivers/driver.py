@@ -113,7 +113,8 @@ class Driver(Protocol):
     """As it was opened: with its name, and its memory (``device.memory == HOST``: it computes in the host's)."""
     is_polled: bool
     """How its events are best waited for: by asking ``done`` again and again (devices with cores of their own), or by
-    a thread that blocks in ``wait`` (devices that compute on the host's cores)."""
+    a thread that blocks in ``wait`` (devices that compute on the host's cores). Of a polled device, all that it is
+    given behind a failed command fails, too: the last one tells of all."""
     is_interruptible: bool
     """Whether Python's signal handlers run while the main thread is in ``wait``, so that Ctrl-C is heard there."""
     slows_down: bool

@@ -189,8 +189,10 @@ class Memory:
         return self._end(key, self.host(key), device, nbytes, is_upload=True) if source is None else End(source)
 
     def download_target(self, key: BufferKey, device: DeviceIndex, nbytes: int | None = None) -> End:
-        """Return the target of a download of so many bytes (None: of all) from a device."""
-        data = self.replace(key) if nbytes is None else self.host(key)
+        """Return the target of a download of so many bytes (None: of all) from a device. Contents that the host has
+        stay until the download begins: if the device is lost before, others go on from them."""
+        is_needed = nbytes is not None or len(self._drivers) > 1
+        data = self.host(key) if is_needed else self.replace(key)
         return self._end(key, data, device, nbytes, is_upload=False)
 
     def _end(self, key: BufferKey, data: Bytes, device: DeviceIndex, nbytes: int | None, *, is_upload: bool) -> End:

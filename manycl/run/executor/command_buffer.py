@@ -76,7 +76,7 @@ class CommandBuffer:
                 else:
                     key = keys[arg.key]
                     found = held.get(key) if arg.nbytes is None else None
-                    args.append((i, found or memory.argument(arg.of(key), device)))
+                    args.append((i, found if found is not None else memory.argument(arg.of(key), device)))
             entries.append((*entry[:_ARGS], args, *entry[_ARGS + 1 :]))
         return changed(self, entries=tuple(entries))
 

@@ -109,13 +109,13 @@ class Executor:
     # methods of Backend
 
     def begin(self, graph: Graph, queues: Sequence[int], goes_on: bool = False) -> int:
-        timed = []
+        timed: list[DeviceIndex] = []
         self.settle()
+        run = self.start(graph, timed)  # first, as a device that is lost may refuse its queues
         for i, (lanes, count) in enumerate(zip(self.lanes, queues, strict=True)):
             lanes.need_queues(count)
             if count or (lanes.own and not lanes.is_lost):
                 timed.append(DeviceIndex(i))
-        run = self.start(graph, timed)
         responsive.enter(self)
         joined = next((found for known, found in self._joined if known() is graph), None)
         if joined is None:
@@ -313,6 +313,8 @@ class Executor:
         self.settle()
         lanes = self.lanes[device]
         nbytes = sum(box.nbytes for box in rows) or None
+        if not rows and result is None:
+            self.memory.replace(key)  # what the host has is stale
         target = self.memory.download_target(key, device, nbytes) if result is None else result
         source = End(self.memory.on_device(key, device))
         events = lanes.driver.copy(lanes.downloads, target, source, rows or (Box(0, len(target.memory)),), ())

@@ -59,7 +59,7 @@ class RunState:
         """Report that a command failed. Nothing more is enqueued, and no later command may report that all before it is
         complete."""
         self.stopping = True
-        if isinstance(error, DeviceLost):
+        if isinstance(error, DeviceLost) and token not in self.events:  # (a flush may fail after it has begun)
             self._refused.add(token)
         self.inbox.put(Failed(token, self.now(), str(error), self.number))
 

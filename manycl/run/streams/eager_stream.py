@@ -282,6 +282,8 @@ class EagerStream(HostAccess):
         self._wanted = None
         self._brought.clear()
         self._parted.clear()
+        self._writes.clear()
+        self._asked.clear()
         self._bytes = 0
         self._weighed = -1
         self.arrays = {}
@@ -356,6 +358,7 @@ class EagerStream(HostAccess):
                 ),
                 watch,
             )
+            self._lose_writes(found)
             examine(session)
             return
         executor.ended(run)

@@ -10,6 +10,7 @@ from manycl.drivers.driver import Bytes, DriverError, Event
 from manycl.graph.copies import Place
 from manycl.graph.graph import BufferKey
 from manycl.machine import DeviceIndex
+from manycl.run.commands.backend import Failed
 from manycl.run.data.coherence import HOST_BIT
 from manycl.run.data.host_bytes import copy_bytes
 from manycl.run.executor.record import Transferred
@@ -39,6 +40,8 @@ class HostAccess(Residency):
         super().__init__(session, device, run)
         self._over: EagerResult | None = None
         self._seen = 0  # how many transfers are known to have succeeded
+        self._sound = 0  # how many commands are known to have succeeded, as copies behind them were asked for
+        self._writes = set[BufferKey]()  # keys of buffers that the host has written to within the batch
         self.lock = threading.RLock()
         self.is_open = True
         self.is_giving = False
@@ -118,9 +121,16 @@ class HostAccess(Residency):
                 except DriverError:
                     return False
                 self._note(key, True, event, nbytes)
+                self._writes.add(key)
                 self._moved = len(self.given), event
                 self.is_joined = True
             return True
+
+    def _lose_writes(self, failed: Failed) -> None:
+        """Record in the directory, after a failure, that contents of which the host has written a part are unknown: no
+        command tells of that."""
+        for key in self._writes:
+            self._directory.lose(key, f"the host wrote to it among commands of which one has failed: {failed.message}")
 
     def _note(self, key: BufferKey, is_upload: bool, event: Event, nbytes: int) -> None:
         """Note a copy after all that was given."""
@@ -134,10 +144,17 @@ class HostAccess(Residency):
         """The copy after all commands that were given, if there was no wait for it."""
         return self._moved[1] if self._moved is not None and self._moved[0] == len(self.given) else None
 
-    def has_moved(self, event: Event) -> bool:
-        """Return whether a copy is complete. Raises ManyclError where it has failed."""
+    def has_moved(self, event: Event, node: int) -> bool:
+        """Return whether a copy behind a command is complete. Raises ManyclError where it has failed, or something
+        before it: a driver may go on with what comes behind."""
+        done = self._lanes.driver.done
         try:
-            return self._lanes.driver.done(event)
+            if not done(event):
+                return False
+            for index in () if self._lanes.watched else range(max(self._sound, self.waited), node + 1):
+                done(self.given[index][2])
+            self._sound = max(self._sound, node + 1)
+            return True
         except DriverError as error:
             over = self._over
             raise (over.error if over is not None and over.error is not None else error) from None

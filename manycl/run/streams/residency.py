@@ -54,6 +54,7 @@ class Residency(InFlight):
         self._coming = set[BufferKey]()  # keys of buffers whose uploads may still read the host's memory
         self._parted: dict[BufferKey, tuple[ValidRegion, ...]] = {}  # where buffers that lacked parts were valid before
         self._wanted: Place | None = None  # bytes that come to the host after all that was given
+        self._asked: list[tuple[BufferKey, Event]] = []  # copies of such bytes to the host's copies of buffers
         self._at_host: Place | None = None  # bytes that came to the host last
         self.allocations = executor.memory.buffers(device)
         self.arrays: dict[BufferKey, Owner] = {}
@@ -67,6 +68,13 @@ class Residency(InFlight):
             return self._adopt(array)
         except DeviceLost:
             return False
+        except RunError:  # the device may be lost, and others can go on
+            self._refused()
+            raise
+
+    def _refused(self) -> None:
+        """End the stream and examine the devices, as the device did not take something."""
+        raise NotImplementedError
 
     def _adopt(self, array: Owner) -> bool:
         buffer, directory, found = array.buffer, self._directory, self.leg.found
@@ -158,6 +166,7 @@ class Residency(InFlight):
             return None  # the copy apart raises the error
         self._run.record.transfers.append(Transferred((key,), self.device, False, events, len(self.given) - 1, nbytes))
         self._wanted = wanted
+        self._asked.append((key, events[-1]))
         return events[-1]
 
     def _is_here(self, key: BufferKey) -> bool:
@@ -193,3 +202,18 @@ class Residency(InFlight):
                 directory.drop(key, self._memory)
         for key, parts in self._parted.items():
             directory.parted(key, parts)
+        for key, event in self._asked:
+            had = key in directory.parts or directory.valid.get(key, 0) & HOST_BIT
+            if had and self._may_have_begun(event):  # what the host had may be overwritten
+                directory.parts.pop(key, None)
+                directory.valid[key] = self._bit
+
+    def _may_have_begun(self, event: Event) -> bool:
+        """Return whether a copy may have begun, after a failure."""
+        try:
+            self._lanes.driver.done(event)
+        except DeviceLost as lost:
+            return lost.has_begun
+        except DriverError:
+            return True
+        return True
