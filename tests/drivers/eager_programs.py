@@ -251,14 +251,11 @@ class Program:
             after[low:high] = value
         try:
             found = act()
-        except ManyclError as error:
-            self.fail(error)
-            return None
-        except KeyboardInterrupt as error:
-            if part is not None and after is not None:
+        except (ManyclError, KeyboardInterrupt) as error:
+            if part is not None and after is not None:  # it may have begun
                 part[0].others.append(after)
                 part[0].is_new = True
-            self.is_interrupted = True
+            self.is_interrupted |= isinstance(error, KeyboardInterrupt)
             self.fail(error)
             return None
         if part is not None:
@@ -271,13 +268,16 @@ class Program:
 
     def finish(self) -> None:
         news = list(self.arrays)
+        is_joined = False
         for queue in self.queues:
-            self.call(queue.catch_up if self.r.random() < 0.2 else queue.finish)
+            is_joined |= self.r.random() < 0.2
+            self.call(queue.catch_up if is_joined else queue.finish)
             if self.is_settled or self.is_over:
                 break
         else:
             for mine in news:
                 mine.known(mine.value)
+                mine.is_new = is_joined  # the batch goes on: a copy to the host that fails fails its last command
             self.seen.planned = 0
         self.judge()
 
@@ -324,10 +324,11 @@ class Program:
             # (planned commands that had not begun have left their arrays as they were)
             possible = [mine.value, *mine.others, *(mine.before if self.seen.planned else ())]
             is_known = any(value is not None and (got == value).all() for value in possible)
-            is_new = any(value is None for value in possible)
+            # (and another queue's commands may have read them by then)
+            is_new = any(value is None for value in possible) or bool(self.seen.planned and len(self.queues) > 1)
             assert is_known or is_new, f"{mine.array!r} is wrong after a failure"
             value = got
-            if not is_known:  # nothing has ever been written to it
+            if is_new:  # nothing may have been written to it, ever, however it looks
                 mine.array.set(value)
         else:
             is_lost = self.chaos.fault.kind in ("dies", "crashes") or any(d.is_dead for d in self.chaos.drivers)
