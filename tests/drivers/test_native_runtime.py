@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from native_commands import Flag, Open, enqueue_randomly, kernel, shared, uint
 
+from manycl.analysis.work_group.group_function import NARROW
 from manycl.drivers.driver import DriverError, End
 from manycl.drivers.native.driver import NativeDriver
 from manycl.drivers.native.kernel import MOST_FRAME
@@ -292,7 +293,7 @@ def test_memory_goes_with_its_last_user(open_driver: Open) -> None:
     del run
 
 
-@pytest.mark.parametrize(("offset", "is_wide"), [((1 << 31) - 65, False), ((1 << 31) - 64, True), (1 << 40, True)])
+@pytest.mark.parametrize(("offset", "is_wide"), [(NARROW - 64, False), (NARROW - 63, True), (1 << 40, True)])
 def test_ids_of_more_than_31_bits(open_driver: Open, offset: int, is_wide: bool) -> None:
     """The compiler is told of them, and the offset comes as it is."""
     driver, out = open_driver(1), np.zeros(64, np.uint64)
