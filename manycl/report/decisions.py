@@ -1,5 +1,5 @@
-"""What a trace's details tell of a run: how it was submitted, memory that was too small, kernels that ran whole, shares
-that could move, what was planned anew, when results came together, and what the run went on without."""
+"""Sentences about a run, from the details of its trace: how it was submitted, memory that was too small, kernels that
+ran whole, shares that could move, new plans of its rest, when results came together, and lost devices."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from manycl.analysis.work_group.passes.uniformity import Uniformity
 from manycl.analysis.work_group.queries import COPIES, DECLARATIONS, FIRST, FUNCTIONS, Edit, Queries, pointers, strings
 from manycl.analysis.work_group.syntax import NoGroupFunctionError, variables
 
-_ANY_NUMBER = 1 << 15  # of work-items that nothing is kept of
+_ANY_NUMBER = 1 << 15  # work-items of a tile that nothing is kept of: fewer than NARROW leaves room for
 _OF_GROUPS = re.compile(r"get_(local|group|enqueued_local|num_groups)|(work_group_)?barrier|async_work|wait_group")
 _SPACES = ("__global", "global", "__local", "local", "__private", "private", "__generic", "generic")
 _KEYWORDS = "".join(f"#define {name}\n" for name in (*_SPACES, "__kernel", "kernel")) + (

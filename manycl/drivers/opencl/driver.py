@@ -103,7 +103,7 @@ class OpenCLDriver:
                 library()
         self._queues: list[cl.CommandQueue] = []
         self._launched = _Launched(None)
-        """Of the queue that was given the last launch."""
+        """The noted launches of the queue that was used last."""
         self._all_launched: dict[cl.CommandQueue, _Launched] = {}
         self._stager = Stager(self.context, self._new_queue()) if device.memory != HOST else None
         # of the clock: a queue that nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue

@@ -116,7 +116,7 @@ class CachedGraph:
 
     @property
     def measured(self) -> MeasuredGraph:
-        """What is known of it for the eager rule."""
+        """The measurements of it that the eager rule asks for."""
         return MeasuredGraph(
             self.nodes,
             self._device,

@@ -44,7 +44,7 @@ SUBMITTED = "submission"
 
 
 class Need(Enum):
-    """What only planned runs can do, or what keeps devices from being given commands; the values are sentences."""
+    """A reason why commands have to be planned, whatever was measured; the values are sentences for users."""
 
     GUARDED = "memory is guarded"
     QUEUES = "a device has several command queues"
@@ -63,8 +63,8 @@ class Need(Enum):
 
 
 class Way(Enum):
-    """How the next commands run (EAGER, PLANNED), or what a wait for a stream does with it: its batch goes on (STAY),
-    another batch begins (GO_ON), or it ends (END)."""
+    """A way to run the next commands (EAGER, PLANNED), or to treat a stream that is waited for: its batch goes on
+    (STAY), another batch begins (GO_ON), or the stream ends (END)."""
 
     EAGER = "eager"
     PLANNED = "planned"
@@ -74,7 +74,7 @@ class Way(Enum):
 
 
 class MeasuredGraph(NamedTuple):
-    """What is known of the graph that is expected. Seconds are of one run, from its first call on; infinite where there
+    """Measurements of the graph that is expected. Seconds are of one run, from its first call on; infinite where there
     was none.
 
     ``device`` can run all of it, as far as is known; not if some of its commands ``stays`` to be planned. ``eager``,
@@ -100,7 +100,7 @@ class MeasuredGraph(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """What is in flight in an eager stream that is waited for. ``is_new``: whether some commands are not like earlier
+    """The counts of an eager stream that is waited for. ``is_new``: whether some commands are not like earlier
     ones; ``news``: for how many streams in a row before it that was so. ``arrays``, ``nbytes``: what its batch
     keeps."""
 
@@ -137,10 +137,11 @@ class Facts(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What is decided, and why. ``device``: where commands go eagerly; ``until``: the most commands, and transfers, of
-    a stream that goes on; ``within``: the most seconds of its last batch. ``is_settled``: whether runs need not be
-    examined one by one. ``lasts``: whether it holds until the devices, or the policy, change. ``is_compared``: both
-    ways have been measured; ``is_trial``: the slower one is tried again."""
+    """A decision of the eager rule, with its reason in words. ``device``: where commands go eagerly; ``until``: the
+    most commands, and transfers, of a stream that goes on; ``within``: the most seconds of its last batch.
+    ``is_settled``: whether runs need not be examined one by one. ``lasts``: whether it holds until the devices,
+    or the policy, change. ``is_compared``: both ways have been measured; ``is_trial``: the slower one is tried
+    again."""
 
     way: Way
     reason: str
@@ -154,7 +155,7 @@ class Decision(NamedTuple):
 
     @property
     def told(self) -> list[str]:
-        """What a trace says of it."""
+        """The sentences of a trace about it."""
         return [f"{self.way.value}: {self.reason}"]
 
 

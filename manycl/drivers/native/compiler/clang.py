@@ -137,7 +137,7 @@ def _total(match: re.Match[str]) -> str:
 
 
 def parts(text: str) -> list[str]:
-    """Return what the commas of a text of LLVM's outside of brackets leave of it."""
+    """Return the operands in a text of LLVM's representation: it is cut at the commas outside of brackets."""
     depths = accumulate((char in "[{<(") - (char in "]})>") for char in text)
     cut = (at for at, (char, depth) in enumerate(zip(text, depths, strict=True)) if char == "," and not depth)
     return [text[a + 1 : b].strip() for a, b in pairwise((-1, *cut, len(text)))]
