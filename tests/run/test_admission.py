@@ -102,7 +102,7 @@ def test_inputs_come_ahead_only_where_there_is_room(
         PROGRAM.spin(queue, (COUNT,), (64,), *arrays[:2], 1000)
     given = Assignment(0, DeviceIndex(1), 0, 0.0, 0.0), Assignment(1, DeviceIndex(0), 0, 0.0, 0.0, 0, 0, COUNT // 64)
     queue.session.run(prepared.graph, Plan(given, "hop", devices, 0.0, movable=(1,)))
-    assert ahead == ([] if others else [1])
+    assert set(ahead) == (set() if others else {1})  # how often depends on how long the launches take
     assert len(set(arrays[1].get())) == 1
 
 
