@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -153,6 +154,7 @@ def main() -> None:
     parser.add_argument("--case", metavar="NAME", help="run one reproduction in this process")
     parser.add_argument("--only", metavar="TEXT", default="", help="only those whose name contains TEXT")
     args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
     load()
     if args.case:
         sys.exit(run_here(args.case))
