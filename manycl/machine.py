@@ -109,7 +109,11 @@ class Machine:
 
     def memory_name(self, memory: int) -> str:
         """``host``, or the name of the device that owns the memory."""
-        return "host" if memory == HOST else next(d.name for d in self.devices if d.memory == memory)
+        return "host" if memory == HOST else self.devices[self.owner(memory)].name
+
+    def owner(self, memory: int) -> DeviceIndex:
+        """Return the first device that has a memory."""
+        return next(i for i, d in self.numbered() if d.memory == memory)
 
     def link(self, source: int, target: int) -> Link | None:
         return next((x for x in self.links if x.source == source and x.target == target), None)

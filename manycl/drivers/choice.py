@@ -42,7 +42,8 @@ def open_devices(selection: str | Sequence[str] | None = None) -> tuple[Machine,
     """The machine that a selection means (None: MANYCL_DEVICES, else ``all``), and handles in the same order.
 
     CPU devices that prove to compute in the host's memory have ``memory == HOST``. Every other device, also
-    every part of one, has a memory of its own, with links of prior estimates. Raises DeviceError for devices
+    every part of one, has a memory of its own, with links of prior estimates: with the host's memory, and with those of
+    devices that it can copy from. Raises DeviceError for devices
     that are not here, cannot be divided so, or are chosen twice.
     """
     return arranged(chosen_devices(selection))
@@ -76,9 +77,10 @@ def arranged(chosen: Sequence[OpenDevice]) -> tuple[Machine, tuple[OpenDevice, .
         sizes = min(c.device.global_memory, most), min(c.device.max_allocation, most)
         device = replace(c.device, memory=memory, global_memory=sizes[0], max_allocation=sizes[1])
         opened.append(replace(c, device=device))
-    links = tuple(
-        Link(a, b, _PRIOR_BANDWIDTH, _PRIOR_LATENCY) for m in range(1, memories) for a, b in ((HOST, m), (m, HOST))
-    )
+    own = [o for o in opened if o.device.memory != HOST]
+    ends = [pair for m in range(1, memories) for pair in ((HOST, m), (m, HOST))]
+    ends += [(a.device.memory, b.device.memory) for a in own for b in own if a is not b and b.handle.can_copy(a.handle)]
+    links = tuple([Link(*pair, _PRIOR_BANDWIDTH, _PRIOR_LATENCY) for pair in ends])
     return Machine(tuple(o.device for o in opened), links), tuple(opened)
 
 

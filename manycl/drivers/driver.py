@@ -2,12 +2,14 @@
 
 A driver is a file of its own, and a line in the list of kinds (``kinds.py``). Of the package, only such files import a
 vendor's library. Devices of different kinds run together in one run: what goes from one to another goes by the host's
-memory, and no event of one driver is ever given to another one. Every driver passes tests/drivers/test_conformance.py.
+memory unless ``Handle.can_copy`` says otherwise, and no event of one driver is ever given to another one. Every driver
+passes tests/drivers/test_conformance.py.
 
 What a driver may rely on, and what it must keep:
 
 - *Handles* (allocations, programs, queues, events) are its own objects, never None; nobody else looks into them. An
-  allocation, queue or event is only used with the driver that made it.
+  allocation, queue or event is only used with the driver that made it; an allocation also as the source of a copy by
+  a driver whose handle ``can_copy`` from that one's.
 - *Order.* The commands of a queue run in the order in which they were given to it, each once all before it are
   complete; those of different queues run in any order, also at the same time. A command waits also for the events
   in its ``after``, which may be of any queue of the device. Nothing but ``wait``, ``finish``, ``build``,
@@ -86,9 +88,9 @@ class Source(NamedTuple):
 
 
 class End(NamedTuple):
-    """One end of a copy. ``memory`` has the bytes of a buffer from byte ``low`` of it on: an allocation of the driver,
-    or a host array (which has all of it: ``low`` is 0). ``is_pinned``: of host memory, that it was given to ``pin``
-    (of any driver)."""
+    """One end of a copy. ``memory`` has the bytes of a buffer from byte ``low`` of it on: an allocation of the driver
+    (a source also of one that it can copy from), or a host array (which has all of it: ``low`` is 0). ``is_pinned``: of
+    host memory, that it was given to ``pin`` (of any driver)."""
 
     memory: Allocation | Bytes
     low: int = 0
@@ -324,6 +326,10 @@ class Handle(Protocol):
 
     def shares_host_memory(self) -> bool:
         """Whether the device computes in the host's memory: proved by a probe, not by what it says of itself."""
+
+    def can_copy(self, other: Handle) -> bool:
+        """Return whether copies of its driver take memory of the other's driver as their source, so that bytes go from
+        that device to this one without the host's memory between. The copy waits for no event of the other one."""
 
     def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
         """Its parts: so many equal ones (one number; units that are left over stay idle), or of so many compute units

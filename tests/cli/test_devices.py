@@ -78,7 +78,7 @@ def test_links_that_nobody_has_measured_are_saved_as_assumed(tmp_path: Path, mon
     path = tmp_path / "here.toml"
     assert main(["devices", "--devices", "cpu/2", "--save", str(path)]) == 0
     machine = load_machine(path)
-    assert len(machine.links) == 4
+    assert len(machine.links) == 6
     ends = (f"{machine.memory_name(x.source)}->{machine.memory_name(x.target)}" for x in machine.links)
     assert all(machine.notes[link] == "assumed: nobody has measured it" for link in ends)
 
@@ -143,7 +143,7 @@ def test_measuring_is_remembered(
         assert first[name] == second[name] > 0  # alike, but for the slow-down that was asked of one
         assert "measured" in measured["notes"][f"cpu0.0.{name}"]
     assert first["launch_overhead"] < 0.1
-    assert len(measured["links"]) == 4
+    assert len(measured["links"]) == 6  # of the two with the host, and with each other
     assert all(link["bandwidth"] > 1e6 and 0 < link["latency"] < 1 for link in measured["links"])
     # not read where nothing is to be remembered (as in all tests), else it is
     assert record(capsys, "--devices", "cpu/2#0")["machine"]["notes"] == {}
@@ -182,5 +182,5 @@ def test_links_that_nobody_measured_have_no_figures(
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     assert main(["devices", "--devices", "cpu/2"]) == 0
     links = [line for line in capsys.readouterr().out.splitlines() if line.startswith("link ")]
-    assert len(links) == 4
+    assert len(links) == 6
     assert all("nobody has measured it" in line and "B/s" not in line for line in links)

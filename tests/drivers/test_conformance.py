@@ -551,3 +551,29 @@ def test_few_bytes_are_written_and_read_behind_what_was_given(desk: Desk) -> Non
         assert (later == want[number % 50 :][:11]).all()
         want[:32] = (want[:32].view(np.uint32) + np.uint32(3)).view(np.uint8)
     assert (desk.look(memory, 64) == want).all()
+
+
+@pytest.mark.parametrize("names", ["cpu0/2", "opencl/2", "cpu0/2#0,portable computing"])
+def test_a_device_copies_from_another_where_it_says_so(names: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of another device's memory come as they are there; the machine has a link for each such pair."""
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    machine, opened = open_devices(names)
+    drivers = [one.open() for one in opened]
+    data = np.random.default_rng(7).integers(0, 256, 4096, np.uint8)
+    for (a, source), (b, target) in itertools.permutations(zip(opened, drivers, strict=True), 2):
+        can_copy = b.handle.can_copy(a.handle)
+        assert can_copy == ((a.device.memory, b.device.memory) in machine.peers)
+        assert can_copy == (a.device.platform == b.device.platform == "native")
+        if not can_copy:
+            continue
+        there, here, found = source.allocate(4096), target.allocate(4096), np.zeros(4096, np.uint8)
+        queues = source.queue(False), target.queue(False)
+        source.wait(source.copy(queues[0], End(there), End(data), (Box(0, 4096),), ())[-1])
+        box = Box(100, 7, 64, 20)
+        events = target.copy(queues[1], End(here), End(there), (box,), ())
+        target.wait(target.copy(queues[1], End(found), End(here), (box,), events)[-1])
+        rows = [slice(100 + 64 * n, 107 + 64 * n) for n in range(20)]
+        assert all((found[row] == data[row]).all() for row in rows)
+    for driver in drivers:
+        driver.finish()
+        driver.release()

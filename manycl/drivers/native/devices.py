@@ -64,6 +64,9 @@ class NativeHandle:
     def shares_host_memory(self) -> bool:
         return True  # it is this process that computes
 
+    def can_copy(self, other: Handle) -> bool:
+        return isinstance(other, NativeHandle)  # both have memory of this process
+
     def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
         """Parts have no core in common."""
         sizes = (len(self._cores) // division[0],) * division[0] if len(division) == 1 else division

@@ -52,6 +52,9 @@ class OpenCLHandle:
     def shares_host_memory(self) -> bool:
         return shares_host_memory(self.cl)
 
+    def can_copy(self, other: Handle) -> bool:
+        return False
+
     def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
         if _is_intels_processor(self.cl):
             raise DriverError(

@@ -37,6 +37,9 @@ class ServedHandle:
     def shares_host_memory(self) -> bool:
         return self._shares
 
+    def can_copy(self, other: Handle) -> bool:
+        return False
+
     def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
         raise DriverError("a device is divided before it is given to a process")
 

@@ -48,6 +48,9 @@ class WorkerHandle:
     def shares_host_memory(self) -> bool:
         return self._handle.shares_host_memory()
 
+    def can_copy(self, other: Handle) -> bool:
+        return False
+
     def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
         raise DriverError("a device is divided before it is given to a process")
 

@@ -4,9 +4,10 @@ Measurements are kept by subject: a device's :func:`~manycl.model.history.histor
 sorted identities of devices that transferred at the same time. Names of a device's: ``flops``, ``bandwidth``,
 ``launch_overhead`` as in :class:`manycl.machine.Device`; ``up_bandwidth``, ``up_latency``, ``up_chunk``,
 ``down_bandwidth``, ``down_latency``, ``down_chunk`` of its links with the host as in :class:`manycl.machine.Link`;
-``both_ways``: bytes per second in both directions together when both are busy. Names for devices together: ``up`` and
-``down``, bytes per second of all. ``up_observed``, ``up_latency_observed``, ``up_chunk_observed`` and those of ``down``
-are the values in transfers of real runs (:mod:`manycl.model.history.observed`); they count where nothing was measured.
+``peer_bandwidth``, ``peer_latency``, ``peer_chunk`` of its links from other devices; ``both_ways``: bytes per second in
+both directions together when both are busy. Names for devices together: ``up`` and ``down``, bytes per second of all.
+``up_observed``, ``up_latency_observed``, ``up_chunk_observed`` and those of ``down`` are the values in transfers of
+real runs (:mod:`manycl.model.history.observed`); they count where nothing was measured.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ def on_machine(machine: Machine, measurements: Measurements) -> Machine:
                 way, ends = "up", f"host->{device.name}"
             elif (link.source, link.target) == (device.memory, HOST):
                 way, ends = "down", f"{device.name}->host"
+            elif link.target == device.memory:
+                way, ends = "peer", f"{machine.memory_name(link.source)}->{device.name}"
             else:
                 continue
             found = next((n for n in (f"{way}_chunk", f"{way}_chunk_observed") if known.get(n, 0.0) > 0), "")

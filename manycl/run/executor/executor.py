@@ -302,7 +302,7 @@ class Executor:
     def fetch(self, key: BufferKey, memory: int, rows: tuple[Box, ...] = (), result: End | None = None) -> None:
         """Copy a buffer, or rows of it, from a device's memory to the host's copy, or to memory of a ``result``, and
         wait for it; outside a run. Raises RunError."""
-        device = next(i for i, d in self.machine.numbered() if d.memory == memory)
+        device = self.machine.owner(memory)
         try:
             self._fetch(key, device, rows, result)
         except DriverError as error:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from manycl.drivers.driver import Driver, DriverError, Event
 from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Version, ndrange
-from manycl.machine import DeviceIndex, Machine
+from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.run.commands.backend import Failed
 from manycl.trace import Event as TraceEvent
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
@@ -20,7 +20,7 @@ _NDRange = tuple[tuple[int, ...], tuple[int, ...] | None, str]
 class Transferred(NamedTuple):
     """A transfer that was enqueued, of some buffers (or neighbouring pieces of one), whole, or ``nbytes`` of one.
     ``is_upload``: to the device (None: within it). ``events``: in order. ``token``: the first of the commands that it
-    performs."""
+    performs. ``source``: the memory that an upload comes from."""
 
     keys: tuple[BufferKey, ...]
     device: DeviceIndex
@@ -28,6 +28,7 @@ class Transferred(NamedTuple):
     events: Sequence[Event]
     token: int
     nbytes: int | None = None
+    source: int = HOST
 
 
 _Times = tuple[Transferred, float, float]
@@ -167,7 +168,7 @@ class RunRecord:
     def moved(self) -> Iterable[tuple[int, bool, int, float]]:
         """Yield (device, whether to it, bytes, seconds) of every completed transfer between it and the host."""
         for moved, start, end in self._transfer_times():
-            if moved.is_upload is not None:
+            if moved.is_upload is not None and moved.source == HOST:
                 yield moved.device, moved.is_upload, self._nbytes(moved), end - start
 
     def _nbytes(self, moved: Transferred) -> int:
@@ -204,5 +205,6 @@ class RunRecord:
             key = moved.keys[0]
             name = self.graph.buffers[key].name or f"buffer {key}"
             own = self.machine.devices[moved.device].name
-            source, target = {True: ("host", own), False: (own, "host"), None: (own, own)}[moved.is_upload]
+            origin = self.machine.memory_name(moved.source)
+            source, target = {True: (origin, own), False: (own, "host"), None: (own, own)}[moved.is_upload]
             yield TransferEvent(key, name, source, target, self._nbytes(moved), start, end)

@@ -65,7 +65,6 @@ class TransferLanes:
     def transfer(self, commands: Sequence[Transfer]) -> None:
         """Enqueue one transfer for several commands that continue one another."""
         first = commands[0]
-        assert not isinstance(first, Upload) or first.source == HOST, "no driver copies from another device's memory"
         lanes = self._lanes[first.device]
         after = list({id(event): event for c in commands for t in c.after for event in [self._events[t]]}.values())
         if isinstance(first, Download) and first.saves:
@@ -80,7 +79,10 @@ class TransferLanes:
         event = lanes.latest[first.queue] = events[-1]  # in order: all are complete when this is
         is_upload = None if isinstance(first, Copy) else isinstance(first, Upload)
         buffers = tuple([c.buffer for c in commands])
-        self._record.transfers.append(Transferred(buffers, first.device, is_upload, events, first.token))
+        made = Transferred(buffers, first.device, is_upload, events, first.token)
+        if isinstance(first, Upload) and first.source != HOST:
+            made = made._replace(source=first.source)
+        self._record.transfers.append(made)
         for command in commands:
             self._events[command.token] = event
         if first.notify:
@@ -96,10 +98,16 @@ class TransferLanes:
         there = End(memory.on_device(store, first.device), low)
         nbytes = None if rows == self._whole(key) else sum(box.nbytes for box in rows)
         if isinstance(first, Upload):
-            return lanes.of_uploads(first.queue), there, memory.upload_source(key, first.device, nbytes), rows
+            return lanes.of_uploads(first.queue), there, self._source(first, key, nbytes), rows
         if first.aside is not None:
             return lanes.of_downloads(first.queue), self._kept.target(key, first.aside, lanes.driver), there, rows
         return lanes.of_downloads(first.queue), memory.download_target(key, first.device, nbytes), there, rows
+
+    def _source(self, upload: Upload, key: BufferKey, nbytes: int | None) -> End:
+        """Return where an upload finds a buffer: in the host's memory, or in another device's."""
+        if upload.source == HOST:
+            return self._memory.upload_source(key, upload.device, nbytes)
+        return End(self._memory.elsewhere(key, upload.source))
 
     def _store(self, store: BufferKey, copy: Copy) -> End:
         window = self._windows.get(store)

@@ -77,10 +77,12 @@ def measure(
                 found[subject] = _device(driver)
             step()
         own = [_Link(d) for d in drivers if d.device.memory != HOST]
+        handles = {id(driver): o.handle for driver, o in zip(drivers, opened, strict=True)}
         for link in own:
-            values = found[identity(link.driver.device)]
+            values, handle = found[identity(link.driver.device)], handles[id(link.driver)]
             if "up_bandwidth" not in values:
-                values |= link.measure()
+                others = [x for x in own if x is not link and handle.can_copy(handles[id(x.driver)])]
+                values |= link.measure(others)
             step()
         if len(own) > 1:
             nbytes = sum(x.nbytes for x in own)
@@ -148,7 +150,8 @@ def _wait(driver: Driver, queue: Queue, event: Event) -> None:
 
 
 class _Link:
-    """The two directions between the host and a device with memory of its own, through pinned memory."""
+    """The two directions between the host and a device with memory of its own, through pinned memory, and the way to it
+    from another device."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -170,9 +173,18 @@ class _Link:
     def down(self, nbytes: int = 0, chunk: int = 0) -> Event:
         return self._start(1, End(self._host[1], 0, is_pinned=True), End(self._device[1]), nbytes, chunk)
 
-    def measure(self) -> Values:
+    def of(self, other: _Link, nbytes: int = 0, chunk: int = 0) -> Event:
+        """Enqueue a transfer from another device, as ``up`` does from the host."""
+        return self._start(0, End(self._device[0]), End(other._device[1]), nbytes, chunk)
+
+    def measure(self, others: Sequence[_Link]) -> Values:
+        """Return the values of the links. ``others``: those of devices that this one copies from, which are taken to be
+        alike."""
         values: Values = {}
-        for name, start in (("up", self.up), ("down", self.down)):
+        ways: dict[str, Callable[..., Event]] = {"up": self.up, "down": self.down}
+        if others:
+            ways["peer"] = partial(self.of, others[0])
+        for name, start in ways.items():
             _time((self, start))  # the first transfer may allocate
             latency = statistics.median(_time((self, partial(start, _SMALL))) for _ in range(_MEDIAN_OF))
             whole = min(_time((self, start)) for _ in range(_BEST_OF))
