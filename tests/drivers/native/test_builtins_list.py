@@ -16,6 +16,7 @@ from native_calls import TYPES
 from manycl.analysis.reading import builtins as known
 from manycl.drivers.driver import BuildError
 from manycl.drivers.native import builtins
+from manycl.drivers.native.builtins.prelude import source
 from manycl.drivers.native.compiler.compiling import compile_kernels
 
 NOT_HERE = re.compile(
@@ -86,7 +87,7 @@ def test_the_list_is_the_language() -> None:
         NAMES
     )
     assert len(NAMES) > 600
-    assert not [n for n in NAMES if builtins.source(n) is None]
+    assert not [n for n in NAMES if source(n) is None]
 
 
 @pytest.mark.parametrize("part", range(6))
@@ -105,7 +106,7 @@ def test_what_the_analysis_knows_is_there() -> None:
     """Each example of a pattern of effects, but for pipes, images, printf and extensions."""
     examples = [n for n in declarations() if known.effects(n, 3) is not None and not NOT_HERE.fullmatch(n)]
     assert len(examples) > 60
-    assert not [n for n in examples if builtins.source(n) is None]
+    assert not [n for n in examples if source(n) is None]
 
 
 def test_types_and_constants() -> None:
@@ -130,7 +131,7 @@ def test_types_and_constants() -> None:
         "memory_scope_device",
         "CHAR_MAX",
     ]
-    assert not [n for n in names if builtins.source(n) is None]
+    assert not [n for n in names if source(n) is None]
     compile_kernels(
         "int k(void) { return CHAR_MAX + sizeof(ulong16) + (M_PI > M_PI_F) + (NULL == 0) + memory_order_seq_cst; }"
     )

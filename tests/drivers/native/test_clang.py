@@ -21,7 +21,7 @@ from manycl.analysis.reading.frontend import load
 from manycl.analysis.reading.options import read_options
 from manycl.analysis.work_group.function import work_group_function
 from manycl.drivers.driver import BuildError, DriverError
-from manycl.drivers.native import builtins
+from manycl.drivers.native.builtins.prelude import prelude
 from manycl.drivers.native.compiler import clang, compiling, library
 from manycl.drivers.native.compiler.library import load_object
 from manycl.utilities import limited
@@ -339,7 +339,7 @@ def test_sums_that_wrap_leave_ids_consecutive() -> None:
         load(text, "<source>", None, read_options(()), everything=True), "f", (16, 16, 1)
     ).source
     compiler = clang.find()
-    source = builtins.prelude(source, frozenset(), single=False) + source
+    source = prelude(source, frozenset(), single=False) + source
     command = [*compiler.compiler, *compiler.flags, *clang.KERNELS, "-x", "cl", "-S", "-o", "-", "-"]
     assembly = subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
     full = re.search(r"^manycl_full:(.*?)^\.Lfunc_end", assembly, re.M | re.S)

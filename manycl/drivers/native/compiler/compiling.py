@@ -44,14 +44,16 @@ def compile_kernels(text: str, options: Sequence[str] = (), *, defined: frozense
     known = sha256(key).digest()
     found = _made.get(known) or _objects.get(key)
     if found is None:
-        prelude = builtins.prelude(before + text + head, defined, single=single)
+        from manycl.drivers.native.builtins.prelude import prelude  # most kernels were compiled by an earlier process
+
+        called = prelude(before + text + head, defined, single=single)
         extra = ("-cl-single-precision-constant",) if single else ()
         rest = f'{head}#line 1 "program"\n{text}\n'
         with suppress(Exception):  # whatever cannot be checked runs all the same, and the driver says so
             if before:
                 shown = (*extra, "-gline-tables-only", "-fno-discard-value-names")
-                found = clang.build(compiler, prelude + before + rest, shown, lambda read: checks.Checks(read).text)
-        found = found or clang.build(compiler, prelude + rest, extra)
+                found = clang.build(compiler, called + before + rest, shown, lambda read: checks.Checks(read).text)
+        found = found or clang.build(compiler, called + rest, extra)
         _objects.keep(key, found)
     return _made.keep(known, found)
 
