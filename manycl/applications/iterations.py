@@ -1,19 +1,15 @@
-"""Applications that are repeated: what a file says of it, and doing it with the data left where they are."""
+"""Applications that are repeated, with their data left where they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from manycl.api.arrays.host_arrays import AnyArray
-from manycl.api.prepared import MOST_TIMES
-from manycl.applications.application import Application, Contents, Iterate, Output
-from manycl.applications.formats.symbols import Scope, integer, limit, text
-from manycl.applications.python_files import confined
+from manycl.applications.application import Application, Iterate
 from manycl.errors import ResultError
-from manycl.expressions import suggest
 from manycl.graph.graph import BufferKey, Graph
 from manycl.graph.rename import renamed
 from manycl.plan.plan import Plan
@@ -23,61 +19,6 @@ from manycl.run.graph_cache.learners import Learners
 from manycl.run.graph_cache.prepared import PreparedGraph
 from manycl.run.session.session import Session
 from manycl.utilities import user_file
-from manycl.utilities.json_lines import Location
-
-
-def read_iterate(
-    document: Mapping[str, Any],
-    place: Location,
-    scope: Scope,
-    keys: Mapping[str, BufferKey | None],
-    contents: Mapping[BufferKey, Contents],
-    outputs: Sequence[Output],
-    trust: bool = False,
-) -> Iterate | None:
-    """The field ``iterate`` of a document that keeps to the schema. ``keys``: buffers by name (None: not used);
-    ``trust``: its Python file may lie anywhere."""
-    node = document.get("iterate")
-    if node is None:
-        return None
-    here = place.at("iterate")
-
-    def key(name: str, where: Location) -> BufferKey:
-        buffer = text(name, scope, where)
-        found = keys.get(buffer)
-        if found is None:
-            what = "is used by no kernel" if buffer in keys else f"does not exist{suggest(buffer, keys)}"
-            raise where.error(f"the buffer {buffer!r} {what}")
-        return found
-
-    pairs: list[tuple[BufferKey, BufferKey]] = []
-    for index, (one, other) in enumerate(node.get("swap", ())):
-        where = here.at("swap", index)
-        a, b = key(one, where.at(0)), key(other, where.at(1))
-        if any(k in pair for k in (a, b) for pair in pairs) or a == b:
-            raise where.error("a buffer is exchanged with one other buffer at most, and not with itself")
-        if contents[a].nbytes != contents[b].nbytes:
-            sizes = f"{contents[a].nbytes} and {contents[b].nbytes}"
-            raise where.error(f"buffers that exchange their contents have the same size, not {sizes} bytes")
-        pairs.append((a, b))
-    times = integer(node["times"], scope, here.at("times"), 1)
-    limit(times, here.at("times"), MOST_TIMES)
-    until = node.get("until")
-    if until is None:
-        return Iterate(times, tuple(pairs))
-    where = here.at("until")
-    path = Path(place.path).parent / text(until["file"], scope, where.at("file"))
-    if not path.is_file():
-        raise where.at("file").error(f"there is no file {str(path)!r}")
-    confined(path, [Path(place.path).parent], "a Python file", where.at("file"), trust)
-    asked = until.get("buffers")
-    found = (
-        tuple(o.buffer for o in outputs)
-        if asked is None
-        else tuple(key(str(name), where.at("buffers", i)) for i, name in enumerate(asked))
-    )
-    every = integer(until.get("every", 1), scope, where.at("every"), 1)
-    return Iterate(times, tuple(pairs), (str(path), until.get("function", "converged")), found, every)
 
 
 class Iterations:

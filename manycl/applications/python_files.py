@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from manycl.applications.formats.kinds import Fields
 from manycl.errors import RunError
 from manycl.graph.versions.host_version import FunctionSource
 from manycl.utilities import user_file
@@ -62,6 +63,20 @@ class FileFunction:
 
 
 _HINT = "--trust allows it, as for a program that you would run"
+
+
+def python_file(fields: Fields, folder: Path, trust: bool) -> Path:
+    """The Python file that the field ``file`` names; ``folder``: where the specification lies."""
+    place = fields.where("file")
+    path = folder / str(fields["file"])
+    confined(path, [folder], "a Python file", place, trust)
+    try:
+        is_there = path.is_file()
+    except (OSError, ValueError):
+        raise place.error(f"{str(path)!r:.80} is not a possible file name") from None
+    if not is_there:
+        raise place.error(f"there is no file {str(path)!r}")
+    return path
 
 
 def confined(path: Path, folders: Sequence[Path], what: str, place: Location, trust: bool) -> Path:

@@ -9,7 +9,8 @@ import jsonschema
 import pytest
 from sample_application import KERNELS
 
-from manycl.applications.formats.schema import SCHEMA_PATH
+from manycl.applications.formats.fields import DOCUMENT
+from manycl.applications.formats.kinds import json_schema
 from manycl.applications.load import load_application
 from manycl.cli import main
 from manycl.errors import SpecificationError
@@ -31,7 +32,7 @@ def test_the_result_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["spec", str(tmp_path / "src" / "k.cl"), "-D", "STEP=3", "-o", str(out)]) == 0
     assert capsys.readouterr().out == ""
     document = json.loads(out.read_text())
-    jsonschema.validate(document, json.loads(SCHEMA_PATH.read_text()))
+    jsonschema.validate(document, json_schema(DOCUMENT, "specification"))
     assert document["source"] == "src/k.cl"
     with pytest.raises(SpecificationError, match="no value for copy_global_0"):
         load_application(out)
@@ -75,3 +76,12 @@ def test_what_cannot_be_described(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["spec", str(tmp_path / "none.cl")]) == 2
     assert main(["spec", str(path), "-o", str(tmp_path / "none" / "x.json")]) == 2
     capsys.readouterr()
+
+
+def test_the_schema_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["spec", "--schema", "-o", str(tmp_path / "schema.json")]) == 0
+    schema = json.loads((tmp_path / "schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["properties"]["kernels"]["description"]
+    assert main(["spec"]) == 2
+    assert "give FILE.cl, or --schema" in capsys.readouterr().err

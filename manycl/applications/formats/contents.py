@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from manycl.analysis.facts import ArgumentFacts
 from manycl.applications.application import Contents
+from manycl.applications.formats.kinds import Fields
 from manycl.errors import LaunchError
 from manycl.expressions import Number, suggest
 from manycl.graph.launch import TYPES, scalar_bytes, split_type, stored_lanes
@@ -21,15 +22,15 @@ _REQUIRED = {"constant": ("value",), "file": ("path",)}
 _OPENCL = {t.dtype: name for name, t in reversed(list(TYPES.items()))}
 
 
-def check_fields(init: dict[str, Any], place: Location) -> None:
+def check_fields(init: Fields) -> None:
     """That a kind of contents has its fields and no others."""
     kind = init["kind"]
-    for key in init:
+    for key in init.values:
         if key != "kind" and key not in _FIELDS.get(kind, ()):
-            raise place.at(key).error(f"contents of kind {kind} have no such field")
+            raise init.where(key).error(f"contents of kind {kind} have no such field")
     for key in _REQUIRED.get(kind, ()):
         if key not in init:
-            raise place.error(f"contents of kind {kind} need the field {key!r}")
+            raise init.place.error(f"contents of kind {kind} need the field {key!r}")
 
 
 def array_type(type_name: str, shape: tuple[int, ...], place: Location) -> tuple[str, tuple[int, ...]]:
@@ -47,14 +48,15 @@ def array_type(type_name: str, shape: tuple[int, ...], place: Location) -> tuple
     return TYPES[base].dtype, full
 
 
-def random(dtype: str, shape: tuple[int, ...], seed: int, bounds: dict[str, Number], place: Location) -> Contents:
-    """Uniform numbers: floats from [0, 1) and integers from 0 to 99 unless ``bounds`` say otherwise."""
+def random(dtype: str, shape: tuple[int, ...], seed: int, init: Fields) -> Contents:
+    """Uniform numbers: floats from [0, 1) and integers from 0 to 99 unless ``init`` says otherwise."""
     integer = np.dtype(dtype).kind != "f"
-    low, high = bounds.get("low", 0), bounds.get("high", 100 if integer else 1)
+    low, high = init["low"], init["high"]
+    low, high = 0 if low is None else low, (100 if integer else 1) if high is None else high
     if not low < high:
-        raise place.error(f"low must be less than high, not {low} and {high}")
+        raise init.place.error(f"low must be less than high, not {low} and {high}")
     for key, value in (("low", low), ("high", high - 1 if integer else high)):
-        _check_fits(dtype, value, place.at(key))
+        _check_fits(dtype, value, init.where(key))
     return Contents("random", dtype, shape, seed=seed, low=float(low), high=float(high))
 
 
@@ -91,7 +93,7 @@ def from_file(path: Path, type_name: str, shape: tuple[int, ...] | None, place: 
     return Contents("file", expected_dtype, tuple(array.shape), path=str(path))
 
 
-def struct_bytes(argument: ArgumentFacts, types: list[str], values: list[Number], place: Location) -> bytes:
+def struct_bytes(argument: ArgumentFacts, types: Sequence[str], values: Sequence[Number], place: Location) -> bytes:
     """A struct with members of scalar types, laid out as C aligns them, as the bytes the kernel receives."""
     codes = []
     for index, (name, value) in enumerate(zip(types, values, strict=True)):

@@ -3,71 +3,44 @@ and fields that kernels, their versions and the kernels of a version have in com
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator
 from typing import Any
 
 from manycl.analysis.annotations import Annotation, AnnotationError, annotation, merge
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.api.kernel_files import KernelFiles
 from manycl.applications.formats.contents import struct_bytes
-from manycl.applications.formats.symbols import Scope, integer, integers, number, repetitions, text
+from manycl.applications.formats.fields import ARGUMENT, KERNEL, NOT_HANDED_DOWN, OF_KERNELS
+from manycl.applications.formats.kinds import Fields
+from manycl.applications.formats.symbols import Scope, integer, number
 from manycl.errors import LaunchError
 from manycl.expressions import suggest
 from manycl.graph.graph import LocalArg
 from manycl.graph.launch import check_ndrange, scalar_bytes
 from manycl.utilities.json_lines import Location
 
-_OWN = ("id", "name", "args", "versions", "annotations")
-_HANDED_DOWN = ("source", "options", "macros", "global", "local", "offset", "device", "partition", "rank", "component")
 
-
-@dataclass(frozen=True)
-class Fields:
-    """A kernel's fields with the places they come from (its own, or a group's), and the symbols that hold
-    there.
-    """
-
-    scope: Scope
-    place: Location
-    values: dict[str, tuple[Any, Location]] = field(default_factory=dict)
-    options: tuple[str, ...] = ()
-
-    def get(self, key: str) -> tuple[Any, Location]:
-        return self.values.get(key, (None, self.place))
-
-
-def kernels(node: dict[str, Any], place: Location, outer: Fields) -> Iterator[Fields]:
-    """Every kernel of the list in ``node``, whose own fields are in ``outer`` already."""
-    for index, entry in enumerate(node["kernels"]):
-        here = place.at("kernels", index)
-        for scope in repetitions(entry, outer.scope, here):
-            inside = Fields(scope, here, outer.values, outer.options)
-            if "kernels" in entry:
-                for name in _OWN:
-                    if name in entry:
-                        raise here.at(name).error("a group of kernels has no such field")
-                yield from kernels(entry, here, inherit(entry, here, inside))
+def kernels(outer: Fields, handed: Fields) -> Iterator[Fields]:
+    """Every kernel of the list in ``outer``. ``handed``: the fields of the groups around."""
+    for index, entry in enumerate(outer.given("kernels")):
+        here = outer.where("kernels").at(index)
+        for own in KERNEL.fields_of(entry, outer.scope, here).repeated():
+            if "kernels" in own:
+                for name in OF_KERNELS:
+                    if name in own:
+                        raise own.where(name).error("a group of kernels has no such field")
+                yield from kernels(own, inherit(handed, own))
             else:
+                fields = inherit(handed, own)
                 for name in ("name", "global", "args"):
-                    if name not in entry and name not in outer.values:
+                    if name not in fields:
                         raise here.error(f"the field {name!r} is missing")
-                yield inherit(entry, here, inside)
+                yield fields
 
 
-def inherit(
-    node: dict[str, Any], place: Location, outer: Fields, keys: Sequence[str] = (*_HANDED_DOWN, *_OWN)
-) -> Fields:
-    """The fields of ``node`` among ``keys``, and those of ``outer`` that it does not have; build options add up."""
-    values = dict(outer.values)
-    values.update((key, (node[key], place.at(key))) for key in keys if key in node)
-    options = list(outer.options)
-    for index, option in enumerate(node.get("options", ())):
-        options.append(text(option, outer.scope, place.at("options", index)))
-    for name, value in node.get("macros", {}).items():
-        options = [o for o in options if not o.startswith(f"-D{name}=")]  # the innermost value holds
-        options.append(f"-D{name}={number(value, outer.scope, place.at('macros', name))}")
-    return Fields(outer.scope, place, values, tuple(options))
+def inherit(outer: Fields, inner: Fields) -> Fields:
+    """The fields of an object with those that are handed down to it."""
+    return outer.inside(inner, tuple([name for name in inner.table.fields if name not in NOT_HANDED_DOWN]))
 
 
 NDRange = tuple[tuple[int, ...], tuple[int, ...] | None]
@@ -77,50 +50,42 @@ _ABSENT = object()
 
 def read_program(programs: KernelFiles, fields: Fields) -> tuple[ProgramFacts, KernelFacts]:
     """The kernel that is named, and its program."""
-    name, name_place = fields.get("name")
-    source, source_place = fields.get("source")
+    name, source = fields["name"], fields["source"]
     if source is None:
         raise fields.place.error("the field 'source' is missing (here, in a group, or for the whole file)")
-    name, source = text(name, fields.scope, name_place), text(source, fields.scope, source_place)
-    return programs.kernel(source, name, fields.options, source_place, name_place)
+    return programs.kernel(source, name, fields.options, fields.where("source"), fields.where("name"))
 
 
 def read_ndrange(kernel: KernelFacts, fields: Fields) -> NDRange:
     """Global and local size, checked."""
-    size, size_place = fields.get("global")
-    local, local_place = fields.get("local")
-    global_size = integers(size, fields.scope, size_place)
-    local_size = None if local is None else integers(local, fields.scope, local_place)
     try:
-        return check_ndrange(kernel, global_size, local_size)
+        return check_ndrange(kernel, fields["global"], fields["local"])
     except LaunchError as error:
-        raise (size_place if local is None else local_place).error(error.message, error.hint) from None
+        raise fields.where("local" if "local" in fields else "global").error(error.message, error.hint) from None
 
 
 def read_offset(fields: Fields, dimensions: int) -> tuple[int, ...] | None:
     """The global offset, if there is one, of an NDRange with so many dimensions."""
-    value, place = fields.get("offset")
-    if value is None:
-        return None
-    if len(value) != dimensions:
-        raise place.error(f"has {len(value)} dimensions, the global size {dimensions}")
-    return integers(value, fields.scope, place, least=0)
+    offset: tuple[int, ...] | None = fields["offset"]
+    if offset is not None and len(offset) != dimensions:
+        raise fields.where("offset").error(f"has {len(offset)} dimensions, the global size {dimensions}")
+    return offset
 
 
-def read_annotations(kernel: KernelFacts, scope: Scope, nodes: Any, place: Location) -> tuple[Annotation, ...]:
+def read_annotations(kernel: KernelFacts, fields: Fields) -> tuple[Annotation, ...]:
     """What is promised about a kernel's arguments."""
     found: list[Annotation] = []
-    for name, node in (nodes or {}).items():
+    for name, node in (fields["annotations"] or {}).items():
         try:
-            found.append(annotation(kernel, name, **node, symbols=scope))
+            found.append(annotation(kernel, name, **node, symbols=fields.scope))
         except AnnotationError as error:
-            raise place.at(name, *error.field).error(error.message, error.hint) from None
+            raise fields.where("annotations").at(name, *error.field).error(error.message, error.hint) from None
     return merge((), found)
 
 
-def given_arguments(kernel: KernelFacts, fields: Fields) -> list[tuple[ArgumentFacts, Any, Location]]:
-    """What is given for each of a kernel's parameters, in order, and where."""
-    value, place = fields.get("args")
+def given_arguments(kernel: KernelFacts, fields: Fields) -> list[tuple[ArgumentFacts, Any, Scope, Location]]:
+    """What is given for each of a kernel's parameters, in order, with the symbols that hold there, and where."""
+    value, place = fields["args"], fields.where("args")
     if isinstance(value, dict):
         known = {a.name: a for a in kernel.arguments}
         for name in value:
@@ -134,7 +99,7 @@ def given_arguments(kernel: KernelFacts, fields: Fields) -> list[tuple[ArgumentF
         names = ", ".join(a.name for a in kernel.arguments)
         problem = f"kernel {kernel.name} takes {len(kernel.arguments)} arguments ({names})"
         raise place.error(f"{problem}, got {len(items) - len(missing)}")
-    return [(facts, v, here) for facts, (v, here) in zip(kernel.arguments, items, strict=True)]
+    return [(facts, v, fields.scope, here) for facts, (v, here) in zip(kernel.arguments, items, strict=True)]
 
 
 def read_value(
@@ -177,8 +142,8 @@ def _scalar(facts: ArgumentFacts, value: Any, scope: Scope, place: Location, buf
 
 
 def _struct(facts: ArgumentFacts, value: dict[str, Any], scope: Scope, place: Location) -> bytes:
-    types = value.get("types", [])
-    if set(value) != {"types", "values"} or len(types) != len(value["values"]):
+    fields = ARGUMENT.fields_of(value, scope, place)
+    types = fields["types"]
+    if fields.values.keys() != {"types", "values"} or len(types) != len(value["values"]):
         raise place.error("a struct needs 'types' and 'values' of one length, and nothing else")
-    values = [number(v, scope, place.at("values", i)) for i, v in enumerate(value["values"])]
-    return struct_bytes(facts, types, values, place)
+    return struct_bytes(facts, types, fields["values"], place)

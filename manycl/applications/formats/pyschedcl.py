@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from manycl.applications.application import Application
+from manycl.applications.formats.kinds import show
 from manycl.applications.formats.pyschedcl_kernels import Edge, KernelInfo, Reader, as_object
-from manycl.applications.formats.schema import show
 from manycl.expressions import Number
 from manycl.utilities.json_lines import Location, parse, read_text
 

@@ -26,7 +26,7 @@ from manycl.applications.assemble import (
     partitioned,
 )
 from manycl.applications.formats.contents import array_type
-from manycl.applications.formats.schema import show
+from manycl.applications.formats.kinds import show
 from manycl.errors import LaunchError, a
 from manycl.expressions import (
     IDENTIFIER,

@@ -63,22 +63,12 @@ def text(value: str, scope: Scope, place: Location) -> str:
         raise place.error(str(error)) from None
 
 
-def integers(value: Any, scope: Scope, place: Location, least: int = 1) -> tuple[int, ...]:
-    if isinstance(value, list):
-        return tuple([integer(v, scope, place.at(i), least) for i, v in enumerate(value)])
-    return (integer(value, scope, place, least),)
-
-
-def repetitions(node: dict[str, Any], scope: Scope, place: Location) -> Iterator[Scope]:
-    """The scopes of a ``repeat``; the scope itself where there is none."""
-    repeat = node.get("repeat")
-    if repeat is None:
-        yield scope
-        return
+def repetitions(repeat: dict[str, Any], scope: Scope, place: Location) -> Iterator[Scope]:
+    """The scopes of a ``repeat``."""
     total = 1
     axes: list[list[Number]] = []
     for symbol, values in repeat.items():
-        here = place.at("repeat", symbol)
+        here = place.at(symbol)
         if symbol in scope:
             raise here.error(f"the symbol {symbol!r} has a value already")
         if isinstance(values, list):
@@ -89,7 +79,7 @@ def repetitions(node: dict[str, Any], scope: Scope, place: Location) -> Iterator
             total *= count
             limit(total, here)
             axes.append(list(range(count)))
-    limit(total, place.at("repeat"))
+    limit(total, place)
     for combination in product(*axes):
         yield {**scope, **dict(zip(repeat, combination, strict=True))}
 

@@ -20,7 +20,6 @@ from manycl.applications.formats.draft_versions import (
     TemporaryBuffer,
 )
 from manycl.applications.formats.kernel_fields import (
-    Fields,
     given_arguments,
     inherit,
     label_of,
@@ -31,8 +30,9 @@ from manycl.applications.formats.kernel_fields import (
     read_value,
     show_value,
 )
-from manycl.applications.formats.symbols import Scope, integer, integers, limit, repetitions, text
-from manycl.applications.python_files import FileFunction, PythonFile, confined
+from manycl.applications.formats.kinds import Fields
+from manycl.applications.formats.symbols import Scope, limit, text
+from manycl.applications.python_files import FileFunction, PythonFile, python_file
 from manycl.errors import LaunchError
 from manycl.expressions import suggest
 from manycl.graph.graph import LocalArg, Version
@@ -52,104 +52,78 @@ class VersionReader:
 
     def read(self, program: ProgramFacts, kernel: KernelFacts, own: Fields) -> Iterator[DraftVersion]:
         """The versions of a kernel, whose fields are ``own``."""
-        nodes, place = own.get("versions")
-        for index, node in enumerate(nodes or ()):
-            here = place.at(index)
-            if "file" in node or "function" in node or "divide" in node:
-                _only(node, _OF_FUNCTIONS, "a function of Python", here)
-                yield self._function(node, here, kernel, own)
-            elif "kernels" in node or "buffers" in node:
-                _only(node, _OF_SEQUENCES, "several kernels", here)
-                yield self._sequence(node, here, kernel, own)
+        for version in own["versions"]:
+            if any(name in version for name in ("file", "function", "divide")):
+                _only(version, _OF_FUNCTIONS, "a function of Python")
+                yield self._function(version, kernel, own)
+            elif "kernels" in version or "buffers" in version:
+                _only(version, _OF_SEQUENCES, "several kernels")
+                yield self._sequence(version, kernel, own)
             else:
-                yield KernelDraft(self._kernel(node, here, program, kernel, own))
+                yield KernelDraft(self._kernel(version, program, kernel, own))
 
-    def _kernel(
-        self, node: dict[str, Any], here: Location, program: ProgramFacts, kernel: KernelFacts, own: Fields
-    ) -> Version:
-        fields = _with_own_ndrange(node, inherit(node, here, own))
+    def _kernel(self, node: Fields, program: ProgramFacts, kernel: KernelFacts, own: Fields) -> Version:
+        fields = _with_own_ndrange(node, own)
         version_program, version = read_program(self._programs, fields)
         try:
             check_same_arguments(program, kernel, version_program, version)
         except LaunchError as error:
-            raise here.error(error.message) from None
+            raise node.place.error(error.message) from None
         size, local = read_ndrange(version, fields)
-        promised = read_annotations(version, own.scope, node.get("annotations"), here.at("annotations"))
-        return Version(version_program, version, size, local, _kinds(node), promised)
+        return Version(version_program, version, size, local, node["for"], read_annotations(version, node))
 
-    def _function(self, node: dict[str, Any], here: Location, kernel: KernelFacts, own: Fields) -> FunctionDraft:
+    def _function(self, node: Fields, kernel: KernelFacts, own: Fields) -> FunctionDraft:
         if "file" not in node:
-            raise here.error("the field 'file' is missing")
-        place = here.at("file")
-        path = self._folder / text(node["file"], own.scope, place)
-        confined(path, [self._folder], "a Python file", place, self._trust)
-        try:
-            is_there = path.is_file()
-        except (OSError, ValueError):
-            raise place.error(f"{node['file']!r:.80} is not a possible file name") from None
-        if not is_there:
-            raise place.error(f"there is no file {str(path)!r}")
+            raise node.place.error("the field 'file' is missing")
+        path = python_file(node, self._folder, self._trust)
         file = self._files.get(path)
         if file is None:
             file = self._files[path] = PythonFile(path, read_text(path))
-        name = text(node.get("function", kernel.name), own.scope, here.at("function"))
-        dimension = None
-        if "divide" in node:
-            dimension = integer(node["divide"], own.scope, here.at("divide"), 0)
+        dimension = node["divide"]
+        if dimension is not None:
             dimensions = len(read_ndrange(kernel, own)[0])
             if dimension >= dimensions:
-                raise here.at("divide").error(f"is dimension {dimension} of an NDRange that has {dimensions}")
-        return FunctionDraft(FileFunction(file, name), dimension)
+                raise node.where("divide").error(f"is dimension {dimension} of an NDRange that has {dimensions}")
+        return FunctionDraft(FileFunction(file, node["function"] or kernel.name), dimension)
 
-    def _sequence(self, node: dict[str, Any], here: Location, kernel: KernelFacts, own: Fields) -> SequenceDraft:
+    def _sequence(self, node: Fields, kernel: KernelFacts, own: Fields) -> SequenceDraft:
         if "kernels" not in node:
-            raise here.error("the field 'kernels' is missing")
-        fields = inherit(node, here, own, ("source", "options", "macros"))
-        fields.values.pop("offset", None)
+            raise node.place.error("the field 'kernels' is missing")
+        outer = own.without("offset").inside(node, ("source",))
         names: dict[str, TemporaryBuffer] = {}
         temporaries: list[Contents] = []
-        for name, buffer in node.get("buffers", {}).items():
+        for name, buffer in node["buffers"].items():
             if any(name == a.name for a in kernel.arguments):
-                raise here.at("buffers", name).error(f"kernel {kernel.name} has an argument of that name")
+                raise buffer.place.error(f"kernel {kernel.name} has an argument of that name")
             names[name] = TemporaryBuffer(len(temporaries))
-            temporaries.append(_temporary(buffer, own.scope, here.at("buffers", name)))
-        steps = []
-        for index, entry in enumerate(node["kernels"]):
-            place = here.at("kernels", index)
-            for scope in repetitions(entry, own.scope, place):
-                outer = Fields(scope, place, fields.values, fields.options)
-                steps.append(self._step(entry, place, outer, kernel, names))
-                limit(len(steps), place)
+            dtype, shape = array_type(buffer["type"], buffer["shape"], buffer.place)
+            temporaries.append(Contents("undefined", dtype, shape))
+        steps: list[KernelStep] = []
+        for entry in node["kernels"]:
+            for fields in entry.repeated():
+                steps.append(self._step(fields, outer, kernel, names))
+                limit(len(steps), fields.place)
         if not steps:
-            raise here.at("kernels").error("there are no kernels (every repetition is empty)")
+            raise node.where("kernels").error("there are no kernels (every repetition is empty)")
         joined = " + ".join(dict.fromkeys(step.kernel for step in steps))
-        name = text(node["name"], own.scope, here.at("name")) if "name" in node else joined
-        return SequenceDraft(name, _kinds(node), tuple(steps), tuple(temporaries))
+        return SequenceDraft(node["name"] or joined, node["for"], tuple(steps), tuple(temporaries))
 
     def _step(
-        self,
-        node: dict[str, Any],
-        place: Location,
-        outer: Fields,
-        kernel: KernelFacts,
-        names: Mapping[str, TemporaryBuffer],
+        self, node: Fields, outer: Fields, kernel: KernelFacts, names: Mapping[str, TemporaryBuffer]
     ) -> KernelStep:
-        fields = _with_own_ndrange(node, inherit(node, place, outer))
+        fields = _with_own_ndrange(node, outer)
         program, facts = read_program(self._programs, fields)
         size, local = read_ndrange(facts, fields)
-        args = tuple(
-            _argument(argument, value, fields.scope, here, kernel, names)
-            for argument, value, here in given_arguments(facts, fields)
-        )
-        promised = read_annotations(facts, fields.scope, node.get("annotations"), place.at("annotations"))
-        return KernelStep(program, facts.name, size, local, args, read_offset(fields, len(size)), promised, place)
+        args = tuple([_argument(*given, kernel, names) for given in given_arguments(facts, fields)])
+        promised = read_annotations(facts, node)
+        return KernelStep(program, facts.name, size, local, args, read_offset(fields, len(size)), promised, node.place)
 
 
-def _with_own_ndrange(node: dict[str, Any], fields: Fields) -> Fields:
-    """With ``global``, an NDRange is one of its own: nothing of it is handed down."""
-    if "global" in node and "local" not in node:
-        fields.values.pop("local", None)
-    return fields
+def _with_own_ndrange(node: Fields, outer: Fields) -> Fields:
+    """The fields of a version, or of one of its kernels: with ``global``, an NDRange is one of its own, and nothing of
+    it is handed down."""
+    alone = "global" in node and "local" not in node
+    return inherit(outer.without("local") if alone else outer, node)
 
 
 def _argument(
@@ -180,20 +154,8 @@ def _argument(
     return known[name]
 
 
-def _temporary(node: dict[str, Any], scope: Scope, place: Location) -> Contents:
-    dtype, shape = array_type(
-        text(node["type"], scope, place.at("type")), integers(node["shape"], scope, place.at("shape")), place
-    )
-    return Contents("undefined", dtype, shape)
-
-
-def _kinds(node: dict[str, Any]) -> tuple[str, ...]:
-    kinds = node.get("for", ())
-    return (kinds,) if isinstance(kinds, str) else tuple(kinds)
-
-
-def _only(node: dict[str, Any], fields: tuple[str, ...], what: str, place: Location) -> None:
+def _only(version: Fields, names: tuple[str, ...], what: str) -> None:
     """That a version which is ``what`` has no other fields."""
-    for name in node:
-        if name not in fields:
-            raise place.at(name).error(f"a version that is {what} has no such field (it has {', '.join(fields)})")
+    for name in version.values:
+        if name not in names:
+            raise version.where(name).error(f"a version that is {what} has no such field (it has {', '.join(names)})")

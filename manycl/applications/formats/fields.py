@@ -1,0 +1,131 @@
+"""The fields of application files, version 1, as fields.toml has them, with the kinds of values that it names."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from manycl.applications.formats.kinds import (
+    EXPRESSION,
+    Either,
+    Field,
+    Kind,
+    Listed,
+    Named,
+    Table,
+    as_it_is,
+    placed,
+    some,
+    whole,
+)
+from manycl.applications.formats.symbols import Scope, repetitions, text
+from manycl.utilities.json_lines import Location
+
+_EDGE = re.compile(r"\s*(\S+)\.(\w+)\s*->\s*(\S+)\.(\w+)\s*\Z")
+
+
+class Edge(NamedTuple):
+    """From a kernel's argument (its number or name) to another's."""
+
+    source: tuple[str, str]
+    target: tuple[str, str]
+    place: Location
+
+
+def _edge(value: str, scope: Scope, place: Location) -> Edge:
+    match = _EDGE.match(text(value, scope, place))
+    if match is None:
+        raise place.error(f"{value!r:.80} is not an edge", hint="an edge looks like '0.2 -> 2.0' or 'q.C -> a.A'")
+    return Edge((match[1], match[2]), (match[3], match[4]), place)
+
+
+def _id(value: Any, scope: Scope, place: Location) -> str:
+    """A name, which may be a number."""
+    return text(str(value), scope, place)
+
+
+def _kinds(tables: dict[str, Table]) -> dict[str, Kind]:
+    """The kinds by the names that the file has for them; tables are kinds, too."""
+    string, number, words = Kind("string"), Kind("number"), Kind("string", text, minLength=1)
+    plain, edge, device = Kind("string", minLength=1), Kind("string", _edge), Kind("string", text)
+    bounds, ids = Listed(EXPRESSION, 2, 2), Listed(Either(number, string, read=placed(_id)), 1)
+    contents = ["random", "zeros", "range", "undefined"]
+
+    def chosen(value: Any, scope: Scope, place: Location) -> Any:
+        if not isinstance(value, dict):
+            return text(value, scope, place)
+        fields = tables["conditional"].fields_of(value, scope, place)
+        return fields["then" if fields["if"] else "else"]
+
+    argument = Either(EXPRESSION, Kind("null"), Listed(EXPRESSION, 1), tables["argument"])
+    kinds: dict[str, Kind] = {
+        "version of the format": Kind("number", const=1),
+        "true": Kind("boolean", const=True),
+        "string": string,
+        "plain text": plain,
+        "text": words,
+        "texts": Listed(words),
+        "types": Listed(plain, 1),
+        "expression": EXPRESSION,
+        "expressions": Listed(EXPRESSION, 1),
+        "positive number": Kind("number", exclusiveMinimum=0),
+        "count": whole(1),
+        "index": whole(0),
+        "tenths": whole(0, 10),
+        "id": Either(number, plain, read=_id),
+        "ids": ids,
+        "sizes": some(whole(1), 3),
+        "shape": some(whole(1), 8),
+        "offset": Listed(whole(0), 1, 3),
+        "bounds": bounds,
+        "macros": Named(EXPRESSION, identifiers=True),
+        "parameters": Named(Either(number, string, Kind("null")), identifiers=True, read=as_it_is),
+        "repeat": Named(Either(EXPRESSION, Listed(EXPRESSION)), 1, identifiers=True, read=repetitions),
+        "counts": Named(whole(1)),
+        "args": Either(Listed(argument, read=as_it_is), Named(argument, read=as_it_is)),
+        "initial contents": tables["init"].shortened("kind", Kind("string", enum=contents)),
+        "contents": Kind("string", enum=[*contents, "constant", "file"]),
+        "buffers": Named(tables["buffer"]),
+        "temporary buffers": Named(tables["temporary"]),
+        "annotations": Named(tables["annotation"], read=as_it_is),
+        "elements": Either(bounds, tables["directions"]),
+        "device": Either(device, tables["conditional"], read=chosen),
+        "name of a device": device,
+        "kinds of devices": some(Kind("string", enum=["cpu", "gpu", "accelerator"])),
+        "versions": Listed(tables["version"], 1),
+        "steps": Listed(tables["step"], 1),
+        "kernels": Listed(tables["kernel"], 1, read=as_it_is),
+        "edge list": Listed(edge),
+        "edges": Listed(Either(edge, tables["edge_group"])),
+        "components": Listed(tables["component"].shortened("kernels", ids)),
+        "outputs": Listed(tables["output"].shortened("buffer", string)),
+        "pairs of buffers": Listed(Listed(Kind("string", placed(text), minLength=1), 2, 2)),
+    }
+    assert kinds.keys().isdisjoint(tables)
+    return kinds | tables
+
+
+def _read_tables() -> dict[str, Table]:
+    file = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+    shared: dict[str, Any] = file.pop("shared")
+    tables = {name: Table(name, least=_LEAST.get(name, 0)) for name in file}
+    kinds = _kinds(tables)
+    for name, fields in file.items():
+        for field, own in fields.items():
+            said = {**shared.get(field, {}), **own}
+            tables[name].fields[field] = Field(field, **{**said, "kind": kinds[said["kind"]]})
+    return tables
+
+
+_LEAST = {"annotation": 1, "directions": 1}
+"""Tables of which an object has at least so many fields."""
+TABLES = _read_tables()
+"""By name."""
+DOCUMENT, KERNEL, ARGUMENT = (TABLES[name] for name in ("document", "kernel", "argument"))
+OF_KERNELS = ("id", "name", "args", "versions", "annotations")
+"""Fields that a group does not have."""
+NOT_HANDED_DOWN = ("options", "macros", "repeat", "kernels", "description")
+"""Fields that a group's kernels, a kernel's versions and a version's kernels do not have from what is around them (of
+build options and macros, which add up, see :class:`~manycl.applications.formats.kinds.Fields`)."""
