@@ -14,7 +14,7 @@ import importlib
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from manycl.version import __version__
 
 # where each public name lives; imported when first used, so that `import manycl` stays fast
 _HOMES = {

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from manycl import flags
 from manycl.errors import ManyclError
 from manycl.stand_in.site.manycl_missing import absent, missing
 
@@ -71,3 +72,13 @@ def activate(devices: str | None = None, policy: str | None = None, *, real_too:
             raise ManyclError("pyopencl has been imported already", hint="activate manycl before that")
         sys.modules[_REAL].take_out()  # manycl's own import; who else has one keeps it
     sys.meta_path.insert(0, Finder((devices, policy, real_too)))
+
+
+def begin() -> None:
+    """Activate manycl if MANYCL says so: what each Python process that ``manycl exec`` starts does first."""
+    try:
+        if flags.stand_in():
+            activate(real_too=flags.real_platforms())
+    except ManyclError as failure:
+        print(f"manycl: {failure}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,4 +1,4 @@
-"""The environment that ``manycl exec`` gives a program, and what each Python process in it does when it starts."""
+"""The environment that ``manycl exec`` gives a program."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from manycl import flags
-from manycl.errors import ManyclError
-from manycl.stand_in.activate import activate
 
 SITE = Path(__file__).parent / "site"
 _PACKAGE = Path(__file__).parent.parent
@@ -49,16 +47,6 @@ def become(words: list[str], more: Mapping[str, str]) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, for itself
         signal.signal(number, signal.SIG_DFL)
     os.execvpe(words[0], words, os.environ | more)
-
-
-def begin() -> None:
-    """When a Python process starts: activate manycl if MANYCL says so."""
-    try:
-        if flags.stand_in():
-            activate(real_too=flags.real_platforms())
-    except ManyclError as failure:
-        print(f"manycl: {failure}", file=sys.stderr)
-        raise SystemExit(2) from None
 
 
 def trust_program() -> None:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from manycl import __version__
 from manycl.analysis import KernelFacts, ProgramFacts
 from manycl.api.program import LocalMemory
 from manycl.drivers.driver import DriverError, Source
@@ -18,10 +17,9 @@ from manycl.drivers.native.devices import NativeHandle
 from manycl.drivers.opencl.icd import INSTALL
 from manycl.drivers.opencl.real import compiled
 from manycl.machine import Device
+from manycl.run.session.session import Session
 from manycl.stand_in.errors import error, refuse
-
-if TYPE_CHECKING:
-    from manycl.stand_in.runtime import Runtime
+from manycl.version import __version__
 
 _P, _D = compiled.platform_info, compiled.device_info
 _BUILD, _GROUP = compiled.program_build_info, compiled.kernel_work_group_info
@@ -38,16 +36,16 @@ _EXTENSIONS = (
 )
 
 
-def compiles(runtime: Runtime, facts: ProgramFacts) -> bool:
-    """Whether all devices of a runtime are native, and can compile all kernels of a program, as far as that is known
+def compiles(session: Session, facts: ProgramFacts) -> bool:
+    """Whether all devices of a session are native, and can compile all kernels of a program, as far as that is known
     before they are launched: then no other driver has to build it."""
-    if not all(isinstance(one.handle, NativeHandle) for one in runtime.session.opened):
+    if not all(isinstance(one.handle, NativeHandle) for one in session.opened):
         return False
     if _STRICT in facts.options:
         return False
     try:
         source = Source(facts.source, facts.options)
-        program = native.build(source, runtime.session.machine.devices[0])
+        program = native.build(source, session.machine.devices[0])
         for name in facts.kernels:
             program.function(name, facts.kernels[name].required_work_group or (64, 1, 1), False)
     except DriverError:
@@ -68,9 +66,9 @@ def build_info(is_built: bool, options: str, words: str) -> dict[int, Any]:
     }
 
 
-def group_info(facts: KernelFacts, runtime: Runtime, given: Sequence[Any]) -> dict[int, Any]:
+def group_info(facts: KernelFacts, session: Session, given: Sequence[Any]) -> dict[int, Any]:
     """What native devices tell of a kernel's work-groups, by the names of OpenCL's questions."""
-    most = min(device.max_work_group for device in runtime.session.machine.devices)
+    most = min(device.max_work_group for device in session.machine.devices)
     local = facts.local_bytes + sum(value.size for value in given if isinstance(value, LocalMemory))
     return {
         _GROUP.WORK_GROUP_SIZE: most,

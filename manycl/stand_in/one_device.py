@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -21,7 +21,28 @@ from manycl.stand_in.native_model import NativeModel
 
 if TYPE_CHECKING:
     from manycl.drivers.choice import OpenDevice
-    from manycl.stand_in.objects.memory import Buffer, MemoryObject
+    from manycl.drivers.driver import Bytes
+
+
+class Lendable(Protocol):
+    """A memory object that the real device uses in one command."""
+
+    def lent(self, loan: Loan) -> Any:
+        """Return the real object for it."""
+
+
+class LendableBuffer(Protocol):
+    """A buffer whose contents the real device uses: those of the ``whole``, from the byte ``low`` on."""
+
+    low: int
+    nbytes: int
+
+    @property
+    def whole(self) -> LendableBuffer: ...
+
+    def in_place(self) -> Bytes:
+        """Return all bytes where the host has them."""
+
 
 _FLAGS = compiled.mem_flags
 _ROUTES = {"gpu": 2, "accelerator": 1, "cpu": 0}
@@ -82,7 +103,7 @@ class OneDevice:
     def queue(self) -> Any:
         return compiled.CommandQueue(self.context, self.device)
 
-    def lend(self, memory: Iterable[MemoryObject]) -> Loan:
+    def lend(self, memory: Iterable[Lendable]) -> Loan:
         """Memory of the device for buffers and what is made of them, with the contents; ``Loan.end`` when the command
         has ended. The caller holds the lock."""
         return Loan(self, memory)
@@ -91,12 +112,12 @@ class OneDevice:
 class Loan:
     """``real``: by the stand-in's memory objects, real ones."""
 
-    def __init__(self, one: OneDevice, memory: Iterable[MemoryObject]) -> None:
+    def __init__(self, one: OneDevice, memory: Iterable[Lendable]) -> None:
         self._one, self._queue = one, one.queue
-        self._wholes: dict[Buffer, Any] = {}
-        self.real: dict[MemoryObject, Any] = {target: target.lent(self) for target in memory}
+        self._wholes: dict[LendableBuffer, Any] = {}
+        self.real: dict[Lendable, Any] = {target: target.lent(self) for target in memory}
 
-    def buffer(self, buffer: Buffer) -> Any:
+    def buffer(self, buffer: LendableBuffer) -> Any:
         """A real buffer, the same memory for all parts of a whole."""
         whole = buffer.whole
         if whole not in self._wholes:

@@ -11,10 +11,10 @@ from manycl.applications.formats.kinds import (
     EXPRESSION,
     Either,
     Field,
-    Kind,
+    ValueKind,
     Listed,
     Named,
-    Table,
+    FieldTable,
     as_it_is,
     placed,
     some,
@@ -26,7 +26,7 @@ from manycl.utilities.json_lines import Location
 _EDGE = re.compile(r"\s*(\S+)\.(\w+)\s*->\s*(\S+)\.(\w+)\s*\Z")
 
 
-class Edge(NamedTuple):
+class EdgeText(NamedTuple):
     """From a kernel's argument (its number or name) to another's."""
 
     source: tuple[str, str]
@@ -34,11 +34,11 @@ class Edge(NamedTuple):
     place: Location
 
 
-def _edge(value: str, scope: Scope, place: Location) -> Edge:
+def _edge(value: str, scope: Scope, place: Location) -> EdgeText:
     match = _EDGE.match(text(value, scope, place))
     if match is None:
         raise place.error(f"{value!r:.80} is not an edge", hint="an edge looks like '0.2 -> 2.0' or 'q.C -> a.A'")
-    return Edge((match[1], match[2]), (match[3], match[4]), place)
+    return EdgeText((match[1], match[2]), (match[3], match[4]), place)
 
 
 def _id(value: Any, scope: Scope, place: Location) -> str:
@@ -46,10 +46,10 @@ def _id(value: Any, scope: Scope, place: Location) -> str:
     return text(str(value), scope, place)
 
 
-def _kinds(tables: dict[str, Table]) -> dict[str, Kind]:
+def _kinds(tables: dict[str, FieldTable]) -> dict[str, ValueKind]:
     """The kinds by the names that the file has for them; tables are kinds, too."""
-    string, number, words = Kind("string"), Kind("number"), Kind("string", text, minLength=1)
-    plain, edge, device = Kind("string", minLength=1), Kind("string", _edge), Kind("string", text)
+    string, number, words = ValueKind("string"), ValueKind("number"), ValueKind("string", text, minLength=1)
+    plain, edge, device = ValueKind("string", minLength=1), ValueKind("string", _edge), ValueKind("string", text)
     bounds, ids = Listed(EXPRESSION, 2, 2), Listed(Either(number, string, read=placed(_id)), 1)
     contents = ["random", "zeros", "range", "undefined"]
 
@@ -59,10 +59,10 @@ def _kinds(tables: dict[str, Table]) -> dict[str, Kind]:
         fields = tables["conditional"].fields_of(value, scope, place)
         return fields["then" if fields["if"] else "else"]
 
-    argument = Either(EXPRESSION, Kind("null"), Listed(EXPRESSION, 1), tables["argument"])
-    kinds: dict[str, Kind] = {
-        "version of the format": Kind("number", const=1),
-        "true": Kind("boolean", const=True),
+    argument = Either(EXPRESSION, ValueKind("null"), Listed(EXPRESSION, 1), tables["argument"])
+    kinds: dict[str, ValueKind] = {
+        "version of the format": ValueKind("number", const=1),
+        "true": ValueKind("boolean", const=True),
         "string": string,
         "plain text": plain,
         "text": words,
@@ -70,7 +70,7 @@ def _kinds(tables: dict[str, Table]) -> dict[str, Kind]:
         "types": Listed(plain, 1),
         "expression": EXPRESSION,
         "expressions": Listed(EXPRESSION, 1),
-        "positive number": Kind("number", exclusiveMinimum=0),
+        "positive number": ValueKind("number", exclusiveMinimum=0),
         "count": whole(1),
         "index": whole(0),
         "tenths": whole(0, 10),
@@ -81,19 +81,19 @@ def _kinds(tables: dict[str, Table]) -> dict[str, Kind]:
         "offset": Listed(whole(0), 1, 3),
         "bounds": bounds,
         "macros": Named(EXPRESSION, identifiers=True),
-        "parameters": Named(Either(number, string, Kind("null")), identifiers=True, read=as_it_is),
+        "parameters": Named(Either(number, string, ValueKind("null")), identifiers=True, read=as_it_is),
         "repeat": Named(Either(EXPRESSION, Listed(EXPRESSION)), 1, identifiers=True, read=repetitions),
         "counts": Named(whole(1)),
         "args": Either(Listed(argument, read=as_it_is), Named(argument, read=as_it_is)),
-        "initial contents": tables["init"].shortened("kind", Kind("string", enum=contents)),
-        "contents": Kind("string", enum=[*contents, "constant", "file"]),
+        "initial contents": tables["init"].shortened("kind", ValueKind("string", enum=contents)),
+        "contents": ValueKind("string", enum=[*contents, "constant", "file"]),
         "buffers": Named(tables["buffer"]),
         "temporary buffers": Named(tables["temporary"]),
         "annotations": Named(tables["annotation"], read=as_it_is),
         "elements": Either(bounds, tables["directions"]),
         "device": Either(device, tables["conditional"], read=chosen),
         "name of a device": device,
-        "kinds of devices": some(Kind("string", enum=["cpu", "gpu", "accelerator"])),
+        "kinds of devices": some(ValueKind("string", enum=["cpu", "gpu", "accelerator"])),
         "versions": Listed(tables["version"], 1),
         "steps": Listed(tables["step"], 1),
         "kernels": Listed(tables["kernel"], 1, read=as_it_is),
@@ -101,16 +101,16 @@ def _kinds(tables: dict[str, Table]) -> dict[str, Kind]:
         "edges": Listed(Either(edge, tables["edge_group"])),
         "components": Listed(tables["component"].shortened("kernels", ids)),
         "outputs": Listed(tables["output"].shortened("buffer", string)),
-        "pairs of buffers": Listed(Listed(Kind("string", placed(text), minLength=1), 2, 2)),
+        "pairs of buffers": Listed(Listed(ValueKind("string", placed(text), minLength=1), 2, 2)),
     }
     assert kinds.keys().isdisjoint(tables)
     return kinds | tables
 
 
-def _read_tables() -> dict[str, Table]:
+def _read_tables() -> dict[str, FieldTable]:
     file = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
     shared: dict[str, Any] = file.pop("shared")
-    tables = {name: Table(name, least=_LEAST.get(name, 0)) for name in file}
+    tables = {name: FieldTable(name, least=_LEAST.get(name, 0)) for name in file}
     kinds = _kinds(tables)
     for name, fields in file.items():
         for field, own in fields.items():

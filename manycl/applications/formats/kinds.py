@@ -1,5 +1,5 @@
 """Kinds of JSON values: what each takes, said as a JSON Schema and by messages that name the field, and what is read
-of it. The fields of an object are a :class:`Table` of such kinds.
+of it. The fields of an object are a :class:`FieldTable` of such kinds.
 
 In every ``Either`` the branches differ in the JSON type that they take, so that the message can be about the branch
 that was meant. (The general validator of the jsonschema package takes longer for a thousand kernels than all the rest
@@ -63,7 +63,7 @@ def as_it_is(value: Any, scope: Scope, place: Location) -> Any:
     return value
 
 
-class Kind:
+class ValueKind:
     """Values of one JSON type. ``read``: what a value means, once it was checked: a function of it, the symbols that
     hold, and its place. ``limits``: ``const``, ``enum``, ``minLength`` or ``exclusiveMinimum`` of JSON Schema."""
 
@@ -71,7 +71,7 @@ class Kind:
         self.json_type = json_type
         self.read = read
         self.limits = limits
-        self.by_type: dict[str, Kind] = {json_type: self}
+        self.by_type: dict[str, ValueKind] = {json_type: self}
 
     def check(self, value: Any, where: Where) -> None:
         """Raise ViolationError at the first place where a value is not what it must be."""
@@ -99,10 +99,10 @@ class Kind:
         return {"type": self.json_type, **self.limits}
 
 
-class Listed(Kind):
+class Listed(ValueKind):
     """A list of ``least`` to ``most`` values of a kind."""
 
-    def __init__(self, kind: Kind, least: int = 0, most: int | None = None, read: Reader | None = None) -> None:
+    def __init__(self, kind: ValueKind, least: int = 0, most: int | None = None, read: Reader | None = None) -> None:
         super().__init__("array", read or self._read)
         self.kind, self.least, self.most = kind, least, most
 
@@ -124,10 +124,12 @@ class Listed(Kind):
         return {"type": "array", **given, "items": self.kind.schema(tables)}
 
 
-class Named(Kind):
+class Named(ValueKind):
     """An object with values of a kind by names of the user's, at least ``least``; ``identifiers``: names of symbols."""
 
-    def __init__(self, kind: Kind, least: int = 0, *, identifiers: bool = False, read: Reader | None = None) -> None:
+    def __init__(
+        self, kind: ValueKind, least: int = 0, *, identifiers: bool = False, read: Reader | None = None
+    ) -> None:
         super().__init__("object", read or self._read)
         self.kind, self.least, self.identifiers = kind, least, identifiers
 
@@ -148,10 +150,10 @@ class Named(Kind):
         return {"type": "object", **least, **names, "additionalProperties": self.kind.schema(tables)}
 
 
-class Either(Kind):
+class Either(ValueKind):
     """Values of several kinds, which differ in their JSON types."""
 
-    def __init__(self, *kinds: Kind, read: Reader | None = None) -> None:
+    def __init__(self, *kinds: ValueKind, read: Reader | None = None) -> None:
         super().__init__("", read or self._read)
         self.kinds = kinds
         self.by_type = {name: branch for kind in kinds for name, branch in kind.by_type.items()}
@@ -169,13 +171,13 @@ class Field:
     """``help``: what it means, for the reference and for editors; ``default``: what is read where it is not given."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     help: str = ""
     default: Any = None
     required: bool = False
 
 
-class Table(Kind):
+class FieldTable(ValueKind):
     """An object with certain fields, at least ``least`` of them, read as :class:`Fields`."""
 
     def __init__(self, name: str, least: int = 0) -> None:
@@ -219,7 +221,7 @@ class Table(Kind):
             "properties": properties,
         }
 
-    def shortened(self, name: str, kind: Kind) -> Either:
+    def shortened(self, name: str, kind: ValueKind) -> Either:
         """Objects of the table, or values of a kind that stand for one with the field of a name alone."""
 
         def read(value: Any, scope: Scope, place: Location) -> Fields:
@@ -242,7 +244,7 @@ class Fields:
     """The fields of an object with their places, which may be in another one that hands them down, and the symbols that
     hold there. ``fields[name]`` is what a field means, or its default."""
 
-    table: Table
+    table: FieldTable
     scope: Scope
     place: Location
     values: dict[str, Given]
@@ -290,11 +292,11 @@ class Fields:
         return Fields(self.table, self.scope, self.place, values, self.options)
 
 
-EXPRESSION = Either(Kind("number"), Kind("string", minLength=1), read=number)
+EXPRESSION = Either(ValueKind("number"), ValueKind("string", minLength=1), read=number)
 """A number, or an expression of symbols."""
 
 
-def whole(least: int, most: int | None = None) -> Kind:
+def whole(least: int, most: int | None = None) -> ValueKind:
     """A whole number: an expression, with the least and the greatest value that it may have."""
 
     def read(value: Any, scope: Scope, place: Location) -> int:
@@ -306,7 +308,7 @@ def whole(least: int, most: int | None = None) -> Kind:
     return Either(*EXPRESSION.kinds, read=read)
 
 
-def some(kind: Kind, most: int | None = None) -> Kind:
+def some(kind: ValueKind, most: int | None = None) -> ValueKind:
     """One value, or a list of several; read as a tuple."""
     several = Listed(kind, 1, most)
 
@@ -321,7 +323,7 @@ def placed(read: Reader) -> Reader:
     return lambda value, scope, place: Given(read(value, scope, place), place)
 
 
-def check(document: Any, table: Table, place: Location) -> None:
+def check(document: Any, table: FieldTable, place: Location) -> None:
     """Raises SpecificationError at the first place where the document violates the table."""
     try:
         table.check(document, ())
@@ -331,7 +333,7 @@ def check(document: Any, table: Table, place: Location) -> None:
         raise place.error("nested too deeply") from None
 
 
-def json_schema(table: Table, title: str) -> Node:
+def json_schema(table: FieldTable, title: str) -> Node:
     """The JSON Schema of documents of a table."""
     tables: dict[str, Node] = {}
     found = table.whole_schema(tables)
@@ -343,7 +345,7 @@ def json_schema(table: Table, title: str) -> Node:
     }
 
 
-def reference(table: Table) -> str:
+def reference(table: FieldTable) -> str:
     """The table as Markdown: each field with its help."""
     rows = [f"| `{field.name}` | {field.help} |" for field in table.fields.values()]
     return "\n".join(["| field | meaning |", "|---|---|", *rows, ""])

@@ -13,7 +13,7 @@ from manycl.api.prepared import MOST_TIMES
 from manycl.applications import assemble
 from manycl.applications.application import Application, Contents, Iterate, Output
 from manycl.applications.formats import contents, kernel_fields
-from manycl.applications.formats.fields import ARGUMENT, DOCUMENT, Edge
+from manycl.applications.formats.fields import ARGUMENT, DOCUMENT, EdgeText
 from manycl.applications.formats.kinds import Fields, Given, check
 from manycl.applications.formats.symbols import Scope, limit, read_parameters, text
 from manycl.applications.formats.version_fields import VersionReader
@@ -167,14 +167,14 @@ class _SpecificationReader:
 
     def read_edges(self) -> None:
         for entry in self.document["edges"]:
-            if isinstance(entry, Edge):
+            if isinstance(entry, EdgeText):
                 self.read_edge(entry)
                 continue
             for fields in entry.repeated():
                 for edge in fields["edges"]:
                     self.read_edge(edge)
 
-    def read_edge(self, edge: Edge) -> None:
+    def read_edge(self, edge: EdgeText) -> None:
         ends = []
         for identifier, argument in (edge.source, edge.target):
             kernel = self.kernel_index(identifier, edge.place)

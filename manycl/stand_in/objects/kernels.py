@@ -284,7 +284,7 @@ class Kernel(OpenCLObject):
         """What is known of its work-groups without asking a real device."""
         if self.facts is None or not self.owner.is_native:
             return {}
-        return group_info(self.facts, device.runtime, self.given)
+        return group_info(self.facts, device.runtime.session, self.given)
 
     def get_arg_info(self, index: int, param: int) -> Any:
         return self.real.get_arg_info(index, param)

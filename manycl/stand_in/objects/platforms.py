@@ -9,12 +9,12 @@ from functools import cached_property, reduce
 from operator import and_, or_
 from typing import Any
 
-from manycl import __version__
 from manycl.drivers.driver import DriverError
 from manycl.drivers.opencl.real import cl, compiled
 from manycl.stand_in.errors import error
 from manycl.stand_in.objects.objects import OpenCLObject
 from manycl.stand_in.runtime import Runtime, runtime
+from manycl.version import __version__
 
 _P = compiled.platform_info
 _D = compiled.device_info

@@ -133,7 +133,7 @@ class _Program(OpenCLObject):
         facts = self._read(options)
         runtime = self.own_context.runtime
         is_alone = isinstance(runtime.one.device, NativeModel)  # who else might know an option?
-        if facts is not None and (is_alone or (are_own(facts.options) and compiles(runtime, facts))):
+        if facts is not None and (is_alone or (are_own(facts.options) and compiles(runtime.session, facts))):
             self._real, self._later = None, options
         if not (self.is_native and _stays(key)):
             self._build_real(facts, options)

@@ -23,7 +23,7 @@ def _begin() -> None:
 
     if sys.version_info >= manycl_missing.OLDEST:
         try:
-            from manycl.stand_in.environment import begin
+            from manycl.stand_in.activate import begin
         except ImportError:
             pass
         else:
