@@ -21,7 +21,7 @@ from manycl_c.handles import handles
 from manycl_c.host import Address, until_zero, words
 from manycl_c.objects.contexts import context_of
 from manycl_c.objects.memory import CODE, buffer_of, check_flags, check_part, with_properties
-from manycl_c.objects.transfers import WaitFor, own_buffer
+from manycl_c.objects.transfers import own_buffer
 
 _TYPE = compiled.command_type
 _KIND_2D, _KIND_3D, _KIND_OF_BUFFER = 0x10F1, 0x10F2, 0x10F6
@@ -169,63 +169,51 @@ def _copied(address: Address, count: int) -> Any:
     return (ctypes.c_size_t * count)(*words(address, count))
 
 
-def _host_command(
-    queue: CommandQueue, name: str, image: Address, blocking: int, given: Sequence[Address], waits: WaitFor
-) -> Event:
-    """Between an image and the host. ``given``: origin, region, two pitches, the host's memory."""
-    found, ends = image_of(queue, image), [_copied(one, 3) for one in given[:2]]
-    refuse("INVALID_VALUE", not given[4])
-    kind = _TYPE.READ_IMAGE if name == "clEnqueueReadImage" else _TYPE.WRITE_IMAGE
-    event = submit(queue, kind, waits, command_of(queue, name, found, 1, *ends, *given[2:]))
-    if blocking:
-        event.wait()
-    return event
+def _color(address: Address) -> Any:
+    refuse("INVALID_VALUE", not address)
+    return ctypes.create_string_buffer(ctypes.string_at(address or 0, 16), 16)
 
 
-@enqueues("clEnqueueReadImage")
-def enqueue_read_image(queue: CommandQueue, image: Address, blocking: int, *how: Any) -> Event:
-    return _host_command(queue, "clEnqueueReadImage", image, blocking, how[:-1], how[-1])
+def _host(address: Address) -> Address:
+    refuse("INVALID_VALUE", not address)
+    return address
 
 
-@enqueues("clEnqueueWriteImage")
-def enqueue_write_image(queue: CommandQueue, image: Address, blocking: int, *how: Any) -> Event:
-    return _host_command(queue, "clEnqueueWriteImage", image, blocking, how[:-1], how[-1])
+_TAKEN: dict[str, Callable[[CommandQueue, Any], Any]] = {
+    "i": image_of,
+    "b": own_buffer,
+    "3": lambda queue, address: _copied(address, 3),
+    "c": lambda queue, address: _color(address),
+    "h": lambda queue, address: _host(address),
+    "w": lambda queue, blocking: 1,
+    "n": lambda queue, number: number,
+}
+"""What is made of a command's arguments: an image, a buffer, three sizes, a colour, the host's memory, whether to wait
+(the real device's queue always is waited for), a number."""
+_COMMANDS = {
+    "READ_IMAGE": ("clEnqueueReadImage", "iw33nnh"),
+    "WRITE_IMAGE": ("clEnqueueWriteImage", "iw33nnh"),
+    "FILL_IMAGE": ("clEnqueueFillImage", "ic33"),
+    "COPY_IMAGE": ("clEnqueueCopyImage", "ii333"),
+    "COPY_IMAGE_TO_BUFFER": ("clEnqueueCopyImageToBuffer", "ib33n"),
+    "COPY_BUFFER_TO_IMAGE": ("clEnqueueCopyBufferToImage", "bin33"),
+}
+"""Commands on images, by their kinds, with their arguments between queue and events."""
 
 
-@enqueues("clEnqueueFillImage")
-def enqueue_fill_image(
-    queue: CommandQueue, image: Address, color: Address, origin: Address, region: Address, waits: WaitFor
-) -> Event:
-    found, ends = image_of(queue, image), [_copied(one, 3) for one in (origin, region)]
-    if not color:
-        raise error("INVALID_VALUE", "")
-    data = ctypes.create_string_buffer(ctypes.string_at(color, 16), 16)
-    return submit(queue, _TYPE.FILL_IMAGE, waits, command_of(queue, "clEnqueueFillImage", found, data, *ends))
+def _register(kind: int, name: str, letters: str) -> None:
+    @enqueues(name)
+    def enqueue(queue: CommandQueue, *given: Any) -> Event:
+        *values, waits = given
+        taken = [_TAKEN[letter](queue, value) for letter, value in zip(letters, values, strict=True)]
+        event = submit(queue, kind, waits, command_of(queue, name, *taken))
+        if "w" in letters and values[letters.index("w")]:
+            event.wait()
+        return event
 
 
-@enqueues("clEnqueueCopyImage")
-def enqueue_copy_image(queue: CommandQueue, source: Address, target: Address, *how: Any) -> Event:
-    both = image_of(queue, source), image_of(queue, target)
-    ends, waits = [_copied(one, 3) for one in how[:3]], how[3]
-    return submit(queue, _TYPE.COPY_IMAGE, waits, command_of(queue, "clEnqueueCopyImage", *both, *ends))
-
-
-@enqueues("clEnqueueCopyImageToBuffer")
-def enqueue_copy_image_to_buffer(
-    queue: CommandQueue, source: Address, target: Address, origin: Address, region: Address, offset: int, waits: WaitFor
-) -> Event:
-    both = image_of(queue, source), own_buffer(queue, target)
-    command = command_of(queue, "clEnqueueCopyImageToBuffer", *both, _copied(origin, 3), _copied(region, 3), offset)
-    return submit(queue, _TYPE.COPY_IMAGE_TO_BUFFER, waits, command)
-
-
-@enqueues("clEnqueueCopyBufferToImage")
-def enqueue_copy_buffer_to_image(
-    queue: CommandQueue, source: Address, target: Address, offset: int, origin: Address, region: Address, waits: WaitFor
-) -> Event:
-    both = own_buffer(queue, source), image_of(queue, target)
-    command = command_of(queue, "clEnqueueCopyBufferToImage", *both, offset, _copied(origin, 3), _copied(region, 3))
-    return submit(queue, _TYPE.COPY_BUFFER_TO_IMAGE, waits, command)
+for _kind, _command in _COMMANDS.items():
+    _register(getattr(_TYPE, _kind), *_command)
 
 
 # pipes, of which manycl's device has none
