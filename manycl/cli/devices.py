@@ -14,6 +14,7 @@ from manycl.cli.options import add_devices, add_machine, writable
 from manycl.errors import ManyclError
 from manycl.machine import HOST, Device, Machine
 from manycl.model.transfer import CHUNK, chunk_of
+from manycl.report.words import aligned
 from manycl.reservations.records import in_force
 from manycl.reservations.register import reservations
 from manycl.units import format_quantity, show_bytes
@@ -103,7 +104,7 @@ def _here(args: argparse.Namespace) -> int:
         (*_row(r.device), _SHARES[shares[r.device.name]], f"no: {r.why_not}" if r.why_not else "yes")
         for r in found.roots
     ]
-    print(_table([(*_COLUMNS, "HOST MEMORY", "IN all"), *rows]))
+    print(*aligned([(*_COLUMNS, "HOST MEMORY", "IN all"), *rows]), sep="\n")
     for reservation in reserved:
         print(_told(reservation))
     for note in found.notes:
@@ -198,7 +199,7 @@ def _print_machine(machine: Machine, *, measured: bool = False) -> None:
         (*_row(d), _computes_in(machine, d), format_quantity(float(f"{d.flops:.3g}"), "FLOP/s"), f"{d.slowdown:g}")
         for d in machine.devices
     ]
-    print(_table([(*_COLUMNS, "HOST MEMORY", "ESTIMATE", "SLOWDOWN"), *rows]))
+    print(*aligned([(*_COLUMNS, "HOST MEMORY", "ESTIMATE", "SLOWDOWN"), *rows]), sep="\n")
     _print_links(machine, measured)
 
 
@@ -234,8 +235,3 @@ def _print_sharing(machine: Machine, together: Sharing) -> None:
 
 def _number(value: float, unit: str) -> str:
     return format_quantity(float(f"{value:.4g}"), unit)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(w.ljust(n) for w, n in zip(r, widths, strict=True)).rstrip() for r in rows)

@@ -11,7 +11,7 @@ from manycl.graph.graph import Graph, HostTask, Launch
 from manycl.machine import Machine
 from manycl.model.estimate import ModelEstimates
 from manycl.model.work import Estimate
-from manycl.report.words import count, printable, seconds
+from manycl.report.words import aligned, count, printable, seconds
 from manycl.trace import Trace
 
 _MOST = 16  # rows that a table shows
@@ -70,8 +70,7 @@ def table(found: Sequence[EstimateSource]) -> str:
         between = f"{seconds(s.low)} - {seconds(s.high)}"
         words = f"{s.source}, {count(s.samples, 'sample')}" if s.samples else s.source
         rows.append((printable(s.kernel), s.device, str(s.launches), seconds(s.seconds), between, off, words))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(w.ljust(n) for w, n in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = aligned(rows)
     if len(found) > _MOST:
         lines.append(f"and {len(found) - _MOST} more")
     return "\n".join(lines)

@@ -209,12 +209,26 @@ def _lines(summary: Summary) -> Iterator[str]:
         yield _cut(printable(f"FAILED: {' '.join(failure.split())}"), 3 * _WIDTH)
     for failed in summary.unforeseen[:_MOST_FAILURES]:
         yield _cut(printable(f"went on without: {' '.join(failed.split())}"), 3 * _WIDTH)
-    again = decisions.replanned_lines(summary.replanned, _MOST_KERNELS)
-    for part in (_devices(summary), _links(summary), _memory(summary), again, _divided(summary)):
+    memory = decisions.limited_rows(summary.memory[:_MOST_DEVICES])
+    ranges = divided_rows(summary.divided[:_MOST_KERNELS])
+    for part in (
+        _devices(summary),
+        _links(summary),
+        table(("memory", "holds", "of", "again", "leave", "predicted"), memory),
+        decisions.replanned_lines(summary.replanned, _MOST_KERNELS),
+        table(("divided", "launches", "merging", "", ""), ranges),
+    ):
         yield from _apart(part)
     yield from decisions.merged_lines(summary.merged) if summary.merged is not None else ()
-    moving = decisions.moving_lines(summary.moving, _MOST_KERNELS)
-    for part in (moving, _postponed(summary), _undivided(summary), _planned(summary), _missed(summary), _path(summary)):
+    foreseen_rows = planned_rows(summary.planned[:_MOST_KERNELS])
+    for part in (
+        decisions.moving_lines(summary.moving, _MOST_KERNELS),
+        _postponed(summary),
+        _undivided(summary),
+        table(("kernel", "launches", "planned", "took", "off"), foreseen_rows),
+        missed_lines(summary.missed) if summary.missed is not None else iter(()),
+        _path(summary),
+    ):
         yield from _apart(part)
 
 
@@ -226,31 +240,23 @@ def _apart(lines: Iterator[str]) -> Iterator[str]:
         yield _cut(line, 3 * _WIDTH)
 
 
+DEVICES = ("device", "kernels", "queues", "busy", "share", "")
+LINKS = ("link", "transfers", "bytes", "busy", "rate")
+
+
 def _devices(summary: Summary) -> Iterator[str]:
-    if summary.devices:
-        yield from table(("device", "kernels", "queues", "busy", "share", ""), map(_device_row, _shown(summary)))
-        if len(summary.devices) > _MOST_DEVICES:
-            yield f"... and {len(summary.devices) - _MOST_DEVICES} less busy devices"
+    bars = ("#" * round(_BAR * device.share) for device in _shown(summary))
+    rows = ((*device_row(device), bar) for device, bar in zip(_shown(summary), bars, strict=True))
+    yield from table(DEVICES, rows)
+    if len(summary.devices) > _MOST_DEVICES:
+        yield f"... and {len(summary.devices) - _MOST_DEVICES} less busy devices"
 
 
 def _links(summary: Summary) -> Iterator[str]:
-    if summary.links:
-        yield from table(("link", "transfers", "bytes", "busy", "rate"), map(_link_row, summary.links[:_MOST_LINKS]))
-        if len(summary.links) > _MOST_LINKS:
-            rest = sum(link.nbytes for link in summary.links[_MOST_LINKS:])
-            yield f"... and {len(summary.links) - _MOST_LINKS} more links, {nbytes(rest)}"
-
-
-def _memory(summary: Summary) -> Iterator[str]:
-    if summary.memory:
-        shown = decisions.limited_rows(summary.memory[:_MOST_DEVICES])
-        yield from table(("memory", "holds", "of", "again", "leave", "predicted"), shown)
-
-
-def _divided(summary: Summary) -> Iterator[str]:
-    if summary.divided:
-        head = ("divided", "launches", "merging", "", "")
-        yield from table(head, divided_rows(summary.divided[:_MOST_KERNELS]))
+    yield from table(LINKS, map(link_row, summary.links[:_MOST_LINKS]))
+    if len(summary.links) > _MOST_LINKS:
+        rest = sum(link.nbytes for link in summary.links[_MOST_LINKS:])
+        yield f"... and {len(summary.links) - _MOST_LINKS} more links, {nbytes(rest)}"
 
 
 def _postponed(summary: Summary) -> Iterator[str]:
@@ -262,16 +268,6 @@ def _undivided(summary: Summary) -> Iterator[str]:
     yield from decisions.undivided_lines(summary.undivided[:_MOST_KERNELS])
     if len(summary.undivided) > _MOST_KERNELS:
         yield f"... and {len(summary.undivided) - _MOST_KERNELS} more kernels that cannot be divided"
-
-
-def _planned(summary: Summary) -> Iterator[str]:
-    if summary.planned:
-        rows = planned_rows(summary.planned[:_MOST_KERNELS])
-        yield from table(("kernel", "launches", "planned", "took", "off"), rows)
-
-
-def _missed(summary: Summary) -> Iterator[str]:
-    return missed_lines(summary.missed) if summary.missed is not None else iter(())
 
 
 def _path(summary: Summary) -> Iterator[str]:
@@ -289,20 +285,25 @@ def _shown(summary: Summary) -> tuple[DeviceSummary, ...]:
     return tuple(d for d in summary.devices if d in busiest)
 
 
-def _device_row(device: DeviceSummary) -> tuple[str, ...]:
-    share = percent(device.share)
-    bar = "#" * round(_BAR * device.share)
-    return printable(device.name), str(device.kernels), str(device.queues), seconds(device.busy), share, bar
+def device_row(device: DeviceSummary) -> tuple[str, ...]:
+    """The cells below DEVICES, but for the bar."""
+    counts = str(device.kernels), str(device.queues)
+    return printable(device.name), *counts, seconds(device.busy), percent(device.share)
 
 
-def _link_row(link: LinkSummary) -> tuple[str, ...]:
-    name, speed = printable(between(link.source, link.target)), rate(link.rate) if link.rate is not None else "-"
+def link_row(link: LinkSummary, arrow: str = "->") -> tuple[str, ...]:
+    """The cells below LINKS."""
+    name = printable(between(link.source, link.target, arrow))
+    speed = rate(link.rate) if link.rate is not None else "-"
     return name, str(link.transfers), nbytes(link.nbytes), seconds(link.busy), speed
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Rows as aligned lines: first column and columns without a heading to the left, the others to the right."""
+    """Rows as aligned lines: first column and columns without a heading to the left, the others to the right. Nothing
+    where there are no rows."""
     cells = [head, *rows]
+    if len(cells) == 1:
+        return
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     for row in cells:
         words = [

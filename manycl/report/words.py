@@ -1,6 +1,8 @@
-"""Quantities in words: seconds, bytes and rates in a unit that suits them; names that are safe to show."""
+"""Quantities in words: seconds, bytes and rates in a unit that suits them; names that are safe to show; tables."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -55,3 +57,9 @@ def _digits(value: float) -> str:
 def printable(text: str) -> str:
     """The text with everything that could command a terminal or break a file format replaced by ``?``."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of a table as lines, their columns aligned to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(w.ljust(n) for w, n in zip(row, widths, strict=True)).rstrip() for row in rows]

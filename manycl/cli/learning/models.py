@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from manycl.cli.options import writable
 from manycl.errors import ManyclError
-from manycl.report.words import count
+from manycl.report.words import aligned, count
 from manycl.units import format_quantity
 
 if TYPE_CHECKING:
@@ -102,9 +102,7 @@ def _list(found: Sequence[Entry]) -> None:
         rows.append(
             (e.key.kernel, group, e.key.text[:8], devices[e.device], *counts, e.model, _percent(e.error_percent))
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(w.ljust(n) for w, n in zip(row, widths, strict=True)).rstrip())
+    print(*aligned(rows), sep="\n")
     for name, number in devices.items():
         print(f"{number} {name}")
 

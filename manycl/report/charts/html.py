@@ -11,8 +11,8 @@ from typing import Any
 
 from manycl.report.charts import lanes as lanes_of
 from manycl.report.charts.lanes import HOST_COLOUR, TRANSFER_COLOUR, Lane
-from manycl.report.summary import Summary, summarise
-from manycl.report.words import between, count, nbytes, percent, printable, rate, seconds
+from manycl.report.summary import DEVICES, LINKS, Summary, device_row, link_row, summarise
+from manycl.report.words import count, percent, printable, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 _MOST_PATH = 20
@@ -69,32 +69,12 @@ def tables(summary: Summary) -> str:
 
 
 def _devices(summary: Summary) -> str:
-    rows = [
-        (
-            text(d.name),
-            str(d.kernels),
-            str(d.queues),
-            seconds(d.busy),
-            percent(d.share),
-            f'<span class="share"><i style="width:{100 * d.share:.1f}%"></i></span>',
-        )
-        for d in summary.devices
-    ]
-    return table(("device", "kernels", "queues", "busy", "share", ""), rows)
+    bar = '<span class="share"><i style="width:{:.1f}%"></i></span>'
+    return table(DEVICES, [(*map(text, device_row(d)), bar.format(100 * d.share)) for d in summary.devices])
 
 
 def _links(summary: Summary) -> str:
-    rows = [
-        (
-            text(between(link.source, link.target, "→")),
-            str(link.transfers),
-            nbytes(link.nbytes),
-            seconds(link.busy),
-            "-" if link.rate is None else rate(link.rate),
-        )
-        for link in summary.links
-    ]
-    return table(("link", "transfers", "bytes", "busy", "rate"), rows)
+    return table(LINKS, [tuple(map(text, link_row(link, "→"))) for link in summary.links])
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
