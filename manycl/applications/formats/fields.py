@@ -11,10 +11,10 @@ from manycl.applications.formats.kinds import (
     EXPRESSION,
     Either,
     Field,
-    ValueKind,
+    FieldTable,
     Listed,
     Named,
-    FieldTable,
+    ValueKind,
     as_it_is,
     placed,
     some,
@@ -115,7 +115,9 @@ def _read_tables() -> dict[str, FieldTable]:
     for name, fields in file.items():
         for field, own in fields.items():
             said = {**shared.get(field, {}), **own}
-            tables[name].fields[field] = Field(field, **{**said, "kind": kinds[said["kind"]]})
+            default = said.pop("default", None)
+            said |= {"kind": kinds[said["kind"]], "default": tuple(default) if isinstance(default, list) else default}
+            tables[name].fields[field] = Field(field, **said)
     return tables
 
 
