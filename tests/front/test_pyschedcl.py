@@ -172,15 +172,15 @@ def test_kernel_folders_come_first(graph: Path, tmp_path: Path) -> None:
 
 BAD_LISTS: list[tuple[str, Any, str, str]] = [
     ("no kernel", [3], "[0]", "must be an object, not 3"),
-    ("no name", [combine(name="")], "[0].name", "must be a name"),
-    ("no source", [{"name": "x", "src": "no.cl"}], "[0].src", "there is no file 'no.cl'"),
+    ("no name", [combine(name="")], "[0].name", "must not be empty"),
+    ("no source", [combine(src="no.cl", macros_values=None)], "[0].src", "there is no file 'no.cl'"),
     ("kernel missing", [combine(name="gone")], "[0].name", "has no kernel 'gone'"),
     ("symbol", [combine(globalWorkSize="[n2]")], "[0].globalWorkSize", "unknown symbol 'n2'"),
     ("size", [combine(globalWorkSize="[n1 - 60]")], "[0].globalWorkSize", "must be at least 1, not 0"),
     ("no size", [combine(globalWorkSize=None)], "[0]", "'globalWorkSize' is missing"),
     ("divisible", [combine(localWorkSize=7)], "[0].localWorkSize", "not divisible by its work-group"),
     ("position", [combine(varArguments=[{"pos": 9, "value": 1}])], "[0].varArguments[0].pos", "none at 9"),
-    ("position type", [combine(varArguments=[{"pos": "3"}])], "[0].varArguments[0]", "'pos' must be"),
+    ("position type", [combine(varArguments=[{"pos": "3"}])], "[0].varArguments[0].pos", "must be a number, not"),
     (
         "twice",
         [combine(ioBuffers=[{"pos": 3, "type": "int", "size": 1}])],
@@ -199,8 +199,8 @@ BAD_LISTS: list[tuple[str, Any, str, str]] = [
     (
         "no value",
         [combine(varArguments=[{"pos": 3}])],
-        "[0].varArguments[0].value",
-        "a number or an expression",
+        "[0].varArguments[0]",
+        "the field 'value' is missing",
     ),
     ("local", [combine(localArguments=[{"pos": 4, "size": 0}])], "[0].localArguments[0].size", "at least 1"),
     (
@@ -219,7 +219,7 @@ BAD_LISTS: list[tuple[str, Any, str, str]] = [
     ("depends", [combine(depends=["4"])], "[0].depends", "no kernel with the id '4'"),
     ("cycle", [combine(id=0, depends=[1]), combine(id=1, depends=[0])], "[0].depends", "cycle: 0 -> 1 -> 0"),
     ("ids", [combine(id=1), combine(id="1")], "[1]", "two kernels with the id '1'"),
-    ("task", [combine(task=[1])], "[0].task", "must be a number or a name"),
+    ("task", [combine(task=[1])], "[0].task", "must be a number or a string"),
 ]
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from manycl.applications.formats.kinds import (
     EXPRESSION,
     Either,
-    Field,
     FieldTable,
     Listed,
     Named,
     ValueKind,
     as_it_is,
     placed,
+    read_tables,
     some,
     whole,
 )
@@ -107,23 +106,7 @@ def _kinds(tables: dict[str, FieldTable]) -> dict[str, ValueKind]:
     return kinds | tables
 
 
-def _read_tables() -> dict[str, FieldTable]:
-    file = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-    shared: dict[str, Any] = file.pop("shared")
-    tables = {name: FieldTable(name, least=_LEAST.get(name, 0)) for name in file}
-    kinds = _kinds(tables)
-    for name, fields in file.items():
-        for field, own in fields.items():
-            said = {**shared.get(field, {}), **own}
-            default = said.pop("default", None)
-            said |= {"kind": kinds[said["kind"]], "default": tuple(default) if isinstance(default, list) else default}
-            tables[name].fields[field] = Field(field, **said)
-    return tables
-
-
-_LEAST = {"annotation": 1, "directions": 1}
-"""Tables of which an object has at least so many fields."""
-TABLES = _read_tables()
+TABLES = read_tables(Path(__file__).with_suffix(".toml"), _kinds, {"annotation": 1, "directions": 1})
 """By name."""
 DOCUMENT, KERNEL, ARGUMENT = (TABLES[name] for name in ("document", "kernel", "argument"))
 OF_KERNELS = ("id", "name", "args", "versions", "annotations")

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from manycl.applications.formats.symbols import Scope, integer, number
@@ -178,27 +181,31 @@ class Field:
 
 
 class FieldTable(ValueKind):
-    """An object with certain fields, at least ``least`` of them, read as :class:`Fields`."""
+    """An object with certain fields, at least ``least`` of them, read as :class:`Fields`. ``lenient``: other fields are
+    left alone, and null is as if a field were not there."""
 
-    def __init__(self, name: str, least: int = 0) -> None:
+    def __init__(self, name: str, least: int = 0, *, lenient: bool = False) -> None:
         super().__init__("object", self.fields_of)
-        self.name, self.least = name, least
+        self.name, self.least, self.lenient = name, least, lenient
         self.fields: dict[str, Field] = {}
 
     def fields_of(self, value: Any, scope: Scope, place: Location) -> Fields:
         """The fields of an object."""
-        return Fields(self, scope, place, {name: Given(element, place.at(name)) for name, element in value.items()})
+        there = {name: element for name, element in value.items() if not (self.lenient and element is None)}
+        return Fields(self, scope, place, {name: Given(element, place.at(name)) for name, element in there.items()})
 
     def check_inside(self, value: Any, where: Where) -> None:
         if len(value) < self.least:
             raise ViolationError(where, "must not be an empty object")
         for name, element in value.items():
             field = self.fields.get(name)
+            if self.lenient and (field is None or element is None):
+                continue
             if field is None:
                 raise ViolationError((*where, name), f"unknown field{suggest(name, self.fields)}")
             field.kind.check(element, (*where, name))
         for field in self.fields.values():
-            if field.required and field.name not in value:
+            if field.required and (field.name not in value or (self.lenient and value[field.name] is None)):
                 raise ViolationError(where, f"the field {field.name!r} is missing")
 
     def schema(self, tables: dict[str, Node]) -> Node:
@@ -321,6 +328,28 @@ def some(kind: ValueKind, most: int | None = None) -> ValueKind:
 def placed(read: Reader) -> Reader:
     """A reader of values that are looked up later: it keeps their places."""
     return lambda value, scope, place: Given(read(value, scope, place), place)
+
+
+def read_tables(
+    file: Path,
+    kinds_of: Callable[[dict[str, FieldTable]], Mapping[str, ValueKind]],
+    least: Mapping[str, int] = MappingProxyType({}),
+    *,
+    lenient: bool = False,
+) -> dict[str, FieldTable]:
+    """The tables of a TOML file by name. ``kinds_of``: of the tables, the kinds by the names that the file has for
+    them; ``least``: how many fields objects have at least, by table."""
+    said = tomllib.loads(file.read_text("utf-8"))
+    shared: dict[str, Any] = said.pop("shared", {})
+    tables = {name: FieldTable(name, least.get(name, 0), lenient=lenient) for name in said}
+    kinds = kinds_of(tables)
+    for table, fields in said.items():
+        for name, own in fields.items():
+            words = {**shared.get(name, {}), **own}
+            default = words.pop("default", None)
+            words |= {"kind": kinds[words["kind"]], "default": tuple(default) if isinstance(default, list) else default}
+            tables[table].fields[name] = Field(name, **words)
+    return tables
 
 
 def check(document: Any, table: FieldTable, place: Location) -> None:

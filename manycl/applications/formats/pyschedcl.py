@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from manycl.applications.application import Application
-from manycl.applications.formats.kinds import show
-from manycl.applications.formats.pyschedcl_kernels import Edge, KernelInfo, Reader, as_object
+from manycl.applications.formats.kinds import check, show
+from manycl.applications.formats.pyschedcl_fields import INFORMATION
+from manycl.applications.formats.pyschedcl_kernels import Edge, Reader
 from manycl.expressions import Number
 from manycl.utilities.json_lines import Location, parse, read_text
 
@@ -37,11 +38,7 @@ def read_list(
     reader = Reader(place, Path(place.path).stem, parameters, [*kernel_folders, *_around(folder, *_SOURCES)])
     nodes = document if isinstance(document, list) else [document]
     for index, info in enumerate(nodes):
-        here = place.at(index) if isinstance(document, list) else place
-        as_object(info, here)
-        identifier = info.get("id", index)
-        scope = reader.declared_symbols(info.get("symbolicVariables"), here.at("symbolicVariables"))
-        reader.kernels.append(KernelInfo(str(identifier), info, here, scope))
+        reader.add(info, place.at(index) if isinstance(document, list) else place)
     return reader.read()
 
 
@@ -65,7 +62,7 @@ def read_graph(
         if stripped.startswith("---"):
             section += 1
         elif stripped and section == 0:
-            reader.kernels.append(_graph_kernel(stripped, here, folders, infos))
+            _add_kernel(reader, stripped, here, folders, infos)
         elif stripped:
             match = _EDGE.match(stripped)
             if match is None:
@@ -96,7 +93,7 @@ def read_tasks(
         info, info_place = _info(match[1], folders, here, infos)
         info = {k: v for k, v in info.items() if k not in ("depends", "task", "dataset")}
         info["partition"] = int(match[2])
-        reader.kernels.append(KernelInfo(str(number), info, info_place, {"dataset": int(match[3])}, here))
+        reader.add(info, info_place, {"dataset": int(match[3])}, (str(number), here))
     return reader.read()
 
 
@@ -110,11 +107,13 @@ def _info(name: str, folders: Sequence[Path], place: Location, infos: Infos) -> 
     if file not in infos:
         text = read_text(file)
         info_place = Location(str(file), text)
-        infos[file] = (as_object(parse(text, str(file)), info_place), info_place)
+        info = parse(text, str(file))
+        check(info, INFORMATION, info_place)
+        infos[file] = info, info_place
     return infos[file]
 
 
-def _graph_kernel(line: str, place: Location, folders: Sequence[Path], infos: Infos) -> KernelInfo:
+def _add_kernel(reader: Reader, line: str, place: Location, folders: Sequence[Path], infos: Infos) -> None:
     match = _NODE.match(line)
     if match is None:
         raise place.error(f"{line!r:.80} is not a kernel", hint="a kernel looks like '4 NAME.json {\"n\": 64}'")
@@ -137,7 +136,7 @@ def _graph_kernel(line: str, place: Location, folders: Sequence[Path], infos: In
             raise place.error(f"the symbol {symbol!r} must be a number, not {show(value)}")
     if "partition" in scope:
         info["partition"] = scope["partition"]
-    return KernelInfo(identifier, info, info_place, scope, place)
+    reader.add(info, info_place, scope, (identifier, place))
 
 
 def _around(folder: Path, *names_: str) -> list[Path]:
