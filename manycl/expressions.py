@@ -207,10 +207,11 @@ def evaluate_integer(value: str | Number, scope: Mapping[str, Number], *, pysche
     return result
 
 
-def names(text: str) -> set[str]:
+@lru_cache(maxsize=4096)
+def names(text: str) -> frozenset[str]:
     """The symbols that an expression uses, functions not included. Raises ExpressionError."""
     called = {id(n.func) for n in ast.walk(parse(text)) if isinstance(n, ast.Call)}
-    return {n.id for n in ast.walk(parse(text)) if isinstance(n, ast.Name) and id(n) not in called}
+    return frozenset(n.id for n in ast.walk(parse(text)) if isinstance(n, ast.Name) and id(n) not in called)
 
 
 def split_list(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Location:
     fixed_line: int = 0
 
     def at(self, *keys: str | int) -> Location:
-        return replace(self, where=(*self.where, *keys))
+        return Location(self.path, self.text, (*self.where, *keys), self.fixed_line)
 
     @property
     def line(self) -> int:
