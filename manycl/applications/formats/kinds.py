@@ -315,9 +315,9 @@ def whole(least: int, most: int | None = None) -> ValueKind:
     return Either(*EXPRESSION.kinds, read=read)
 
 
-def some(kind: ValueKind, most: int | None = None) -> ValueKind:
+def some(kind: ValueKind, least: int = 1, most: int | None = None) -> ValueKind:
     """One value, or a list of several; read as a tuple."""
-    several = Listed(kind, 1, most)
+    several = Listed(kind, least, most)
 
     def read(value: Any, scope: Scope, place: Location) -> tuple[Any, ...]:
         return several.read(value, scope, place) if isinstance(value, list) else (kind.read(value, scope, place),)

@@ -26,7 +26,8 @@ from manycl.applications.assemble import (
 )
 from manycl.applications.formats.contents import array_type
 from manycl.applications.formats.kinds import Fields, check
-from manycl.applications.formats.pyschedcl_fields import INFORMATION, Symbols
+from manycl.applications.formats.pyschedcl_fields import INFORMATION
+from manycl.applications.formats.symbols import Symbols
 from manycl.errors import LaunchError, a
 from manycl.expressions import IDENTIFIER, ExpressionError, Number, evaluate, suggest
 from manycl.graph.graph import BufferArg, BufferKey, LocalArg

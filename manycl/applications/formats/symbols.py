@@ -4,17 +4,26 @@ field.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from manycl.expressions import ExpressionError, Number, evaluate, evaluate_integer, expand, suggest
+from manycl.expressions import ExpressionError, Number, evaluate, evaluate_integer, expand, names, suggest
 from manycl.utilities.json_lines import Location
 
 MAX_REPEAT = 100_000
 """Repetitions of one construct; kernels and buffers of one file."""
 
 Scope = dict[str, Number]
+
+
+class Symbols(Scope):
+    """The symbols that hold for a kernel of PySchedCL's: expressions are Python 2's. ``used``: those that expressions
+    name, of all kernels; ``note``: where they are from, for messages about sizes."""
+
+    def __init__(self, values: Mapping[str, Number], used: set[str], note: str = "") -> None:
+        super().__init__(values)
+        self.used, self.note = used, note
 
 
 def read_parameters(nodes: Mapping[str, Any], place: Location, given: Mapping[str, str]) -> Scope:
@@ -39,19 +48,24 @@ def read_parameters(nodes: Mapping[str, Any], place: Location, given: Mapping[st
 
 
 def integer(value: str | Number, scope: Scope, place: Location, least: int) -> int:
-    try:
-        result = evaluate_integer(value, scope)
-    except ExpressionError as error:
-        raise place.error(str(error)) from None
+    result = int(_evaluated(evaluate_integer, value, scope, place))
     if result < least:
         came = f" (from {value!r:.60})" if isinstance(value, str) else ""
-        raise place.error(f"must be at least {least}, not {result}{came}")
+        note = scope.note if isinstance(scope, Symbols) else ""
+        raise place.error(f"must be at least {least}, not {result}{came}{note}")
     return result
 
 
 def number(value: str | Number, scope: Scope, place: Location) -> Number:
+    return _evaluated(evaluate, value, scope, place)
+
+
+def _evaluated(how: Callable[..., Number], value: str | Number, scope: Scope, place: Location) -> Number:
     try:
-        return evaluate(value, scope)
+        if not isinstance(scope, Symbols):
+            return how(value, scope)
+        scope.used |= names(value) if isinstance(value, str) else set()
+        return how(value, scope, pyschedcl=True)
     except ExpressionError as error:
         raise place.error(str(error)) from None
 
