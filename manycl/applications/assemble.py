@@ -17,6 +17,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.applications.application import Contents, Output
 from manycl.applications.formats.draft_versions import DraftVersion
 from manycl.errors import GraphError, LaunchError
+from manycl.expressions import suggest
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg
 from manycl.graph.launch import LaunchOptions, make_launch, with_versions
@@ -75,11 +76,35 @@ class Draft:
     name: str
     buffers: list[DraftBuffer] = field(default_factory=list)
     kernels: list[DraftKernel] = field(default_factory=list)
+    ids: dict[str, int] = field(default_factory=dict)  # of the kernels
     edges: list[DraftEdge] = field(default_factory=list)
     orders: list[tuple[int, int, Location]] = field(default_factory=list)  # kernel before kernel, for no data
     replaced: set[int] = field(default_factory=set)  # buffers that gave way to a producer's
     warnings: list[str] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)  # warnings of every kind, also those not shown
+
+    def add_id(self, identifier: str, place: Location) -> None:
+        """The next kernel's. Raises SpecificationError for one that there is already."""
+        if identifier in self.ids:
+            raise place.error(f"there are two kernels with the id {identifier!r}")
+        self.ids[identifier] = len(self.ids)
+
+    def index(self, identifier: str, place: Location) -> int:
+        """The kernel with an id. Raises SpecificationError."""
+        if identifier not in self.ids:
+            raise place.error(f"there is no kernel with the id {identifier!r:.60}{suggest(identifier, self.ids)}")
+        return self.ids[identifier]
+
+    def argument(self, identifier: str, argument: str, place: Location) -> tuple[int, int]:
+        """A kernel, and the position of the argument of that number or name. Raises SpecificationError."""
+        kernel = self.index(identifier, place)
+        facts = self.kernels[kernel].kernel
+        names = {a.name: a.index for a in facts.arguments}
+        position = int(argument) if argument.isascii() and argument.isdigit() else names.get(argument, -1)
+        if not 0 <= position < len(facts.arguments):
+            problem = f"kernel {identifier} ({facts.name}) has no argument {argument}"
+            raise place.error(problem + suggest(argument, names))
+        return kernel, position
 
     def warn(self, kind: str, place: Location, message: str) -> None:
         """A few warnings of a kind are shown, the others only counted."""

@@ -77,12 +77,7 @@ class Iterations:
         if self._how.until is None:
             return None
         path, name = self._how.until
-        function: Callable[..., Any] | None = getattr(
-            user_file.run(Path(path), "file of the condition", ResultError), name, None
-        )
-        if not callable(function):
-            raise ResultError(f"{path}: there is no function {name}")
-        return function
+        return user_file.function(Path(path), name, "file of the condition", ResultError)
 
     def _true(self, until: Callable[..., Any]) -> bool:
         assert self._how.until is not None

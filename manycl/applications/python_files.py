@@ -42,10 +42,7 @@ class FileFunction:
     def load(self) -> Callable[..., Any]:
         """The function itself. Raises RunError where the file does not run, or has no such function."""
         if self._function is None:
-            found = getattr(self.file.module(), self.__name__, None)
-            if not callable(found):
-                raise RunError(f"{self.file.path}: there is no function {self.__name__}")
-            self._function = found
+            self._function = user_file.function_of(self.file.module(), self.file.path, self.__name__, RunError)
         return self._function
 
     def origin(self, kernel: str) -> FunctionSource:

@@ -178,10 +178,7 @@ class Runner:
     def _reference(self) -> dict[str, AnyArray]:
         assert self.application.reference is not None
         path, name = self.application.reference
-        module = user_file.run(Path(path), "reference file", ResultError)
-        function = getattr(module, name, None)
-        if not callable(function):
-            raise ResultError(f"{path}: there is no function {name}")
+        function = user_file.function(Path(path), name, "reference file", ResultError)
         names = {key: b.name for key, b in self.application.graph.buffers.items()}
         inputs = {
             names[key]: contents.create()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from manycl.errors import ManyclError
 
@@ -20,6 +22,19 @@ def run(path: Path, what: str, error: type[ManyclError]) -> ModuleType:
     except (Exception, SystemExit) as reason:
         raise error(f"{path}: {type(reason).__name__}: {reason}") from reason
     return module
+
+
+def function(path: Path, name: str, what: str, error: type[ManyclError]) -> Callable[..., Any]:
+    """Run a file and return a function of it; ``error`` (naming the file) for what goes wrong. ``what`` the file is."""
+    return function_of(run(path, what, error), path, name, error)
+
+
+def function_of(module: ModuleType, path: Path, name: str, error: type[ManyclError]) -> Callable[..., Any]:
+    """A function of a file that was run; ``error`` where it has none of that name."""
+    found: Callable[..., Any] | None = getattr(module, name, None)
+    if not callable(found):
+        raise error(f"{path}: there is no function {name}")
+    return found
 
 
 def check_writable(path: str | Path, what: str = "") -> None:

@@ -67,7 +67,7 @@ def read_graph(
             match = _EDGE.match(stripped)
             if match is None:
                 raise here.error(f"{stripped!r:.80} is not an edge", hint="an edge looks like '2 2->6 1'")
-            edges.append(Edge((match[1], int(match[2])), (match[3], int(match[4])), here))
+            edges.append(Edge((match[1], match[2]), (match[3], match[4]), here))
     return reader.read(edges)
 
 

@@ -51,8 +51,8 @@ class KernelInfo(NamedTuple):
 class Edge(NamedTuple):
     """A line of ``dag.graph``: kernel and argument position to kernel and argument position."""
 
-    source: tuple[str, int]
-    target: tuple[str, int]
+    source: tuple[str, str]
+    target: tuple[str, str]
     place: Location
 
 
@@ -62,7 +62,6 @@ class Reader:
         self.files = KernelFiles(folders)
         self.draft = Draft(place, name)
         self.kernels: list[KernelInfo] = []
-        self.ids: dict[str, int] = {}
         self.used: set[str] = set()
         self.origins: list[tuple[int, int, Fields]] = []  # kernel, position, its "from"
         self.warned: set[tuple[str, str]] = set()
@@ -76,10 +75,8 @@ class Reader:
                 raise place.error(f"-D {symbol}={text}: {error}") from None
 
     def read(self, edges: Sequence[Edge] = ()) -> Application:
-        for index, kernel in enumerate(self.kernels):
-            if kernel.id in self.ids:
-                raise kernel.place.error(f"there are two kernels with the id {kernel.id!r}")
-            self.ids[kernel.id] = index
+        for kernel in self.kernels:
+            self.draft.add_id(kernel.id, kernel.info.place)
         for kernel in self.kernels:
             self.read_kernel(kernel)
         if not self.kernels:
@@ -216,27 +213,15 @@ class Reader:
 
     def read_dependences(self, edges: Sequence[Edge]) -> None:
         for edge in edges:
-            source, target = (self.endpoint(*end, edge.place) for end in (edge.source, edge.target))
+            source, target = (self.draft.argument(*end, edge.place) for end in (edge.source, edge.target))
             self.draft.edges.append(DraftEdge(source, target, edge.place, True))
         for kernel, position, origin in self.origins:
-            source = self.endpoint(origin["kernel"], origin["pos"], origin.place)
+            source = self.draft.argument(origin["kernel"], str(origin["pos"]), origin.place)
             self.draft.edges.append(DraftEdge(source, (kernel, position), origin.place, True))
         for index, kernel_read in enumerate(self.kernels):
             here = kernel_read.info.where("depends")
             for identifier in kernel_read.info["depends"]:
-                self.draft.orders.append((self.kernel_index(identifier, here), index, here))
-
-    def endpoint(self, identifier: str, position: int, place: Location) -> tuple[int, int]:
-        kernel = self.kernel_index(identifier, place)
-        facts = self.draft.kernels[kernel].kernel
-        if not 0 <= position < len(facts.arguments):
-            raise place.error(f"kernel {identifier} ({facts.name}) has no argument {position}")
-        return kernel, position
-
-    def kernel_index(self, identifier: str, place: Location) -> int:
-        if identifier not in self.ids:
-            raise place.error(f"there is no kernel with the id {identifier!r:.60}{suggest(identifier, self.ids)}")
-        return self.ids[identifier]
+                self.draft.orders.append((self.draft.index(identifier, here), index, here))
 
     def prefer_devices(self) -> None:
         """Tenths on the GPU: all (10) or none (0) is a preference for a kind, of a component that of its first kernel;

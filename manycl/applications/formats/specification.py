@@ -42,7 +42,6 @@ class _SpecificationReader:
         self.versions = VersionReader(self.programs, self.folder, trust)
         self.draft = assemble.Draft(document.place, document["name"] or Path(document.place.path).stem)
         self.buffers: dict[str, BufferKey] = {}
-        self.ids: dict[str, int] = {}
 
     def read(self) -> Application:
         document = self.document
@@ -114,9 +113,7 @@ class _SpecificationReader:
         limit(index + 1, fields.place)
         identifier = fields["id"]
         key = str(index) if identifier is None else identifier
-        if key in self.ids:
-            raise fields.where("id").error(f"there are two kernels with the id {key!r}")
-        self.ids[key] = index
+        self.draft.add_id(key, fields.where("id"))
         program, kernel = kernel_fields.read_program(self.programs, fields)
         rank = fields["rank"]
         global_size, local_size = kernel_fields.read_ndrange(kernel, fields)
@@ -175,28 +172,14 @@ class _SpecificationReader:
                     self.read_edge(edge)
 
     def read_edge(self, edge: EdgeText) -> None:
-        ends = []
-        for identifier, argument in (edge.source, edge.target):
-            kernel = self.kernel_index(identifier, edge.place)
-            facts = self.draft.kernels[kernel].kernel
-            names = {a.name: a.index for a in facts.arguments}
-            position = int(argument) if argument.isascii() and argument.isdigit() else names.get(argument, -1)
-            if not 0 <= position < len(facts.arguments):
-                problem = f"kernel {identifier} ({facts.name}) has no argument {argument}"
-                raise edge.place.error(problem + suggest(argument, names))
-            ends.append((kernel, position))
+        ends = [self.draft.argument(*end, edge.place) for end in (edge.source, edge.target)]
         self.draft.edges.append(assemble.DraftEdge(ends[0], ends[1], edge.place))
-
-    def kernel_index(self, identifier: str, place: Location) -> int:
-        if identifier not in self.ids:
-            raise place.error(f"there is no kernel with the id {identifier!r:.60}{suggest(identifier, self.ids)}")
-        return self.ids[identifier]
 
     def read_components(self) -> None:
         for index, entry in enumerate(self.document["components"]):
             for count, fields in enumerate(entry.repeated()):
                 for given in fields["kernels"]:
-                    kernel = self.draft.kernels[self.kernel_index(*given)]
+                    kernel = self.draft.kernels[self.draft.index(*given)]
                     if kernel.component:
                         raise given.place.error(f"kernel {kernel.id} is in a component already")
                     kernel.component = f"components[{index}].{count}"
