@@ -11,6 +11,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -56,6 +57,14 @@ class DraftKernel:
     annotations: tuple[Annotation, ...] = ()
     versions: tuple[DraftVersion, ...] = ()  # the alternatives to the kernel
     partition: int | None = None  # tenths on GPUs, 1 to 9
+
+
+class EdgeText(NamedTuple):
+    """An edge as a file has it: from a kernel's argument (its number or name) to another's."""
+
+    source: tuple[str, str]
+    target: tuple[str, str]
+    place: Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +114,11 @@ class Draft:
             problem = f"kernel {identifier} ({facts.name}) has no argument {argument}"
             raise place.error(problem + suggest(argument, names))
         return kernel, position
+
+    def add_edge(self, edge: EdgeText, *, replace: bool = False) -> None:
+        """Raises SpecificationError where it has no ends."""
+        source, target = (self.argument(*end, edge.place) for end in (edge.source, edge.target))
+        self.edges.append(DraftEdge(source, target, edge.place, replace))
 
     def warn(self, kind: str, place: Location, message: str) -> None:
         """A few warnings of a kind are shown, the others only counted."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from manycl.applications.assemble import EdgeText
 from manycl.applications.formats.kinds import (
     EXPRESSION,
     Either,
@@ -23,14 +24,6 @@ from manycl.applications.formats.symbols import Scope, repetitions, text
 from manycl.utilities.json_lines import Location
 
 _EDGE = re.compile(r"\s*(\S+)\.(\w+)\s*->\s*(\S+)\.(\w+)\s*\Z")
-
-
-class EdgeText(NamedTuple):
-    """From a kernel's argument (its number or name) to another's."""
-
-    source: tuple[str, str]
-    target: tuple[str, str]
-    place: Location
 
 
 def _edge(value: str, scope: Scope, place: Location) -> EdgeText:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from manycl.applications.application import Application
+from manycl.applications.assemble import EdgeText
 from manycl.applications.formats.kinds import check, show
 from manycl.applications.formats.pyschedcl_fields import INFORMATION
-from manycl.applications.formats.pyschedcl_kernels import Edge, Reader
+from manycl.applications.formats.pyschedcl_kernels import Reader
 from manycl.expressions import Number
 from manycl.utilities.json_lines import Location, parse, read_text
 
@@ -54,7 +55,7 @@ def read_graph(
     reader = _reader(path, folder.resolve().name or path.stem, parameters, kernel_folders)
     folders = [*info_folders, *_around(folder, *_INFOS)]
     infos: Infos = {}
-    edges: list[Edge] = []
+    edges: list[EdgeText] = []
     section = 0
     for number, line in enumerate(text.splitlines(), 1):
         here = Location(str(path), fixed_line=number)
@@ -67,7 +68,7 @@ def read_graph(
             match = _EDGE.match(stripped)
             if match is None:
                 raise here.error(f"{stripped!r:.80} is not an edge", hint="an edge looks like '2 2->6 1'")
-            edges.append(Edge((match[1], match[2]), (match[3], match[4]), here))
+            edges.append(EdgeText((match[1], match[2]), (match[3], match[4]), here))
     return reader.read(edges)
 
 

@@ -21,6 +21,7 @@ from manycl.applications.assemble import (
     DraftBuffer,
     DraftEdge,
     DraftKernel,
+    EdgeText,
     assemble,
     partitioned,
 )
@@ -48,14 +49,6 @@ class KernelInfo(NamedTuple):
     place: Location
 
 
-class Edge(NamedTuple):
-    """A line of ``dag.graph``: kernel and argument position to kernel and argument position."""
-
-    source: tuple[str, str]
-    target: tuple[str, str]
-    place: Location
-
-
 class Reader:
     def __init__(self, place: Location, name: str, parameters: Mapping[str, str], folders: Sequence[Path]) -> None:
         self.place = place
@@ -74,7 +67,7 @@ class Reader:
             except ExpressionError as error:
                 raise place.error(f"-D {symbol}={text}: {error}") from None
 
-    def read(self, edges: Sequence[Edge] = ()) -> Application:
+    def read(self, edges: Sequence[EdgeText] = ()) -> Application:
         for kernel in self.kernels:
             self.draft.add_id(kernel.id, kernel.info.place)
         for kernel in self.kernels:
@@ -211,10 +204,9 @@ class Reader:
 
     # Dependences and devices
 
-    def read_dependences(self, edges: Sequence[Edge]) -> None:
+    def read_dependences(self, edges: Sequence[EdgeText]) -> None:
         for edge in edges:
-            source, target = (self.draft.argument(*end, edge.place) for end in (edge.source, edge.target))
-            self.draft.edges.append(DraftEdge(source, target, edge.place, True))
+            self.draft.add_edge(edge, replace=True)
         for kernel, position, origin in self.origins:
             source = self.draft.argument(origin["kernel"], str(origin["pos"]), origin.place)
             self.draft.edges.append(DraftEdge(source, (kernel, position), origin.place, True))

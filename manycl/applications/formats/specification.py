@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from manycl.api.prepared import MOST_TIMES
 from manycl.applications import assemble
 from manycl.applications.application import Application, Contents, Iterate, Output
 from manycl.applications.formats import contents, kernel_fields
-from manycl.applications.formats.fields import ARGUMENT, DOCUMENT, EdgeText
+from manycl.applications.formats.fields import ARGUMENT, DOCUMENT
 from manycl.applications.formats.kinds import Fields, Given, check
 from manycl.applications.formats.symbols import Scope, limit, read_parameters, text
 from manycl.applications.formats.version_fields import VersionReader
@@ -164,16 +165,9 @@ class _SpecificationReader:
 
     def read_edges(self) -> None:
         for entry in self.document["edges"]:
-            if isinstance(entry, EdgeText):
-                self.read_edge(entry)
-                continue
-            for fields in entry.repeated():
-                for edge in fields["edges"]:
-                    self.read_edge(edge)
-
-    def read_edge(self, edge: EdgeText) -> None:
-        ends = [self.draft.argument(*end, edge.place) for end in (edge.source, edge.target)]
-        self.draft.edges.append(assemble.DraftEdge(ends[0], ends[1], edge.place))
+            groups = [(entry,)] if isinstance(entry, assemble.EdgeText) else (f["edges"] for f in entry.repeated())
+            for edge in itertools.chain.from_iterable(groups):
+                self.draft.add_edge(edge)
 
     def read_components(self) -> None:
         for index, entry in enumerate(self.document["components"]):
