@@ -88,7 +88,7 @@ def _kinds(tables: dict[str, FieldTable]) -> dict[str, ValueKind]:
         "kinds of devices": some(ValueKind("string", enum=["cpu", "gpu", "accelerator"])),
         "versions": Listed(tables["version"], 1),
         "steps": Listed(tables["step"], 1),
-        "kernels": Listed(tables["kernel"], 1, read=as_it_is),
+        "kernels": Listed(tables["kernel"], 1),
         "edge list": Listed(edge),
         "edges": Listed(Either(edge, tables["edge_group"])),
         "components": Listed(tables["component"].shortened("kernels", ids)),
@@ -101,7 +101,7 @@ def _kinds(tables: dict[str, FieldTable]) -> dict[str, ValueKind]:
 
 TABLES = read_tables(Path(__file__).with_suffix(".toml"), _kinds, {"annotation": 1, "directions": 1})
 """By name."""
-DOCUMENT, KERNEL, ARGUMENT = (TABLES[name] for name in ("document", "kernel", "argument"))
+DOCUMENT, ARGUMENT = TABLES["document"], TABLES["argument"]
 OF_KERNELS = ("id", "name", "args", "versions", "annotations")
 """Fields that a group does not have."""
 NOT_HANDED_DOWN = ("options", "macros", "repeat", "kernels", "description")

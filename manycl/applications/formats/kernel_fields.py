@@ -10,7 +10,7 @@ from manycl.analysis.annotations import Annotation, AnnotationError, annotation,
 from manycl.analysis.facts import ArgumentFacts, KernelFacts, ProgramFacts
 from manycl.api.kernel_files import KernelFiles
 from manycl.applications.formats.contents import struct_bytes
-from manycl.applications.formats.fields import ARGUMENT, KERNEL, NOT_HANDED_DOWN, OF_KERNELS
+from manycl.applications.formats.fields import ARGUMENT, NOT_HANDED_DOWN, OF_KERNELS
 from manycl.applications.formats.kinds import Fields
 from manycl.applications.formats.symbols import Scope, integer, number
 from manycl.errors import LaunchError
@@ -22,20 +22,18 @@ from manycl.utilities.json_lines import Location
 
 def kernels(outer: Fields, handed: Fields) -> Iterator[Fields]:
     """Every kernel of the list in ``outer``. ``handed``: the fields of the groups around."""
-    for index, entry in enumerate(outer.given("kernels")):
-        here = outer.where("kernels").at(index)
-        for own in KERNEL.fields_of(entry, outer.scope, here).repeated():
-            if "kernels" in own:
-                for name in OF_KERNELS:
-                    if name in own:
-                        raise own.where(name).error("a group of kernels has no such field")
-                yield from kernels(own, inherit(handed, own))
-            else:
-                fields = inherit(handed, own)
-                for name in ("name", "global", "args"):
-                    if name not in fields:
-                        raise here.error(f"the field {name!r} is missing")
-                yield fields
+    for own in (repeated for entry in outer["kernels"] for repeated in entry.repeated()):
+        fields = inherit(handed, own)
+        if "kernels" in own:
+            for name in OF_KERNELS:
+                if name in own:
+                    raise own.where(name).error("a group of kernels has no such field")
+            yield from kernels(own, fields)
+            continue
+        for name in ("name", "global", "args"):
+            if name not in fields:
+                raise own.place.error(f"the field {name!r} is missing")
+        yield fields
 
 
 def inherit(outer: Fields, inner: Fields) -> Fields:

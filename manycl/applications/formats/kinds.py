@@ -266,11 +266,6 @@ class Fields:
         given = self.values.get(name)
         return field.default if given is None else field.kind.read(given.value, self.scope, given.place)
 
-    def given(self, name: str) -> Any:
-        """A field as the document has it; None where it has not."""
-        found = self.values.get(name)
-        return None if found is None else found.value
-
     def where(self, name: str) -> Location:
         found = self.values.get(name)
         return self.place.at(name) if found is None else found.place
