@@ -61,7 +61,7 @@ class Kernels(Runs):
         super().add(run, result)
         details = result.plan.details if result.plan is not None else {}
         planned = "" if details.get(POSTPONED) or details.get(UNPLANNED) else result.policy
-        for event in run.events:
+        for event in run.happened:
             if isinstance(event, KernelEvent) and event.role in ("", RANGE):
                 task = result.graph.nodes[event.node]
                 if isinstance(task, Launch):

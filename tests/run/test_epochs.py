@@ -28,6 +28,7 @@ from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
 from manycl.report.summary import summarise
 from manycl.run.data.coherence import Directory
+from manycl.run.engine import run_history
 from manycl.run.engine.engine import execute
 from manycl.run.engine.result import Result
 from manycl.run.engine.setup import Setup
@@ -171,7 +172,7 @@ def test_a_device_that_comes_has_its_share_of_what_is_left(speed: float, part: f
     assert {e.device for e in result.trace.kernels()} == {"d0", "d1"}
     per = [sum(e.groups or GROUPS for e in result.trace.kernels() if e.node == n) for n in range(count)]
     assert per == [GROUPS] * count
-    (told,) = result.details[replanning.REPLANNED]
+    (told,) = result.details[run_history.REPLANNED]
     assert told["changed"] == "d1 came"
     assert told["nodes"] == run.asked[-1]
     assert re.search(r"\nplanned anew after .*: d1 came; \d+ nodes left\n", summarise(result.trace).text())
@@ -185,7 +186,7 @@ def test_a_device_that_leaves_leaves_a_plan_for_the_others() -> None:
     run = Simulated((each, each, each), count)
     moment = 0.25 * count * each / 3
     result = run.run(((moment, lambda: run.events.put(DeviceLeaves("d2"))),))
-    assert result.details[replanning.REPLANNED][0]["changed"] == "d2 left"
+    assert result.details[run_history.REPLANNED][0]["changed"] == "d2 left"
     left = count * each - 3 * moment
     assert 0.999 * (moment + left / 3) <= result.seconds <= 1.02 * (moment + 1.1 + left / 2)
 
@@ -198,13 +199,13 @@ def test_a_device_that_is_lost_leaves_a_plan_for_the_others() -> None:
     moment = 0.25 * count * each / 3
     result = run.run(disturbance=Disturbance(lost={DeviceIndex(2): moment}))
     assert result.lost == {"d2": "the device was lost"}
-    (told,) = result.details[replanning.REPLANNED]
+    (told,) = result.details[run_history.REPLANNED]
     assert told["changed"] == "d2 was lost"
     assert told["nodes"] == run.asked[-1] > count / 2
     stays = Simulated((each, each, each), count)
     stays.graph = run.graph
     alike = stays.run(disturbance=Disturbance(lost={DeviceIndex(2): moment}), is_planned_anew=False)
-    assert replanning.REPLANNED not in alike.details
+    assert run_history.REPLANNED not in alike.details
     assert moment + (count * each - 3 * moment) / 2 < result.seconds < 0.9 * alike.seconds
     last = [e for e in result.trace.kernels() if e.node == count - 1]
     assert sorted((e.device, e.groups) for e in last) == [("d0", GROUPS // 2), ("d1", GROUPS // 2)]
@@ -221,7 +222,7 @@ def test_a_device_that_is_said_to_be_slower_has_less_of_what_is_left() -> None:
         run.events.put(DeviceSlows("d1", factor))
 
     told = run.run(((moment, slower),))
-    assert told.details[replanning.REPLANNED][0]["changed"] == "d1 takes 3 times as long"
+    assert told.details[run_history.REPLANNED][0]["changed"] == "d1 takes 3 times as long"
     left = count * each - 2 * moment
     shared, enqueued = left / (1.0 + 1.0 / factor), 1.1  # what is enqueued is not taken back
     assert 0.999 * (moment + shared) <= told.seconds <= moment + factor * enqueued + shared
@@ -235,7 +236,7 @@ def test_a_run_finds_by_itself_that_a_device_has_become_slower(factor: float) ->
     run = Simulated((each, each), count)
     moment = 0.25 * count * each / 2
     result = run.run(disturbance=Disturbance(slowdowns=(Slowdown(DeviceIndex(1), factor, moment, inf),)))
-    (told,) = result.details[replanning.REPLANNED]
+    (told,) = result.details[run_history.REPLANNED]
     assert re.fullmatch(
         rf"d1 takes {factor:.3g} times as long as foreseen \(3 kernels in a row beyond 2 times, "
         r"and \d+ % of what is left to gain, at least 20 %\)",
@@ -254,7 +255,7 @@ def test_a_device_that_is_faster_again_has_more_again() -> None:
     run = Simulated((each, each), count)
     slow = Slowdown(DeviceIndex(1), 5.0, 0.3, 1.2)
     result = run.run(disturbance=Disturbance(slowdowns=(slow,)))
-    first, second = result.details[replanning.REPLANNED]
+    first, second = result.details[run_history.REPLANNED]
     assert first["changed"].startswith("d1 takes 5 times")
     assert second["changed"].startswith("d1 takes 0.2 times")
     last = [e.groups for e in result.trace.kernels() if e.node == count - 1]
@@ -264,35 +265,35 @@ def test_a_device_that_is_faster_again_has_more_again() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_noise_and_machines_that_are_slower_as_a_whole_are_no_reason_to_plan_anew(seed: int) -> None:
     noisy = Simulated((0.04, 0.04), 60).run(disturbance=Disturbance(noise=0.5, seed=seed))
-    assert replanning.REPLANNED not in noisy.details
+    assert run_history.REPLANNED not in noisy.details
     both = tuple(Slowdown(DeviceIndex(d), 4.0, 0.1 * seed, inf) for d in (0, 1))
     alike = Simulated((0.04, 0.04), 60).run(disturbance=Disturbance(slowdowns=both))
-    assert replanning.REPLANNED not in alike.details
+    assert run_history.REPLANNED not in alike.details
 
 
 def test_guesses_and_devices_that_are_not_alike_are_no_reason_either(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Disturbance(slowdowns=(Slowdown(DeviceIndex(1), 5.0, 0.0, inf),))
     guessed = Simulated((0.04, 0.04), 60)
     guessed.times.is_measured = lambda node, device: False  # type: ignore[method-assign]
-    assert replanning.REPLANNED not in guessed.run(disturbance=slow).details
+    assert run_history.REPLANNED not in guessed.run(disturbance=slow).details
     unlike = Simulated((0.04, 0.04), 60)
     unlike.machine = replace(unlike.machine, devices=(unlike.machine.devices[0], Device("d1", "cpu", memory=HOST)))
-    assert replanning.REPLANNED not in unlike.run(disturbance=slow).details
+    assert run_history.REPLANNED not in unlike.run(disturbance=slow).details
     several = Simulated((0.04, 0.04), 60)
     first, *others = several.graph.nodes
     assert isinstance(first, Launch)
     first = replace(first, versions=(Version(first.program, FACTS, (1,), None),))
     several.graph = replace(several.graph, nodes=(first, *others))
-    assert replanning.REPLANNED not in several.run(disturbance=slow).details, "devices may choose other versions"
+    assert run_history.REPLANNED not in several.run(disturbance=slow).details, "devices may choose other versions"
     monkeypatch.setenv("MANYCL_DETERMINISTIC", "0")
-    assert replanning.REPLANNED in unlike.run(disturbance=slow).details
+    assert run_history.REPLANNED in unlike.run(disturbance=slow).details
 
 
 def test_nothing_is_planned_anew_where_little_is_left() -> None:
     run = Simulated((0.1, 0.1), 30)
     run.events.put(DeviceLeaves("d1"))
     result = run.run(((2.97, lambda: run.events.put(DeviceComes("d1"))),))
-    assert replanning.REPLANNED not in result.details
+    assert run_history.REPLANNED not in result.details
     assert result.seconds == pytest.approx(3.0)
     assert run.asked == [30]
 
@@ -367,7 +368,7 @@ def test_bits_stay_and_who_comes_takes_part(devices: str, zero_copy: str, monkey
         queue.finish()
         assert [x.get().tobytes(), y.get().tobytes()] == expected
         ran = {name: {e.node for e in queue.trace.kernels() if e.device == name} for name in (first, second)}
-        told = queue.trace.details[replanning.REPLANNED]
+        told = queue.trace.details[run_history.REPLANNED]
     assert policy.there[:4] == [1, 2, 1, 2]
     changed = [f"{second} came", f"{first} left", f"{first} came", f"{second} takes 1e+06 times as long"]
     assert [t["changed"] for t in told][: len(policy.there) - 1] == changed[: len(policy.there) - 1]
@@ -398,6 +399,6 @@ def test_bits_stay_where_a_run_takes_a_device_for_slower(monkeypatch: pytest.Mon
         enqueue(queue, x, y, [lambda: None] * 5)
         queue.finish()
         assert [x.get().tobytes(), y.get().tobytes()] == alone("native/2", data)
-        assert f"{queue.devices[1]} takes" in queue.trace.details[replanning.REPLANNED][0]["changed"]
+        assert f"{queue.devices[1]} takes" in queue.trace.details[run_history.REPLANNED][0]["changed"]
     assert len(policy.there) > 1
     assert min(told) > 0.0, "a kernel that took no time"

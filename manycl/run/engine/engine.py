@@ -19,16 +19,16 @@ from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.asking_policies import careful
 from manycl.run.engine.liveness import Liveness
-from manycl.run.engine.merged_record import MergedRecord, RecordedBatch
 from manycl.run.engine.observers import Observer
 from manycl.run.engine.playback import Changed, Playback
 from manycl.run.engine.result import Result
+from manycl.run.engine.run_history import RunHistory
 from manycl.run.engine.setup import PLAIN, RestPlanner, Setup, begin
 from manycl.run.lowering.overwritten import Overwritten
 from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.idempotence import Repeatable
 from manycl.run.recovery.lineage import Unrecoverable
-from manycl.run.recovery.replanning import Outlook, Replanning, graph_of, is_whole, not_begun
+from manycl.run.recovery.replanning import Outlook, graph_of, is_whole, not_begun
 from manycl.run.recovery.resume import Stopped, going_on, left_of, named, note
 from manycl.run.recovery.stragglers import GAIN, StragglerDetection
 from manycl.trace import FailureEvent, Trace
@@ -129,10 +129,9 @@ class _Play:
     ) -> None:
         self._subject, self._playback, self._backend = subject, playback, backend
         self._name, self._observers, self._watch = name, observers, watch
-        self._stretches: list[RecordedBatch] = []
+        self._history = RunHistory(subject.problem.graph)
         self._why = ""  # the reason why the run cannot go on without a lost device
         self._rest = rest
-        self._epochs = Replanning(subject.problem.graph)
         self._postponed: tuple[int, ...] = ()  # nodes that are planned when what was begun has run
         self._changed = ""  # the event for which the run was stopped
         self._is_open = True  # whether the directory is open for the present steps
@@ -164,13 +163,13 @@ class _Play:
             if found is not None:
                 break
         if self._playback.failed is not None:
-            raise failure(self._playback, self._playback.failed, found, self._why, self._epochs.first)
+            raise failure(self._playback, self._playback.failed, found, self._why, self._history.first)
         return found
 
     def _until_it_stops(self) -> None:
         """Play until all is complete, something has failed, or the run has to be stopped and decided anew."""
         playback, backend, observers, watch = self._playback, self._backend, self._observers, self._watch
-        run = backend.begin(playback.graph, playback.queues, bool(self._stretches))
+        run = backend.begin(playback.graph, playback.queues, self._history.was_stopped)
         awaited, lag = Liveness(), self._lag()
         issue = self._issuing(awaited)
         issue(playback.start(backend.now()))
@@ -287,23 +286,20 @@ class _Play:
             playback.fail(record.failure)  # no command waited for it, or one that did has failed, too
         for observer in self._observers:
             observer.ended(playback, seconds)
-        if self._stretches:
-            seconds += record.begin - self._stretches[0].record.begin
-            record = MergedRecord(self._stretches, record, self._epochs.first)
-        epochs, machine = self._epochs, playback.script.problem.machine
+        history, machine = self._history, playback.script.problem.machine
         lost = {machine.devices[d].name: why for d, why in self._watch.lost.items()} if self._watch else {}
         return Result(
-            graph=epochs.graph,
+            graph=history.graph,
             machine=machine,
             policy=self._name,
-            seconds=seconds,
-            record=record,
+            seconds=history.seconds(record, seconds),
+            record=history.record(record),
             decisions=tuple(playback.decisions),
-            plan=epochs.plan or playback.plan(self._name),
-            lowered=epochs.steps(playback.ran),
+            plan=history.plan or playback.plan(self._name),
+            lowered=history.steps(playback.ran),
             playback=playback,
             lost=lost,
-            details=epochs.details,
+            details=history.details,
         )
 
     def _without(self, record: Record) -> bool:
@@ -378,13 +374,9 @@ class _Play:
         if postponed and len(rest.done) + len(later) == len(nodes):
             self._plan_rest(record, void)
         else:
-            self._stretches.append(RecordedBatch(record, void, self._epochs.first))
+            self._history.stopped(record, void)
             if not postponed and failed is None:
-                self._epochs.tell(self._changed, 0, self._seconds(record))
-
-    def _seconds(self, record: Record) -> float:
-        """Return the seconds from the beginning of the run until now."""
-        return record.begin - self._stretches[0].record.begin + self._backend.now()
+                self._history.tell(self._changed, 0, backend.now())
 
     def _plan_rest(self, record: Record, void: Collection[int] = ()) -> None:
         """Plan the rest for the devices that there are now, as all that was begun has run. Raises what planning raises;
@@ -392,7 +384,7 @@ class _Play:
         playback, watch, rest = self._playback, self._watch, self._rest
         assert watch is not None
         assert rest is not None
-        self._stretches.append(RecordedBatch(record, void, self._epochs.first))
+        self._history.stopped(record, void)
         nodes, self._postponed = self._postponed, ()
         self._subject.lowered.close(playback.directory)
         self._is_open = False
@@ -402,7 +394,8 @@ class _Play:
             graph_of(playback.script.problem.graph, nodes), watch.away, watch.lost.keys(), watch.found
         )
         self._is_open = True
-        self._epochs.add(playback.ran, nodes, playback.plan(self._name), self._changed, self._seconds(record))
+        self._history.replaced(playback.ran, playback.plan(self._name), nodes)
+        self._history.tell(self._changed, len(nodes), self._backend.now())
         log.info("%s: %d nodes that had not begun are planned anew", self._changed, len(nodes))
 
 

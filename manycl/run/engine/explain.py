@@ -15,8 +15,8 @@ from manycl.plan.plan import Assignment
 from manycl.run.commands.backend import Copy, Download, Evict, HostCall, Run, Upload
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.engine.playback import Playback
+from manycl.run.engine.run_history import REPLANNED
 from manycl.run.lowering.steps import RANGE
-from manycl.run.recovery.replanning import REPLANNED
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
 
 if TYPE_CHECKING:

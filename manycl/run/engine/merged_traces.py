@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from manycl.run.engine.asking_policies import POSTPONED, UNDIVIDED, UNFORESEEN
 from manycl.run.engine.compile_time import moved, phases, without
 from manycl.run.engine.result import Result
+from manycl.run.engine.run_history import merged_events, merged_waits
 from manycl.run.streams.eager_rule import SUBMITTED
-from manycl.trace import Event, Trace, later
+from manycl.trace import Event, Trace
 
 
 class PastRun(NamedTuple):
-    """The data that are kept of a run. ``begin``: by ``time.perf_counter``. ``events``, ``waited`` (``Record.waited``)
-    and ``seconds``, its duration, count from then, compiling included. ``nodes``: their number in its graph. ``trace``:
-    all else."""
+    """The data that are kept of a run, which are its record, too. ``begin``: by ``time.perf_counter``. ``happened``,
+    ``waits`` (``Record.waited``) and ``seconds``, its duration, count from then, compiling included. ``nodes``: their
+    number in its graph. ``trace``: all else."""
 
     begin: float
     seconds: float
     nodes: int
-    events: Sequence[Event]
-    waited: Sequence[tuple[float, float]]
+    happened: Sequence[Event]
+    waits: Sequence[tuple[float, float]]
     trace: Trace
+
+    def events(self) -> Sequence[Event]:
+        return self.happened
+
+    def waited(self) -> Sequence[tuple[float, float]]:
+        return self.waits
 
 
 def past_run(result: Result) -> PastRun:
@@ -38,19 +46,14 @@ def joined(past: Iterable[PastRun], application: str = "") -> Trace:
     Time in which devices only compiled and nothing else ran is left out. Nodes are numbered on from run to run.
     Predicted times are kept for the nodes; there is no predicted makespan."""
     runs = sorted(past, key=lambda run: run.begin)
-    origin = runs[0].begin if runs else 0.0
-    events: list[Event] = []
-    waited: list[tuple[float, float]] = []
-    edges: list[tuple[int, int]] = []
-    planned: list[list[float]] = []
-    first, end = 0, 0.0
-    for run in runs:
-        shift = run.begin - origin
-        events.extend(later(event, shift, first) for event in run.events)
-        waited.extend((shift + start, shift + stop) for start, stop in run.waited)
-        edges.extend((a + first, b + first) for a, b in run.trace.edges)
-        planned.extend([n + first, taken] for n, taken in run.trace.details.get("planned", {}).get("seconds", ()))
-        first, end = first + run.nodes, max(end, shift + run.seconds)
+    numbers = list(accumulate((run.nodes for run in runs), initial=0))
+    batches = [(run, first, ()) for run, first in zip(runs, numbers, strict=False)]
+    events, waited = merged_events(batches), merged_waits(batches)
+    traces = [(run.trace, first) for run, first, _ in batches]
+    planned = [
+        [n + first, taken] for t, first in traces for n, taken in t.details.get("planned", {}).get("seconds", ())
+    ]
+    end = max((run.begin - runs[0].begin + run.seconds for run in runs), default=0.0)
     compiled = phases(waited, events)
     details = _details([run.trace.details for run in runs])
     if planned:
@@ -63,7 +66,7 @@ def joined(past: Iterable[PastRun], application: str = "") -> Trace:
         policy=", ".join(dict.fromkeys(run.trace.policy for run in runs)),
         makespan=without(compiled, end),
         application=application,
-        edges=tuple(edges),
+        edges=tuple([(a + first, b + first) for t, first in traces for a, b in t.edges]),
         details=details,
     )
 

@@ -18,8 +18,8 @@ from manycl.run.commands.backend import Record
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.engine.asking_policies import POSTPONED, UNDIVIDED, UNFORESEEN
 from manycl.run.engine.compile_time import Phase, moved, phases, united, without
-from manycl.run.engine.merged_record import MergedRecord
 from manycl.run.engine.playback import Playback
+from manycl.run.engine.run_history import MergedRecord
 from manycl.run.lowering.steps import RANGE, Lowered, Step
 from manycl.trace import DecisionEvent, Event, FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 

@@ -12,24 +12,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any
 
 from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask
 from manycl.machine import DeviceIndex
 from manycl.model.estimates import Slowed
-from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.plan.tuning import PLANNING
 from manycl.run.commands.backend import HostCall, Run, nodes_of
 from manycl.run.commands.transfers import Subject
 from manycl.run.engine.playback import Playback
-from manycl.run.lowering.steps import Lowered, Step
+from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.lineage import Lineage
 from manycl.run.recovery.rescheduling import Reassignment
-from manycl.utilities.changed import changed
 
-REPLANNED = "replanned"
-"""The key in a run's details of the list of replannings: the reason, the number of nodes, and the time of each."""
 UNCHANGED: Mapping[DeviceIndex, float] = {}
 LEAST = 20e-3
 """The least seconds of work that must be left for planning anew to be considered."""
@@ -147,60 +142,3 @@ def is_whole(rest: Lineage, found: Mapping[BufferKey, int], lowered: Lowered) ->
     """Return whether all contents that there were are somewhere, also those that are to be overwritten."""
     known = {key for step in rest.done for key in lowered.graph.nodes[step].writes} | found.keys()
     return not any(not mask and key in known for key, mask in rest.valid.items())
-
-
-class Replanning:
-    """The history of a run's plans. ``graph``: all of the run; ``first``: the number of steps of the plans that are
-    over; ``plan``: the first plan (None: it has not been replaced)."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.first = 0
-        self.plan: Plan | None = None
-        self._numbers: Sequence[int] = range(len(graph))  # by node of the present plan, its number in the graph
-        self._over: list[tuple[Lowered, Sequence[int]]] = []
-        self._told: list[dict[str, Any]] = []
-
-    def add(self, ran: Lowered, nodes: Sequence[int], plan: Plan, changed: str, seconds: float) -> None:
-        """Note that a plan is over. ``ran``: its steps, as they have run; ``nodes``: those of its nodes that are left
-        and planned anew; ``changed``: the reason; ``seconds``: the time since the run has begun."""
-        self._over.append((ran, self._numbers))
-        self.first += len(ran.graph)
-        self.plan = self.plan or plan
-        self._numbers = [self._numbers[n] for n in nodes]
-        self.tell(changed, len(nodes), seconds)
-
-    def tell(self, changed: str, nodes: int, seconds: float) -> None:
-        """Note that so many nodes were planned anew (0: only the rest of nodes that had begun was moved to other
-        devices)."""
-        self._told.append({"changed": changed, "nodes": nodes, "seconds": seconds})
-
-    def steps(self, ran: Lowered) -> Lowered:
-        """Return the steps of all plans; ``ran``: those of the last, as they have run."""
-        return joined_steps([*self._over, (ran, self._numbers)]) if self._over else ran
-
-    @property
-    def details(self) -> dict[str, Any]:
-        """The replannings, for traces."""
-        return {REPLANNED: list(self._told)} if self._told else {}
-
-
-def joined_steps(epochs: Sequence[tuple[Lowered, Sequence[int]]]) -> Lowered:
-    """Return the steps of several plans, one after another, from each plan's steps as they have run and the numbers of
-    its nodes in the run's graph."""
-    first = epochs[0][0]
-    steps: list[Step] = []
-    predecessors: list[tuple[int, ...]] = []
-    for lowered, numbers in epochs:
-        begin = len(steps)
-        found = (lowered.step(token) for token in range(len(lowered.graph)))
-        steps += (step._replace(node=numbers[step.node]) for step in found)
-        predecessors += (tuple(begin + p for p in before) for before in lowered.graph.predecessors)
-    graph = replace(
-        first.graph,
-        nodes=tuple(task for lowered, _ in epochs for task in lowered.graph.nodes),
-        buffers={key: buffer for lowered, _ in epochs for key, buffer in lowered.graph.buffers.items()},
-        predecessors=tuple(predecessors),
-        beside={},
-    )
-    return changed(first, graph=graph, plan=None, steps=tuple(steps), cells={})

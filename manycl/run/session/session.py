@@ -35,10 +35,10 @@ from manycl.run.data.buffers import Buffers
 from manycl.run.data.coherence import Directory
 from manycl.run.data.memory import MemoryUse
 from manycl.run.engine.engine import RunFailure, again, execute
-from manycl.run.engine.merged_record import MergedRecord
 from manycl.run.engine.observers import Observer, debugging
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
+from manycl.run.engine.run_history import MergedRecord
 from manycl.run.engine.setup import PLAIN, Setup
 from manycl.run.executor.building import Builder
 from manycl.run.executor.command_buffer import CommandBuffer, recorded
