@@ -18,8 +18,8 @@ REPLANNED = "replanned"
 """The key in a run's details of the list of replannings: the reason, the number of nodes, and the time of each."""
 
 
-class Recorded(Protocol):
-    """The part of a record that one record of several is made of."""
+class TimedRecord(Protocol):
+    """What the records of several batches, or of several runs, are put together from."""
 
     @property
     def begin(self) -> float: ...
@@ -36,8 +36,8 @@ class RecordedBatch(NamedTuple):
     void: Collection[int] = ()
 
 
-Batches = Sequence[tuple[Recorded, int, Collection[int]]]
-"""Batches, as of RecordedBatch, in the order in which they began."""
+Batches = Sequence[tuple[TimedRecord, int, Collection[int]]]
+"""Batches with the fields of RecordedBatch, in the order in which they began."""
 
 
 def merged_events(batches: Batches) -> list[Event]:
