@@ -47,6 +47,7 @@ from manycl.run.commands import checkpoint_commands
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, execute
 from manycl.run.engine.result import Result
+from manycl.run.engine.run_history import REPLANNED
 from manycl.run.engine.setup import Setup
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import COMBINE, Lowered
@@ -54,7 +55,6 @@ from manycl.run.recovery import checkpoints
 from manycl.run.recovery.checkpoints import Checkpoints, undo_bytes
 from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows
 from manycl.run.recovery.event_monitor import EventMonitor
-from manycl.run.recovery.replanning import REPLANNED
 
 __all__ = ["small_chunks", "validated"]  # fixtures of the module
 

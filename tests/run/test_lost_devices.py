@@ -21,11 +21,12 @@ from manycl.drivers.opencl import copies, driver
 from manycl.errors import DeviceError, ManyclError, ResultError, RunError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import Device, Link, Machine
-from manycl.run.commands.backend import Command, Download, Run
+from manycl.run.commands.backend import Download, Run
 from manycl.run.data.coherence import HOST_BIT, Directory
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.health import examine
-from manycl.run.recovery.lineage import HeldVersions, rest_of
+from manycl.run.recovery.history import CommandHistory
+from manycl.run.recovery.lineage import rest_of
 from manycl.run.session import session
 from manycl.run.streams import eager_rule
 
@@ -221,9 +222,11 @@ def test_what_nobody_reads_any_more_is_lost_with_the_memory_that_alone_had_it() 
     x, y = builder.buffer(4), builder.buffer(4)
     builder.add(launch("reads", (x,), (y,)))
     builder.add(launch("changes", (y,), (y,)))
-    history = HeldVersions(Lowered(builder.build()), lambda device: device + 1, {x: 1 << 1}, ())
-    given: list[tuple[Command, bool]] = [(Run(0, 0, 0, (), True), True), (Download(2, y, 0, (0,), True), True)]
-    left = rest_of(history, given, [1], lambda step: True)
+    history = CommandHistory(Machine((Device("d", "gpu", memory=1),)), Lowered(builder.build()), {x: 1 << 1})
+    history.add(Run(0, 0, 0, (), True), True)
+    history.add(Download(2, y, 0, (0,), True), True)
+    history.lose([0])
+    left = rest_of(history, lambda step: True)
     assert (left.done, left.again, left.lost) == ({0}, frozenset(), {x})
     assert left.valid[y] == HOST_BIT
 

@@ -31,10 +31,10 @@ from manycl.plan.splitting import Splits
 from manycl.region import Region
 from manycl.run.data.coherence import HOST_BIT, Directory, ValidRegion
 from manycl.run.engine.engine import RunFailure, execute
-from manycl.run.engine.outcome import _Outcome
 from manycl.run.engine.setup import Setup
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
+from manycl.run.recovery.history import CommandHistory
 from manycl.run.tiling.limits import limited, stores
 
 __all__ = ["validated"]  # a fixture of the module
@@ -355,14 +355,14 @@ def test_launches_in_columns_leave_what_they_leave_one_after_another(
 def test_what_was_not_sent_to_the_host_is_lost_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever fails, what was about to be overwritten is unknown, and all else is what it was."""
     gone: list[bool] = []
-    found = _Outcome.found
+    found = CommandHistory.contents
 
-    def watched(outcome: _Outcome) -> Any:
-        what = found(outcome)
-        gone.append(bool(outcome._gone))
-        return what
+    def watched(history: CommandHistory) -> Any:
+        now = {key: history._present(key)[:2] for key in history.is_defined}
+        gone.append(any(all(v[:2] != now[key] for v in history.held[key].values()) for key in now))
+        return found(history)
 
-    monkeypatch.setattr(_Outcome, "found", watched)
+    monkeypatch.setattr(CommandHistory, "contents", watched)
     where = with_room(Machine((Device("d", "gpu", memory=1),)), 3 * NBYTES // 8)
     chain = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 1), (1, 0)]  # buffer 1 is read, of no use for a while, and overwritten
     for victim in range(48):

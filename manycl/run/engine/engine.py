@@ -13,23 +13,24 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, is_static, learns
 from manycl.plan.problem import Problem
-from manycl.run.commands.backend import Backend, Command, Failed, Record, Report
+from manycl.run.commands.backend import Backend, Command, Evict, Failed, Record, Report
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.asking_policies import careful
 from manycl.run.engine.liveness import Liveness
 from manycl.run.engine.observers import Observer
-from manycl.run.engine.playback import Changed, Playback
+from manycl.run.engine.playback import Changed, Playback, leave
 from manycl.run.engine.result import Result
 from manycl.run.engine.run_history import RunHistory
 from manycl.run.engine.setup import PLAIN, RestPlanner, Setup, begin
 from manycl.run.lowering.overwritten import Overwritten
 from manycl.run.recovery.event_monitor import EventMonitor
+from manycl.run.recovery.history import Stopped
 from manycl.run.recovery.idempotence import Repeatable
-from manycl.run.recovery.lineage import Unrecoverable
+from manycl.run.recovery.lineage import Unrecoverable, rest_of
 from manycl.run.recovery.replanning import Outlook, graph_of, is_whole, not_begun
-from manycl.run.recovery.resume import Stopped, going_on, left_of, named, note
+from manycl.run.recovery.resume import going_on, named
 from manycl.run.recovery.stragglers import GAIN, StragglerDetection
 from manycl.trace import FailureEvent, Trace
 from manycl.utilities.interrupts import interruptible
@@ -339,8 +340,9 @@ class _Play:
         assert watch is not None
         lost, directory = watch.lost.keys(), playback.directory
         begun: Set[int] = frozenset()
-        if failed is None:
-            stopped = Stopped(lost=lost)
+        if failed is None:  # all that was given has ended
+            tokens = {command.token for command, _ in playback.given if not isinstance(command, Evict)}
+            stopped = Stopped(tokens, tokens, lost=lost)
         else:
             begun = backend.begun({f.token for f in failed})
             ended, unsound = backend.completed(), playback.unsound(failed)
@@ -349,9 +351,9 @@ class _Play:
             stopped = Stopped(ended, begun, unsound, lost)
         overwritten = Overwritten(subject.lowered, subject.problem.graph, repeated=True, questions=0)
         repeatable = Repeatable(subject.problem, subject.lowered)
-        rest = left_of(subject, playback, stopped, repeatable, overwritten.find)
+        rest = rest_of(playback.history(stopped), repeatable, overwritten.find)
         found = playback.found
-        note(rest, directory)
+        leave(rest.valid, directory)
         for key in rest.lost:
             directory.lose(key, "they were only on a device that has failed")
         watch.look()

@@ -6,7 +6,6 @@ counts, and the contents of whatever else it has begun to write are unknown.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence, Set
 from enum import Enum
 from heapq import heappop, heappush
@@ -18,8 +17,8 @@ from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.commands.backend import Command, EndsEarly, Evict, Failed, HostCall, Report, Run, Shorten, lane_of
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.data.coherence import Directory
-from manycl.run.engine.outcome import done, left, unsound
 from manycl.run.lowering.steps import Lowered
+from manycl.run.recovery.history import CommandHistory, Stopped, ended, unsound
 from manycl.trace import DecisionEvent
 
 
@@ -76,9 +75,7 @@ class Playback:
         """The number of nodes that are known to be complete."""
         if not self._reports:
             return len(self.graph.nodes)
-        return sum(
-            bisect_right(self.script.lines[place], last) for place, last in done(self.script, self._heard).items()
-        )
+        return sum(isinstance(c, (Run, HostCall)) and is_complete for c, is_complete in self.given)
 
     @property
     def done(self) -> Set[int]:
@@ -88,11 +85,9 @@ class Playback:
     @property
     def found(self) -> Mapping[BufferKey, int]:
         """The masks of the memories where the run has found buffers. Buffers that it has overwritten may be unknown."""
-        valid = self.directory.valid
-        if not self.finished:
-            return valid
-        script = self.written()
-        return {**valid, **{key: script.needs.get(key, 0) for key in script.leaves}}
+        valid, script = self.directory.valid, self.written()
+        overwritten = dict.fromkeys(script.leaves, 0) if self.finished else {}
+        return {**valid, **overwritten, **script.needs}
 
     @property
     def is_paused(self) -> bool:
@@ -227,12 +222,12 @@ class Playback:
     def given(self) -> list[tuple[Command, bool]]:
         """The commands that were enqueued, in their order, and whether they are known to be complete."""
         script = self.written()
-        ended, told = done(script, self._heard), set(self._heard)
+        until, told = ended(script, self._heard), set(self._heard)
         out: list[tuple[Command, bool]] = []
         for index in sorted(self._was_given()):
             command = script.commands[index]
             if isinstance(command, (Run, HostCall)):
-                out.append((command, index <= ended.get(lane_of(command), -1)))
+                out.append((command, index <= until.get(lane_of(command), -1)))
             else:
                 out.append((command, isinstance(command, Evict) or command.token in told))
         return out
@@ -260,15 +255,12 @@ class Playback:
 
     def state(self, token: int) -> State:
         """Return the state of the instruction with a token."""
-        script, node = self.written(), token < len(self.graph)
-        at = script.index[token]
         if self.finished:
             return State.DONE
-        if at not in self._was_given():
+        command = self.written().commands[self.written().index[token]]
+        known = next((is_complete for c, is_complete in self.given if c is command), None)
+        if known is None:
             return State.HELD if self.failed is None and not self._is_over else State.CANCELLED
-        command = script.commands[at]
-        assert not isinstance(command, Evict)
-        known = at <= done(script, self._heard).get(lane_of(command), -1) if node else token in self._heard
         return State.DONE if known else State.ISSUED
 
     def held_up(self) -> str:
@@ -276,20 +268,23 @@ class Playback:
         held = [self.script.commands[i] for i, n in self._waits.items() if n]
         return f"{len(held)} commands of a script were not enqueued, first {held[:1]}"
 
+    def history(self, stopped: Stopped) -> CommandHistory:
+        """Return the history of the commands that were enqueued, as far as it is known now that the run has stopped."""
+        history = CommandHistory(self.script.problem.machine, self.script.lowered, self.found, self.done)
+        for command, is_complete in stopped.judged(self.given):
+            history.add(command, is_complete)
+        history.lose(stopped.lost)
+        return history
+
     def lose(self, reason: str) -> None:
         """Record in the directory, for a run that has not come to its end, where known contents are and which are
         unknown."""
         self._is_over = True
-        masks, lost = left(self.script, self._was_given(), self._heard, self.failed)
-        directory, needs = self.directory, self.script.needs
-        for key in self.script.leaves:
-            mask = masks.get(key, needs.get(key, directory.valid.get(key, 0)))
-            if key in lost:
-                directory.lose(key, reason)
-            elif mask:
-                directory.valid[key] = mask
-            else:
-                directory.valid.pop(key, None)
+        failures = [self.failed] if self.failed is not None else []
+        masks, unknown = self.history(Stopped(unsound=self.unsound(failures))).contents()
+        leave({key: masks[key] for key in self.script.leaves}, self.directory)
+        for key in unknown.intersection(self.script.leaves):
+            self.directory.lose(key, reason)
 
     def _was_given(self) -> set[int]:
         """Return the indices of the commands that were enqueued."""

@@ -1,26 +1,24 @@
 """Lineage: what is left to do of a run that was stopped, that is, which steps need not run (again), and where contents
 are. Pure.
 
-A piece of a buffer has a *version* after each step that writes it, and memories hold versions: a kernel that changes
-what was copied to its device leaves the version before where it came from. So what a lost device had begun is run again
-from the contents that it began with, if these are still anywhere. What only its memory held is made again by the steps
-that made it, and by those that made what these need (lineage). A step that changes contents in place, and may have been
+As memories hold versions of pieces (:mod:`manycl.run.recovery.history`), what a lost device had begun is run again from
+the contents that it began with, if these are still anywhere. What only its memory held is made again by the steps that
+made it, and by those that made what these need (lineage). A step that changes contents in place, and may have been
 interrupted, runs again from what it has left only where running it twice has the effect of running it once
 (Device-Hopping, Section 2.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey, Graph, HostTask
 from manycl.machine import HOST
-from manycl.run.commands.backend import FIRST, Command, Copy, Evict, HostCall, Run, Upload, nodes_of
-from manycl.run.data.coherence import HOST_BIT, places
-from manycl.run.lowering.steps import Lowered
+from manycl.run.data.coherence import HOST_BIT
+from manycl.run.recovery.history import CommandHistory, PieceVersion, beside
 
+_NOTHING: frozenset[int] = frozenset()
 Overwrites = Callable[[int, BufferKey], bool]
 
 
@@ -38,20 +36,6 @@ class Unrecoverable(Exception):
         self.keys, self.reason = tuple(keys), reason
 
 
-class PieceVersion(NamedTuple):
-    """The contents of a piece after its first ``number`` writers have run (0: before the run), and also the steps
-    ``also``, of those that write it at the same time as the next one. The steps ``begun`` may have left anything of
-    theirs there."""
-
-    number: int
-    also: frozenset[int] = frozenset()
-    begun: frozenset[int] = frozenset()
-
-
-_NOTHING: frozenset[int] = frozenset()
-_GONE = PieceVersion(-1)
-
-
 @dataclass(frozen=True)
 class Lineage:
     """The lineage of a stopped run. ``done``: steps that need not run again. ``valid``: where pieces that the run
@@ -66,119 +50,16 @@ class Lineage:
     restored: Mapping[BufferKey, int]
 
 
-def _beside(copy: int) -> int:
-    """Return the place that stands for a copy which the host keeps beside its own."""
-    return -1 - copy
-
-
-class HeldVersions:
-    """The versions that memories hold while commands are carried out. ``valid``: where pieces are at the beginning,
-    when the steps ``done`` have run."""
-
-    def __init__(
-        self, lowered: Lowered, memory: Callable[[int], int], valid: Mapping[BufferKey, int], done: Collection[int]
-    ) -> None:
-        self.graph, self._memory = lowered.graph, memory
-        self.writers = _writers(lowered)
-        self._place = {
-            (key, step): n for key, groups in self.writers.items() for n, group in enumerate(groups) for step in group
-        }
-        self.done = set(done)
-        self.is_defined = {key for key in self.graph.buffers if valid.get(key, 0)}  # before the run, or by now
-        self.held = {key: dict.fromkeys(places(valid.get(key, 0)), self._present(key)) for key in self.graph.buffers}
-
-    def _present(self, key: BufferKey) -> PieceVersion:
-        """Return the version that the steps that are done have left."""
-        number, also = 0, _NOTHING
-        for group in self.writers.get(key, ()):
-            if not group <= self.done:
-                also = frozenset(group & self.done)
-                break
-            number += 1
-        return PieceVersion(number, also)
-
-    def carry_out(self, command: Command, is_complete: bool) -> None:
-        """Carry out a command, the next in an order in which they could run one after another. If it is not complete,
-        it may have had any effect, or none."""
-        if isinstance(command, Evict):
-            raise AssertionError("where memory is short, a run that was stopped does not go on")
-        if isinstance(command, (Run, HostCall)):
-            at = self._memory(command.device) if isinstance(command, Run) else HOST
-            for step in nodes_of(command):
-                for key in self.graph.nodes[step].writes:
-                    self._write(key, at, step, is_complete)
-                if is_complete:
-                    self.done.add(step)
-            return
-        held = self.held[command.buffer]
-        own = self._memory(command.device)
-        if isinstance(command, Copy):
-            source, target = own, own
-        elif isinstance(command, Upload):
-            source, target = command.source, own
-        else:
-            source, target = own, HOST if command.aside is None else _beside(command.aside)
-            if command.saves:
-                held[_beside(FIRST)] = held.get(HOST, _GONE)
-        found = held.get(source, _GONE)
-        if is_complete:
-            held[target] = found
-        elif held.get(target) != found:
-            held[target] = _GONE
-
-    def _write(self, key: BufferKey, at: int, step: int, is_complete: bool) -> None:
-        number, held = self._place[key, step], self.held[key]
-        before = held.get(at, _GONE)
-        group = self.writers[key][number]
-        if not is_complete:
-            held[at] = before._replace(begun=before.begun | {step}) if before.number == number else _GONE
-        else:
-            if before.number != number:  # it was written without its old contents: as a whole, or they were undefined
-                before = PieceVersion(number)
-            also = before.also | {step}
-            held[at] = PieceVersion(number + 1) if also == group else before._replace(also=also)
-
-    def lose(self, memory: int) -> None:
-        """Remove a memory that is gone."""
-        for held in self.held.values():
-            held.pop(memory, None)
-
-    def rest(self, repeatable: Callable[[int], bool], overwrites: Overwrites = nothing_known) -> Lineage:
-        """Return what is left to do. ``repeatable(step)``: whether a step may run on what it has left when it was
-        interrupted; ``overwrites(step, key)``: whether it is known to write all of a piece that it does not read.
-        Raises Unrecoverable."""
-        return _Closure(self, repeatable, overwrites).result()
-
-
 def needed(graph: Graph, step: int) -> Set[BufferKey]:
     """Return the pieces whose contents a step must find."""
     task = graph.nodes[step]
     return {*task.reads, *(key for key in task.writes if key not in task.overwrites)}
 
 
-def _writers(lowered: Lowered) -> dict[BufferKey, list[frozenset[int]]]:
-    """Return, by piece, the steps that write it, in their order; steps that write it at the same time form one
-    group."""
-    graph = lowered.graph
-    found: dict[BufferKey, list[set[int]]] = {}
-    launches: dict[BufferKey, int | None] = {}  # by piece, the launch whose steps are its last joint writers
-    for step, task in enumerate(graph.nodes):
-        beside = graph.beside.get(step)
-        for key in task.writes:
-            launch = beside.launch if beside is not None and key in beside.pieces else None
-            groups = found.setdefault(key, [])
-            if launch is not None and groups and launches.get(key) == launch:
-                groups[-1].add(step)
-            else:
-                groups.append({step})
-            launches[key] = launch
-    return {key: [frozenset(group) for group in groups] for key, groups in found.items()}
-
-
 class _Closure:
     """The set of steps that run (again), extended until all that they need is somewhere."""
 
-    def __init__(self, history: HeldVersions, repeatable: Callable[[int], bool], overwrites: Overwrites) -> None:
+    def __init__(self, history: CommandHistory, repeatable: Callable[[int], bool], overwrites: Overwrites) -> None:
         self._history, self._repeatable, self._overwrites = history, repeatable, overwrites
         self._graph, self._done = history.graph, history.done
         self._needs = [needed(self._graph, step) for step in range(len(self._graph.nodes))]
@@ -277,23 +158,16 @@ class _Closure:
             if place >= HOST:
                 mask |= 1 << place
             else:
-                self._restored[key] = _beside(place)
+                self._restored[key] = beside(place)
         if mask:
             self._restored.pop(key, None)
         return mask or (HOST_BIT if key in self._restored else 0)
 
 
 def rest_of(
-    history: HeldVersions,
-    commands: Iterable[tuple[Command, bool]],
-    gone: Collection[int],
-    repeatable: Callable[[int], bool],
-    overwrites: Overwrites = nothing_known,
+    history: CommandHistory, repeatable: Callable[[int], bool], overwrites: Overwrites = nothing_known
 ) -> Lineage:
-    """Return what is left of a run that was given some commands, each complete or not, when some memories are gone.
-    Raises Unrecoverable."""
-    for command, is_complete in commands:
-        history.carry_out(command, is_complete)
-    for memory in gone:
-        history.lose(memory)
-    return history.rest(repeatable, overwrites)
+    """Return what is left to do of a run. ``repeatable(step)``: whether a step may run on what it has left when it was
+    interrupted; ``overwrites(step, key)``: whether it is known to write all of a piece that it does not read. Raises
+    Unrecoverable."""
+    return _Closure(history, repeatable, overwrites).result()

@@ -2,92 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
-from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey, Graph, Piece
-from manycl.machine import HOST, DeviceIndex
+from manycl.machine import DeviceIndex
 from manycl.model.estimates import Slowed
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.commands.backend import Command, Copy, Download, Evict, HostCall, Upload
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.playback import Playback
-from manycl.run.recovery.lineage import HeldVersions, Lineage, Overwrites, Unrecoverable, rest_of
+from manycl.run.recovery.lineage import Lineage, Unrecoverable
 from manycl.run.recovery.rescheduling import Reassignment
 from manycl.run.stealing.player import MovingPlayer
 from manycl.run.stealing.share_scheduler import ShareScheduler
 from manycl.utilities.changed import changed
 
 AS_FORESEEN: Mapping[DeviceIndex, float] = {}
-
-
-class Stopped(NamedTuple):
-    """The state of commands when a run was stopped. ``ended``: the tokens of commands that have ended without error,
-    for lost devices as far as that is known (None: all that were given); ``begun``: of those that may have begun;
-    ``unsound``: of those whose results do not count; ``lost``: the devices that are lost with what their memories
-    held."""
-
-    ended: Set[int] | None = None
-    begun: Set[int] = frozenset()
-    unsound: Set[int] = frozenset()
-    lost: Collection[DeviceIndex] = ()
-
-
-def left_of(
-    subject: Subject, playback: Playback, stopped: Stopped, repeatable: Callable[[int], bool], overwrites: Overwrites
-) -> Lineage:
-    """Return what is left of a run. The other arguments are those of HeldVersions.rest. Raises Unrecoverable."""
-    ended, begun, unsound, lost = stopped
-    machine = subject.problem.machine
-    memories = [d.memory for d in machine.devices]
-
-    def memory(device: int) -> int:
-        return HOST if device == ON_HOST else memories[device]
-
-    def is_complete(command: Command, is_known: bool) -> bool:
-        if ended is None or isinstance(command, Evict):
-            return True
-        if command.token in unsound:
-            return False
-        is_away = not isinstance(command, HostCall) and command.device in lost
-        return command.token in ended or (is_away and is_known)
-
-    gone = {memories[d] for d in lost} - {HOST}
-    gone = {m for m in gone if all(i in lost for i, d in machine.numbered() if d.memory == m)}
-    history = HeldVersions(subject.lowered, memory, playback.found, playback.done)
-    given = playback.given
-    if ended is not None:
-        begun = begun | _beginning([command for command, _ in given], begun)
-        given = [g for g in given if g[1] or isinstance(g[0], Evict) or g[0].token in begun]
-    commands = ((command, is_complete(command, is_known)) for command, is_known in given)
-    return rest_of(history, commands, gone, repeatable, overwrites)
-
-
-def _beginning(given: Sequence[Command], begun: Set[int]) -> set[int]:
-    """Return the tokens of transfers that may be a part of one that has begun, as they come right before it."""
-    found: set[int] = set()
-    behind: tuple[object, ...] = ()  # the kind of the command that comes next, if it may have begun
-    for command in reversed(given):
-        mine: tuple[object, ...] = ()
-        if isinstance(command, (Upload, Download, Copy)):
-            mine = type(command), command.device
-            if command.token in begun or mine == behind:
-                found.add(command.token)
-            else:
-                mine = ()
-        behind = mine
-    return found
-
-
-def note(rest: Lineage, directory: Directory) -> None:
-    """Record in the directory where the pieces of a stopped run are."""
-    for key, mask in rest.valid.items():
-        if mask:
-            directory.valid[key] = mask
-        else:
-            directory.valid.pop(key, None)
 
 
 def going_on(
@@ -101,8 +32,8 @@ def going_on(
     slower: Mapping[DeviceIndex, float] = AS_FORESEEN,
 ) -> tuple[Subject, MovingPlayer]:
     """Return the playback of what is left, without the devices that are ``away``, and without the steps left for
-    ``later``. ``slower``: how many times as long as predicted devices take, where that has changed. (``note`` was
-    called.) Raises Unrecoverable."""
+    ``later``. ``slower``: how many times as long as predicted devices take, where that has changed. The directory
+    is as of ``rest``. Raises Unrecoverable."""
     lowered, problem = subject.lowered, replace(subject.problem, away=frozenset(away))
     lowered = changed(lowered, graph=in_order(lowered.graph, rest.done))
     if lowered.plan is None:
