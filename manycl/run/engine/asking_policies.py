@@ -15,7 +15,6 @@ from manycl import flags
 from manycl.errors import ManyclError, PolicyError
 from manycl.graph.graph import Graph, HostTask
 from manycl.machine import DeviceIndex
-from manycl.plan.available_devices import on_present
 from manycl.plan.movable import with_moving_shares
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policies import own_name
@@ -32,6 +31,7 @@ from manycl.plan.policy import (
 )
 from manycl.plan.preemptible import in_packets
 from manycl.plan.problem import Problem
+from manycl.plan.rescheduling import on_present
 from manycl.plan.splitting import Splits
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.steps import Lowered

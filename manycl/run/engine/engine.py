@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
 
 from manycl import flags
 from manycl.errors import ManyclError, RunError
-from manycl.graph.graph import Launch
+from manycl.graph.graph import Graph, Launch
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, is_static, learns
@@ -23,7 +24,7 @@ from manycl.run.engine.observers import Observer
 from manycl.run.engine.playback import Changed, Playback, leave
 from manycl.run.engine.result import Result
 from manycl.run.engine.run_history import RunHistory
-from manycl.run.engine.setup import PLAIN, RestPlanner, Setup, begin
+from manycl.run.engine.setup import PLAIN, Begun, Setup, begin, begin_rest
 from manycl.run.lowering.overwritten import Overwritten
 from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.history import Stopped
@@ -72,7 +73,7 @@ def execute(
     begun = begin(problem, policy, directory, setup)
     rest = None
     if setup.rest is not None and not isinstance(policy, Plan) and is_static(policy) and not learns(policy):
-        rest = RestPlanner(policy, directory, setup)
+        rest = partial(begin_rest, policy, directory, setup)
     return _Play(*begun, backend, name, observers, watch, rest).closed(directory)
 
 
@@ -115,8 +116,8 @@ def resumed(subject: Subject, playback: Playback, backend: Backend, name: str, w
 
 
 class _Play:
-    """A run, which may be stopped and resumed. ``rest``: the planner of what is left of it then (None: nothing is
-    planned anew)."""
+    """A run, which may be stopped and resumed. ``rest`` plans what is left of it then, as ``begin_rest`` does (None:
+    nothing is planned anew)."""
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ class _Play:
         name: str,
         observers: Sequence[Observer],
         watch: EventMonitor | None,
-        rest: RestPlanner | None = None,
+        rest: Callable[[Graph, EventMonitor], Begun] | None = None,
     ) -> None:
         self._subject, self._playback, self._backend = subject, playback, backend
         self._name, self._observers, self._watch = name, observers, watch
@@ -366,7 +367,7 @@ class _Play:
             if not is_possible or not self._foreseen(lambda outlook: outlook.is_worth(postponed), watch.slower):
                 postponed = ()
         later = frozenset(t for t in range(len(playback.graph)) if subject.lowered.step(t).node in {*postponed})
-        now = going_on(subject, playback, rest, directory, watch.away, lost, later, watch.slower)
+        now = going_on(subject, playback, rest, watch.away, lost, watch.slower, later)
         now[1].awaits(watch.returning)
         if rest.restored:
             backend.restore(playback.graph, rest.restored)
@@ -392,9 +393,7 @@ class _Play:
         self._is_open = False
         watch.look()
         watch.planned()
-        self._subject, self._playback = rest.begun(
-            graph_of(playback.script.problem.graph, nodes), watch.away, watch.lost.keys(), watch.found
-        )
+        self._subject, self._playback = rest(graph_of(playback.script.problem.graph, nodes), watch)
         self._is_open = True
         self._history.replaced(playback.ran, playback.plan(self._name), nodes)
         self._history.tell(self._changed, len(nodes), self._backend.now())

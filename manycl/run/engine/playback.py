@@ -87,7 +87,7 @@ class Playback:
         """The masks of the memories where the run has found buffers. Buffers that it has overwritten may be unknown."""
         valid, script = self.directory.valid, self.written()
         overwritten = dict.fromkeys(script.leaves, 0) if self.finished else {}
-        return {**valid, **overwritten, **script.needs}
+        return {key: mask for key, mask in {**valid, **overwritten, **script.needs}.items() if mask}
 
     @property
     def is_paused(self) -> bool:

@@ -3,7 +3,7 @@ between runs, or where one has stopped: no command is in flight."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -24,6 +24,7 @@ from manycl.run.lowering.lower import lower
 from manycl.run.lowering.overwritten import Overwritten, brought_to_be_overwritten
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.checkpoints import keeping
+from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.stealing.player import MovingPlayer
 from manycl.utilities.interrupts import interruptible
 from manycl.utilities.logs import logger
@@ -86,34 +87,22 @@ def begin(problem: Problem, policy: Policy, directory: Directory, setup: Setup) 
     return Begun(subject, playback)
 
 
-class RestPlanner:
-    """A planner of what is left of a run, with the policy that planned the run."""
-
-    def __init__(self, policy: StaticPolicy, directory: Directory, setup: Setup) -> None:
-        self._policy, self._directory, self._setup = policy, directory, setup
-
-    def begun(
-        self,
-        graph: Graph,
-        away: Collection[DeviceIndex],
-        lost: Collection[DeviceIndex],
-        found: Mapping[DeviceIndex, float],
-    ) -> Begun:
-        """Return the run of a graph of the nodes that are left, without the devices that are ``away``, some of which
-        are ``lost``. ``found``: by device, how many times as long as measured it takes. What only devices that have
-        left can run, runs there. Raises an error where no device can run a node."""
-        assert self._setup.rest is not None
-        problem = replace(self._setup.rest(graph), away=frozenset(away))
-        if found:
-            problem = replace(problem, estimates=Slowed(problem.estimates, found))
-        try:
-            return begin(problem, self._policy, self._directory, self._setup)
-        except Exception as error:
-            if not isinstance(error, ManyclError):
-                told(error, "planning what is left of a run")
-            log.warning("what is left of a run is not planned as before: %s", error)
-            without = replace(problem, away=frozenset(lost))
-            return begin(without, plain(without, str(error)), self._directory, self._setup)
+def begin_rest(policy: StaticPolicy, directory: Directory, setup: Setup, graph: Graph, watch: EventMonitor) -> Begun:
+    """Plan the nodes that are left of a run, a graph of their own, with the policy that planned the run and for the
+    devices that are there now, and return the run of them. What only devices that have left can run, runs there, unless
+    they are lost. Raises an error where no device can run a node."""
+    assert setup.rest is not None
+    problem = replace(setup.rest(graph), away=watch.away)
+    if watch.found:
+        problem = replace(problem, estimates=Slowed(problem.estimates, watch.found))
+    try:
+        return begin(problem, policy, directory, setup)
+    except Exception as error:
+        if not isinstance(error, ManyclError):
+            told(error, "planning what is left of a run")
+        log.warning("what is left of a run is not planned as before: %s", error)
+        without = replace(problem, away=frozenset(watch.lost))
+        return begin(without, plain(without, str(error)), directory, setup)
 
 
 def _player(

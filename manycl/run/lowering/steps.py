@@ -11,6 +11,7 @@ from manycl.graph.graph import Buffer, BufferKey, Graph, Launch, Piece, Window
 from manycl.group_range import RangeParts
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
+from manycl.plan.rescheduling import Extent
 from manycl.region import Region
 from manycl.run.data.coherence import HOST_BIT, Directory, ValidRegion
 
@@ -198,6 +199,11 @@ class Lowered:
 
     def step(self, token: int) -> Step:
         return self.steps[token] if self.steps else Step(token)
+
+    def extent(self, token: int) -> Extent:
+        """Return how much of its node a step runs."""
+        step = self.step(token)
+        return Extent(step.node, not step.role, step.groups if step.role == RANGE else 0)
 
     def open(self, directory: Directory) -> None:
         """Make the directory keep track of the pieces from now on."""

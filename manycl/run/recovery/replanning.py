@@ -9,7 +9,7 @@ that no clock decides anything.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from math import inf
 
@@ -17,13 +17,13 @@ from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask
 from manycl.machine import DeviceIndex
 from manycl.model.estimates import Slowed
 from manycl.plan.problem import Problem
+from manycl.plan.rescheduling import Rescheduler
 from manycl.plan.tuning import PLANNING
 from manycl.run.commands.backend import HostCall, Run, nodes_of
 from manycl.run.commands.transfers import Subject
 from manycl.run.engine.playback import Playback
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.lineage import Lineage
-from manycl.run.recovery.rescheduling import Reassignment
 
 UNCHANGED: Mapping[DeviceIndex, float] = {}
 LEAST = 20e-3
@@ -46,14 +46,20 @@ def not_begun(lowered: Lowered, begun: Iterable[int]) -> tuple[int, ...]:
     return tuple(n for n in sorted(of_node) if n not in found)
 
 
+def without(predecessors: Sequence[Sequence[int]], skipped: Set[int]) -> list[frozenset[int]]:
+    """Return, by node, the others that it comes after directly, or only by way of nodes that are ``skipped``."""
+    found: list[frozenset[int]] = []
+    for before in predecessors:
+        by_way = (found[p] for p in before if p in skipped)
+        found.append(frozenset(p for p in before if p not in skipped).union(*by_way))
+    return found
+
+
 def graph_of(graph: Graph, nodes: Sequence[int]) -> Graph:
     """Return some nodes of a graph as a graph of their own, in their order, on the same buffers. Dependences by way of
     other nodes are kept."""
     number = {n: i for i, n in enumerate(nodes)}
-    before: list[frozenset[int]] = []  # by node of the graph, the nodes of the new graph that come before it
-    for predecessors in graph.predecessors:
-        mine = {p for p in predecessors if p in number}
-        before.append(frozenset(mine.union(*(before[p] for p in predecessors if p not in number))))
+    before = without(graph.predecessors, set(range(len(graph))).difference(nodes))
     tasks = tuple(graph.nodes[n] for n in nodes)
     keys = {key for task in tasks for key in (*task.reads, *task.writes)}
     keys.update(a.key for task in tasks for a in task.args if isinstance(a, BufferArg))
@@ -78,7 +84,7 @@ class Outlook:
         problem, self._lowered, self._away = subject.problem, subject.lowered, away
         self._problem = replace(problem, estimates=Slowed(problem.estimates, slower)) if slower else problem
         self._there = [d for d in self._problem.machine.indices if d not in away]
-        self._where = Reassignment(self._problem, self._lowered)
+        self._where = Rescheduler(self._problem, self._lowered.extent, self._lowered.graph)
 
     def gain(self, playback: Playback) -> float:
         """Return what is gained, for a fixed plan and devices that come or become slower, by stopping the run, waiting

@@ -9,32 +9,30 @@ from manycl.graph.graph import BufferKey, Graph, Piece
 from manycl.machine import DeviceIndex
 from manycl.model.estimates import Slowed
 from manycl.plan.plan import ON_HOST, Assignment, Plan
+from manycl.plan.rescheduling import Rescheduler
 from manycl.run.commands.transfers import Subject
-from manycl.run.data.coherence import Directory
 from manycl.run.engine.playback import Playback
 from manycl.run.recovery.lineage import Lineage, Unrecoverable
-from manycl.run.recovery.rescheduling import Reassignment
+from manycl.run.recovery.replanning import without
 from manycl.run.stealing.player import MovingPlayer
 from manycl.run.stealing.share_scheduler import ShareScheduler
 from manycl.utilities.changed import changed
-
-AS_FORESEEN: Mapping[DeviceIndex, float] = {}
 
 
 def going_on(
     subject: Subject,
     playback: Playback,
     rest: Lineage,
-    directory: Directory,
-    away: Collection[DeviceIndex],
+    away: frozenset[DeviceIndex],
     lost: Collection[DeviceIndex],
+    slower: Mapping[DeviceIndex, float],
     later: Set[int] = frozenset(),
-    slower: Mapping[DeviceIndex, float] = AS_FORESEEN,
 ) -> tuple[Subject, MovingPlayer]:
     """Return the playback of what is left, without the devices that are ``away``, and without the steps left for
-    ``later``. ``slower``: how many times as long as predicted devices take, where that has changed. The directory
-    is as of ``rest``. Raises Unrecoverable."""
-    lowered, problem = subject.lowered, replace(subject.problem, away=frozenset(away))
+    ``later``. ``slower``: how many times as long as predicted devices take, where that has changed. (The directory is
+    as of ``rest``.) Raises Unrecoverable."""
+    directory = playback.directory
+    lowered, problem = subject.lowered, replace(subject.problem, away=away)
     lowered = changed(lowered, graph=in_order(lowered.graph, rest.done))
     if lowered.plan is None:
         lowered = changed(lowered, plan=_planned(subject, playback, away))
@@ -60,15 +58,11 @@ def going_on(
 def in_order(graph: Graph, done: Set[int]) -> Graph:
     """Return a graph in which steps that are ``done`` delay no step, though their predecessors may run again: a step
     depends directly on what it depended on only by way of done steps, as graphs have no more edges than needed."""
-    by_way: dict[int, frozenset[int]] = {}  # by step that is done, its predecessors that run
-    predecessors = list(graph.predecessors)
-    for step, before in enumerate(graph.predecessors):
-        further = frozenset[int]().union(*(by_way[p] for p in before if p in done))
-        if step in done:
-            by_way[step] = further.union(p for p in before if p not in done)
-        elif not further.issubset(before):
-            predecessors[step] = tuple(sorted(further.union(before)))
-    found = tuple(predecessors)
+    direct = without(graph.predecessors, done)
+    found = tuple(
+        before if step in done or direct[step].issubset(before) else tuple(sorted(direct[step].union(before)))
+        for step, before in enumerate(graph.predecessors)
+    )
     return graph if found == graph.predecessors else replace(graph, predecessors=found)
 
 
@@ -77,16 +71,12 @@ def _planned(subject: Subject, playback: Playback, away: Collection[DeviceIndex]
     ends first."""
     problem, lowered = subject.problem, subject.lowered
     decided = {a.node: a for a in playback.issued}
-    nodes = range(len(lowered.graph.nodes))
-    where = Reassignment(problem, lowered)
-    devices = {n: DeviceIndex(0) for n in nodes}
-    launches = [n for n in nodes if n not in decided and problem.preferred(lowered.step(n).node)]
-    found = where.chosen(launches, devices, [0.0 for _ in problem.machine.devices], away)
-    assignments = []
-    for n in nodes:
-        device = found.get(n, problem.preferred(lowered.step(n).node)[0]) if n in launches else ON_HOST
-        assignments.append(decided.get(n) or Assignment(n, device, 0, 0.0, 0.0))
-    return Plan(tuple(assignments), "", tuple(d.name for d in problem.machine.devices), 0.0)
+    left = [n for n in range(len(lowered.graph.nodes)) if n not in decided]
+    was = {n: preferred[0] for n in left if (preferred := problem.preferred(lowered.step(n).node))}
+    nothing = [0.0] * len(problem.machine.devices)
+    was |= Rescheduler(problem, lowered.extent, lowered.graph).chosen(was, was, nothing, away)
+    decided |= {n: Assignment(n, was.get(n, ON_HOST), 0, 0.0, 0.0) for n in left}
+    return Plan(tuple(decided[n] for n in sorted(decided)), "", tuple(d.name for d in problem.machine.devices), 0.0)
 
 
 def named(keys: Collection[BufferKey], subject: Subject) -> str:

@@ -19,10 +19,10 @@ from statistics import median
 from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
 from manycl.plan.movable import are_of_a_kind
+from manycl.plan.rescheduling import Rescheduler
 from manycl.run.commands.backend import Done, Lane, Report, Run
 from manycl.run.commands.transfers import Subject
 from manycl.run.engine.playback import Playback
-from manycl.run.recovery.rescheduling import Reassignment
 
 IN_A_ROW, WORK = 3, 50e-3
 """The least number of a device's last kernels that count (IN_A_ROW), and their least predicted seconds in all
@@ -73,7 +73,7 @@ class StragglerDetection:
     ) -> None:
         self._problem, self._lowered, self._playback = subject.problem, subject.lowered, playback
         self._took, self._before, self._is_deterministic = took, before, is_deterministic
-        self._where = Reassignment(subject.problem, subject.lowered)
+        self._where = Rescheduler(subject.problem, subject.lowered.extent, subject.lowered.graph)
         self._last: dict[DeviceIndex, _Last] = {}
         self._foreseen: dict[tuple[int, DeviceIndex, int], float] = {}
         self._looked_at: dict[Lane, int] = {}  # by queue, how many of its commands

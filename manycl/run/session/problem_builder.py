@@ -10,10 +10,10 @@ from manycl import flags
 from manycl.graph.graph import Graph
 from manycl.model.estimate import ModelEstimates
 from manycl.model.estimates import Slowed
-from manycl.plan.available_devices import on_present
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, find
 from manycl.plan.problem import HANDOVER, Problem
+from manycl.plan.rescheduling import on_present
 from manycl.plan.splitting import Splits
 from manycl.run.commands.compiler import check_devices
 from manycl.run.lowering.overwritten import contents

@@ -19,10 +19,10 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.plan.preemptible import at_a_time
 from manycl.plan.problem import Problem
+from manycl.plan.rescheduling import Rescheduler
 from manycl.run.commands.backend import EndsEarly, Lane, Shorten
 from manycl.run.engine.assign import Assigned
 from manycl.run.lowering.steps import Chunks, Lowered
-from manycl.run.recovery.rescheduling import Reassignment
 from manycl.run.stealing.device_estimates import DeviceEstimates
 from manycl.run.stealing.prefetch import foreseen
 from manycl.run.stealing.work_stealing import WorkStealing, nothing_moves, stocks_left
@@ -73,7 +73,7 @@ class ShareScheduler:
         self._problem, self._graph, self._valid, self._done = problem, lowered.graph, valid, done
         self._in_turn = frozenset(lowered.plan.in_turn)
         self._prospects, self._now = DeviceEstimates(problem, lowered), 0.0
-        self._reassignment = Reassignment(problem, lowered)
+        self._reassignment = Rescheduler(problem, lowered.extent, lowered.graph)
         self._away: set[DeviceIndex] = set()
         self._returning: set[DeviceIndex] = set()
         timetable = lowered.timetable
