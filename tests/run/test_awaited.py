@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from manycl.plan.problem import Problem
 from manycl.run.commands.backend import Done, Download, Evict, HostCall, Report, Run, Upload
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import execute
-from manycl.run.engine.liveness import Liveness
+from manycl.run.engine.observers import Liveness
 from manycl.run.engine.playback import Playback
 from manycl.run.simulation.simulator import SimBackend
 
@@ -40,16 +40,16 @@ class _Held:
 
 
 def test_only_what_is_reported_is_waited_for() -> None:
-    awaited = Liveness()
-    awaited.given([Run(0, 0, 0, (), False), Upload(3, 0, 0, (), False), Evict(0, 1)])
+    awaited, held = Liveness(), cast("Playback", _Held())
+    awaited.issued(held, [Run(0, 0, 0, (), False), Upload(3, 0, 0, (), False), Evict(0, 1)], 0.0)
     with pytest.raises(RunError, match=r"nothing is under way. node 1 is held up"):
-        awaited.check(_Held())
-    awaited.given([Run(1, 0, 0, (), True), HostCall(2), Download(4, 0, 0, (), True)])
+        awaited.check(held)
+    awaited.issued(held, [Run(1, 0, 0, (), True), HostCall(2), Download(4, 0, 0, (), True)], 0.0)
     for token in (1, 2, 4):
-        awaited.check(_Held())
-        awaited.heard([Done(token, 0.0)])
+        awaited.check(held)
+        awaited.heard(held, [Done(token, 0.0)], 0.0)
     with pytest.raises(RunError):
-        awaited.check(_Held())
+        awaited.check(held)
 
 
 class _Deaf(Playback):

@@ -239,23 +239,14 @@ class Dynamic(Playback):
         return set(self._freed)
 
     def fail(self, failure: Failed) -> None:
-        self.script = self.written()
         super().fail(failure)
         index = self.script.index
         last = index[failure.token]
         self._complete = {n for n in self._complete if n in self._done or index.get(n, last) < last}
 
-    def lose(self, reason: str) -> None:
-        self.script = self.written()
-        super().lose(reason)
-
     def plan(self, name: str) -> Plan:
         """Return what was decided as a plan, so that it can run again without asking the policy."""
         return Plan(tuple(self._issued), name, self._names, 0.0)
-
-    def where(self, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
-        self.script = self.written()
-        return super().where(token, node)
 
     def held_up(self) -> str:
         commands = [self._emitter.commands[i] for i, n in self._waits.items() if n]

@@ -19,8 +19,7 @@ from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.asking_policies import careful
-from manycl.run.engine.liveness import Liveness
-from manycl.run.engine.observers import Observer
+from manycl.run.engine.observers import Liveness, Observer
 from manycl.run.engine.playback import Changed, Playback, leave
 from manycl.run.engine.result import Result
 from manycl.run.engine.run_history import RunHistory
@@ -30,8 +29,7 @@ from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.history import Stopped
 from manycl.run.recovery.idempotence import Repeatable
 from manycl.run.recovery.lineage import Unrecoverable, rest_of
-from manycl.run.recovery.replanning import Outlook, graph_of, is_whole, not_begun
-from manycl.run.recovery.resume import going_on, named
+from manycl.run.recovery.replanning import Outlook, going_on, graph_of, is_whole, named, not_begun
 from manycl.run.recovery.stragglers import GAIN, StragglerDetection
 from manycl.trace import FailureEvent, Trace
 from manycl.utilities.interrupts import interruptible
@@ -170,10 +168,11 @@ class _Play:
 
     def _until_it_stops(self) -> None:
         """Play until all is complete, something has failed, or the run has to be stopped and decided anew."""
-        playback, backend, observers, watch = self._playback, self._backend, self._observers, self._watch
-        run = backend.begin(playback.graph, playback.queues, self._history.was_stopped)
+        playback, backend, watch = self._playback, self._backend, self._watch
         awaited, lag = Liveness(), self._lag()
-        issue = self._issuing(awaited)
+        observers = (*self._observers, awaited)
+        run = backend.begin(playback.graph, playback.queues, self._history.was_stopped)
+        issue = self._issuing(observers)
         issue(playback.start(backend.now()))
         if not playback.finished:
             issue(playback.handle())
@@ -193,7 +192,6 @@ class _Play:
             awaited.check(playback)
             with interruptible:
                 reports = [report for report in backend.wait() if report.run == run]
-            awaited.heard(reports)
             for observer in observers:
                 observer.heard(playback, reports, backend.now())
             issue(playback.handle(*reports))
@@ -206,16 +204,15 @@ class _Play:
             if lag is not None and self._lags(lag, reports):
                 return
 
-    def _issuing(self, awaited: Liveness) -> Callable[[list[Command]], None]:
+    def _issuing(self, observers: Sequence[Observer]) -> Callable[[list[Command]], None]:
         """Return the function that gives commands to devices, and makes launches end early."""
-        playback, backend, observers = self._playback, self._backend, self._observers
+        playback, backend = self._playback, self._backend
 
         def give(commands: list[Command]) -> None:
             if commands:
                 for observer in observers:
                     observer.issued(playback, commands, backend.now())
                 backend.perform(commands)
-                awaited.given(commands)
 
         def issue(commands: list[Command]) -> None:
             give(commands)

@@ -235,6 +235,7 @@ class Playback:
     def fail(self, failure: Failed) -> None:
         """Note a launch or transfer that is found to have failed after all was over: later reports cannot be
         trusted."""
+        self.script = self.written()
         self.failed = failure
         self._heard = [t for t in self._heard if self.script.index[t] < self.script.index[failure.token]]
         self._reports = max(1, self._reports)
@@ -245,7 +246,8 @@ class Playback:
 
     def where(self, token: int, node: int) -> tuple[DeviceIndex, int | None, str]:
         """Return what :func:`where` returns, for any command."""
-        command = self.script.commands[self.script.index[token]]
+        script = self.written()
+        command = script.commands[script.index[token]]
         device = ON_HOST if isinstance(command, (HostCall, Evict)) else command.device
         return where(self.graph, device, token, node)
 
@@ -279,6 +281,7 @@ class Playback:
     def lose(self, reason: str) -> None:
         """Record in the directory, for a run that has not come to its end, where known contents are and which are
         unknown."""
+        self.script = self.written()
         self._is_over = True
         failures = [self.failed] if self.failed is not None else []
         masks, unknown = self.history(Stopped(unsound=self.unsound(failures))).contents()

@@ -12,7 +12,6 @@ devices that are not alike, which may differ in the last bits of results.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
@@ -37,27 +36,6 @@ SHORTEST = 1e-3
 does."""
 
 
-class _Last:
-    """The last kernels of a device, as many as are needed: how many times as long as predicted each has taken."""
-
-    def __init__(self) -> None:
-        self.ratios: deque[float] = deque()
-        self._foreseen: deque[float] = deque()  # seconds of each
-        self._work = 0.0
-
-    @property
-    def is_enough(self) -> bool:
-        return len(self.ratios) >= IN_A_ROW and self._work >= WORK
-
-    def add(self, ratio: float, foreseen: float) -> None:
-        self.ratios.append(ratio)
-        self._foreseen.append(foreseen)
-        self._work += foreseen
-        while len(self.ratios) > IN_A_ROW and self._work - self._foreseen[0] >= WORK:
-            self.ratios.popleft()
-            self._work -= self._foreseen.popleft()
-
-
 class StragglerDetection:
     """The straggler detection of a run that follows a plan. ``took``: the seconds of a kernel that was reported (None:
     they are unknown); ``before``: how many times as long as the models predict devices take, as far as the plan knows
@@ -74,7 +52,8 @@ class StragglerDetection:
         self._problem, self._lowered, self._playback = subject.problem, subject.lowered, playback
         self._took, self._before, self._is_deterministic = took, before, is_deterministic
         self._where = Rescheduler(subject.problem, subject.lowered.extent, subject.lowered.graph)
-        self._last: dict[DeviceIndex, _Last] = {}
+        self._kernels: dict[DeviceIndex, list[tuple[float, float]]] = {}
+        """By device, of each of its kernels, how many times as long as predicted it took, and the predicted seconds."""
         self._foreseen: dict[tuple[int, DeviceIndex, int], float] = {}
         self._looked_at: dict[Lane, int] = {}  # by queue, how many of its commands
         self._heard, self._asks, self._patience = 0, 0, IN_A_ROW
@@ -101,9 +80,9 @@ class StragglerDetection:
                 command = script.commands[at]
                 if isinstance(command, Run) and self._playback.queues[command.device] == 1:
                     self._hear((command.device, command.queue), at)
-        if self._heard == before or self._heard < self._asks or not any(map(self._lags, self._last)):
+        if self._heard == before or self._heard < self._asks or not any(map(self._lags, self._kernels)):
             return {}
-        return {} if self._others_will_tell() else {d: median(last.ratios) for d, last in self._last.items()}
+        return {} if self._others_will_tell() else {d: median(self._last(d)[0]) for d in self._kernels}
 
     def refused(self) -> None:
         """Note that planning anew does not pay, or not yet: it is considered again after ever more kernels."""
@@ -113,15 +92,25 @@ class StragglerDetection:
         """Return, in words, the stragglers for which planning anew pays, and the rule."""
         names = [d.name for d in self._problem.machine.devices]
         devices = (f"{names[d]} takes {f:.3g} times as long as foreseen" for d, f in factors.items() if self._lags(d))
-        count = max(len(self._last[d].ratios) for d in factors if self._lags(d))
+        count = max(len(self._last(d)[0]) for d in factors if self._lags(d))
         gained = f"{100 * gain:.0f} % of what is left to gain, at least {100 * GAIN:.0f} %"
         return f"{', '.join(devices)} ({count} kernels in a row beyond {TIMES:g} times, and {gained})"
 
+    def _last(self, device: DeviceIndex) -> tuple[list[float], bool]:
+        """Return how many times as long as predicted each of a device's last kernels has taken, and whether these are
+        as many as count."""
+        ratios, work = list[float](), 0.0
+        for ratio, foreseen in reversed(self._kernels[device]):
+            ratios.append(ratio)
+            work += foreseen
+            if len(ratios) >= IN_A_ROW and work >= WORK:
+                return ratios, True
+        return ratios, False
+
     def _lags(self, device: DeviceIndex) -> bool:
-        last = self._last[device]
-        if not last.is_enough:
-            return False
-        return min(last.ratios) > TIMES or (self._before.get(device, 1.0) > 1.0 and max(last.ratios) < 1.0 / TIMES)
+        last, is_enough = self._last(device)
+        was_slow = self._before.get(device, 1.0) > 1.0
+        return is_enough and (min(last) > TIMES or (was_slow and max(last) < 1.0 / TIMES))
 
     def _hear(self, lane: Lane, at: int) -> None:
         """Note that the kernel at index ``at`` has ended, and those before it in its queue."""
@@ -133,7 +122,7 @@ class StragglerDetection:
             device, foreseen = command.device, self._seconds(command.token, command.device)
             if foreseen >= SHORTEST and (took := self._took(command.token, device)) is not None:
                 self._heard += 1
-                self._last.setdefault(device, _Last()).add(took / foreseen, foreseen)
+                self._kernels.setdefault(device, []).append((took / foreseen, foreseen))
         self._looked_at[lane] = max(first, until)
 
     def _seconds(self, step: int, device: DeviceIndex) -> float:
@@ -152,7 +141,7 @@ class StragglerDetection:
         return any(
             isinstance(command, Run)
             and not is_complete
-            and command.device not in self._last
+            and command.device not in self._kernels
             and self._seconds(command.token, command.device) >= SHORTEST
             for command, is_complete in self._playback.given
         )
