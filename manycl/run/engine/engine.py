@@ -27,7 +27,7 @@ from manycl.run.engine.setup import PLAIN, Begun, Setup, begin, begin_rest
 from manycl.run.lowering.overwritten import Overwritten
 from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.history import Stopped
-from manycl.run.recovery.idempotence import Repeatable
+from manycl.run.recovery.idempotence import repeatable
 from manycl.run.recovery.lineage import Unrecoverable, rest_of
 from manycl.run.recovery.replanning import Outlook, going_on, graph_of, is_whole, named, not_begun
 from manycl.run.recovery.stragglers import GAIN, StragglerDetection
@@ -225,16 +225,18 @@ class _Play:
     def _is_planned_anew(self, news: Sequence[Changed]) -> bool:
         """Return whether a run that could go on as it is, is stopped for devices that have come or become slower."""
         playback, watch = self._playback, self._watch
-        if self._rest is None or watch is None or not playback.is_fixed:
-            return False
-        if not any(event.comes or event.factor for event in news):
+        if watch is None or not self._may_replan or not any(event.comes or event.factor for event in news):
             return False
         return bool(self._foreseen(lambda outlook: outlook.gain(playback), watch.slower))
+
+    @property
+    def _may_replan(self) -> bool:
+        return self._rest is not None and self._playback.is_fixed
 
     def _lag(self) -> StragglerDetection | None:
         """Return the detection of devices that have become slower, where the rest of the run could be planned anew for
         it."""
-        if self._rest is None or self._watch is None or not self._playback.is_fixed:
+        if self._watch is None or not self._may_replan:
             return None
         lag = StragglerDetection(
             self._subject, self._playback, self._backend.took, self._watch.found, flags.deterministic()
@@ -348,9 +350,9 @@ class _Play:
                 unsound -= ended  # nothing has run after the commands that were lost
             stopped = Stopped(ended, begun, unsound, lost)
         overwritten = Overwritten(subject.lowered, subject.problem.graph, repeated=True, questions=0)
-        repeatable = Repeatable(subject.problem, subject.lowered)
-        rest = rest_of(playback.history(stopped), repeatable, overwritten.find)
-        found = playback.found
+        repeats = repeatable(subject.problem, subject.lowered)
+        history = playback.history(stopped)
+        rest = rest_of(history, repeats, overwritten.find)
         leave(rest.valid, directory)
         for key in rest.lost:
             directory.lose(key, "they were only on a device that has failed")
@@ -360,7 +362,7 @@ class _Play:
         if plans and (self._postponed or playback.is_fixed):
             postponed = not_begun(subject.lowered, rest.done | {t for t in begun if t < len(playback.graph)})
             is_known = not directory.lost(subject.lowered.graph.buffers)
-            is_possible = bool(postponed) and is_known and is_whole(rest, found, subject.lowered)
+            is_possible = bool(postponed) and is_known and is_whole(rest, history)
             if not is_possible or not self._foreseen(lambda outlook: outlook.is_worth(postponed), watch.slower):
                 postponed = ()
         later = frozenset(t for t in range(len(playback.graph)) if subject.lowered.step(t).node in {*postponed})

@@ -25,13 +25,12 @@ class EventMonitor:
         self._events = events
         self._used = DevicesInUse(events) if used is None else used
         self._seen = events.count
-        self._slow = events.slow
         self.found: Mapping[DeviceIndex, float] = {}
         """The factors, by device, by which devices take longer than their last events say, as the run itself has found;
         never changed, but replaced."""
-        self._known: Mapping[DeviceIndex, float] = self.found  # as the plan assumes
         self._index = {d.name: i for i, d in machine.numbered()}
         self._names = [d.name for d in machine.devices]
+        self._assumed = self._factors()  # by the plan
         self.lost: dict[DeviceIndex, str] = {}
         self._leaving: set[DeviceIndex] = set()  # leaving devices that have, or may have, something to do
 
@@ -66,26 +65,25 @@ class EventMonitor:
 
     def find(self, factors: Mapping[DeviceIndex, float]) -> None:
         """Note that the run has found devices to take so many times as long as the plan assumes."""
-        now = self._events.slow
-        total = {d: f * self._total(d, self._slow, self._known) for d, f in factors.items()}
-        self.found = {**self.found, **{d: t / now.get(self._names[d], 1.0) for d, t in total.items()}}
+        said = self._events.slow
+        now = {d: f * self._assumed[d] / said.get(self._names[d], 1.0) for d, f in factors.items()}
+        self.found = {**self.found, **now}
 
     def planned(self) -> None:
         """Note that a new plan takes the present speeds of devices into account."""
-        self._slow, self._known = self._events.slow, self.found
+        self._assumed = self._factors()
 
     @property
     def slower(self) -> Mapping[DeviceIndex, float]:
         """The factors, by device, by which devices take longer now than the plan assumes; only of those that have
         changed."""
-        then, now = (self._slow, self._known), (self._events.slow, self.found)
-        if then[0] is now[0] and then[1] is now[1]:
-            return {}
-        both = ((d, self._total(d, *then), self._total(d, *now)) for d in self._index.values())
-        return {d: after / before for d, before, after in both if after != before}
+        before = self._assumed
+        return {d: factor / before[d] for d, factor in self._factors().items() if factor != before[d]}
 
-    def _total(self, device: DeviceIndex, said: Mapping[str, float], found: Mapping[DeviceIndex, float]) -> float:
-        return said.get(self._names[device], 1.0) * found.get(device, 1.0)
+    def _factors(self) -> Mapping[DeviceIndex, float]:
+        """Return, by device, how many times as long as measured it takes, by what is said and what was found."""
+        said = self._events.slow
+        return {d: said.get(name, 1.0) * self.found.get(d, 1.0) for name, d in self._index.items()}
 
     @property
     def away(self) -> frozenset[DeviceIndex]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 
 from manycl.analysis import service
 from manycl.errors import LaunchError, ManyclError, SourceError
@@ -30,29 +31,25 @@ def is_repeatable(task: Node, sizes: Mapping[BufferKey, int]) -> bool:
         return False
 
 
-class Repeatable:
-    """A function that returns whether a step of a problem's plan is repeatable; called only when a device is lost."""
+def repeatable(problem: Problem, lowered: Lowered) -> Callable[[int], bool]:
+    """Return a function that returns whether a step of a problem's plan is repeatable; called only when a device is
+    lost."""
+    sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
 
-    def __init__(self, problem: Problem, lowered: Lowered) -> None:
-        self._problem, self._lowered = problem, lowered
-        self._found: dict[int, bool] = {}  # by node of the problem's graph
-        self._sizes = {key: b.nbytes for key, b in problem.graph.buffers.items()}
-
-    def __call__(self, step: int) -> bool:
-        of, task = self._lowered.step(step), self._lowered.graph.nodes[step]
-        if of.role == COMBINE:
-            return False
-        if isinstance(task, (CopyTask, FillTask)):
-            return is_repeatable(task, {})
-        if of.node not in self._found:
-            self._found[of.node] = self._look(of.node)
-        return self._found[of.node]
-
-    def _look(self, node: int) -> bool:
+    @cache
+    def is_node_repeatable(node: int) -> bool:
         try:
-            return is_repeatable(self._problem.graph.nodes[node], self._sizes)
+            return is_repeatable(problem.graph.nodes[node], sizes)
         except ManyclError:
             return False
         except Exception as error:
             told(error, "finding out whether a kernel may run again")
             return False
+
+    def is_step_repeatable(step: int) -> bool:
+        of, task = lowered.step(step), lowered.graph.nodes[step]
+        if isinstance(task, (CopyTask, FillTask)) and of.role != COMBINE:
+            return is_repeatable(task, {})
+        return of.role != COMBINE and is_node_repeatable(of.node)
+
+    return is_step_repeatable

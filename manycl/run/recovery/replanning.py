@@ -23,6 +23,7 @@ from manycl.run.commands.backend import HostCall, Run, nodes_of
 from manycl.run.commands.transfers import Subject
 from manycl.run.engine.playback import Playback
 from manycl.run.lowering.steps import Lowered
+from manycl.run.recovery.history import CommandHistory
 from manycl.run.recovery.lineage import Lineage, Unrecoverable
 from manycl.run.stealing.player import MovingPlayer
 from manycl.run.stealing.share_scheduler import ShareScheduler
@@ -147,10 +148,10 @@ def _has_device(problem: Problem, node: int, there: Sequence[DeviceIndex]) -> bo
     return any(d in there and problem.can_run(node, d) and problem.fits(node, d) for d in problem.preferred(node))
 
 
-def is_whole(rest: Lineage, found: Mapping[BufferKey, int], lowered: Lowered) -> bool:
+def is_whole(rest: Lineage, history: CommandHistory) -> bool:
     """Return whether all contents that there were are somewhere, also those that are to be overwritten."""
-    known = {key for step in rest.done for key in lowered.graph.nodes[step].writes} | found.keys()
-    return not any(not mask and key in known for key, mask in rest.valid.items())
+    known = {key for step in rest.done for key in history.graph.nodes[step].writes} | history.is_defined
+    return all(rest.valid[key] for key in known.intersection(rest.valid))
 
 
 def going_on(
