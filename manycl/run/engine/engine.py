@@ -29,7 +29,7 @@ from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.history import Stopped
 from manycl.run.recovery.idempotence import repeatable
 from manycl.run.recovery.lineage import Unrecoverable, rest_of
-from manycl.run.recovery.replanning import Outlook, going_on, graph_of, is_whole, named, not_begun
+from manycl.run.recovery.replanning import Outlook, buffer_names, graph_of, is_whole, not_begun, rescheduled
 from manycl.run.recovery.stragglers import GAIN, StragglerDetection
 from manycl.trace import FailureEvent, Trace
 from manycl.utilities.interrupts import interruptible
@@ -328,7 +328,7 @@ class _Play:
         try:
             self._go_on(record, found)
         except Unrecoverable as error:
-            self._why = f"it cannot go on without: {named(error.keys, self._subject)}: {error.reason}"
+            self._why = f"it cannot go on without: {buffer_names(error.keys, self._subject)}: {error.reason}"
             return False
         names = ", ".join(playback.script.problem.machine.devices[d].name for d in lost)
         log.warning("%s does not work any more; the run goes on without", names)
@@ -366,7 +366,7 @@ class _Play:
             if not is_possible or not self._foreseen(lambda outlook: outlook.is_worth(postponed), watch.slower):
                 postponed = ()
         later = frozenset(t for t in range(len(playback.graph)) if subject.lowered.step(t).node in {*postponed})
-        now = going_on(subject, playback, rest, watch.away, lost, watch.slower, later)
+        now = rescheduled(subject, playback, rest, watch.away, lost, watch.slower, later)
         now[1].awaits(watch.returning)
         if rest.restored:
             backend.restore(playback.graph, rest.restored)

@@ -154,7 +154,7 @@ def is_whole(rest: Lineage, history: CommandHistory) -> bool:
     return all(rest.valid[key] for key in known.intersection(rest.valid))
 
 
-def going_on(
+def rescheduled(
     subject: Subject,
     playback: Playback,
     rest: Lineage,
@@ -163,9 +163,9 @@ def going_on(
     slower: Mapping[DeviceIndex, float],
     later: Set[int] = frozenset(),
 ) -> tuple[Subject, MovingPlayer]:
-    """Return the playback of what is left, without the devices that are ``away``, and without the steps left for
-    ``later``. ``slower``: how many times as long as predicted devices take, where that has changed. (The directory is
-    as of ``rest``.) Raises Unrecoverable."""
+    """Return the playback of what is left, rescheduled without the devices that are ``away``, and without the steps
+    left for ``later``. ``slower``: how many times as long as predicted devices take, where that has changed. (The
+    directory is as of ``rest``.) Raises Unrecoverable."""
     directory = playback.directory
     lowered, problem = subject.lowered, replace(subject.problem, away=away)
     lowered = changed(lowered, graph=in_order(lowered.graph, rest.done))
@@ -214,7 +214,7 @@ def _planned(subject: Subject, playback: Playback, away: Collection[DeviceIndex]
     return Plan(tuple(decided[n] for n in sorted(decided)), "", tuple(d.name for d in problem.machine.devices), 0.0)
 
 
-def named(keys: Collection[BufferKey], subject: Subject) -> str:
+def buffer_names(keys: Collection[BufferKey], subject: Subject) -> str:
     """Return, for messages, the names of the buffers of keys, which may be those of pieces."""
     pieces, buffers = subject.lowered.graph.buffers, subject.problem.graph.buffers
     found = dict.fromkeys(b.whole if isinstance(b := pieces[key], Piece) else key for key in keys)
