@@ -253,10 +253,7 @@ class ChaosBackend:
     def wake(self) -> None:
         self._woken = True
 
-    def completed(self) -> Set[int]:
-        return self._ended - self._failed
-
-    def begun(self, failed: Set[int]) -> Set[int]:
+    def ends(self, failed: Set[int]) -> tuple[Set[int], Set[int]]:
         begun = set(self._begun if self.faults.exact else self._begun | failed)
         for place, (command, values) in self._undo.items():
             mine = {t for t in begun - (self._ended - self._failed) if self._places.get(t) == place}
@@ -264,7 +261,7 @@ class ChaosBackend:
                 self._memory_of(command).update(values)
                 begun.remove(command.token)
         self._undo.clear()
-        return begun
+        return self._ended - self._failed, begun
 
     def restore(self, graph: Graph, copies: Mapping[int, int]) -> None:
         self.restored += len(copies)

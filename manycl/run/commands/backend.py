@@ -43,7 +43,7 @@ class Run(NamedTuple):
     """A command that runs node ``token`` on a device; or the nodes ``cells``, of which the first is ``token``, as the
     one launch ``task``. ``parts``: the part of each of these in the launch, if it may be shortened. ``beside``: it need
     not come after the previous command of its queue. ``undo``: buffers whose contents are copied beforehand in the same
-    queue, so that they can be put back if the device is lost meanwhile (``Backend.begun``); such a command comes after
+    queue, so that they can be put back if the device is lost meanwhile (``Backend.ends``); such a command comes after
     the previous ones of its queue."""
 
     token: int
@@ -260,13 +260,11 @@ class Backend(Protocol):
         """Do as ``finish``, after a failure: stop what can be stopped and never raise. Only Ctrl-C ends the waiting:
         then devices may still be busy, and the next run waits for them."""
 
-    def completed(self) -> Set[int]:
-        """Return the tokens of the commands that have ended without error; to be called after ``abort``."""
-
-    def begun(self, failed: Set[int]) -> Set[int]:
-        """Return the tokens of the commands that may have begun; to be called after ``abort``. Commands that have
-        ``failed`` count as begun unless it is known that they have not. A command that had begun and did not end is
-        undone where its ``undo`` copies have the contents from before, and then does not count as begun."""
+    def ends(self, failed: Set[int]) -> tuple[Set[int], Set[int]]:
+        """Return the tokens of the commands that have ended without error, and of those that may have begun; to be
+        called after ``abort``. Commands that have ``failed`` count as begun unless it is known that they have not. A
+        command that had begun and did not end is undone where its ``undo`` copies have the contents from before, and
+        then does not count as begun."""
 
     def restore(self, graph: Graph, copies: Mapping[BufferKey, int]) -> None:
         """Restore the host's own copies of buffers of the run's graph from these numbers of the copies kept beside

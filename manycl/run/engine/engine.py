@@ -344,8 +344,8 @@ class _Play:
             tokens = {command.token for command, _ in playback.given if not isinstance(command, Evict)}
             stopped = Stopped(tokens, tokens, lost=lost)
         else:
-            begun = backend.begun({f.token for f in failed})
-            ended, unsound = backend.completed(), playback.unsound(failed)
+            unsound = playback.unsound(failed)
+            ended, begun = backend.ends({f.token for f in failed})
             if all(backend.is_cut_off(d) for d in lost):
                 unsound -= ended  # nothing has run after the commands that were lost
             stopped = Stopped(ended, begun, unsound, lost)

@@ -232,12 +232,9 @@ class Executor:
         if run is not None:
             run.inbox.wake()
 
-    def completed(self) -> Set[int]:
-        return self.run.completed()
-
-    def begun(self, failed: Set[int]) -> Set[int]:
-        begun = self.run.begun(failed)
-        return begun - {token for token, copy in self.run.undone(begun) if self.undo.put_back(copy)}
+    def ends(self, failed: Set[int]) -> tuple[Set[int], Set[int]]:
+        ended, begun = self.run.ends(failed)
+        return ended, begun - {token for token, copy in self.run.undone(begun) if self.undo.put_back(copy)}
 
     def restore(self, graph: Graph, copies: Mapping[BufferKey, int]) -> None:
         self.kept.restore(graph, copies)

@@ -93,32 +93,26 @@ class RunState:
             return None
         return end - start
 
-    def completed(self) -> set[int]:
-        """Return the tokens of the commands that have ended without an error."""
+    def ends(self, failed: Set[int]) -> tuple[set[int], set[int]]:
+        """Return what Backend.ends returns, before anything is undone."""
         devices = {id(event): device for _, device, _, event in self.record.kernels}
         devices |= {id(event): moved.device for moved in self.record.transfers for event in moved.events}
-        found = {token for token, _, _ in self.record.hosts}
+        ended, not_begun = {token for token, _, _ in self.record.hosts}, set(self._refused)
+        begun = {*self.events, *ended, *failed}
         for token, event in self.events.items():
             device = devices.get(id(event))
-            if device is not None and self._is_believed(device) and self._has_succeeded(device, event):
-                found.add(token)
-        return found
+            if device is None:
+                continue
+            if self._is_believed(device) and self._has_succeeded(device, event):
+                ended.add(token)
+            if self._lanes[device].is_lost and not self._has_begun(device, event):
+                not_begun.add(token)
+        return ended, begun - not_begun
 
     def _is_believed(self, device: DeviceIndex) -> bool:
         """Return whether a driver's answers about commands are valid: also of a lost device, if only its process is
         lost."""
         return not self._lanes[device].is_lost or self._lanes[device].driver.has_own_process
-
-    def begun(self, failed: Set[int]) -> set[int]:
-        """Return what Backend.begun returns."""
-        devices = {id(event): device for _, device, _, event in self.record.kernels}
-        devices |= {id(event): moved.device for moved in self.record.transfers for event in moved.events}
-        not_begun = set(self._refused)
-        for token, event in self.events.items():
-            device = devices.get(id(event))
-            if device is not None and self._lanes[device].is_lost and not self._has_begun(device, event):
-                not_begun.add(token)
-        return {*self.events, *(token for token, _, _ in self.record.hosts), *failed} - not_begun
 
     def is_cut_off(self, device: DeviceIndex) -> bool:
         """Return what Backend.is_cut_off returns: the device is lost with its process, and nothing had failed

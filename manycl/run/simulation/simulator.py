@@ -228,11 +228,8 @@ class SimBackend:
     def restore(self, graph: Graph, copies: Mapping[BufferKey, int]) -> None:
         pass  # a simulation has no contents
 
-    def completed(self) -> Set[int]:
-        return self._done
-
-    def begun(self, failed: Set[int]) -> Set[int]:
-        return self._enqueued.keys() | failed
+    def ends(self, failed: Set[int]) -> tuple[Set[int], Set[int]]:
+        return self._done, self._enqueued.keys() | failed
 
     def is_cut_off(self, device: DeviceIndex) -> bool:
         return False
