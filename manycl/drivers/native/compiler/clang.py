@@ -54,7 +54,6 @@ _APART = "-fno-slp-vectorize"
 bits as all of the integers have without copies of their signs, and without these signs:
 ``(float)(ulong)-2`` is ``(float)(uint)-2`` to it."""
 _FOLDED = re.compile(r"^  (?!%\S+ = (?:insertelement|shufflevector) ).* poison\b.*$", re.M)
-_LIBRARY = ("-x", "c", "-ffreestanding", "-O1", "-fPIC", "-w")
 _LINK = ("-z", "defs", "-z", "noexecstack", "-Bsymbolic", "--hash-style=gnu", "--build-id=none", "-s")
 
 
@@ -157,7 +156,7 @@ def names(clang: Clang) -> bytes:
 def _build_names(clang: Clang) -> bytes:
     with limited.scratch() as name:
         folder = Path(name)
-        _run((*clang.compiler, *clang.flags, *_LIBRARY, "-c", "-o", "names.o", "-"), folder, libc.stand_in())
+        _run((*clang.compiler, *clang.flags, "-x", "assembler", "-c", "-o", "names.o", "-"), folder, libc.stand_in())
         _link(clang, folder, "names.so", "names.o", "-soname", libc.name())
         return _made(clang, folder / "names.so")
 
@@ -232,8 +231,7 @@ def _probed(compiler: tuple[str, ...], linker: tuple[str, ...]) -> Clang:
 
 
 def _tried(compiler: tuple[str, ...], linker: tuple[str, ...]) -> Clang:
-    """Ask a compiler what it is, and have it compile something."""
-    version = _version(compiler)
+    """Ask a compiler what it is. Another one than the wheel's, whose works, has to compile something."""
     machine = platform.machine()
     if machine not in _MACHINES:
         raise DriverError(f"native devices know no {machine} processors", hint="they know x86_64 and aarch64")
@@ -246,47 +244,40 @@ def _tried(compiler: tuple[str, ...], linker: tuple[str, ...]) -> Clang:
         for_here += ("-mno-outline-atomics",)
     else:  # a choice in a loop is no branch: which work-item chooses what is rarely foreseen
         for_here += ("-mllvm", "-x86-cmov-converter=false")
+    version, processor, features = _said(compiler, for_here)
     if int(version.partition(".")[0]) >= 21:  # which relies on it that no index leaves an array: such loops never end
         for_here += ("-mllvm", "-constraint-elimination-max-rows=0")
-    processor, features = _taken_for(compiler, for_here)
     if "+avx512f" in features:
         for_here += ("-mprefer-vector-width=512",)
     told = (version, for_here, processor, features, KERNELS, _APART, _LINK, libc.name(), libc.NAMES)
     identity = hashlib.sha256(repr(told).encode()).hexdigest()
     clang = Clang(compiler, linker, version, for_here, processor, features, identity)
     try:
-        build(clang, _PROBE)
+        if flags.clang():
+            build(clang, _PROBE)
     except BuildError as error:
         raise DriverError(f"{compiler[0]} does not compile OpenCL C: {error.message}", hint=_hint()) from None
     return clang
 
 
-def _version(compiler: tuple[str, ...]) -> str:
-    with limited.scratch() as folder:
-        done = limited.run((*compiler, "--version"), folder=Path(folder), computing=10)
-    match = re.search(r"clang version (\d+(?:\.\d+)*)", done.output.decode(errors="replace"))
-    if done.trouble or match is None:
-        said = done.trouble or "it does not say its version"
-        raise DriverError(f"{compiler[0]} is no clang that works: {said}", hint=_hint())
-    if int(match[1].partition(".")[0]) < LOWEST:
-        raise DriverError(f"{compiler[0]} is clang {match[1]}, which is older than {LOWEST}", hint=_hint())
-    return match[1]
-
-
-def _taken_for(compiler: tuple[str, ...], for_here: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """The processor and its features that clang compiles for: its own words for what it would run."""
+def _said(compiler: tuple[str, ...], for_here: tuple[str, ...]) -> tuple[str, str, tuple[str, ...]]:
+    """Return clang's version, and the processor and its features that it compiles for: its own words for what it would
+    run."""
     with limited.scratch() as folder:
         command = (*compiler, *for_here, *KERNELS, "-x", "cl", "-c", "-###", "-o", "probe.o", "-")
         done = limited.run(command, folder=Path(folder), computing=10)
+    match = re.search(r"clang version (\d+(?:\.\d+)*)", done.log)
+    if match and int(match[1].partition(".")[0]) < LOWEST:
+        raise DriverError(f"{compiler[0]} is clang {match[1]}, which is older than {LOWEST}", hint=_hint())
     lines = [line for line in done.log.splitlines() if "-cc1" in line]
-    if done.trouble or not lines:
-        said = done.trouble or "it does not say what it would run"
-        raise DriverError(f"{compiler[0]} does not compile OpenCL C: {said}", hint=_hint())
+    if done.trouble or match is None or not lines:
+        said = done.trouble or f"it does not say {'its version' if match is None else 'what it would run'}"
+        raise DriverError(f"{compiler[0]} is no clang that works: {said}", hint=_hint())
     words = shlex.split(lines[-1])
     after = [(word, then) for word, then in pairwise(words)]
     processor = next((then for word, then in after if word == "-target-cpu"), "")
     features = {then for word, then in after if word == "-target-feature" and then.startswith("+")}
-    return processor, tuple(sorted(features))
+    return match[1], processor, tuple(sorted(features))
 
 
 def _hint() -> str:

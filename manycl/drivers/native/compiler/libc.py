@@ -20,8 +20,8 @@ NAMES = (*_MATH.split(), *_OTHERS.split(), *_GUARD.split())
 
 
 def stand_in() -> str:
-    """C of a library with the names."""
-    return "\n".join(f"void {name}(void) {{}}" for name in NAMES)
+    """Return assembly of a library with the names."""
+    return "".join(f".globl {name}\n{name}:\n" for name in NAMES)
 
 
 def is_glibc() -> bool:

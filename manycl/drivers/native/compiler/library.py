@@ -20,7 +20,8 @@ from manycl.utilities import limited
 from manycl.utilities.disk_cache import DiskCache
 
 RUNTIME = Path(__file__).parent.parent / "runtime" / "runtime.c"
-_FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+_FLAGS = ("-std=gnu11", "-O1", "-fno-inline-functions", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+"""``-fno-inline-functions``: no launch is slower by it, and first programs wait less for the compiler."""
 _MOST_KEPT = 1 << 22  # bytes on disk
 _CACHE = DiskCache("native-runtime", _MOST_KEPT, ("manycl/drivers/native/runtime",))
 Loaded = TypeVar("Loaded")

@@ -149,7 +149,7 @@ static u64 enqueue(struct command *command, const struct wait *waits, u64 count,
 }
 
 /* Of a failed command; what does not fit into memory is told by the count alone. */
-static void note_failure(struct queue *queue, u64 number) {
+COLD static void note_failure(struct queue *queue, u64 number) {
     if (queue->failures == queue->failed_room) {
         u64 room = 2 * queue->failed_room + 8, *more = calloc(room, sizeof *more);
         if (more) {

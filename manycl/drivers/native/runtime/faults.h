@@ -42,7 +42,6 @@ static u32 known_by;                  /* key of each thread's struct */
 static const int *words_to;           /* file descriptor; Python's, as is ... */
 static const char *watched;           /* ... what other drivers' threads run, in lines of text */
 
-#define COLD __attribute__((cold, noinline)) /* compiled for size: most programs compile this once and never run it */
 struct words {
     u64 length;
     char text[LONGEST];
@@ -180,7 +179,7 @@ COLD static void handle_fault(int number, struct signal_info *info, void *contex
     if (info->code <= 0) syscall(SYS_TELL_THREAD, syscall(SYS_GETPID), syscall(SYS_GETTID), number);
 }
 
-static void leave_thread(void *known) {
+COLD static void leave_thread(void *known) {
     struct thread *thread = known;
     struct alternate found = {0}, none = {.flags = NOT_USED};
     if (!sigaltstack(NULL, &found) && found.memory == (char *)(thread + 1)) sigaltstack(&none, NULL);

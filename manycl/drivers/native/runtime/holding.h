@@ -18,7 +18,7 @@ enum {
 
 static int stopping; /* the signal that stops workers (0: none could be had) */
 
-static void wait_while_held(struct worker *worker, u32 running) {
+COLD static void wait_while_held(struct worker *worker, u32 running) {
     struct device *device = worker->device;
     u64 since = now();
     do {
@@ -38,7 +38,7 @@ static void begin_block(struct worker *worker, int may_stop) {
     if (__atomic_load_n(&worker->device->is_held, __ATOMIC_SEQ_CST) && !worker->until) wait_while_held(worker, running);
 }
 
-static void stop_here(int number, struct signal_info *info, void *context) {
+COLD static void stop_here(int number, struct signal_info *info, void *context) {
     (void)number, (void)context;
     if (info->code != TOLD_BY) return;
     struct worker *worker = info->value;
@@ -49,7 +49,7 @@ static void stop_here(int number, struct signal_info *info, void *context) {
 
 /* Have a signal of our own: one that nobody handles, and that the calling thread does not block, as programs do with those
    that they wait for. */
-static void find_signal(void) {
+COLD static void find_signal(void) {
     signal_set blocked;
     if (stopping || pthread_sigmask(SET_MASK, NULL, &blocked)) return;
     for (int number = LAST_SIGNAL; number >= FIRST_SIGNAL; number--) {
@@ -62,7 +62,7 @@ static void find_signal(void) {
 }
 
 /* Stop the workers that may be stopped where they are; those that are not there now will see that the device is held. */
-static void stop_workers(struct device *device) {
+COLD static void stop_workers(struct device *device) {
     struct action action;
     if (!stopping || sigaction(stopping, NULL, &action) || action.handler != stop_here) return; /* somebody took it over */
     long process = syscall(SYS_GETPID);
@@ -75,7 +75,7 @@ static void stop_workers(struct device *device) {
 }
 
 /* Whether blocks may run. Commands stay where they are meanwhile. */
-static void hold(struct device *device, u32 is_held) {
+COLD static void hold(struct device *device, u32 is_held) {
     __atomic_store_n(&device->is_held, is_held, __ATOMIC_SEQ_CST);
     if (is_held)
         stop_workers(device);
@@ -84,7 +84,7 @@ static void hold(struct device *device, u32 is_held) {
 }
 
 /* Of a device that is held: whether nothing runs any more. */
-static int is_still(struct device *device) {
+COLD static int is_still(struct device *device) {
     for (u32 i = 0; i < device->count; i++)
         if (__atomic_load_n(&device->workers[i].is_running, __ATOMIC_SEQ_CST)) return 0;
     return 1;

@@ -9,25 +9,25 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-static void *new_memory(u64 nbytes) {
+COLD static void *new_memory(u64 nbytes) {
     void *memory = NULL;
     if (posix_memalign(&memory, 128, nbytes)) return NULL;
     return memset(memory, 0, nbytes);
 }
 
 /* Where last words go, and which kernels other drivers' threads run (faults.h). */
-EXPORTED void manycl_tell(const int *descriptor, const char *elsewhere) {
+EXPORTED COLD void manycl_tell(const int *descriptor, const char *elsewhere) {
     words_to = descriptor, watched = elsewhere;
     watch_faults();
 }
 
 /* Whether blocks may run (holding.h). */
-EXPORTED void manycl_hold(struct device *device, u64 is_held) { hold(device, (u32)is_held); }
+EXPORTED COLD void manycl_hold(struct device *device, u64 is_held) { hold(device, (u32)is_held); }
 
 /* Of a device that is held: whether nothing runs any more. */
-EXPORTED int manycl_is_still(struct device *device) { return is_still(device); }
+EXPORTED COLD int manycl_is_still(struct device *device) { return is_still(device); }
 
-EXPORTED void manycl_close(struct device *device) {
+EXPORTED COLD void manycl_close(struct device *device) {
     struct call call = {0};
     hold(device, 0); /* its threads are to end */
     take(&device->lock);
@@ -39,11 +39,11 @@ EXPORTED void manycl_close(struct device *device) {
     disown(device);
 }
 
-static struct slot *new_slot(struct device *device) {
+COLD static struct slot *new_slot(struct device *device) {
     return new_memory(sizeof(struct slot) + device->count * sizeof(struct share));
 }
 
-static int start(struct worker *worker) {
+COLD static int start(struct worker *worker) {
     thread_attributes attributes;
     thread_id id;
     if (pthread_attr_init(&attributes)) return 0;
@@ -58,7 +58,7 @@ static int start(struct worker *worker) {
 
 /* A device of so many threads, each on its core (-1: on any), on which kernels take so many 1024ths longer than they do;
    NULL where there is no memory, or no more threads. */
-EXPORTED struct device *manycl_open(const int *cores, u32 count, u64 slower) {
+EXPORTED COLD struct device *manycl_open(const int *cores, u32 count, u64 slower) {
     struct device *device = new_memory(sizeof *device + count * sizeof(struct worker));
     if (!device) return NULL;
     find_signal();
@@ -87,7 +87,7 @@ EXPORTED struct device *manycl_open(const int *cores, u32 count, u64 slower) {
 
 /* A queue begins with three words that Python reads: how many of its commands are complete, how many of these have
    failed, and how many were given. */
-EXPORTED struct queue *manycl_queue(struct device *device) {
+EXPORTED COLD struct queue *manycl_queue(struct device *device) {
     struct queue *queue = new_memory(sizeof *queue);
     if (!queue) return NULL;
     queue->device = device;
@@ -109,7 +109,7 @@ EXPORTED struct queue *manycl_queue(struct device *device) {
 }
 
 /* Only when all of its commands are complete. */
-EXPORTED void manycl_free_queue(struct queue *queue) {
+EXPORTED COLD void manycl_free_queue(struct queue *queue) {
     struct device *device = queue->device;
     take(&device->lock); /* whoever completed the last one is done with the queue */
     struct slot *slot = device->idle;
@@ -133,7 +133,7 @@ EXPORTED void manycl_free_queue(struct queue *queue) {
 EXPORTED void manycl_times(struct queue *queue, u64 *times) { queue->times = times; }
 
 /* Where a queue's first two words are kept as well from now on, before any command behind one begins (NULL: nowhere). */
-EXPORTED void manycl_mirror(struct queue *queue, u64 *mirror) {
+EXPORTED COLD void manycl_mirror(struct queue *queue, u64 *mirror) {
     take(&queue->device->lock);
     if (mirror) {
         store(&mirror[1], queue->failures);
@@ -216,7 +216,7 @@ EXPORTED u64 manycl_fill(struct queue *queue, char *target, const char *pattern,
 }
 
 /* Have a launch end early, as shorten() says: with how many of its parts; and how many of its groups have begun. */
-EXPORTED u64 manycl_shorten(struct queue *queue, u64 number, const struct stops *stops, u64 *begun) {
+EXPORTED COLD u64 manycl_shorten(struct queue *queue, u64 number, const struct stops *stops, u64 *begun) {
     return shorten(queue, number, stops, begun);
 }
 
@@ -224,7 +224,7 @@ EXPORTED u64 manycl_shorten(struct queue *queue, u64 number, const struct stops 
 EXPORTED int manycl_wait(struct queue *queue, u64 number) { return wait_for(queue, number); }
 
 /* Whether a command that is complete has failed: there was no memory for its frame. */
-EXPORTED int manycl_has_failed(struct queue *queue, u64 number) {
+EXPORTED COLD int manycl_has_failed(struct queue *queue, u64 number) {
     struct device *device = queue->device;
     take(&device->lock);
     int found = queue->failures > queue->failed_room; /* nobody knows which */

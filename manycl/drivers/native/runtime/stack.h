@@ -7,7 +7,7 @@
 enum { STACK = 16 << 20, GUARD = 1 << 16 }; /* bytes of address space for the private memory of work-items */
 
 /* NULL where there is no memory. */
-static char *new_stack(void) {
+COLD static char *new_stack(void) {
     char *stack = mmap(NULL, STACK, READ_WRITE, PRIVATE_MEMORY, -1, 0);
     if (stack == (char *)-1) return NULL;
     mprotect(stack, GUARD, NO_ACCESS);

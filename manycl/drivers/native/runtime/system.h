@@ -8,6 +8,12 @@ typedef __UINT32_TYPE__ u32;
 
 _Static_assert(sizeof(void *) == 8 && sizeof(long) == 8, "64 bits");
 #define NULL ((void *)0)
+/* What is seldom run: compiled with little effort, as most programs compile this once and never run it. */
+#if __has_attribute(optnone)
+#define COLD __attribute__((cold, noinline, optnone))
+#else
+#define COLD __attribute__((cold, noinline))
+#endif
 
 void *memcpy(void *, const void *, size_t);
 void *memmove(void *, const void *, size_t);

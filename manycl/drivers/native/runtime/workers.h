@@ -55,9 +55,8 @@ static int framed(struct worker *worker, u64 nbytes) {
 }
 
 /* A worker does nothing until a slower processor would have run what it has run. */
-static void slow_down(struct worker *worker) {
+COLD static void slow_down(struct worker *worker) {
     u64 wanted = worker->owed, missing = wanted, since = now();
-    if (!wanted) return;
     worker->owed = 0;
     missing -= least_of(missing, worker->slept);
     u64 end = since + missing, early = end - WAKING;
@@ -107,7 +106,7 @@ static u64 run_alone(struct worker *worker, struct command *command) {
         u64 left = groups - done, count = groups == 1 ? 1 : done ? left / 3 + 1 : groups / 16 + 1;
         count = least_of(count, left);
         run(worker, command, done, done + count);
-        slow_down(worker);
+        if (worker->owed) slow_down(worker);
         done += count;
         t = now();
         command->start += worker->paused - paused; /* it took the rest */
@@ -188,7 +187,7 @@ static struct command *take_part(struct worker *worker, struct slot *slot, u32 i
         if (worker->owed > LEAST_PAUSE) slow_down(worker);
         done += count;
     }
-    slow_down(worker);
+    if (worker->owed) slow_down(worker);
     if (!done) return NULL;
     u64 busy = add(&slot->busy, now() - worker->paused - start);
     if (add(&slot->left, -done)) return NULL;
@@ -233,7 +232,7 @@ static void leave(struct device *device, struct slot *slot, u32 drained) {
 
 /* A launch ends with a part: with the first one of which no item is behind `items` along its dimension. Of the last groups
    it may only run what belongs to that. Its groups by then; none of those that it runs in part may have begun. */
-static u64 end_with(struct command *command, const struct stops *stops, u64 items, u64 *parts) {
+COLD static u64 end_with(struct command *command, const struct stops *stops, u64 items, u64 *parts) {
     u64 along = stops->dimension;
     for (*parts = 1; *parts < stops->count && stops->ends[*parts - 1] < items;) ++*parts;
     if (*parts == stops->count) return command->groups;
@@ -247,7 +246,7 @@ static u64 end_with(struct command *command, const struct stops *stops, u64 item
 
 /* Take away the groups of a slot that nobody has taken, from the end of a part on; where its command ends now. `begun`:
    how many groups were taken. With the lock. */
-static u64 shorten_slot(struct slot *slot, const struct stops *stops, u64 *begun, struct call *call) {
+COLD static u64 shorten_slot(struct slot *slot, const struct stops *stops, u64 *begun, struct call *call) {
     struct command *command = slot->command;
     struct device *device = command->queue->device;
     struct share *share = &slot->shares[0];
@@ -271,7 +270,7 @@ static u64 shorten_slot(struct slot *slot, const struct stops *stops, u64 *begun
 
 /* Have a command that takes its groups in order end early: with the first of its parts by which nothing ends that has
    begun. How many parts it has now, and how many of its groups have begun. */
-static u64 shorten(struct queue *queue, u64 number, const struct stops *stops, u64 *begun) {
+COLD static u64 shorten(struct queue *queue, u64 number, const struct stops *stops, u64 *begun) {
     struct device *device = queue->device;
     struct call call = {0};
     u64 parts = stops->count;
@@ -387,7 +386,7 @@ static void sleep_until_called(struct worker *worker) {
     while (!load(&worker->bell)) futex_wait(&worker->bell, 0);
 }
 
-static void disown(struct device *device) {
+COLD static void disown(struct device *device) {
     if (add(&device->owners, -(u64)1)) return;
     for (struct slot *slot = device->idle, *next; slot; slot = next) {
         next = slot->next;
@@ -397,7 +396,7 @@ static void disown(struct device *device) {
     free(device);
 }
 
-static void settle(struct worker *worker) {
+COLD static void settle(struct worker *worker) {
     signal_set all;
     sigfillset(&all);
     if (stopping) sigdelset(&all, stopping);
