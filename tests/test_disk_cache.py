@@ -19,7 +19,7 @@ from manycl.graph.graph import BufferArg, Launch
 from manycl.plan import splitting
 from manycl.plan.split import Split
 from manycl.utilities import disk_cache
-from manycl.utilities.disk_cache import DiskCache, _stamp
+from manycl.utilities.disk_cache import DiskCache, _states
 
 CODE = ("manycl",)
 EDGES = """kernel void edges(global const float *a, global float *b, int n) {
@@ -96,7 +96,7 @@ def test_the_code_that_found_it_has_not_changed(folder: Path, tmp_path: Path, mo
     assert DiskCache("words", 1 << 20, code).get(b"question") == b"answer"
     (package / "inner" / "rules.py").write_text("three = 3")
     assert DiskCache("words", 1 << 20, code).get(b"question") == b"answer", "this process has the code of before"
-    _stamp.cache_clear()  # as another one begins
+    _states.cache_clear()  # as another one begins
     assert DiskCache("words", 1 << 20, code).get(b"question") is None
     unknown = DiskCache("words", 1 << 20, ("no_such_package_at_all",))
     unknown.keep(b"question", b"answer")

@@ -6,11 +6,10 @@ clock limits a plan: the effort of planning is counted in work, and its seconds 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class PlanningTuning:
+class PlanningTuning(NamedTuple):
     """Constants of planning. Times are seconds; a part is a fraction of the quantity named. "A cell" is a node and a
     device."""
 
@@ -135,8 +134,7 @@ class PlanningTuning:
 PLANNING = PlanningTuning()
 
 
-@dataclass(frozen=True, slots=True)
-class AdaptationTuning:
+class AdaptationTuning(NamedTuple):
     """Constants of adaptation. Times are seconds, doubts standard deviations of logarithms; a part is a fraction of the
     quantity named. They are judged by ``manycl bench libsplit`` (docs/results/libsplit.md), ``benchmarks/adaptive.py``,
     and the tests of how far from the best division adapted ones are (tests/plan/test_narrow.py,

@@ -15,7 +15,6 @@ import os
 import pickle
 import sys
 import tempfile
-from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -143,7 +142,6 @@ def cache_folder() -> Path | None:
     return None if given == "0" else _folder_of(given)
 
 
-@cache
 def _stamp(code: tuple[str, ...]) -> bytes:
     """Return what answers depend on beside the questions, as bytes: empty if that cannot be told."""
     try:
@@ -152,15 +150,17 @@ def _stamp(code: tuple[str, ...]) -> bytes:
         return b""
 
 
-def _states(name: str) -> Iterator[tuple[str, int, int]]:
-    """Yield name, size and time of change of a file, or of those in a folder: with those below if it ends with /."""
+@cache
+def _states(name: str) -> list[tuple[str, int, int]]:
+    """Return name, size and time of change of a file, or of those in a folder: with those below if it ends with /."""
     package, _, below = name.partition("/")
     spec = find_spec(package)  # imports nothing
     if spec is None or spec.origin is None:
         raise ImportError(package)
-    place = Path(spec.origin).parent / below
-    found = place.rglob("*") if name.endswith("/") else place.iterdir() if place.is_dir() else [place]
-    for path in sorted(found):
-        if path.is_file() and path.suffix != ".pyc":
-            state = path.stat()
-            yield path.name, state.st_size, state.st_mtime_ns
+    place = os.path.join(os.path.dirname(spec.origin), below)
+    paths = [place]
+    if os.path.isdir(place):
+        folders = os.walk(place) if name.endswith("/") else [next(os.walk(place))]
+        paths = sorted(os.path.join(folder, file) for folder, _, files in folders for file in files)
+    states = [(path, os.stat(path)) for path in paths if not path.endswith(".pyc") and os.path.isfile(path)]
+    return [(os.path.basename(path), state.st_size, state.st_mtime_ns) for path, state in states]

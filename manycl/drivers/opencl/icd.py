@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -139,8 +138,10 @@ def _system_icds() -> dict[str, str]:
 
 def intel_library() -> str:
     """The library in Intel's wheel (the wheel's own ICD file has a path that exists nowhere), or ""."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        for file in importlib.metadata.files("intel-opencl-rt") or ():
+    from importlib import metadata  # takes 10 ms
+
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for file in metadata.files("intel-opencl-rt") or ():
             if file.name == _INTEL:
                 path = Path(str(file.locate())).resolve()
                 return str(path) if path.exists() else ""
@@ -163,6 +164,8 @@ def nvidia_library() -> str:
 
 def pip_pocl() -> str:
     """What the version string of PyPI's PoCL contains (``PoCL 3.0``), or "" when it is not installed."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return f"PoCL {importlib.metadata.version('pocl-binary-distribution')}"
+    from importlib import metadata
+
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return f"PoCL {metadata.version('pocl-binary-distribution')}"
     return ""
