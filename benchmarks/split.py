@@ -29,7 +29,7 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
-from manycl.run.graph_cache.prepared import PreparedGraph
+from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.trace import KernelEvent, TransferEvent
 
 SOURCE = """
@@ -129,7 +129,7 @@ def stencils(program: mc.Program, repeats: int) -> tuple[bool, float]:
             program.stencil(queue, (SIDE, SIDE), (16, 16), a, b, SIDE)
             a, b = b, a
     graph = enqueued.graph
-    prepared = PreparedGraph(queue.session, graph, halves(graph, queue.devices))
+    prepared = CachedGraph(queue.session, graph, halves(graph, queue.devices))
     results: list[Result] = []
     deciding = []
     with timed(Playback) as thought:

@@ -30,7 +30,7 @@ from manycl.drivers.choice import open_devices
 from manycl.errors import DeviceError
 from manycl.graph.graph import Launch
 from manycl.machine import Device, Machine
-from manycl.run.graph_cache.prepared import PreparedGraph
+from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.simulation.simulate import simulate
 from manycl.trace import Trace
 
@@ -128,7 +128,7 @@ class Real:
                         of.append(seconds)
         return taken
 
-    def _run(self, way: Way, prepared: PreparedGraph | None) -> float:
+    def _run(self, way: Way, prepared: CachedGraph | None) -> float:
         """Seconds that the caller waits for a run."""
         prefer(self.application, self.fast, self.slow, way.cpu_heads)
         if self.settings.cold:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devic
     from manycl.api.queue import Queue
     from manycl.api.submission import Submission
     from manycl.run.engine.result import Result
-    from manycl.run.graph_cache.prepared import PreparedGraph
+    from manycl.run.graph_cache.cached_graph import CachedGraph
 
 MOST_TIMES = 10**9
 """Repetitions of a graph, at most: even the shortest graph takes hours for so many."""
@@ -50,7 +50,7 @@ class Prepared:
         self._graph: Graph | None = None
         self._arrays: dict[BufferKey, Array] = {}  # kept alive as long as the graph may run
         self._policy: str | Policy | Plan | None = None
-        self._arranged: dict[tuple[int, ...], PreparedGraph] = {}
+        self._arranged: dict[tuple[int, ...], CachedGraph] = {}
         self._enqueued: weakref.ref[Submission] | None = None  # lives as long as its events
 
     def complete(self, enqueued: Submission) -> None:
@@ -86,9 +86,9 @@ class Prepared:
         return self._prepared.plan
 
     @property
-    def _prepared(self) -> PreparedGraph:
+    def _prepared(self) -> CachedGraph:
         """The graph on the buffers that the arrays have now: they may have exchanged them."""
-        from manycl.run.graph_cache.prepared import PreparedGraph
+        from manycl.run.graph_cache.cached_graph import CachedGraph
 
         now = tuple(array.buffer.key for array in self._arrays.values())
         if now not in self._arranged:
@@ -100,7 +100,7 @@ class Prepared:
                     raise LaunchError("an array of a prepared graph has exchanged contents with one that is not in it")
                 graph = renamed(graph, inside)
             queue = self.queue
-            self._arranged[now] = PreparedGraph(
+            self._arranged[now] = CachedGraph(
                 queue.session, graph, self._policy, queues=queue.queues, options=queue.options
             )
         return self._arranged[now]

@@ -15,8 +15,8 @@ from manycl.graph.rename import renamed
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
 from manycl.run.engine.result import Result
+from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.graph_cache.learners import Learners
-from manycl.run.graph_cache.prepared import PreparedGraph
 from manycl.run.session.session import Session
 from manycl.utilities import user_file
 
@@ -58,7 +58,7 @@ class Iterations:
         """All repetitions, or ``times`` of them without looking at the condition; the last one's result, whose details
         have ``iterations`` and ``total_seconds``."""
         chosen = self._learners.find(policy, options)
-        prepared = [PreparedGraph(self._session, g, chosen, queues=queues, options=options) for g in self._graphs]
+        prepared = [CachedGraph(self._session, g, chosen, queues=queues, options=options) for g in self._graphs]
         until = self._condition() if times is None else None
         total, turn = 0.0, 0
         while turn < (self._how.times if times is None else times):

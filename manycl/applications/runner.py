@@ -21,8 +21,8 @@ from manycl.plan.policy import Policy, learns
 from manycl.run.data.host_bytes import copy_bytes, host_memory
 from manycl.run.engine.observers import Counting
 from manycl.run.engine.result import Result
+from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.graph_cache.learners import Learners, told
-from manycl.run.graph_cache.prepared import PreparedGraph
 from manycl.run.session.session import Session
 from manycl.utilities import user_file
 
@@ -123,9 +123,9 @@ class Runner:
 
     def prepare(
         self, policy: str | Policy | Plan | None = None, options: Mapping[str, str] | None = None
-    ) -> PreparedGraph:
+    ) -> CachedGraph:
         """The graph, to be run again and again on the buffers' present contents."""
-        return PreparedGraph(
+        return CachedGraph(
             self.session, self.application.graph, policy, queues=self.application.queues, options=options
         )
 

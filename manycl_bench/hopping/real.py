@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import manycl as mc
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex
-from manycl.run.graph_cache.prepared import PreparedGraph
+from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl_bench.hopping import model
 from manycl_bench.hopping.data import CASES, MOST, POWERS, SIZES
 from manycl_bench.hopping.ways import MIGRATING, WAYS, Benchmark, Occupant, Pair, asked, plan
@@ -65,8 +65,8 @@ class _Devices:
         self.machine = self.session.machine
         self.occupant = Occupant(self.queue)
 
-    def prepared(self, graph: Graph, *way: Any) -> PreparedGraph:
-        return PreparedGraph(self.session, graph, plan(*way))
+    def prepared(self, graph: Graph, *way: Any) -> CachedGraph:
+        return CachedGraph(self.session, graph, plan(*way))
 
     def alone(self, benchmark: Benchmark, device: DeviceIndex, repeats: int) -> list[float]:
         """The times of a benchmark on one device."""

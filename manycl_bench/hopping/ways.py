@@ -22,7 +22,7 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run.graph_cache.prepared import PreparedGraph
+from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.trace import KernelEvent
 from manycl_bench.hopping.data import Case
 from manycl_bench.hopping.loops import LOOPS
@@ -149,7 +149,7 @@ class Benchmark:
         results += [result] if isinstance(result, mc.Array) else []
         return Submission(prepared.graph, tuple(results), occupy is not None, prepared)
 
-    def run(self, prepared: PreparedGraph, of: Submission) -> Ran:
+    def run(self, prepared: CachedGraph, of: Submission) -> Ran:
         """A run whose inputs are in the host's memory, and nowhere else where devices have their own."""
         self.bring_home(self.arrays)
         begin = time.perf_counter()

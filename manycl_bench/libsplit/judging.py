@@ -37,7 +37,7 @@ from manycl.machine import HOST
 from manycl.plan.adapt.families import families
 from manycl.plan.policies.adaptive import Adaptive, Ranges
 from manycl.plan.policy import StaticPolicy
-from manycl.run.graph_cache.prepared import PreparedGraph
+from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.graph_cache.stalls import waiting
 from manycl.trace import Trace
 from manycl_bench.libsplit import divisions
@@ -107,7 +107,7 @@ class Bench:
         self._looks: list[Floats] = []
         self.held: Floats = ()
         self.reference = self.parts([1.0 / d.slowdown for d in self.devices])
-        self._prepared: dict[Division, PreparedGraph] = {}
+        self._prepared: dict[Division, CachedGraph] = {}
         self._turn = 0
 
     def learn(self) -> None:
@@ -122,8 +122,8 @@ class Bench:
             for name in self.application.between(self.contents, self._turn):
                 self.arrays[name].set(self.contents[name])
 
-    def prepared(self, policy: StaticPolicy, options: Mapping[str, str] | None = None) -> PreparedGraph:
-        return PreparedGraph(self.queue.session, self.graph, policy, queues={}, options=options)
+    def prepared(self, policy: StaticPolicy, options: Mapping[str, str] | None = None) -> CachedGraph:
+        return CachedGraph(self.queue.session, self.graph, policy, queues={}, options=options)
 
     def chosen(self, policy: Adaptive) -> Division:
         """What the policy's last plan of the graph was."""
@@ -153,7 +153,7 @@ class Bench:
             out.append(_cuts(sizes))
         return tuple(out)
 
-    def run(self, prepared: PreparedGraph) -> Taken:
+    def run(self, prepared: CachedGraph) -> Taken:
         """One run of whatever is prepared."""
         result = prepared.run()
         seconds = [[0.0] * len(self.devices) for _ in self.families]
@@ -162,7 +162,7 @@ class Bench:
                 seconds[self._family[m.step.node]][m.device] += m.seconds
         return self.with_moves(seconds, result.trace if self.moves else None)
 
-    def watched(self, prepared: PreparedGraph) -> Taken:
+    def watched(self, prepared: CachedGraph) -> Taken:
         """The same between two runs of the reference, where devices share memory; the reference that was run last is
         the first one if nothing else has been run since."""
         if self.moves:
@@ -203,7 +203,7 @@ class Bench:
             found = self.run(prepared)
         return found if self.moves else self.watched(prepared)
 
-    def _fixed(self, division: Division) -> PreparedGraph:
+    def _fixed(self, division: Division) -> CachedGraph:
         if division not in self._prepared:
             ranges: dict[int, Ranges] = {}
             for family, at in zip(self.families, division, strict=True):

@@ -26,7 +26,7 @@ from manycl.api.queue import Queue
 from manycl.drivers.native.devices import NativeHandle
 from manycl.drivers.opencl.devices import OpenCLHandle
 from manycl.errors import ManyclError, ResultError
-from manycl.run.graph_cache.prepared import PreparedGraph
+from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.session.session import Session
 from manycl_bench import pages, provenance
 from manycl_bench.mkmd.equations import EQUATIONS, MEMORY_BOUND, TILE
@@ -196,12 +196,12 @@ class Bench:
             queue.call(_wait_for, *self.results)
         self.graph = prepared.graph
         self.session: Session = queue.session
-        self._prepared: dict[str, PreparedGraph] = {}
+        self._prepared: dict[str, CachedGraph] = {}
 
     def run(self, policy: str) -> tuple[float, set[int]]:
         """Seconds of a run with data on the host before and after, and the devices that took part."""
         if policy not in self._prepared:
-            self._prepared[policy] = PreparedGraph(self.session, self.graph, policy, queues={})
+            self._prepared[policy] = CachedGraph(self.session, self.graph, policy, queues={})
         for array in self.runs.inputs:
             self.session.buffers.host(array.buffer.key)
             self.session.buffers.overwrite(array.buffer.key)  # valid on the host alone, as it is

@@ -15,7 +15,7 @@ from manycl.graph.graph import Graph, Launch
 from manycl.graph.known import known_launch
 from manycl.machine import DeviceIndex
 from manycl.model.slice_training import target
-from manycl.run.graph_cache.prepared import PreparedGraph
+from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl_bench.hopping.ways import Benchmark, Pair, Submission, asked, plan
 from manycl_bench.slices.loops import Sampled, sampled
 
@@ -81,12 +81,12 @@ class Sampler:
             size = min(max(wanted, 64), what.most)
         return self._of(benchmark, form, whole)
 
-    def _prepared(self, form: Submission, slices: int) -> PreparedGraph:
+    def _prepared(self, form: Submission, slices: int) -> CachedGraph:
         problem = asked(self.queue, form.graph)
         pair = Pair(self.device, self.device)
-        return PreparedGraph(self.queue.session, form.graph, plan(problem, "slow", pair, False, slices))
+        return CachedGraph(self.queue.session, form.graph, plan(problem, "slow", pair, False, slices))
 
-    def _of(self, benchmark: Benchmark, form: Submission, whole: PreparedGraph) -> Measured:
+    def _of(self, benchmark: Benchmark, form: Submission, whole: CachedGraph) -> Measured:
         launch = form.graph.nodes[0]
         assert isinstance(launch, Launch)
         split = asked(self.queue, form.graph).splits.get(0)
@@ -109,9 +109,7 @@ class Sampler:
         logarithms = features(form.graph, launch, kind)
         return Measured(benchmark.name, kind, logarithms, points, device, seconds, total, split.groups, found)
 
-    def _overhead(
-        self, benchmark: Benchmark, form: Submission, whole: PreparedGraph, slices: int
-    ) -> tuple[float, float]:
+    def _overhead(self, benchmark: Benchmark, form: Submission, whole: CachedGraph, slices: int) -> tuple[float, float]:
         """Seconds unsliced, and how much longer slices take, as a part: of the shortest of some runs, in turns."""
         sliced = self._prepared(form, slices)
         both = (whole, sliced)
@@ -122,7 +120,7 @@ class Sampler:
         return unsliced, cut / unsliced - 1.0
 
 
-def _seconds(benchmark: Benchmark, prepared: PreparedGraph, form: Submission) -> float:
+def _seconds(benchmark: Benchmark, prepared: CachedGraph, form: Submission) -> float:
     """From the call of a run, whose inputs are in the host's memory, until its results are."""
     benchmark.bring_home(benchmark.arrays)
     begin = time.perf_counter()

@@ -17,7 +17,7 @@ import manycl as mc
 from manycl.drivers.opencl import devices as opencl
 from manycl.errors import LaunchError, ManyclError, PolicyError, ResultError, RunError
 from manycl.machine import HOST
-from manycl.run.session import session as session_module
+from manycl.run.graph_cache import kept_commands
 
 N = 64
 PROGRAM = mc.Program(
@@ -165,7 +165,7 @@ def test_a_prepared_graph_is_played_by_the_shortest_way(session: Any) -> None:
         PROGRAM.inc(queue, *size(), x, 1)
     for _ in range(7):
         prepared.run()
-    with mock.patch.object(session_module, "played", wraps=session_module.played) as shortest:
+    with mock.patch.object(kept_commands, "play", wraps=kept_commands.play) as shortest:
         assert prepared.run().policy == "in_order"
     assert shortest.call_count == 1
     assert [k.node for k in queue.trace.kernels()] == [0]

@@ -22,6 +22,7 @@ from manycl.applications.load import load_application
 from manycl.applications.runner import Runner
 from manycl.errors import LaunchError, RunError, SourceError, SpecificationError
 from manycl.graph.graph import Launch
+from manycl.run.graph_cache import kept_commands
 from manycl.run.session import session as session_module
 
 N = 64
@@ -129,7 +130,7 @@ def test_a_prepared_graph_keeps_its_versions(queue: mc.Queue) -> None:
         program.affine(queue, (N,), None, y, x, 1, 1, device="gpu")
     for _ in range(6):
         prepared.run()
-    with mock.patch.object(session_module, "played", wraps=session_module.played) as shortest:
+    with mock.patch.object(kept_commands, "play", wraps=kept_commands.play) as shortest:
         prepared.run()
     assert shortest.call_count == 1
     assert ran(queue) == {"gpu": {("fours", (N // 4,), (2,))}}

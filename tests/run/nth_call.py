@@ -320,7 +320,9 @@ def calls_of(case: Case, numbers: Callable[[int], Sequence[int]]) -> Iterator[tu
                 world.turn(well)
             if case.again:
                 assert world.queue is not None
-                kept = [recorded(world.queue.session.backend, s) for s in world.prepared._prepared._scripts]
+                kept = [
+                    recorded(world.queue.session.backend, kept.script) for kept in world.prepared._prepared._commands
+                ]
                 assert kept, "no script was kept"
                 assert any(kept) == ("launches only" in case.name)
             calls.count_from_now()

@@ -20,7 +20,7 @@ from manycl.graph.work_groups import with_work_groups
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.run.engine.result import Result
 from manycl.run.executor.command_buffer import recorded
-from manycl.run.graph_cache.prepared import PreparedGraph
+from manycl.run.graph_cache.cached_graph import CachedGraph
 
 SOURCE = """
 kernel void scale(global float *x, global const float *y, int n) {
@@ -362,15 +362,15 @@ def test_a_prepared_graph_in_ranges_is_played() -> None:
         with queue.prepare() as enqueued:
             PROGRAM.condition(queue, (1024,), (16,), x, x)
         graph = enqueued.graph
-        prepared = PreparedGraph(queue.session, graph, even(queue, graph, [0]))
+        prepared = CachedGraph(queue.session, graph, even(queue, graph, [0]))
         for turn in range(1, 6):
             result = prepared.run()
             assert (x.get() == 5**turn).all()
             assert [m.step.groups for m in result.ranges(0)] == [32, 32]
             assert all(m.seconds > 0 for m in result.ranges(0))
             assert {e.role for e in result.trace.kernels()} == {"range"}
-        (script,) = prepared._scripts
-        assert recorded(queue.session.backend, script) is not None, "it is played the shortest way"
+        (kept,) = prepared._commands
+        assert recorded(queue.session.backend, kept.script) is not None, "it is played the shortest way"
 
 
 def test_work_groups_that_are_left_to_the_driver(queue: mc.Queue) -> None:

@@ -217,7 +217,7 @@ def test_streams_end_some_time(stream: Stream, devices: int, way: Way) -> None:
     assert (decision.way, decision.device) == (way, None)
 
 
-ELSEWHERE = {"NEWS": {"cached_graph.py", "graph_cache.py"}, "RECENT": {"cached_graph.py"}}
+ELSEWHERE = {"NEWS": {"recurring_graph.py", "graph_cache.py"}, "RECENT": {"recurring_graph.py"}}
 """The modules that remember as much as the rule asks for."""
 
 

@@ -15,9 +15,9 @@ from manycl.plan import splitting
 from manycl.plan.problem import Looks
 from manycl.plan.tuning import PLANNING
 from manycl.run.graph_cache import background_analysis
-from manycl.run.graph_cache import cached_graph as known_graphs
 from manycl.run.graph_cache.autotuner import RIVAL
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis, Interest
+from manycl.run.graph_cache.recurring_graph import RecurringGraph
 
 PATIENCE = 60  # seconds, after which something hangs
 PROGRAM = mc.Program("""
@@ -83,9 +83,14 @@ def test_a_loop_is_divided_when_it_has_been_looked_at(monkeypatch: pytest.Monkey
     """Whatever is found when, results are right; and what was found is planned with."""
     split: list[bool] = []
     with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
-        took, flew = known_graphs.CachedGraph.took, known_graphs.CachedGraph.flew
-        patch.setattr(known_graphs.CachedGraph, "took", lambda known, seconds, ran: took(known, 0.5, ran and 0.5))
-        patch.setattr(known_graphs.CachedGraph, "flew", lambda known, run, seconds: flew(known, run, 1.0))
+        took, flew = RecurringGraph.took, RecurringGraph.flew
+
+        def took_so(known: RecurringGraph, seconds: float) -> None:
+            known.ran = known.ran and 0.5
+            took(known, 0.5)
+
+        patch.setattr(RecurringGraph, "took", took_so)
+        patch.setattr(RecurringGraph, "flew", lambda known, run, seconds: flew(known, run, 1.0))
         patch.setattr(background_analysis, "PLANNING", replace(PLANNING, looking=1e9, beside=1e9))
         expected = np.arange(1 << 14, dtype=np.int32)
         for i in range(500):
@@ -96,7 +101,7 @@ def test_a_loop_is_divided_when_it_has_been_looked_at(monkeypatch: pytest.Monkey
             assert (x.get() == expected).all()
             split.append(queue.result.plan is not None and queue.result.plan.is_split)
             known = next(iter(queue._recurring._known.values()))
-            if known.is_looked_at and known._trials.planned >= RIVAL:
+            if known.is_looked_at and known._tuner.planned >= RIVAL:
                 break
             time.sleep(1e-3)
         assert not any(split[:2]), "who had looked?"

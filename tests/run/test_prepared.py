@@ -29,7 +29,7 @@ from manycl.run.graph_cache.autotuner import (
     SECOND_THOUGHTS,
     Autotuner,
 )
-from manycl.run.graph_cache.prepared import PreparedGraph
+from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.recovery.health import arrange
 
 UP = "kernel void up(global int *x) { x[get_global_id(0)] += 1; }"
@@ -55,7 +55,7 @@ def test_plans_that_are_postponed_are_not_kept(knows: int, asked: int) -> None:
         with queue.prepare() as enqueued:
             Program(UP).up(queue, (64,), (8,), x)
         policy = Later(knows)
-        prepared = PreparedGraph(queue.session, enqueued.graph, policy)
+        prepared = CachedGraph(queue.session, enqueued.graph, policy)
         for _ in range(40):
             prepared.run()
         assert policy.asked == asked
@@ -79,7 +79,7 @@ def test_the_plan_that_ran_fastest_is_kept() -> None:
                 made.append(InOrder().plan(problem))
                 return made[-1]
 
-        prepared = PreparedGraph(queue.session, enqueued.graph, Remembers())
+        prepared = CachedGraph(queue.session, enqueued.graph, Remembers())
         for _ in range(6):
             prepared.run()
         assert len(made) == PLANNED_RUNS
@@ -104,7 +104,7 @@ def test_a_graph_that_is_repeated_looks_at_small_arrays_too(monkeypatch: pytest.
             return names
 
         assert brought(lambda: queue.session.run(graph, InOrder())) == {"x", "y"}
-        prepared = PreparedGraph(queue.session, graph, InOrder())
+        prepared = CachedGraph(queue.session, graph, InOrder())
         assert all(brought(prepared.run) == {"x"} for _ in range(PLANNED_RUNS + 2))
 
 
@@ -127,7 +127,7 @@ kernel void add(global const int *y, global int *z) { z[get_global_id(0)] += y[g
         with queue.prepare() as enqueued:
             program.twice(queue, (1 << 10,), (8,), x, y)
             program.add(queue, (1 << 10,), (8,), y, z)
-        prepared = PreparedGraph(queue.session, enqueued.graph, Remembers())
+        prepared = CachedGraph(queue.session, enqueued.graph, Remembers())
         for _ in range(2):
             prepared.run()
         home = found[1].valid[z.buffer.key]
@@ -155,7 +155,7 @@ def test_plans_are_foreseen_with_times_once_they_are_known(monkeypatch: pytest.M
         graph = enqueued.graph
         queue.session.run(graph, Remembers())
         assert found.pop().foresee is None
-        prepared = PreparedGraph(queue.session, graph, Remembers())
+        prepared = CachedGraph(queue.session, graph, Remembers())
         for _ in range(PLANNED_RUNS):
             prepared.run()
             if (foresee := found[-1].foresee) is not None:
@@ -171,7 +171,7 @@ def test_plans_are_foreseen_with_times_once_they_are_known(monkeypatch: pytest.M
         x = queue.array(np.zeros(64, np.int32))
         with queue.prepare() as enqueued:
             Program(UP).up(queue, (64,), (8,), x)
-        prepared = PreparedGraph(queue.session, enqueued.graph, Remembers())
+        prepared = CachedGraph(queue.session, enqueued.graph, Remembers())
         for _ in range(2):
             prepared.run()
     assert all(p.foresee is None for p in found), "there is no link"
@@ -250,7 +250,7 @@ def test_the_policy_is_asked_for_the_rival(monkeypatch: pytest.MonkeyPatch) -> N
         x = queue.array(np.zeros(64, np.int32))
         with queue.prepare() as enqueued:
             Program(UP).up(queue, (64,), (8,), x)
-        prepared = PreparedGraph(queue.session, enqueued.graph, Remembers())
+        prepared = CachedGraph(queue.session, enqueued.graph, Remembers())
         for _ in range(PLANNED_RUNS + sum(SECOND_THOUGHTS) + len(SECOND_THOUGHTS)):
             prepared.run()
     rivals = (RIVAL, PLANNED_RUNS + RIVAL_THOUGHT)
@@ -272,10 +272,10 @@ def test_only_what_somebody_learns_from_is_timed(zero_copy: str, monkeypatch: py
         x, y = queue.array(data), queue.array(data)
         with queue.prepare() as prepared:
             Program(UP).up(queue, data.shape, (8,), x)
-        kept = PreparedGraph(queue.session, prepared.graph, "in_order")
+        kept = CachedGraph(queue.session, prepared.graph, "in_order")
         with queue.prepare() as prepared:
             Program(UP).up(queue, data.shape, (8,), y)
-        learns = PreparedGraph(queue.session, prepared.graph, "adaptive")
+        learns = CachedGraph(queue.session, prepared.graph, "adaptive")
         timed = []
         for turn in range(40):
             x.set(data + turn)
@@ -295,7 +295,7 @@ def test_clocks_are_on_or_off_as_they_were_asked_for(profile: bool, timed: bool)
         x = queue.array(np.zeros(1 << 12, np.int32))
         with queue.prepare() as enqueued:
             Program(UP).up(queue, (1 << 12,), (8,), x)
-        prepared = PreparedGraph(queue.session, enqueued.graph, "in_order")
+        prepared = CachedGraph(queue.session, enqueued.graph, "in_order")
         assert {bool(list(prepared.run().measured())) for _ in range(10)} == {timed}
 
 
@@ -324,7 +324,7 @@ def test_what_is_moved_is_found_once_for_graphs_that_run_in_turns(monkeypatch: p
                 Program(UP).up(queue, data.shape, (8,), x)
             graphs.append(enqueued.graph)
         plan = Plan((Assignment(0, 0, 0, 0.0, 0.0),), "given", queue.devices, 0.0)
-        prepared = [PreparedGraph(queue.session, graph, plan) for graph in graphs]
+        prepared = [CachedGraph(queue.session, graph, plan) for graph in graphs]
         found = []
         for turn in range(4):
             for p in prepared:
@@ -364,7 +364,7 @@ def test_what_was_kept_of_one_plan_is_not_played_for_another(zero_copy: str, mon
         with queue.prepare() as enqueued:
             Program(UP).up(queue, data.shape, (8,), x)
         policy = InTurns()
-        prepared = PreparedGraph(queue.session, enqueued.graph, policy)
+        prepared = CachedGraph(queue.session, enqueued.graph, policy)
         for turn in range(13):
             x.set(data + turn)
             result = prepared.run()
@@ -389,7 +389,7 @@ def test_where_devices_have_changed_a_prepared_graph_begins_anew(monkeypatch: py
         x = queue.array(np.zeros(64, np.int32))
         with queue.prepare() as enqueued:
             Program(UP).up(queue, (64,), (8,), x)
-        prepared = PreparedGraph(queue.session, enqueued.graph, InOrder())
+        prepared = CachedGraph(queue.session, enqueued.graph, InOrder())
         names = [d.name for d in queue.session.machine.devices]
         for _ in range(PLANNED_RUNS + 1):
             prepared.run()
@@ -418,9 +418,9 @@ def test_of_long_runs_nothing_is_done_again_at_once(monkeypatch: pytest.MonkeyPa
             return run(*given, **more)
 
         monkeypatch.setattr(session, "run", noted)
-        prepared = PreparedGraph(session, enqueued.graph, InOrder())
+        prepared = CachedGraph(session, enqueued.graph, InOrder())
         with monkeypatch.context() as patch:
-            patch.setattr("manycl.run.graph_cache.prepared.at_once", lambda problem: 0.0)
+            patch.setattr("manycl.run.graph_cache.cached_graph.at_once", lambda problem: 0.0)
             for _ in range(PLANNED_RUNS + 2):
                 prepared.run()
         assert len(decided) == PLANNED_RUNS + 2

@@ -24,6 +24,7 @@ from manycl.run.commands.verify_commands import verify_script
 from manycl.run.graph_cache import graph_cache
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
 from manycl.run.graph_cache.graph_cache import KEPT, GraphCache
+from manycl.run.graph_cache.kept_commands import KeptCommands
 
 
 def _stencil(x: Numbers, y: Numbers) -> None:
@@ -126,7 +127,7 @@ def test_every_repetition_gives_what_it_would_give_alone(
                 queue.session.directory.validate(queue.session.machine.memories)
             for array, held in zip(arrays, contents, strict=True):
                 assert (array.get() == held).all()
-            event("recognised" if any(k._script is not None for k in queue._recurring._known.values()) else "not")
+            event("recognised" if any(k._commands for k in queue._recurring._known.values()) else "not")
 
 
 PLANNED = {"budget": "1.0"}
@@ -214,7 +215,7 @@ def test_a_plan_that_cannot_be_followed_any_more_is_forgotten(
             return run(graph, policy, **more)
 
         monkeypatch.setattr(queue.session, "run", refusing)
-        monkeypatch.setattr(queue.session, "on_others", lambda *args: None)
+        monkeypatch.setattr(KeptCommands, "play", lambda *args: None)
         assert [loop(queue, n)[0] for n in range(3)] == [4 * (4 * (4 * n + 1) + 1) + 1 for n in range(3)]
         assert len(refused) == 3
         assert len(asked) == 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ from manycl.api.queue import Queue
 from manycl.errors import DeviceError, GraphError, ResultError, RunError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer
+from manycl.graph.signature import Signature
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.classical.in_order import InOrder
@@ -27,11 +28,14 @@ from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.data import buffers as buffers_module
 from manycl.run.data.admission import make_room
 from manycl.run.data.coherence import ValidRegion
+from manycl.run.engine.result import Result
+from manycl.run.graph_cache import kept_commands as kept_module
+from manycl.run.graph_cache.kept_commands import KeptCommands
 from manycl.run.lowering.steps import Lowered
 from manycl.run.session import models as models_module
 from manycl.run.session import session as session_module
 from manycl.run.session.models import UNLEARNED
-from manycl.run.session.session import LastTime, Session
+from manycl.run.session.session import Session
 from manycl.utilities.unforeseen import UnforeseenWarning
 
 UP = "kernel void up(global int *x) { x[get_global_id(0)] += 1; }"
@@ -51,6 +55,15 @@ def up(queue: Queue, n: int = 64) -> Any:
     with queue.prepare() as prepared:
         Program(UP).up(queue, (n,), (8,), x)
     return x, prepared.graph
+
+
+def keep(session: Session, script: CommandGraph | None) -> Callable[[], Result | None]:
+    """What plays a script again, on the buffers that it was made for."""
+    assert script is not None
+    graph = script.problem.graph
+    of = Signature((), (), tuple(graph.buffers))
+    kept = KeptCommands(script, of, session.devices)
+    return lambda: kept.play(session, graph, of, True)
 
 
 def every_other(first: int) -> Region:
@@ -140,11 +153,11 @@ def test_what_is_lost_is_not_run_with(queue: Queue) -> None:
     plan = InOrder().plan(session.problem(graph))
     results = [session.run(graph, plan) for _ in range(3)]
     script = results[-1].script
-    assert script is not None
-    assert session.again(script) is not None
+    again = keep(session, script)
+    assert again() is not None
     assert (x.get() == 4).all()
     session.directory.lose(key, "it is broken")
-    for run in (lambda: session.run(graph, plan), lambda: session.again(script), lambda: session.buffers.host(key)):
+    for run in (lambda: session.run(graph, plan), again, lambda: session.buffers.host(key)):
         with pytest.raises(ResultError, match="the contents of x are unknown: it is broken"):
             run()
     x.set(np.zeros(64, np.int32))
@@ -158,7 +171,7 @@ def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypa
     plan = InOrder().plan(session.problem(graph))
     for _ in range(2):
         script = session.run(graph, plan).script
-    assert script is not None
+    again = keep(session, script)
     examined: list[Session] = []
 
     def fails(*args: Any, **named: Any) -> None:
@@ -166,14 +179,14 @@ def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypa
 
     for module in (session_module, buffers_module):
         monkeypatch.setattr(module, "examine", examined.append)
-    for name in ("execute", "again", "played"):
-        monkeypatch.setattr(session_module, name, fails)
+    monkeypatch.setattr(session_module, "execute", fails)
+    monkeypatch.setattr(kept_module, "again", fails)
     monkeypatch.setattr(session.backend, "fetch", fails)
     tidied: list[int] = []
     monkeypatch.setattr(session.backend.memory, "tidy", lambda: tidied.append(1))
     runs = [
         lambda: session.run(graph, plan),
-        lambda: session.again(script),
+        again,
         lambda: session.buffers.host(key),
     ]
     for count, run in enumerate(runs, 1):
@@ -207,14 +220,13 @@ def test_devices_that_are_left_out_leave_nothing_to_follow(queue: Queue) -> None
     x, graph = up(queue)
     session = queue.session
     plan = InOrder().plan(session.problem(graph))
-    result = session.run(graph, plan)
-    assert result.script is not None
+    again = keep(session, session.run(graph, plan).script)
     everything = [d.name for d in session.machine.devices]
     x.get()
     session.buffers.evict(x.buffer.key, 1)
     session.buffers.evict(x.buffer.key, 2)
     assert [d.name for d in session.restrict(everything[:1]).devices] == everything[:1]
-    assert session.again(result.script) is None, "it is of other devices"
+    assert again() is None, "it is of other devices"
     assert [d.name for d in session.restrict(everything).devices] == everything
 
 
@@ -323,18 +335,17 @@ def test_what_is_played_is_learned_from_and_what_cannot_be_played_is_not(monkeyp
         session = made.session
         plan = InOrder().plan(session.problem(graph))
         session.run(graph, plan)
-        script = session.run(graph, plan).script
-        assert script is not None
-        session.again(script)
+        again = keep(session, session.run(graph, plan).script)
+        again()
         session.learn()
-        with mock.patch.object(session_module, "played", wraps=session_module.played) as shortest:
-            result = session.again(script)
+        with mock.patch.object(kept_module, "play", wraps=kept_module.play) as shortest:
+            result = again()
         assert shortest.call_count == 1
         assert result is not None
         assert list(session.models._unlearned) == [result]
         assert (x.get() == 4).all()
-        monkeypatch.setattr(session_module, "played", lambda *given: None)
-        assert session.again(script) is None
+        monkeypatch.setattr(kept_module, "again", lambda *given, **more: None)
+        assert again() is None
         assert list(session.models._unlearned) == [result]
 
 
@@ -374,9 +385,9 @@ def test_a_repetition_that_is_not_timed_has_as_many_queues(monkeypatch: pytest.M
     monkeypatch.setenv("MANYCL_ZERO_COPY", "1")
     with Queue("cpu", profile="learning", queues={"cpu": 2}) as made:
         session, (arrays, script) = made.session, in_two_queues(made)
-        last, keys = LastTime(), tuple([x.buffer.key for x in arrays])
-        with mock.patch.object(session_module, "played", wraps=session_module.played) as shortest:
-            found = session.on_others(script, last, keys, ())
+        graph, of = script.problem.graph, Signature((), (), tuple([x.buffer.key for x in arrays]))
+        with mock.patch.object(kept_module, "play", wraps=kept_module.play) as shortest:
+            found = KeptCommands(script, of, session.devices).play(session, graph, of, learning=False)
         assert shortest.call_count == 1
         assert found is not None
         assert {lane for _, _, lane, _ in found.record.kernels} == {0, 1}
@@ -389,13 +400,11 @@ def test_a_repetition_whose_recording_fails_runs_by_its_steps(monkeypatch: pytes
         raise IndexError("at random")
 
     monkeypatch.setenv("MANYCL_ZERO_COPY", "1")
-    monkeypatch.setattr(session_module, "recorded", fails)
+    monkeypatch.setattr(kept_module, "recorded", fails)
     with Queue("cpu", queues={"cpu": 2}) as made:
         session, (arrays, script) = made.session, in_two_queues(made)
-        assert session.again(script) is not None
-        keys = tuple([x.buffer.key for x in arrays])
-        for repeat in (lambda: session.again(script), lambda: session.on_others(script, LastTime(), keys, ())):
-            with pytest.warns(UnforeseenWarning, match="finding the shortest way to enqueue a run failed"):
-                assert repeat() is not None
-        assert session.again(script) is not None, "nobody asks again"
-        assert all((x.get() == 7).all() for x in arrays)
+        again = keep(session, script)
+        with pytest.warns(UnforeseenWarning, match="finding the shortest way to enqueue a run failed"):
+            assert again() is not None
+        assert again() is not None, "nobody asks again"
+        assert all((x.get() == 5).all() for x in arrays)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from loops import COUNT, GROUP, PROGRAM, loop
 import manycl as mc
 from manycl.graph.signature import Signature
 from manycl.machine import DeviceIndex
-from manycl.run.graph_cache import cached_graph as known_graphs
 from manycl.run.graph_cache.autotuner import PLANNED_RUNS
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
+from manycl.run.graph_cache.recurring_graph import RecurringGraph, VariedGraph
+from manycl.run.session.session import Session
 from manycl.run.streams import eager_rule
 from manycl.run.streams.eager_rule import NEWS, RETRIED, Facts, decide
 
@@ -23,12 +25,15 @@ def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, flown
     """How a loop runs whose runs take so long, planned and given at once: a letter for each run."""
     taken = {"p": planned, "f": flown}
     out = ""
-    took, flew = known_graphs.CachedGraph.took, known_graphs.CachedGraph.flew
-    monkeypatch.setattr(
-        known_graphs.CachedGraph, "took", lambda known, seconds, ran: took(known, taken["p"], ran and taken["p"])
-    )
+    took, flew = RecurringGraph.took, RecurringGraph.flew
+
+    def took_so(known: RecurringGraph, seconds: float) -> None:
+        known.ran = known.ran and taken["p"]
+        took(known, taken["p"])
+
+    monkeypatch.setattr(RecurringGraph, "took", took_so)
     monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
-    monkeypatch.setattr(known_graphs.CachedGraph, "flew", lambda known, run, seconds: flew(known, run, taken["f"]))
+    monkeypatch.setattr(RecurringGraph, "flew", lambda known, run, seconds: flew(known, run, taken["f"]))
     for n in range(runs):
         x, y = queue.array(np.full(COUNT, n, np.int32)), queue.zeros(COUNT, np.int32)
         PROGRAM.stencil(queue, (COUNT,), (GROUP,), x, y)
@@ -95,9 +100,14 @@ def test_graphs_that_differ_by_scalars_are_known_together(monkeypatch: pytest.Mo
     monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
     for planned, flown, then in ((2.0, 3.0, "p"), (3.0, 2.0, "f")):
         with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
-            took, flew = known_graphs.Varied.took, known_graphs.Varied.flew
-            patch.setattr(known_graphs.Varied, "took", lambda *a, by=planned, to=took: to(a[0], by, a[2] and by))
-            patch.setattr(known_graphs.Varied, "flew", lambda known, run, _, by=flown, to=flew: to(known, run, by))
+            took, flew = VariedGraph.took, VariedGraph.flew
+
+            def took_so(known: RecurringGraph, _: float, seconds: float = planned, to: Any = took) -> None:
+                known.ran = known.ran and seconds
+                to(known, seconds)
+
+            patch.setattr(VariedGraph, "took", took_so)
+            patch.setattr(VariedGraph, "flew", lambda known, run, _, by=flown, to=flew: to(known, run, by))
             x, expected, ways = queue.zeros(COUNT, np.int32), np.zeros(COUNT, np.int32), ""
             for k in [*range(40), 30, 30]:
                 program.put(queue, (COUNT,), (GROUP,), x, k)
@@ -148,12 +158,14 @@ def test_with_gpus_what_nobody_knows_goes_to_one_at_once(monkeypatch: pytest.Mon
 
 def test_what_is_tried_again_without_a_plan_does_not_rest() -> None:
     """Nothing is known of it then: what it took before has been forgotten."""
-    known = known_graphs.CachedGraph(1, Signature((), (), ()), known_graphs.THOUGHTS)
+    with Session("cpu/2") as session:
+        known = RecurringGraph(session, 1, Signature((), (), ()), "auto")
     known.then = weakref.ref(known)
     for _ in range(RETRIED):
         known.flew(SimpleNamespace(device=DeviceIndex(0), given=[]), 1e-2)
     for _ in range(PLANNED_RUNS):
-        known.took(2e-3, 2e-3)
+        known.ran = 2e-3
+        known.took(2e-3)
     ways = []
     for _ in range(2 * RETRIED):
         ways.append(decide(Facts(devices=2, graph=known.measured)))

@@ -218,7 +218,7 @@ def test_pointers_that_are_looked_at_are_no_windows(queue: mc.Queue) -> None:
 
 
 def test_a_prepared_graph_that_does_not_fit_runs_again_and_again(queue: mc.Queue) -> None:
-    from manycl.run.graph_cache.prepared import PreparedGraph
+    from manycl.run.graph_cache.cached_graph import CachedGraph
 
     start = np.random.default_rng(2).integers(0, 100, 4096).astype(np.int32)
     x = queue.array(start)
@@ -229,13 +229,13 @@ def test_a_prepared_graph_that_does_not_fit_runs_again_and_again(queue: mc.Queue
         """The buffers that are runs' own."""
         return [key for key in session.backend.memory._sizes if key < 0]
 
-    session._steps.clear()
+    session.steps.clear()
     session.buffers.collect()
     assert not own(), "of earlier runs, whose steps are forgotten"
     with queue.prepare() as enqueued:
         PROGRAM.condition(queue, (4096,), (64,), x, x)
     graph = enqueued.graph
-    prepared = PreparedGraph(session, graph, on_one_device(graph, queue.devices))
+    prepared = CachedGraph(session, graph, on_one_device(graph, queue.devices))
     for _ in range(5):
         result = prepared.run()
         assert cut_by_memory(result)

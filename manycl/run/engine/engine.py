@@ -84,25 +84,24 @@ def again(
     setup: Setup = PLAIN,
     observers: Sequence[Observer] = (),
     watch: EventMonitor | None = None,
+    shortest: Callable[[Playback], Result | None] | None = None,
 ) -> Result | None:
-    """Play a command graph compiled before. Return None if buffers are not where it needs them. For the rest, see
-    ``execute``."""
-
-    def play(playback: Playback) -> Result | None:
-        setup.prepare(script.lowered, playback)
-        if not script.fits(directory):
-            return None
-        subject = Subject(script.problem, script.lowered, directory.valid)
-        return _Play(subject, playback, backend, name, observers, watch).result()
-
-    return fitting(script, directory, play)
-
-
-def fitting(script: CommandGraph, directory: Directory, play: Callable[[Playback], Result | None]) -> Result | None:
-    """Return what ``play`` returns for a command graph; None if buffers are not where it needs them."""
+    """Play a command graph compiled before. Return None if buffers are not where it needs them. ``shortest``: plays it
+    in a shorter way than command by command, or returns None. For the rest, see ``execute``."""
     script.lowered.open(directory)
     try:
-        return play(Playback(script, directory)) if script.fits(directory) else None
+        if not script.fits(directory):
+            return None
+        playback = Playback(script, directory)
+        if setup is not PLAIN:
+            setup.prepare(script.lowered, playback)
+            if not script.fits(directory):
+                return None
+        result = shortest(playback) if shortest is not None else None
+        if result is None:
+            subject = Subject(script.problem, script.lowered, directory.valid)
+            result = _Play(subject, playback, backend, name, observers, watch).result()
+        return result
     finally:
         script.lowered.close(directory)
 

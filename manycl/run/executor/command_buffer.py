@@ -13,14 +13,23 @@ from typing import TYPE_CHECKING, Any
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.drivers import last_words
 from manycl.drivers.driver import DriverError, Event, Queue
-from manycl.graph.graph import BufferArg, BufferKey, Graph, HostTask, Launch, Version
+from manycl.graph.graph import (
+    Argument,
+    BufferArg,
+    BufferKey,
+    CopyTask,
+    FillTask,
+    Graph,
+    HostTask,
+    Launch,
+    Version,
+)
 from manycl.graph.versions.sequence import is_sequence
 from manycl.machine import DeviceIndex
 from manycl.model.trips import trip_count
 from manycl.run.commands.backend import Failed, Run
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.executor.adaptive_wait import responsive
-from manycl.run.executor.programs import KernelObject, same
 from manycl.run.executor.record import RunRecord
 from manycl.run.executor.run_state import RunState
 from manycl.run.executor.sub_buffers import placed
@@ -29,63 +38,59 @@ from manycl.utilities.changed import changed
 from manycl.utilities.interrupts import interruptible
 
 if TYPE_CHECKING:
-    from manycl.run.data.memory import Memory
     from manycl.run.executor.executor import Executor
 
 
-_ARGS = 3  # index of the arguments in an entry
+_KERNEL, _ARGS = 2, 3  # indices of the object that sets arguments, and of these, in an entry
 
 
 @dataclass(frozen=True)
 class CommandBuffer:
-    """The recorded calls of a command graph.
+    """The recorded calls of a command graph, for its buffers or for others: ``bound`` before it is played.
 
     ``entries``: the driver's ``launch`` (or a function that enqueues a copy or fill), the kernel and the object that
     sets its arguments, the arguments that earlier entries leave with other values, queue, sizes, offset, and the
-    entries it waits for. ``places``: (node, device, queue) of each entry. ``buffers``: the buffer of each of its
-    arguments (None: no buffer). ``versions``: the version that runs, for nodes with several versions of their kernel.
-    ``bounded``: its kernels end after the same work each time with the same scalars; ``steady``: with any scalars.
+    entries it waits for. ``places``: (node, device, queue) of each entry. ``versions``: the version that runs, for
+    nodes with several versions of their kernel. ``bounded``: its kernels end after the same work each time with the
+    same scalars; ``steady``: with any scalars.
     """
 
     entries: tuple[tuple[Any, ...], ...]
     places: tuple[tuple[int, DeviceIndex, int], ...]
-    buffers: tuple[tuple[BufferArg | None, ...], ...]
     versions: dict[int, Version]
     bounded: bool
     steady: bool
 
-    def unbound(self) -> CommandBuffer | None:
-        """Return a copy that refers to no buffers, to be bound before it is played. None if it copies or fills."""
-        if any(kernel is None for _, kernel, *_ in self.entries):
-            return None
-        entries = []
-        for entry, of in zip(self.entries, self.buffers, strict=True):
-            args = [(i, None if arg else value) for (i, value), arg in zip(entry[_ARGS], of, strict=True)]
+    def bound(self, executor: Executor, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> CommandBuffer:
+        """Return a copy for a graph of this shape, with that graph's scalars, on buffers ``keys[b]`` instead of b. It
+        holds as long as the memory's version stays the same."""
+        memory, entries = executor.memory, []
+        left: dict[tuple[int, int], object] = {}  # the last values of kernels' scalars
+        for entry, (node, device, _) in zip(self.entries, self.places, strict=True):
+            task = graph.nodes[node]
+            if isinstance(task, CopyTask | FillTask):
+                enqueue = _as_launch(within(executor.lanes[device].driver, memory, task, device))
+                entries.append((enqueue, *entry[1:]))
+                continue
+            held, given, kernel, args = memory.buffers(device), task.args, id(entry[_KERNEL]), []
+            for i, arg in entry[_ARGS]:
+                if type(arg) is BufferArg:
+                    of = arg.of(keys.get(arg.key, arg.key))
+                    found = held.get(of.key) if arg.nbytes is None else None
+                    args.append((i, found if found is not None else memory.argument(of, device)))
+                    continue
+                value = given[i] if i < len(given) else arg  # (hidden ones are not the graph's)
+                if left.get((kernel, i)) != value:
+                    left[kernel, i] = value
+                    args.append((i, value))
             entries.append((*entry[:_ARGS], args, *entry[_ARGS + 1 :]))
         return changed(self, entries=tuple(entries))
 
-    def bound(self, memory: Memory, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> CommandBuffer:
-        """Return a copy for a graph of this shape, with that graph's scalars, on buffers ``keys[b]`` instead of b."""
-        entries = []
-        for entry, (node, device, _), of in zip(self.entries, self.places, self.buffers, strict=True):
-            held, given = memory.buffers(device), graph.nodes[node].args
-            args = []
-            for (i, _), arg in zip(entry[_ARGS], of, strict=True):
-                if arg is None:
-                    args.append((i, given[i]))
-                else:
-                    key = keys[arg.key]
-                    found = held.get(key) if arg.nbytes is None else None
-                    args.append((i, found if found is not None else memory.argument(arg.of(key), device)))
-            entries.append((*entry[:_ARGS], args, *entry[_ARGS + 1 :]))
-        return changed(self, entries=tuple(entries))
 
-
-def recorded(executor: Executor, script: CommandGraph, for_others: bool = False) -> CommandBuffer | None:
+def recorded(executor: Executor, script: CommandGraph) -> CommandBuffer | None:
     """Record a command graph's commands, in the queues that the executor uses now. None if they are not launches,
-    copies within a device and fills only, or some have undo copies. The record holds as long as the memory's version
-    and the queues stay the same. ``for_others``: it is to be bound to graphs with other scalars, which are therefore
-    all set. Makes the queues that are missing."""
+    copies within a device and fills only, or some have undo copies. The record holds as long as the queues stay the
+    same. Makes the queues that are missing."""
     if script.waits or executor.memory.guarded:
         return None
     if not all(isinstance(c, Run) and not c.undo for c in script.commands):
@@ -94,24 +99,20 @@ def recorded(executor: Executor, script: CommandGraph, for_others: bool = False)
         lanes.need_queues(count)  # earlier runs may have used timed queues
     entries: list[tuple[Any, ...]] = []
     places: list[tuple[int, DeviceIndex, int]] = []
-    buffers: list[tuple[BufferArg | None, ...]] = []
     index: dict[int, int] = {}
-    left: dict[int, tuple[KernelObject, list[Any]]] = {}  # the last values of kernels' arguments
+    left: dict[int, Sequence[Argument]] = {}  # the last arguments of kernels
     versions: dict[int, Version] = {}
     ran: list[tuple[ProgramFacts, KernelFacts]] = []
     for command in script.commands:
         assert isinstance(command, Run)
         node, device, queue, after = command[:4]
-        launch = script.lowered.graph.nodes[node]
+        launch, lanes = script.lowered.graph.nodes[node], executor.lanes[device]
         assert not isinstance(launch, HostTask)
         index[node] = len(entries)
         places.append((node, device, queue))
         before_it = tuple(index[t] for t in after)
         if not isinstance(launch, Launch):
-            lanes = executor.lanes[device]
-            enqueue = _as_launch(within(lanes.driver, executor.memory, launch, device))
-            entries.append((enqueue, None, None, (), lanes.queues[queue], (), None, None, before_it))
-            buffers.append(())
+            entries.append((None, None, None, (), lanes.queues[queue], (), None, None, before_it))
             continue
         chosen: Launch | Version = launch
         if launch.versions:
@@ -123,19 +124,16 @@ def recorded(executor: Executor, script: CommandGraph, for_others: bool = False)
         name = chosen.kernel.name
         program, args = placed(chosen.program, name, launch.args, executor.machine.devices[device])
         kernel = executor.programs.kernel(program, name, device)
-        wanted = [executor.memory.argument(a, device) for a in args]
-        before = left.get(id(kernel), (kernel, [None] * len(wanted)))[1]
-        left[id(kernel)] = (kernel, wanted)
-        pairs = enumerate(zip(wanted, before, strict=True))
-        set_here = [i for i, (w, b) in pairs if not same(w, b) or (for_others and type(w) is bytes)]
-        buffers.append(tuple([a if isinstance(a := args[i], BufferArg) else None for i in set_here]))
+        before, left[id(kernel)] = left.get(id(kernel)), args
+        # other graphs on which the calls are made have the same buffers in the same places, but other scalars
+        set_here = [(i, a) for i, a in enumerate(args) if before is None or type(a) is bytes or a != before[i]]
         entries.append(
             (
-                executor.lanes[device].launch,
+                lanes.launch,
                 kernel.kernel,
                 kernel,
-                tuple([(i, wanted[i]) for i in set_here]),
-                executor.lanes[device].queues[queue],
+                tuple(set_here),
+                lanes.queues[queue],
                 chosen.global_size,
                 chosen.local_size,
                 launch.global_offset,
@@ -145,7 +143,7 @@ def recorded(executor: Executor, script: CommandGraph, for_others: bool = False)
     trips = [trip_count(program, kernel) for program, kernel in ran]
     bounded = all(count.bounded for count in trips)
     steady = bounded and not any(count.scalars for count in trips)
-    return CommandBuffer(tuple(entries), tuple(places), tuple(buffers), versions, bounded, steady)
+    return CommandBuffer(tuple(entries), tuple(places), versions, bounded, steady)
 
 
 def _as_launch(enqueue: Callable[[Queue, Sequence[Event]], Event]) -> Callable[..., Event]:

@@ -29,10 +29,14 @@ not run again."""
 
 class Autotuner:
     """The tuning of one graph's plan. ``plan``: the one to run next, None where the policy is to be asked.
-    ``thoughts``: the numbers of runs of the kept plan after which the policy is asked again, each time."""
+    ``thoughts``: the numbers of runs of the kept plan after which the policy is asked again, each time. ``runs``: the
+    number of planned runs of which the fastest plan is kept."""
 
-    def __init__(self, plan: Plan | None = None, *, thoughts: Sequence[int] = SECOND_THOUGHTS) -> None:
+    def __init__(
+        self, plan: Plan | None = None, *, thoughts: Sequence[int] = SECOND_THOUGHTS, runs: int = PLANNED_RUNS
+    ) -> None:
         self.plan = plan
+        self._runs = runs
         self._tried: list[tuple[float, Plan | None]] = []
         self._asked = 0
         self._thoughts = list(thoughts) if plan is None else []
@@ -73,7 +77,7 @@ class Autotuner:
             return
         if not postponed:
             self._tried.append((seconds, plan))
-        if len(self._tried) >= PLANNED_RUNS:
+        if len(self._tried) >= self._runs:
             self._keep(min(self._tried, key=lambda tried: tried[0])[1])
 
     def repeated(self, seconds: float) -> None:

@@ -1,212 +1,171 @@
-"""A cached graph: how long a repeated graph took by a plan and without one, and how it runs next."""
+"""A cached graph runs again and again: it is planned a few times, then the plan that ran fastest is kept, and its
+commands are played.
+
+A graph that was prepared (``Queue.prepare``) is one; graphs that a queue recognises are others
+(:mod:`manycl.run.graph_cache.recurring_graph`).
+"""
 
 from __future__ import annotations
 
-import weakref
-from collections import Counter, OrderedDict, deque
-from collections.abc import Hashable, Sequence
-from math import inf
-from operator import is_
-from statistics import median_low
+from collections.abc import Callable, Mapping, Sequence
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import BufferKey, DeviceTask, Graph
+from manycl.graph.dependences import Batch
+from manycl.graph.graph import Graph
 from manycl.graph.signature import Signature
-from manycl.machine import DeviceIndex, Machine
-from manycl.plan.plan import ON_HOST, Plan
-from manycl.plan.preemptible import is_long
-from manycl.run.commands.command_graph import CommandGraph
+from manycl.plan.plan import Plan
+from manycl.plan.policy import Policy, learns
 from manycl.run.commands.flow_control import at_once
+from manycl.run.engine.asking_policies import asked
 from manycl.run.engine.result import Result
 from manycl.run.graph_cache.autotuner import PLANNED_RUNS, SECOND_THOUGHTS, Autotuner
 from manycl.run.graph_cache.background_analysis import Interest
-from manycl.run.session.session import LastTime, Session
-from manycl.run.streams.eager_result import EagerResult, Given
-from manycl.run.streams.eager_rule import NEWS, RECENT, Decision, MeasuredGraph
+from manycl.run.graph_cache.kept_commands import KeptCommands
+from manycl.run.graph_cache.learners import Learners, told
+from manycl.run.session.session import Session
 
-THOUGHTS = (*SECOND_THOUGHTS, *(4**n for n in range(3, 10)))
-"""The numbers of runs of a plan after which the policy is asked once more: ever more rarely, as devices and links may
-change."""
-MOST_SEEN = 1024
-"""The number of graphs that differ by their scalars and are remembered as seen."""
+COMMANDS = 8
+"""The number of command graphs kept of a graph's plans, for other buffers and other places of these at the start."""
 
 
 class CachedGraph:
-    """A graph in the cache. ``thoughts``: as of the autotuner; empty where there is nothing to choose."""
+    """A graph that runs repeatedly. ``plan`` is kept after a few runs, each planned anew (a plan that was given is kept
+    at once). Where there are several memories, and so more is learned, the policy is asked again later
+    (``run/graph_cache/autotuner.py``). A policy that learns (``adaptive``) gets the times of every run, and is asked
+    again when it would plan otherwise.
 
-    def __init__(self, nodes: int, of: Signature, thoughts: Sequence[int]) -> None:
-        self.nodes = nodes
-        self.graph: Graph | None = None  # with its edges, once they were needed
-        self.signature = of
-        self.then: weakref.ref[CachedGraph] | None = None  # the graph that came next
-        self.stays = False  # whether no device can be given all of it
-        self._device: DeviceIndex | None = None  # the device that can run all of it eagerly
-        self._given: list[DeviceTask] = []  # the commands of its last eager run
-        self._flights = self._planned = self._runs = 0
-        self._plan = self._planning = inf  # least seconds of a run that was planned, planning apart or included
-        # seconds of the last eager runs, and of the last runs of the kept plan
-        self._flown, self._played = deque[float](maxlen=RECENT), deque[float](maxlen=RECENT)
-        self._thoughts = thoughts
-        self._trials = Autotuner(thoughts=thoughts)
-        self._since = self._retries = 0  # the runs since the other way was tried again, and how often it was
-        self.latest = 0.0  # seconds of the last run
-        self._answer: Plan | None = None  # the policy's last plan
-        self._was_other = False  # whether the last run was not of the kept plan
-        self.interest = Interest()
-        self.is_looked_at = False
-        self._forget()
+    The kept plan's command graphs are kept, and played again without deciding anything.
+    """
 
-    @property
-    def is_new(self) -> bool:
-        """True if it has not run before."""
-        return not self._runs
+    def __init__(
+        self,
+        session: Session,
+        graph: Graph | None,
+        policy: str | Policy | Plan | None = None,
+        *,
+        queues: Mapping[str, int] | None = None,
+        options: Mapping[str, str] | None = None,
+        thoughts: Sequence[int] | None = None,
+        runs: int = PLANNED_RUNS,
+    ) -> None:
+        self.session = session
+        self.graph = graph
+        self._given = policy if isinstance(policy, Plan) else None
+        self._policy = found = Learners().find(policy, options)
+        self._learner = found if learns(found) else None
+        self._queues, self._options = queues, options
+        self._thoughts, self._planned_runs = thoughts, runs
+        self.interest, self.is_looked_at = Interest(), False
+        self._devices = session.devices
+        self._there = session.present, session.demanded
+        self._was_other = False  # whether the last run was of a plan that is compared with the kept one
+        self._begin(self._given)
 
-    def is_awaited(self, machine: Machine) -> bool:
-        """Return whether its last run took so long that other processes, which ask for one of the devices, would have
-        to wait."""
-        return any(is_long(device, self.latest) for device in machine.devices)
-
-    @property
-    def thinks(self) -> bool:
-        """True if there is anything to choose."""
-        return bool(self._thoughts)
-
-    def asking(self) -> tuple[int, bool]:
-        """Return ``repeated`` and ``rival`` of the problem for the policy."""
-        return (self._trials.planned + 1, self._trials.rival) if self.is_looked_at else (0, False)
-
-    def look_again(self) -> None:
-        """Begin tuning anew, as more is known now of how the graph may be divided."""
-        self.is_looked_at = True
-        self._planned, self._plan, self._planning = 0, inf, inf
-        self._played.clear()
-        self._trials = Autotuner(thoughts=self._thoughts)
-        self._forget()
-
-    def _forget(self) -> None:
-        self._script: CommandGraph | None = None
-        self._keys: tuple[BufferKey, ...] = ()
-        self._last = LastTime()
-
-    def took(self, seconds: float, ran: float | None) -> None:
-        """Note the seconds of a planned run. ``ran``: of the run alone, after planning (infinite: it will be planned
-        again); None: the kept plan was played."""
-        self._runs += 1
-        self.latest = seconds
-        if ran is not None:
-            self._planned += 1
-            self._plan, self._planning = min(self._plan, seconds, ran), min(self._planning, seconds)
-        elif not self._was_other:
-            self._played.append(seconds)
-        if self._device is None and self._answer is not None and self._planned >= PLANNED_RUNS:
-            used = Counter(a.device for a in self._answer.assignments if a.device != ON_HOST)
-            self._device = used.most_common(1)[0][0] if used else None
-
-    def flew(self, run: EagerResult, seconds: float) -> None:
-        """Note an eager run."""
-        self._runs += 1
-        self._flights += 1
-        self._flown.append(seconds)
-        self.latest = seconds
-        self._device, self._given = run.device, [task for task, _, _ in run.given]
-
-    def is_like(self, given: Sequence[Given]) -> bool:
-        """Return whether commands are those of its last eager run, on any buffers."""
-        return len(given) == len(self._given) and all(map(is_, self._given, [task for task, _, _ in given]))
+    def _begin(self, given: Plan | None = None) -> None:
+        """Begin tuning anew, for the devices that there are. ``given``: the plan to keep."""
+        thoughts, runs = self._thoughts, self._planned_runs
+        if thoughts is None:
+            thoughts = SECOND_THOUGHTS if self.session.machine.memories > 1 else ()
+        if self._learner is not None:  # it says itself when it is to be asked again
+            thoughts, runs = (), 1
+        self._tuner = Autotuner(given, thoughts=thoughts, runs=runs)
+        self._commands: list[KeptCommands] = []
 
     @property
-    def measured(self) -> MeasuredGraph:
-        """The measurements of it that the eager rule asks for."""
-        return MeasuredGraph(
-            self.nodes,
-            self._device,
-            self.stays,
-            self.then is not None and self.then() is self,
-            self._runs,
-            self.latest,
-            median_low(self._flown) if self._flown else inf,
-            self._flights,
-            median_low(self._played) if self._played else self._plan,
-            self._planned,
-            self._planning,
-            self._since,
-            self._retries,
+    def plan(self) -> Plan | None:
+        """The kept plan (None: none yet)."""
+        return self._tuner.kept
+
+    @property
+    def is_repeated(self) -> bool:
+        """True if policies are told that the graph runs repeatedly."""
+        return True
+
+    def run(self) -> Result:
+        """Run on the buffers' present contents. Raises what a run raises."""
+        assert self.graph is not None, "it runs on no buffers of its own"
+        if self.session.demanded:
+            self.analyse(0.0, lambda: self.graph, is_awaited=True)
+        return self.run_as(self.graph, Signature((), (), tuple(self.graph.buffers)))
+
+    def run_as(self, graph: Graph, of: Signature) -> Result:
+        """Run a graph that differs from the cached one in its buffers and scalars only: those of the signature ``of``.
+        Raises what a run raises."""
+        self._look_around()
+        learner = self._learner
+        if learner is not None and not asked(learner, "learning", lambda: learner.settled(graph), lambda: True):
+            self._begin()
+        plan, result = self._tuner.plan, None
+        if plan is not None:
+            self._was_other = self._tuner.is_comparing
+            result = self._follow(plan, graph, of)
+        if result is not None:
+            self._tuner.repeated(result.seconds)
+        else:
+            if plan is not None:  # it cannot be followed any more
+                self._look_around()
+                self._begin()
+            result = self._plan(graph)
+            self._tuner.answered(result.seconds, result.settled)
+            self._keep(result, of)
+        return told(learner, result) if learner is not None else result
+
+    def _look_around(self) -> None:
+        """Begin anew if a device was left out, has left or returned, or another process has asked for one. A plan that
+        was made as a run began may be for fewer devices, if one was lost then and is there again."""
+        session = self.session
+        if self._devices == session.devices:
+            return
+        there, plan = (session.present, session.demanded), self._tuner.plan
+        names = tuple(d.name for d in session.machine.devices)
+        is_other = plan is not None and plan is not self._given and plan.devices != names
+        if self._there != there or is_other:
+            self._begin(self._given)
+        self._devices, self._there, self._commands = session.devices, there, []
+
+    def _plan(self, graph: Graph) -> Result:
+        """Run a graph by the policy."""
+        return self.session.run(
+            graph,
+            self._policy,
+            queues=self._queues,
+            options=self._options,
+            repeated=self._tuner.planned + 1 if self.is_repeated else 0,
+            rival=self._tuner.rival and self.is_repeated,
         )
 
-    def obey(self, decision: Decision) -> None:
-        """Note how it runs next."""
-        self._since = self._since + 1 if decision.is_compared else 0
-        if decision.is_trial:
-            self._since, self._retries = 0, self._retries + 1
-            (self._flown if decision.device is not None else self._played).clear()  # only its present times count
-
-    def answered(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
-        """Note the run of a plan for which the policy was asked."""
-        plan = self._answer = result.settled
-        if self._thoughts:
-            self._trials.answered(result.seconds, plan)
-        else:
-            self._trials = Autotuner(plan, thoughts=())
-        if self._trials.plan is not None and self._trials.plan is plan:
-            self._remember(result, keys)
-
-    def again(self, session: Session, graph: Graph, of: Signature) -> Result | None:
-        """Run the kept plan. Return None where the policy is to be asked."""
-        plan, keys = self._trials.plan, of.keys
-        if plan is None:
-            return None
-        self._was_other = self._trials.is_comparing
-        result = None
-        if self._script is not None and self._script.plan is plan:
-            script = self._script.on(graph, dict(zip(self._keys, keys, strict=True)))
-            result = session.on_others(script, self._last, keys, of.scalars)
-        if result is None:
-            result = self._follow(session, graph, keys, plan)
-        if result is None:
-            self._trials = Autotuner(thoughts=self._thoughts)
-        else:
-            self._trials.repeated(result.seconds)
-        return result
-
-    def _follow(self, session: Session, graph: Graph, keys: tuple[BufferKey, ...], plan: Plan) -> Result | None:
+    def _follow(self, plan: Plan, graph: Graph, of: Signature) -> Result | None:
+        """Run a plan: without deciding anything, if there are commands that begin with buffers where they are now.
+        Return None where a plan of the policy's cannot be followed any more."""
+        session, learning = self.session, self._learner is not None
+        for kept in self._commands:
+            if kept.script.plan is plan:
+                result = kept.play(session, graph, of, learning)
+                if result is not None:
+                    return result
         try:
-            result = session.run(graph, plan)
-        except PolicyError:  # the plan cannot be followed any more
+            result = session.run(graph, plan, repeated=int(self.is_repeated), learning=learning)
+        except PolicyError:
+            if plan is self._given:
+                raise
             return None
-        self._remember(result, keys)
+        self._keep(result, of)
         return result
 
-    def _remember(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
-        """Keep a plan's command graph, unless the run was long: it will be enqueued at once, and Ctrl-C would have to
-        wait for it."""
-        self._forget()
+    def _keep(self, result: Result, of: Signature) -> None:
+        """Keep the commands of a run, unless it was long: they are enqueued at once, and Ctrl-C would have to wait for
+        them."""
         script = result.script
-        if script is not None and script.is_plain and result.seconds <= at_once(script.problem):
-            self._script, self._keys = script, keys
+        if script is not None and script.plan is self._tuner.plan and result.seconds <= at_once(script.problem):
+            self._commands = [KeptCommands(script, of, self._devices), *self._commands[: COMMANDS - 1]]
 
-
-class Varied(CachedGraph):
-    """The cached graphs that differ only by scalars which decide what is touched, such as a loop's counter. The first
-    ones are cached one by one. Later ones that have not been seen before are cached together: planned anew each time,
-    or run eagerly, whichever takes less."""
-
-    def __init__(self, nodes: int, of: Signature, thoughts: Sequence[int]) -> None:
-        super().__init__(nodes, of, thoughts)
-        self._seen: OrderedDict[Hashable, None] = OrderedDict()
-
-    def is_first(self, scalars: Hashable) -> bool:
-        """Return whether a graph with these scalars is cached together with the others, as it was not seen before."""
-        if scalars in self._seen:
-            return False
-        self._seen[scalars] = None
-        if len(self._seen) > MOST_SEEN:
-            self._seen.popitem(last=False)
-        return len(self._seen) > NEWS
-
-    def took(self, seconds: float, ran: float | None) -> None:
-        """Note the seconds of a run, planning included, as it is planned each time."""
-        super().took(seconds, ran)
-        self._played.append(seconds)
-
-    def answered(self, result: Result, keys: tuple[BufferKey, ...]) -> None:
-        self._answer = result.settled
+    def analyse(self, seconds: float, graph: Callable[[], Batch | Graph | None], is_awaited: bool = False) -> None:
+        """Note the seconds of a run, and analyse in the background how launches may be divided; then begin tuning anew,
+        as more is known. ``is_awaited``: other processes would wait for its runs, whatever the analysis costs."""
+        if is_awaited:
+            self.interest.price = 0.0
+        session = self.session
+        session.models.looking.ran(self.interest, seconds, len(session.machine.devices), graph)
+        if self.interest.is_done and not self.is_looked_at:
+            self.is_looked_at = True
+            self._begin(self._given)

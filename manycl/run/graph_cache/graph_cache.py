@@ -16,10 +16,9 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from math import inf
+from functools import partial
 from typing import TYPE_CHECKING
 
-from manycl.graph import bounds
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import Graph
 from manycl.graph.signature import Signature, deciding_scalars, signature
@@ -28,8 +27,8 @@ from manycl.plan import policies
 from manycl.plan.policy import find, is_static, learns
 from manycl.plan.problem import queue_counts
 from manycl.run.engine.result import Result
-from manycl.run.graph_cache.cached_graph import THOUGHTS, CachedGraph, Varied
-from manycl.run.session.session import Session
+from manycl.run.graph_cache.recurring_graph import THOUGHTS, RecurringGraph, VariedGraph
+from manycl.run.session.session import Devices, Session
 from manycl.run.streams.eager_result import EagerResult
 from manycl.run.streams.eager_rule import NEWS, Decision, Facts, decide, gains_nothing
 
@@ -45,21 +44,19 @@ class GraphCache:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: OrderedDict[Hashable, CachedGraph] = OrderedDict()
-        self._varied: OrderedDict[Hashable, Varied] = OrderedDict()
+        self._known: OrderedDict[Hashable, RecurringGraph] = OrderedDict()
+        self._varied: OrderedDict[Hashable, VariedGraph] = OrderedDict()
         self._nodes = 0
         self._changes = session.changes
         self._static: dict[str, bool] = {}
-        self._last: CachedGraph | None = None
-        self._expected: CachedGraph | None = None
+        self._last: RecurringGraph | None = None
+        self._expected: RecurringGraph | None = None
         self._fresh: tuple[tuple[float, int], ...] = ()  # seconds and nodes of the last graphs that were new
         self._decided: Decision | None = None  # how the last commands run
-        # policy and devices of the last decision, as far as they change
-        self._seen: tuple[str, int, object, object] = ("", -1, None, None)
+        self._seen: tuple[str, Devices] = ("", ())  # policy and devices of the last decision
         self._policy = ""  # of the last graph
         self._there = Facts()[2:8]  # what is known of these
         self._foreseen: Decision | None = None  # what was decided ahead of time
-        self._ran: float | None = None  # seconds of the last run without planning, if it was planned anew
 
     def run(
         self, batch: Batch, policy: str, queues: Mapping[str, int] | None, options: Mapping[str, str] | None
@@ -74,25 +71,7 @@ class GraphCache:
         directory, keys = session.directory, found.keys
         places = tuple([directory.parts.get(key) or directory.valid.get(key, 0) for key in keys])
         known = self._expected = self._find(batch, found, places, policy, queues, options)
-        if isinstance(known, Varied):
-            graph = batch.graph()
-        elif known.graph is None:
-            graph = batch.graph()
-            bounds.check(graph)  # later graphs are compared with this one, so it must be within bounds
-            known.graph, known.signature = graph, found  # with the keys that the graph uses
-        else:
-            graph = batch.as_in(known.graph, dict(zip(known.signature.keys, keys, strict=True)))
-            if found.scalars != known.signature.scalars:
-                bounds.check(graph)
-            result = known.again(session, graph, found)
-            if result is not None:
-                self._ran = None
-                return result
-        repeated, rival = known.asking()
-        result = session.run(graph, policy, queues=queues, options=options, repeated=repeated, rival=rival)
-        known.answered(result, keys)
-        is_postponed = result.plan is not None and result.plan.details.get("postponed")  # it will be planned again
-        self._ran = inf if is_postponed else result.seconds
+        result = known.run_batch(batch, found)
         self._note(known, result.seconds)
         return result
 
@@ -100,7 +79,7 @@ class GraphCache:
         """Note the seconds of the last ``run``, from the first call that enqueued a part of it."""
         known = self._expected
         if known is not None:
-            known.took(seconds, self._ran)
+            known.took(seconds)
             self._look(known, seconds, lambda: known.graph)
         self._follow(known)
 
@@ -132,14 +111,13 @@ class GraphCache:
 
     def _is_as_before(self, policy: str) -> bool:
         """Return whether the policy and the devices are those of the last decision."""
-        session, events = self._session, self._session.device_events
-        return self._seen == (policy, session.changes, events.away, events.demanded)
+        return self._seen == (policy, self._session.devices)
 
     def _look_around(self, policy: str) -> None:
         """Look at the devices: these facts are the same for all graphs."""
-        session, events = self._session, self._session.device_events
+        session = self._session
         machine, lanes = session.machine, session.backend.lanes
-        self._seen = policy, session.changes, events.away, events.demanded
+        self._seen = policy, session.devices
         gpu = next((d for d in machine.indices if lanes[d].watched), None)
         fastest = max(machine.indices, key=lambda d: machine.devices[d].flops, default=None)
         is_demanded, is_mortal = bool(session.demanded), bool(session.mortal)
@@ -174,7 +152,7 @@ class GraphCache:
             return  # no plan is faster
         self._policy, known = policy, self._expected
         is_other = known is None or not known.is_like(run.given)
-        if is_other or (isinstance(known, Varied) and not gains_nothing(seconds)):
+        if is_other or (isinstance(known, VariedGraph) and not gains_nothing(seconds)):
             found = signature(run.batch) if len(run.given) <= NODES else None
             if found is not None:
                 places = tuple([run.found[key] for key in found.keys])
@@ -185,22 +163,16 @@ class GraphCache:
             self._look(known, seconds, lambda: run.batch)
         self._follow(known)
 
-    def _note(self, known: CachedGraph, seconds: float) -> None:
+    def _note(self, known: RecurringGraph, seconds: float) -> None:
         """Note the seconds of a graph that may be new."""
         if known.is_new:
             self._fresh = (*self._fresh, (seconds, known.nodes))[-NEWS:]
 
-    def _look(self, known: CachedGraph, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:
+    def _look(self, known: RecurringGraph, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:
         """Note the seconds of a graph for its background analysis, and use its results."""
-        session = self._session
-        is_asked = bool(session.demanded) and known.is_awaited(session.machine)
-        if known.nodes > NODES or not (known.thinks or is_asked):
-            return
-        if is_asked:  # other processes would wait for it, whatever the analysis costs
-            known.interest.price = 0.0
-        session.models.looking.ran(known.interest, seconds, len(session.machine.devices), graph)
-        if known.interest.is_done and not known.is_looked_at:
-            known.look_again()
+        is_awaited = bool(self._session.demanded) and known.is_awaited(self._session.machine)
+        if known.nodes <= NODES and (known.thinks or is_awaited):
+            known.analyse(seconds, graph, is_awaited)
 
     def stayed(self) -> None:
         """Note that some commands could not be given to the device that was expected to get all of them."""
@@ -208,7 +180,7 @@ class GraphCache:
             self._expected.stays = True
         self._follow(None)
 
-    def _follow(self, known: CachedGraph | None) -> None:
+    def _follow(self, known: RecurringGraph | None) -> None:
         if self._last is not None:
             self._last.then = weakref.ref(known) if known is not None else None
         self._last = known
@@ -229,7 +201,7 @@ class GraphCache:
         policy: str,
         queues: Mapping[str, int] | None,
         options: Mapping[str, str] | None,
-    ) -> CachedGraph:
+    ) -> RecurringGraph:
         machine = self._session.machine
         settings = tuple((queues or {}).items()), tuple((options or {}).items())
         alone = queue_counts(machine, queues or {}) == (1,)
@@ -238,18 +210,20 @@ class GraphCache:
         kind = (policy, *settings, places, found.structure, self._session.away, self._session.demanded)
         known = self._known.get((kind, scalars))
         if known is None:
-            varied = self._of_kind(kind, len(batch.nodes), found) if scalars else None
+            made = partial(VariedGraph, self._session, len(batch.nodes), found, policy, queues, options)
+            varied = self._of_kind(kind, made) if scalars else None
             if varied is not None and varied.is_first(scalars):
                 return varied
-            return self._keep((kind, scalars), CachedGraph(len(batch.nodes), found, () if alone else THOUGHTS))
+            how = policy, queues, options, () if alone else THOUGHTS
+            return self._keep((kind, scalars), RecurringGraph(self._session, len(batch.nodes), found, *how))
         self._known.move_to_end((kind, scalars))
         return known
 
-    def _of_kind(self, kind: Hashable, nodes: int, found: Signature) -> Varied:
-        """Return the cache entry of graphs that differ by their scalars."""
+    def _of_kind(self, kind: Hashable, made: Callable[[], VariedGraph]) -> VariedGraph:
+        """Return the cache entry of graphs that differ by their scalars, ``made`` where there is none."""
         varied = self._varied.get(kind)
         if varied is None:
-            varied = self._varied[kind] = Varied(nodes, found, ())
+            varied = self._varied[kind] = made()
             if len(self._varied) > KEPT:
                 self._varied.popitem(last=False)
         self._varied.move_to_end(kind)
@@ -265,7 +239,7 @@ class GraphCache:
             found = self._static[policy] = is_own and is_static(made) and not learns(made)
         return found
 
-    def _keep(self, key: Hashable, known: CachedGraph) -> CachedGraph:
+    def _keep(self, key: Hashable, known: RecurringGraph) -> RecurringGraph:
         self._known[key] = known
         self._nodes += known.nodes
         while len(self._known) > KEPT or self._nodes > NODES:

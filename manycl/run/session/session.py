@@ -10,9 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Literal, cast
 
 from manycl import flags
@@ -34,19 +32,17 @@ from manycl.run.data.admission import make_room
 from manycl.run.data.buffers import Buffers
 from manycl.run.data.coherence import Directory
 from manycl.run.data.memory import MemoryUse
-from manycl.run.engine.engine import RunFailure, again, execute
+from manycl.run.engine.engine import RunFailure, execute
 from manycl.run.engine.observers import Observer, debugging
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
 from manycl.run.engine.run_history import MergedRecord
-from manycl.run.engine.setup import PLAIN, Setup
+from manycl.run.engine.setup import Setup
 from manycl.run.executor.building import Builder
-from manycl.run.executor.command_buffer import CommandBuffer, recorded
 from manycl.run.executor.executor import Executor
 from manycl.run.graph_cache.lowering_cache import KEPT, LoweringCache
-from manycl.run.graph_cache.played import played
 from manycl.run.lowering.overwritten import contents
-from manycl.run.lowering.steps import Lowered, State, state_of
+from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.device_events import DeviceEvents, DevicesInUse
 from manycl.run.recovery.drain import await_devices, leaving
 from manycl.run.recovery.event_monitor import EventMonitor
@@ -56,7 +52,6 @@ from manycl.run.session.models import Models
 from manycl.run.session.problem_builder import asked, problem_of
 from manycl.utilities.interrupts import Uninterrupted, interruptible, is_failing
 from manycl.utilities.logs import logger
-from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
     from manycl.run.streams.eager_result import EagerResult
@@ -69,20 +64,8 @@ Profile = bool | Literal["learning"] | None
 ("learning"). None: "learning" where timing makes commands slower, as on GPUs, else always."""
 
 
-@dataclass(slots=True)
-class LastTime:
-    """The state of a command graph that has been played. ``memory``: the version of the memory that its buffers are in.
-    ``seconds``: its last run. ``short``: the recorded command buffer, if there is one, with commands that are timed or
-    not (``profile``; None: not recorded yet). ``keys``: the buffers that it was recorded for, where others take their
-    places; ``scalars``: the values of scalars in the last run."""
-
-    memory: int | None = None
-    seconds: float = inf
-    profile: bool | None = None
-    short: CommandBuffer | None = None
-    keys: tuple[BufferKey, ...] = ()
-    scalars: tuple[bytes, ...] = ()
-
+Devices = tuple[object, ...]
+"""What tells whether the devices that a session may use are still the same (``Session.devices``)."""
 
 log = logger(__name__)
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -135,9 +118,9 @@ class Session:
             self.use_clocks(learning)
         self.directory = Directory(self.backend.memory.name)
         self.buffers = Buffers(self)
-        self._last_times: weakref.WeakKeyDictionary[CommandGraph, LastTime] = weakref.WeakKeyDictionary()
         # results to learn from later: reading thousands of times takes longer than the runs
-        self._steps = LoweringCache(self.backend.memory, self.buffers.discard)
+        self.steps = LoweringCache(self.backend.memory, self.buffers.discard)
+        """The steps of plans that have run."""
         self.unneeded: deque[tuple[Graph, frozenset[BufferKey]]] = deque(maxlen=KEPT)
         self._builder = Builder(self.backend.programs)
         self._used = DevicesInUse(self.device_events)  # by the run under way
@@ -220,8 +203,7 @@ class Session:
         self.machine = self.models.on(self._opened)
         self.sharing = self.models.sharing(self.machine)
         self.changes += 1
-        self._steps.clear()
-        self._last_times.clear()
+        self.steps.clear()
         self._builder = Builder(self.backend.programs)
         return self.machine
 
@@ -258,7 +240,7 @@ class Session:
                 self.buffers.collect()
                 self.use_clocks(learning)
                 await_devices(self)
-                watch = self._watch()
+                watch = self.watch()
                 problem, chosen, name = asked(self, graph, policy, queues, options, repeated, rival)
                 written = self._written(graph)
                 try:
@@ -283,91 +265,21 @@ class Session:
                 log.info("planned and ran: %r", result)
                 return result
 
-    def again(self, script: CommandGraph, *, learning: bool = True) -> Result | None:
-        """Run a recorded command graph; None if buffers are not where it needs them (run the graph instead).
-        ``learning``, and what it raises: as ``run``."""
-        last = self._last_times.get(script)
-        if last is None:
-            last = self._last_times[script] = LastTime()
-
-        def play() -> Result | None:
-            lowered = script.lowered
-            if not self._steps.exists(lowered) or lowered.state != self._state(lowered, script.problem.graph):
-                return None
-            # buffers that have not been removed since are still there; where memory is short, others are evicted
-            ready = last.memory == self.backend.memory.version and lowered.room is None
-            if not ready:
-                last.profile = last.short = None
-            elif last.profile != self.backend.profile:
-                last.profile = self.backend.profile
-                last.short = self._recorded(script)
-            if last.short is not None:
-                return played(script, self.backend, self.directory, last.short, last.seconds, self._watch())
-            return self._played_by_steps(script, PLAIN if ready else Setup(prepare=self._prepare))
-
-        return self._repeated(script, last, learning, play)
-
-    def on_others(
-        self, script: CommandGraph, last: LastTime, keys: tuple[BufferKey, ...], scalars: tuple[bytes, ...]
-    ) -> Result | None:
-        """Play a plain command graph (``CommandGraph.on``) on the buffers ``keys``, with its graph's ``scalars``;
-        ``last``: its state from runs on other buffers. Nothing is learned from it. None where memory is short, or
-        buffers are not where it needs them; raises what ``run`` raises."""
-
-        def play() -> Result | None:
-            if self.machine.memories > 1:
-                try:
-                    make_room(self, script.lowered, Playback(script, self.directory))
-                except RunError:
-                    return None
-            if last.profile != self.backend.profile:
-                last.profile, last.keys = self.backend.profile, keys
-                found = self._recorded(script, for_others=True)
-                last.short = found.unbound() if found is not None else None
-            if last.short is None:
-                return self._played_by_steps(script, PLAIN)
-            of = dict(zip(last.keys, keys, strict=True))
-            bound = last.short.bound(self.backend.memory, script.lowered.graph, of)
-            seconds = last.seconds if bound.steady or scalars == last.scalars else inf
-            last.scalars = scalars
-            return played(script, self.backend, self.directory, bound, seconds, self._watch())
-
-        return self._repeated(script, last, False, play)
-
-    def _recorded(self, script: CommandGraph, for_others: bool = False) -> CommandBuffer | None:
-        """Return the recorded command buffer of a command graph, if there is one and the debug level is 0. Raises what
-        its commands would raise."""
-        if self.debug:
-            return None
-        try:
-            return recorded(self.backend, script, for_others)
-        except ManyclError:
-            raise
-        except Exception as error:  # the graph is then enqueued command by command
-            told(error, "finding the shortest way to enqueue a run")
-            return None
-
-    def _watch(self) -> EventMonitor:
+    def watch(self) -> EventMonitor:
+        """Return the monitor of devices that leave and come during a run that begins now."""
         return EventMonitor(self.device_events, self.machine, self._used)
 
-    def _played_by_steps(self, script: CommandGraph, setup: Setup) -> Result | None:
-        """Play a command graph, command by command."""
-        name, watch = script.plan.policy, self._watch()
-        observers = debugging(self.debug)
-        return again(script, self.backend, self.directory, name=name, setup=setup, observers=observers, watch=watch)
-
-    def _repeated(
-        self, script: CommandGraph, last: LastTime, learning: bool, play: Callable[[], Result | None]
+    def repeat(
+        self, script: CommandGraph, devices: Devices, learning: bool, play: Callable[[], Result | None]
     ) -> Result | None:
-        """Play a command graph of the present devices by ``play``, with all that surrounds a run; return its result."""
+        """Play a command graph for the session's ``devices`` by ``play``, with all that surrounds a run. Return None
+        where these have changed, or where nothing was played. Raises what ``run`` raises."""
         self.check_open()
         with self.lock, Uninterrupted():
             self.land()
             self.buffers.collect()
             self.use_clocks(learning)
-            if script.plan.devices != tuple([d.name for d in self.machine.devices]):
-                return None
-            if any(script.queues[d] for d in self.away) or script.problem.demanded != self.demanded:
+            if devices != self.devices:
                 return None
             written = self._written(script.problem.graph)
             self._use(script.queues)
@@ -381,7 +293,6 @@ class Session:
                 self._used.become(())
                 self.backend.memory.tidy()
             if result is not None:
-                last.memory, last.seconds = self.backend.memory.version, result.seconds
                 self._over(result, written)
                 log.debug("ran as before: %r", result)
             return result
@@ -392,6 +303,12 @@ class Session:
         before = self.changes
         examine(self)
         return self.changes != before and bool(self.machine.devices) and not isinstance(error, RunFailure)
+
+    @property
+    def devices(self) -> Devices:
+        """The devices that may be used, to be compared with those of another time."""
+        events = self.device_events
+        return self.changes, events.away, events.demanded
 
     @property
     def away(self) -> frozenset[DeviceIndex]:
@@ -464,13 +381,10 @@ class Session:
             frozenset(d for d in self.machine.indices if lanes[d].driver.has_own_process) if len(lanes) > 1 else NOBODY
         )
 
-    def _state(self, lowered: Lowered, graph: Graph) -> State:
-        return state_of(graph, self.directory) if lowered.state else ()
-
     def _lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
         """Return the steps of a plan. Raises PolicyError where ranges are to run in versions that their devices cannot
         run, which no later plan uses, and what lowering raises."""
-        lowered = self._steps.lower(problem, plan, directory)
+        lowered = self.steps.lower(problem, plan, directory)
         with interruptible:
             unable = list(self._builder.unable(problem.graph, lowered))
         for version, device, fault in unable:

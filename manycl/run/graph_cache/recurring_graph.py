@@ -1,0 +1,193 @@
+"""A recurring graph: how long a graph that was enqueued before took by a plan and without one, and how it runs next."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter, OrderedDict, deque
+from collections.abc import Hashable, Mapping, Sequence
+from math import inf
+from operator import is_
+from statistics import median_low
+
+from manycl.graph import bounds
+from manycl.graph.dependences import Batch
+from manycl.graph.graph import DeviceTask, Graph
+from manycl.graph.signature import Signature
+from manycl.machine import DeviceIndex, Machine
+from manycl.plan.plan import ON_HOST, Plan
+from manycl.plan.preemptible import is_long
+from manycl.run.engine.asking_policies import POSTPONED
+from manycl.run.engine.result import Result
+from manycl.run.graph_cache.autotuner import PLANNED_RUNS, SECOND_THOUGHTS
+from manycl.run.graph_cache.cached_graph import CachedGraph
+from manycl.run.session.session import Session
+from manycl.run.streams.eager_result import EagerResult, Given
+from manycl.run.streams.eager_rule import NEWS, RECENT, Decision, MeasuredGraph
+
+THOUGHTS = (*SECOND_THOUGHTS, *(4**n for n in range(3, 10)))
+"""The numbers of runs of a plan after which the policy is asked once more: ever more rarely, as devices and links may
+change."""
+MOST_SEEN = 1024
+"""The number of graphs that differ by their scalars and are remembered as seen."""
+
+
+class RecurringGraph(CachedGraph):
+    """A graph that a queue has recognised, with the measurements by which the eager rule decides how it runs next."""
+
+    def __init__(
+        self,
+        session: Session,
+        nodes: int,
+        of: Signature,
+        policy: str,
+        queues: Mapping[str, int] | None = None,
+        options: Mapping[str, str] | None = None,
+        thoughts: Sequence[int] = THOUGHTS,
+    ) -> None:
+        runs = PLANNED_RUNS if thoughts else 1  # where there is nothing to choose, one plan is enough
+        super().__init__(session, None, policy, queues=queues, options=options, thoughts=thoughts, runs=runs)
+        self.nodes = nodes
+        self.signature = of
+        self.then: weakref.ref[RecurringGraph] | None = None  # the graph that came next
+        self.stays = False  # whether no device can be given all of it
+        self.latest = 0.0  # seconds of the last run
+        self._device: DeviceIndex | None = None  # the device that can run all of it eagerly
+        self._given_last: list[DeviceTask] = []  # the commands of its last eager run
+        self._flights = self._runs = 0
+        self._flown = deque[float](maxlen=RECENT)  # seconds of the last eager runs
+        self._since = self._retries = 0  # the runs since the other way was tried again, and how often it was
+        self._answer: Plan | None = None  # the policy's last plan
+        self.ran: float | None = None
+        """Seconds of the last run, if it was planned anew (infinite: it will be again); None: the kept plan was
+        followed."""
+
+    def _begin(self, given: Plan | None = None) -> None:
+        super()._begin(given)
+        self._planned = 0
+        self._plan_seconds = self._planning = inf  # least of a run that was planned, planning apart or included
+        self._played = deque[float](maxlen=RECENT)  # seconds of the last runs of the kept plan
+
+    @property
+    def is_repeated(self) -> bool:
+        return self.is_looked_at
+
+    @property
+    def is_new(self) -> bool:
+        """True if it has not run before."""
+        return not self._runs
+
+    def is_awaited(self, machine: Machine) -> bool:
+        """Return whether its last run took so long that other processes, which ask for one of the devices, would have
+        to wait."""
+        return any(is_long(device, self.latest) for device in machine.devices)
+
+    @property
+    def thinks(self) -> bool:
+        """True if there is anything to choose."""
+        return bool(self._thoughts)
+
+    def run_batch(self, batch: Batch, of: Signature) -> Result:
+        """Run enqueued commands, which are this graph on the buffers of a signature. Raises what a run raises."""
+        if self.graph is None:
+            graph = batch.graph()
+            bounds.check(graph)  # later graphs are compared with this one, so it must be within bounds
+            self.graph, self.signature = graph, of  # with the keys that the graph uses
+        else:
+            graph = batch.as_in(self.graph, dict(zip(self.signature.keys, of.keys, strict=True)))
+            if of.scalars != self.signature.scalars:
+                bounds.check(graph)
+        self.ran = None
+        return self.run_as(graph, of)
+
+    def _plan(self, graph: Graph) -> Result:
+        result = super()._plan(graph)
+        self._answer = result.settled
+        is_postponed = result.plan is not None and result.plan.details.get(POSTPONED)  # it will be planned again
+        self.ran = inf if is_postponed else result.seconds
+        return result
+
+    def took(self, seconds: float) -> None:
+        """Note the seconds of a planned run, planning included."""
+        ran, self._runs, self.latest = self.ran, self._runs + 1, seconds
+        if ran is not None:
+            self._planned += 1
+            self._plan_seconds = min(self._plan_seconds, seconds, ran)
+            self._planning = min(self._planning, seconds)
+        elif not self._was_other:
+            self._played.append(seconds)
+        if self._device is None and self._answer is not None and self._planned >= PLANNED_RUNS:
+            used = Counter(a.device for a in self._answer.assignments if a.device != ON_HOST)
+            self._device = used.most_common(1)[0][0] if used else None
+
+    def flew(self, run: EagerResult, seconds: float) -> None:
+        """Note an eager run."""
+        self._runs += 1
+        self._flights += 1
+        self._flown.append(seconds)
+        self.latest = seconds
+        self._device, self._given_last = run.device, [task for task, _, _ in run.given]
+
+    def is_like(self, given: Sequence[Given]) -> bool:
+        """Return whether commands are those of its last eager run, on any buffers."""
+        last = self._given_last
+        return len(given) == len(last) and all(map(is_, last, [task for task, _, _ in given]))
+
+    @property
+    def measured(self) -> MeasuredGraph:
+        """The measurements of it that the eager rule asks for."""
+        return MeasuredGraph(
+            self.nodes,
+            self._device,
+            self.stays,
+            self.then is not None and self.then() is self,
+            self._runs,
+            self.latest,
+            median_low(self._flown) if self._flown else inf,
+            self._flights,
+            median_low(self._played) if self._played else self._plan_seconds,
+            self._planned,
+            self._planning,
+            self._since,
+            self._retries,
+        )
+
+    def obey(self, decision: Decision) -> None:
+        """Note how it runs next."""
+        self._since = self._since + 1 if decision.is_compared else 0
+        if decision.is_trial:
+            self._since, self._retries = 0, self._retries + 1
+            (self._flown if decision.device is not None else self._played).clear()  # only its present times count
+
+
+class VariedGraph(RecurringGraph):
+    """The recurring graphs that differ only by scalars which decide what is touched, such as a loop's counter. The
+    first ones are cached one by one. Later ones that have not been seen before are cached together: planned anew each
+    time, or run eagerly, whichever takes less."""
+
+    def __init__(
+        self,
+        session: Session,
+        nodes: int,
+        of: Signature,
+        policy: str,
+        queues: Mapping[str, int] | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(session, nodes, of, policy, queues, options, ())
+        self._seen: OrderedDict[Hashable, None] = OrderedDict()
+
+    def is_first(self, scalars: Hashable) -> bool:
+        """Return whether a graph with these scalars is cached together with the others, as it was not seen before."""
+        if scalars in self._seen:
+            return False
+        self._seen[scalars] = None
+        if len(self._seen) > MOST_SEEN:
+            self._seen.popitem(last=False)
+        return len(self._seen) > NEWS
+
+    def run_batch(self, batch: Batch, of: Signature) -> Result:
+        return self._plan(batch.graph())
+
+    def took(self, seconds: float) -> None:
+        super().took(seconds)
+        self._played.append(seconds)
