@@ -197,7 +197,7 @@ class Directory:
         for buffer, members in cut.items():
             parts = self.parts.pop(buffer, None)
             masks = [self.valid.pop(buffer, 0)] if parts is None else [p.mask for p in parts]
-            self.valid.update((key, masks[part]) for key, part in members if masks[part])
+            self.valid.update([(key, masks[part]) for key, part in members if masks[part]])
 
     def close(
         self,
@@ -230,7 +230,9 @@ class Directory:
             if mask := next(iter(by_mask)):
                 self.valid[key] = mask
             return
-        self.parts[key] = tuple(ValidRegion(union(found), mask) for mask, found in by_mask.items())
+        self.parts[key] = tuple(
+            [ValidRegion(found[0] if len(found) == 1 else union(found), mask) for mask, found in by_mask.items()]
+        )
 
     def validate(self, memories: int) -> None:
         """Assert the invariants (used by tests and at debug level 4)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -60,6 +61,16 @@ class CommandBuffer:
     versions: dict[int, Version]
     bounded: bool
     steady: bool
+
+    @cached_property
+    def ends(self) -> dict[tuple[DeviceIndex, int], int]:
+        """The last entry of each queue (device and number)."""
+        return {(d, q): i for i, (_, d, q) in enumerate(self.places)}
+
+    @cached_property
+    def devices(self) -> frozenset[DeviceIndex]:
+        """The devices that run entries."""
+        return frozenset(d for d, _ in self.ends)
 
     def bound(self, executor: Executor, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> CommandBuffer:
         """Return a copy for a graph of this shape, with that graph's scalars, on buffers ``keys[b]`` instead of b. It
@@ -155,8 +166,7 @@ def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_onc
     """Enqueue everything and wait; return the seconds and the record (with its failure, if a launch failed).
     ``at_once``: the run is known to end so soon that Ctrl-C may wait for it. Waiting in a thread lets Ctrl-C in, but
     learns of the end 30 us later (two cores, PoCL)."""
-    used = {(d, q): i for i, (_, d, q) in enumerate(buffer.places)}
-    devices = {d for d, _ in used}
+    used, devices = buffer.ends, buffer.devices
     executor.settle()
     graph = script.lowered.graph
     run = executor.start(graph, devices)

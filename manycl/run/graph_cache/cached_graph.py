@@ -153,10 +153,12 @@ class CachedGraph:
         return result
 
     def _keep(self, result: Result, of: Signature) -> None:
-        """Keep the commands of a run, unless it was long: they are enqueued at once, and Ctrl-C would have to wait for
-        them."""
-        script = result.script
-        if script is not None and script.plan is self._tuner.plan and result.seconds <= at_once(script.problem):
+        """Keep the commands of a run by the kept plan, or by one that may become it, unless the run was long: they are
+        enqueued at once, and Ctrl-C would have to wait for them."""
+        script, kept = result.script, self._tuner.plan
+        if script is None or result.seconds > at_once(script.problem):
+            return
+        if kept is None or script.plan is kept:
             self._commands = [KeptCommands(script, of, self._devices), *self._commands[: COMMANDS - 1]]
 
     def analyse(self, seconds: float, graph: Callable[[], Batch | Graph | None], is_awaited: bool = False) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan import policies
 from manycl.plan.policy import find, is_static, learns
 from manycl.plan.problem import queue_counts
+from manycl.run.data.coherence import ValidRegion
 from manycl.run.engine.result import Result
 from manycl.run.graph_cache.recurring_graph import THOUGHTS, RecurringGraph, VariedGraph
 from manycl.run.session.session import Devices, Session
@@ -68,8 +69,8 @@ class GraphCache:
         found = signature(batch) if len(batch.nodes) <= NODES and self._is_static(policy) else None
         if found is None:
             return session.run(batch.graph(), policy, queues=queues, options=options)
-        directory, keys = session.directory, found.keys
-        places = tuple([directory.parts.get(key) or directory.valid.get(key, 0) for key in keys])
+        parts, valid = session.directory.parts, session.directory.valid
+        places = [parts.get(key) or valid.get(key, 0) for key in found.keys]
         known = self._expected = self._find(batch, found, places, policy, queues, options)
         result = known.run_batch(batch, found)
         self._note(known, result.seconds)
@@ -155,7 +156,7 @@ class GraphCache:
         if is_other or (isinstance(known, VariedGraph) and not gains_nothing(seconds)):
             found = signature(run.batch) if len(run.given) <= NODES else None
             if found is not None:
-                places = tuple([run.found[key] for key in found.keys])
+                places = [run.found[key] for key in found.keys]
                 known = self._find(run.batch, found, places, policy, queues, options)
         if known is not None:
             self._note(known, seconds)
@@ -197,17 +198,19 @@ class GraphCache:
         self,
         batch: Batch,
         found: Signature,
-        places: tuple[object, ...],
+        places: Sequence[int | tuple[ValidRegion, ...]],
         policy: str,
         queues: Mapping[str, int] | None,
         options: Mapping[str, str] | None,
     ) -> RecurringGraph:
         machine = self._session.machine
         settings = tuple((queues or {}).items()), tuple((options or {}).items())
-        alone = queue_counts(machine, queues or {}) == (1,)
+        alone = len(machine.devices) == 1 and queue_counts(machine, queues or {}) == (1,)
         # with one device that computes in the host's memory, scalars decide nothing
         scalars = () if alone and machine.memories == 1 else deciding_scalars(batch)
-        kind = (policy, *settings, places, found.structure, self._session.away, self._session.demanded)
+        # which bytes the parts of a buffer have, their command graphs know
+        masks = tuple([place if isinstance(place, int) else tuple([part.mask for part in place]) for place in places])
+        kind = (policy, *settings, masks, found.structure, self._session.away, self._session.demanded)
         known = self._known.get((kind, scalars))
         if known is None:
             made = partial(VariedGraph, self._session, len(batch.nodes), found, policy, queues, options)

@@ -227,4 +227,4 @@ def state_of(graph: Graph, directory: Directory) -> State:
         mask = valid.get(key)
         return UNDEFINED if mask is None else HOST_ALONE if mask == HOST_BIT else ELSEWHERE
 
-    return tuple((key, tuple(p.region for p in parts.get(key, ())), where(key)) for key in graph.buffers)
+    return tuple([(key, tuple([p.region for p in parts.get(key, ())]), where(key)) for key in graph.buffers])
