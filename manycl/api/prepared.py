@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from manycl.api.arrays.arrays import Array
 from manycl.errors import LaunchError
 from manycl.graph.graph import BufferKey, Graph
-from manycl.graph.rename import renamed
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
 from manycl.utilities.checked import checked
@@ -50,7 +49,7 @@ class Prepared:
         self._graph: Graph | None = None
         self._arrays: dict[BufferKey, Array] = {}  # kept alive as long as the graph may run
         self._policy: str | Policy | Plan | None = None
-        self._arranged: dict[tuple[int, ...], CachedGraph] = {}
+        self._cached: CachedGraph | None = None
         self._enqueued: weakref.ref[Submission] | None = None  # lives as long as its events
 
     def complete(self, enqueued: Submission) -> None:
@@ -87,23 +86,23 @@ class Prepared:
 
     @property
     def _prepared(self) -> CachedGraph:
-        """The graph on the buffers that the arrays have now: they may have exchanged them."""
         from manycl.run.graph_cache.cached_graph import CachedGraph
 
-        now = tuple(array.buffer.key for array in self._arrays.values())
-        if now not in self._arranged:
-            moved = {old: new for old, new in zip(self._arrays, now, strict=True) if old != new}
-            graph = self.graph
-            if moved:
-                inside = {old: new for old, new in moved.items() if old in graph.buffers}
-                if set(inside.values()) != set(inside):
-                    raise LaunchError("an array of a prepared graph has exchanged contents with one that is not in it")
-                graph = renamed(graph, inside)
+        if self._cached is None:
             queue = self.queue
-            self._arranged[now] = CachedGraph(
-                queue.session, graph, self._policy, queues=queue.queues, options=queue.options
+            self._cached = CachedGraph(
+                queue.session, self.graph, self._policy, queues=queue.queues, options=queue.options
             )
-        return self._arranged[now]
+        return self._cached
+
+    def _run(self) -> Result:
+        """Run on the buffers that the arrays have now: they may have exchanged them."""
+        instead = {old: array.buffer.key for old, array in self._arrays.items() if array.buffer.key != old}
+        if instead:
+            instead = {old: new for old, new in instead.items() if old in self.graph.buffers}
+            if set(instead.values()) != set(instead):
+                raise LaunchError("an array of a prepared graph has exchanged contents with one that is not in it")
+        return self._prepared.run(instead)
 
     def run(self) -> Result:
         """Run the graph on the arrays' present contents. What is enqueued on the queue, or on another one with these
@@ -114,7 +113,7 @@ class Prepared:
             if array.queue is not self.queue or array.buffer.key in self.queue.mapped:
                 array.use(self.queue)
         enqueued = self._enqueued() if self._enqueued is not None else None
-        return self.queue.keep(lambda: self._prepared.run(), enqueued)
+        return self.queue.keep(self._run, enqueued)
 
     def repeat(
         self,

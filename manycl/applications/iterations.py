@@ -10,8 +10,7 @@ from typing import Any
 from manycl.api.arrays.host_arrays import AnyArray
 from manycl.applications.application import Application, Iterate
 from manycl.errors import ResultError
-from manycl.graph.graph import BufferKey, Graph
-from manycl.graph.rename import renamed
+from manycl.graph.graph import BufferKey
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
 from manycl.run.engine.result import Result
@@ -29,7 +28,6 @@ class Iterations:
         self._how = how
         self._session = session
         self._swapped: dict[BufferKey, BufferKey] = dict((*how.swap, *((b, a) for a, b in how.swap)))
-        self._graphs: tuple[Graph, Graph] = application.graph, renamed(application.graph, self._swapped)
         self._learners = Learners()
         self._odd = False
         self.times = 0  # of the last run
@@ -58,11 +56,11 @@ class Iterations:
         """All repetitions, or ``times`` of them without looking at the condition; the last one's result, whose details
         have ``iterations`` and ``total_seconds``."""
         chosen = self._learners.find(policy, options)
-        prepared = [CachedGraph(self._session, g, chosen, queues=queues, options=options) for g in self._graphs]
+        prepared = CachedGraph(self._session, self._application.graph, chosen, queues=queues, options=options)
         until = self._condition() if times is None else None
         total, turn = 0.0, 0
         while turn < (self._how.times if times is None else times):
-            result = prepared[self._odd].run()
+            result = prepared.run(self._swapped if self._odd else None)
             total += result.seconds
             turn += 1
             self._odd ^= bool(self._swapped)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import Graph
+from manycl.graph.graph import BufferKey, Graph
+from manycl.graph.rename import renamed
 from manycl.graph.signature import Signature
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, learns
@@ -55,6 +56,7 @@ class CachedGraph:
         self._learner = found if learns(found) else None
         self._queues, self._options = queues, options
         self._thoughts, self._planned_runs = thoughts, runs
+        self._arranged: dict[tuple[tuple[BufferKey, BufferKey], ...], tuple[CachedGraph, Graph, Signature]] = {}
         self.interest, self.is_looked_at = Interest(), False
         self._devices = session.devices
         self._there = session.present, session.demanded
@@ -81,12 +83,28 @@ class CachedGraph:
         """True if policies are told that the graph runs repeatedly."""
         return True
 
-    def run(self) -> Result:
-        """Run on the buffers' present contents. Raises what a run raises."""
-        assert self.graph is not None, "it runs on no buffers of its own"
+    def run(self, instead: Mapping[BufferKey, BufferKey] | None = None) -> Result:
+        """Run on the buffers' present contents, on buffers ``instead[b]`` instead of b where buffers have been
+        exchanged with one another. Raises what a run raises."""
+        changes = tuple(instead.items()) if instead else ()
+        found = self._arranged.get(changes)
+        if found is None:
+            found = self._arranged[changes] = self._on(dict(changes))
+        cached, graph, of = found
         if self.session.demanded:
-            self.analyse(0.0, lambda: self.graph, is_awaited=True)
-        return self.run_as(self.graph, Signature((), (), tuple(self.graph.buffers)))
+            cached.analyse(0.0, lambda: graph, is_awaited=True)
+        return cached.run_as(graph, of)
+
+    def _on(self, instead: Mapping[BufferKey, BufferKey]) -> tuple[CachedGraph, Graph, Signature]:
+        """Return the cached graph that runs on other buffers, with its graph and signature there. That is this one,
+        unless its policy learns: to such a policy, each is a graph of its own."""
+        assert self.graph is not None, "it runs on no buffers of its own"
+        graph, cached = self.graph, self
+        if instead:
+            graph = renamed(graph, instead)
+        if instead and self._learner is not None:
+            cached = CachedGraph(self.session, graph, self._learner, queues=self._queues, options=self._options)
+        return cached, graph, Signature((), (), tuple([instead.get(key, key) for key in self.graph.buffers]))
 
     def run_as(self, graph: Graph, of: Signature) -> Result:
         """Run a graph that differs from the cached one in its buffers and scalars only: those of the signature ``of``.
@@ -108,6 +126,10 @@ class CachedGraph:
             result = self._plan(graph)
             self._tuner.answered(result.seconds, result.settled)
             self._keep(result, of)
+            if (kept := self._tuner.kept) is not None:
+                self._commands = [
+                    c for c in self._commands if c.script.plan is kept or c.script.plan is self._tuner.plan
+                ]
         return told(learner, result) if learner is not None else result
 
     def _look_around(self) -> None:
@@ -138,11 +160,11 @@ class CachedGraph:
         """Run a plan: without deciding anything, if there are commands that begin with buffers where they are now.
         Return None where a plan of the policy's cannot be followed any more."""
         session, learning = self.session, self._learner is not None
-        for kept in self._commands:
-            if kept.script.plan is plan:
-                result = kept.play(session, graph, of, learning)
-                if result is not None:
-                    return result
+        found = [kept for kept in self._commands if kept.script.plan is plan]
+        for kept in [kept for kept in found if kept.of.keys == of.keys] or found:
+            result = kept.play(session, graph, of, learning)
+            if result is not None:
+                return result
         try:
             result = session.run(graph, plan, repeated=int(self.is_repeated), learning=learning)
         except PolicyError:

@@ -37,7 +37,7 @@ class KeptCommands:
 
     def __init__(self, script: CommandGraph, of: Signature, devices: Devices) -> None:
         self.script = script
-        self._of, self._devices = of, devices
+        self.of, self._devices = of, devices
         self._seconds, self._scalars = inf, of.scalars  # of the last run
         # the version of the memory after the last run, if that was on the buffers that the graph was made for
         self._memory: int | None = None
@@ -49,11 +49,12 @@ class KeptCommands:
         """Play the commands for a graph of the same structure, with the signature ``of``. Return None where they are
         not for its buffers, for the places of these, or for the session's devices. ``learning``: whether the times of
         its kernels are learned from. Raises what ``Session.run`` raises."""
-        script, is_own = self.script, of.keys == self._of.keys and of.scalars == self._of.scalars
+        script = self.script
+        is_own = of is self.of or (of.keys == self.of.keys and of.scalars == self.of.scalars)
         if not is_own:
             if not script.is_plain:
                 return None
-            script = script.on(graph, dict(zip(self._of.keys, of.keys, strict=True)))
+            script = script.on(graph, dict(zip(self.of.keys, of.keys, strict=True)))
         played = partial(self._play, session, script, of, is_own)
         result = session.repeat(script, self._devices, learning, played)
         if result is not None:
@@ -121,7 +122,7 @@ class KeptCommands:
                 self._is_timed, self._recorded, self._bound = executor.profile, None, None
                 self._recorded = recorded(executor, self.script)
             if self._recorded is not None and (self._bound is None or not is_ready):
-                keys = dict(zip(self._of.keys, of.keys, strict=True))
+                keys = dict(zip(self.of.keys, of.keys, strict=True))
                 self._bound = self._recorded.bound(executor, script.lowered.graph, keys)
         except ManyclError:
             raise
