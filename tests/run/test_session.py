@@ -62,8 +62,8 @@ def keep(session: Session, script: CommandGraph | None) -> Callable[[], Result |
     assert script is not None
     graph = script.problem.graph
     of = Signature((), (), tuple(graph.buffers))
-    kept = KeptCommands(script, of, session.devices)
-    return lambda: kept.play(session, graph, of, True)
+    kept = KeptCommands(script, of, session.devices, lasting=True)
+    return lambda: kept.play(session, learning=True)
 
 
 def every_other(first: int) -> Region:
@@ -385,9 +385,9 @@ def test_a_repetition_that_is_not_timed_has_as_many_queues(monkeypatch: pytest.M
     monkeypatch.setenv("MANYCL_ZERO_COPY", "1")
     with Queue("cpu", profile="learning", queues={"cpu": 2}) as made:
         session, (arrays, script) = made.session, in_two_queues(made)
-        graph, of = script.problem.graph, Signature((), (), tuple([x.buffer.key for x in arrays]))
+        of = Signature((), (), tuple([x.buffer.key for x in arrays]))
         with mock.patch.object(kept_module, "play", wraps=kept_module.play) as shortest:
-            found = KeptCommands(script, of, session.devices).play(session, graph, of, learning=False)
+            found = KeptCommands(script, of, session.devices, lasting=True).play(session, learning=False)
         assert shortest.call_count == 1
         assert found is not None
         assert {lane for _, _, lane, _ in found.record.kernels} == {0, 1}

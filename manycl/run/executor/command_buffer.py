@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -51,26 +50,17 @@ class CommandBuffer:
 
     ``entries``: the driver's ``launch`` (or a function that enqueues a copy or fill), the kernel and the object that
     sets its arguments, the arguments that earlier entries leave with other values, queue, sizes, offset, and the
-    entries it waits for. ``places``: (node, device, queue) of each entry. ``versions``: the version that runs, for
-    nodes with several versions of their kernel. ``bounded``: its kernels end after the same work each time with the
-    same scalars; ``steady``: with any scalars.
+    entries it waits for. ``places``: (node, device, queue) of each entry; ``ends``: the last entry of each queue
+    (device and number). ``versions``: the version that runs, for nodes with several versions of their kernel.
+    ``bounded``: its kernels end after the same work each time with the same scalars; ``steady``: with any scalars.
     """
 
     entries: tuple[tuple[Any, ...], ...]
     places: tuple[tuple[int, DeviceIndex, int], ...]
+    ends: Mapping[tuple[DeviceIndex, int], int]
     versions: dict[int, Version]
     bounded: bool
     steady: bool
-
-    @cached_property
-    def ends(self) -> dict[tuple[DeviceIndex, int], int]:
-        """The last entry of each queue (device and number)."""
-        return {(d, q): i for i, (_, d, q) in enumerate(self.places)}
-
-    @cached_property
-    def devices(self) -> frozenset[DeviceIndex]:
-        """The devices that run entries."""
-        return frozenset(d for d, _ in self.ends)
 
     def bound(self, executor: Executor, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> CommandBuffer:
         """Return a copy for a graph of this shape, with that graph's scalars, on buffers ``keys[b]`` instead of b. It
@@ -154,7 +144,8 @@ def recorded(executor: Executor, script: CommandGraph) -> CommandBuffer | None:
     trips = [trip_count(program, kernel) for program, kernel in ran]
     bounded = all(count.bounded for count in trips)
     steady = bounded and not any(count.scalars for count in trips)
-    return CommandBuffer(tuple(entries), tuple(places), versions, bounded, steady)
+    ends = {(d, q): i for i, (_, d, q) in enumerate(places)}
+    return CommandBuffer(tuple(entries), tuple(places), ends, versions, bounded, steady)
 
 
 def _as_launch(enqueue: Callable[[Queue, Sequence[Event]], Event]) -> Callable[..., Event]:
@@ -166,7 +157,7 @@ def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_onc
     """Enqueue everything and wait; return the seconds and the record (with its failure, if a launch failed).
     ``at_once``: the run is known to end so soon that Ctrl-C may wait for it. Waiting in a thread lets Ctrl-C in, but
     learns of the end 30 us later (two cores, PoCL)."""
-    used, devices = buffer.ends, buffer.devices
+    used, devices = buffer.ends, {d for d, _ in buffer.ends}
     executor.settle()
     graph = script.lowered.graph
     run = executor.start(graph, devices)

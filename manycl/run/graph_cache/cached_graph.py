@@ -78,6 +78,9 @@ class CachedGraph:
         """The kept plan (None: none yet)."""
         return self._tuner.kept
 
+    is_lasting = True
+    """Whether its buffers exist as long as it does."""
+
     @property
     def is_repeated(self) -> bool:
         """True if policies are told that the graph runs repeatedly."""
@@ -161,9 +164,12 @@ class CachedGraph:
         Return None where a plan of the policy's cannot be followed any more."""
         session, learning = self.session, self._learner is not None
         found = [kept for kept in self._commands if kept.script.plan is plan]
-        for kept in [kept for kept in found if kept.of.keys == of.keys] or found:
-            result = kept.play(session, graph, of, learning)
-            if result is not None:
+        own = [kept for kept in found if kept.of.keys == of.keys and kept.of.scalars == of.scalars]
+        for kept in own or found:
+            commands = kept if own else kept.on(graph, of)
+            if commands is not None and (result := commands.play(session, learning)) is not None:
+                if not own and self.is_lasting:
+                    self._commands = [commands, *self._commands[: COMMANDS - 1]]
                 return result
         try:
             result = session.run(graph, plan, repeated=int(self.is_repeated), learning=learning)
@@ -181,7 +187,7 @@ class CachedGraph:
         if script is None or result.seconds > at_once(script.problem):
             return
         if kept is None or script.plan is kept:
-            self._commands = [KeptCommands(script, of, self._devices), *self._commands[: COMMANDS - 1]]
+            self._commands = [KeptCommands(script, of, self._devices, self.is_lasting), *self._commands[: COMMANDS - 1]]
 
     def analyse(self, seconds: float, graph: Callable[[], Batch | Graph | None], is_awaited: bool = False) -> None:
         """Note the seconds of a run, and analyse in the background how launches may be divided; then begin tuning anew,

@@ -31,45 +31,61 @@ AT_ONCE = 1e-3
 handled."""
 
 
+class _Recording:
+    """The recorded calls of a command graph, for graphs of its structure on any buffers. ``of``: the signature of the
+    graph that they were recorded for."""
+
+    def __init__(self, of: Signature) -> None:
+        self.of = of
+        self.buffer: CommandBuffer | None = None
+        self.is_timed: bool | None = None  # whether the calls are timed; None: none were recorded
+        self.seconds, self.scalars = inf, of.scalars  # of the last run
+
+
 class KeptCommands:
     """A command graph that is kept. ``of``: the signature of its graph; ``devices``: the session's devices when it was
-    made, as it is for no others."""
+    made, as it is for no others. ``lasting``: its buffers exist as long as it does."""
 
-    def __init__(self, script: CommandGraph, of: Signature, devices: Devices) -> None:
-        self.script = script
-        self.of, self._devices = of, devices
-        self._seconds, self._scalars = inf, of.scalars  # of the last run
-        # the version of the memory after the last run, if that was on the buffers that the graph was made for
-        self._memory: int | None = None
-        self._is_timed: bool | None = None  # whether recorded calls are timed; None: none were recorded
-        self._recorded: CommandBuffer | None = None
-        self._bound: CommandBuffer | None = None  # the recorded calls on the buffers of the last run
+    def __init__(
+        self,
+        script: CommandGraph,
+        of: Signature,
+        devices: Devices,
+        lasting: bool,
+        recording: _Recording | None = None,
+    ) -> None:
+        self.script, self.of = script, of
+        self._devices, self._is_lasting = devices, lasting
+        self._memory: int | None = None  # the version of the memory after the last run
+        self._recording = _Recording(of) if recording is None else recording
+        self._recorded: CommandBuffer | None = None  # the recorded calls that are bound to the buffers
+        self._bound: CommandBuffer | None = None
 
-    def play(self, session: Session, graph: Graph, of: Signature, learning: bool) -> Result | None:
-        """Play the commands for a graph of the same structure, with the signature ``of``. Return None where they are
-        not for its buffers, for the places of these, or for the session's devices. ``learning``: whether the times of
-        its kernels are learned from. Raises what ``Session.run`` raises."""
-        script = self.script
-        is_own = of is self.of or (of.keys == self.of.keys and of.scalars == self.of.scalars)
-        if not is_own:
-            if not script.is_plain:
-                return None
-            script = script.on(graph, dict(zip(self.of.keys, of.keys, strict=True)))
-        played = partial(self._play, session, script, of, is_own)
-        result = session.repeat(script, self._devices, learning, played)
+    def on(self, graph: Graph, of: Signature) -> KeptCommands | None:
+        """Return the commands of a graph of the same structure with the signature ``of``. None where they name pieces
+        of buffers, or windows."""
+        if not self.script.is_plain:
+            return None
+        script = self.script.on(graph, dict(zip(self.of.keys, of.keys, strict=True)))
+        return KeptCommands(script, of, self._devices, self._is_lasting, self._recording)
+
+    def play(self, session: Session, learning: bool) -> Result | None:
+        """Play the commands. Return None where buffers are not where they need them, or the session's devices have
+        changed. ``learning``: whether the times of kernels are learned from. Raises what ``Session.run`` raises."""
+        result = session.repeat(self.script, self._devices, learning, partial(self._play, session))
         if result is not None:
-            self._memory = session.backend.memory.version if is_own else None
-            self._seconds, self._scalars = result.seconds, of.scalars
+            self._memory = session.backend.memory.version
+            self._recording.seconds, self._recording.scalars = result.seconds, self.of.scalars
         return result
 
-    def _play(self, session: Session, script: CommandGraph, of: Signature, is_own: bool) -> Result | None:
-        lowered, memory = script.lowered, session.backend.memory
+    def _play(self, session: Session) -> Result | None:
+        script, lowered, memory = self.script, self.script.lowered, session.backend.memory
         if not session.steps.exists(lowered):
             return None
         if lowered.state and lowered.state != state_of(script.problem.graph, session.directory):
             return None
         # buffers that have not been removed since are still there; where memory is short, others are evicted
-        is_ready = is_own and self._memory == memory.version and lowered.room is None
+        is_ready = self._memory == memory.version and lowered.room is None
         is_roomy = is_ready or session.machine.memories == 1
         return again(
             script,
@@ -79,26 +95,19 @@ class KeptCommands:
             setup=PLAIN if is_roomy else Setup(prepare=partial(make_room, session)),
             observers=debugging(session.debug),
             watch=(watch := session.watch()),
-            shortest=partial(self._by_calls, session, script, of, is_ready, watch),
+            shortest=partial(self._by_calls, session, is_ready, watch),
         )
 
-    def _by_calls(
-        self,
-        session: Session,
-        script: CommandGraph,
-        of: Signature,
-        is_ready: bool,
-        watch: EventMonitor,
-        playback: Playback,
-    ) -> Result | None:
+    def _by_calls(self, session: Session, is_ready: bool, watch: EventMonitor, playback: Playback) -> Result | None:
         """Make the recorded calls; return None if there are none. ``is_ready``: buffers are where they were."""
-        buffer = self._buffer(session, script, of, is_ready)
+        script, buffer = self.script, self._buffer(session, is_ready)
         if buffer is None:
             return None
         executor, plan = session.backend, script.plan
-        is_certain = buffer.bounded and (buffer.steady or of.scalars == self._scalars)
+        known = self._recording
+        is_certain = buffer.bounded and (buffer.steady or self.of.scalars == known.scalars)
         try:
-            taken, record = play(executor, script, buffer, is_certain and self._seconds <= AT_ONCE)
+            taken, record = play(executor, script, buffer, is_certain and known.seconds <= AT_ONCE)
         except BaseException as error:
             _give(playback)
             playback.lose(f"the run was stopped by {type(error).__name__}")
@@ -112,24 +121,30 @@ class KeptCommands:
         graph, machine = script.problem.graph, executor.machine
         return Result(graph, machine, plan.policy, taken, record, plan=plan, lowered=script.lowered, playback=playback)
 
-    def _buffer(self, session: Session, script: CommandGraph, of: Signature, is_ready: bool) -> CommandBuffer | None:
-        """Return the recorded calls on the buffers of a run. Raises what its commands would raise."""
-        executor = session.backend
-        if session.debug or script.lowered.room is not None:
+    def _buffer(self, session: Session, is_ready: bool) -> CommandBuffer | None:
+        """Return the recorded calls on the buffers. Raises what its commands would raise."""
+        executor, known = session.backend, self._recording
+        if session.debug or self.script.lowered.room is not None:
             return None
         try:
-            if self._is_timed != executor.profile:
-                self._is_timed, self._recorded, self._bound = executor.profile, None, None
-                self._recorded = recorded(executor, self.script)
-            if self._recorded is not None and (self._bound is None or not is_ready):
-                keys = dict(zip(self.of.keys, of.keys, strict=True))
-                self._bound = self._recorded.bound(executor, script.lowered.graph, keys)
+            if known.is_timed != executor.profile:
+                known.of, known.is_timed, known.buffer = self.of, executor.profile, None
+                known.buffer = recorded(executor, self.script)
+            if known.buffer is None:
+                return None
+            bound = self._bound
+            if bound is None or self._recorded is not known.buffer or not is_ready:
+                keys = dict(zip(known.of.keys, self.of.keys, strict=True))
+                bound = known.buffer.bound(executor, self.script.lowered.graph, keys)
+            if self._is_lasting:  # else it would keep the memory of dropped arrays
+                self._recorded, self._bound = known.buffer, bound
         except ManyclError:
             raise
         except Exception as error:  # the graph is then enqueued command by command
             told(error, "finding the shortest way to enqueue a run")
-            self._recorded = self._bound = None
-        return self._bound
+            known.buffer = None
+            return None
+        return bound
 
 
 def _give(playback: Playback) -> None:

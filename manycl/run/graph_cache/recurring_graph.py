@@ -67,6 +67,8 @@ class RecurringGraph(CachedGraph):
         self._plan_seconds = self._planning = inf  # least of a run that was planned, planning apart or included
         self._played = deque[float](maxlen=RECENT)  # seconds of the last runs of the kept plan
 
+    is_lasting = False
+
     @property
     def is_repeated(self) -> bool:
         return self.is_looked_at
