@@ -23,6 +23,7 @@ from manycl.graph.dependences import GraphBuilder
 from manycl.machine import Device, Link, Machine
 from manycl.run.commands.backend import Download, Run
 from manycl.run.data.coherence import HOST_BIT, Directory
+from manycl.run.graph_cache.kept_commands import KeptCommands
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.health import examine
 from manycl.run.recovery.history import CommandHistory
@@ -309,7 +310,7 @@ def test_a_prepared_graph_follows_no_plan_for_other_devices(
         return begin(*args, **options)
 
     monkeypatch.setattr(session, "execute", execute)
-    monkeypatch.setattr(session.Session, "again", lambda *given, **options: None)  # it is planned, or a plan is given
+    monkeypatch.setattr(KeptCommands, "play", lambda *given, **options: None)  # it is planned, or a plan is given
     with mc.Queue(f"{death.devices}/2", policy=policy) as queue:
         x = queue.zeros(N, np.int32)
         with queue.prepare() as graph:

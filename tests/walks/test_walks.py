@@ -17,8 +17,8 @@ import pytest
 WALK = Path(__file__).with_name("walk.py")
 BOUNDS = {
     "one_device": {"first": (2300, 113), "steady": (125, 31)},
-    "divided": {"first": (10000, 210), "steady": (960, 88)},
-    "prepared": {"first": (5540, 181), "run 5": (440, 80), "steady": (160, 40)},
+    "divided": {"first": (10000, 210), "steady": (405, 60)},
+    "prepared": {"first": (5540, 181), "run 5": (200, 50), "steady": (155, 41)},
     "moving": {"run 2": (28000, 112)},
     "unmodified": {"steady": (84, 30)},
 }
