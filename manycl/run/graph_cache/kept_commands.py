@@ -72,7 +72,7 @@ class KeptCommands:
     def play(self, session: Session, learning: bool) -> Result | None:
         """Play the commands. Return None where buffers are not where they need them, or the session's devices have
         changed. ``learning``: whether the times of kernels are learned from. Raises what ``Session.run`` raises."""
-        result = session.repeat(self.script, self._devices, learning, partial(self._play, session))
+        result = session.repeat(self.script.problem.graph, self._devices, learning, partial(self._play, session))
         if result is not None:
             self._memory = session.backend.memory.version
             self._recording.seconds, self._recording.scalars = result.seconds, self.of.scalars
@@ -80,6 +80,7 @@ class KeptCommands:
 
     def _play(self, session: Session) -> Result | None:
         script, lowered, memory = self.script, self.script.lowered, session.backend.memory
+        session.use(script.queues)
         if not session.steps.exists(lowered):
             return None
         if lowered.state and lowered.state != state_of(script.problem.graph, session.directory):

@@ -27,7 +27,6 @@ from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
 from manycl.plan.problem import Problem, queue_counts
 from manycl.region import Region
-from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.data.admission import make_room
 from manycl.run.data.buffers import Buffers
 from manycl.run.data.coherence import Directory
@@ -235,67 +234,67 @@ class Session:
         self.check_open()
         bounds.check(graph)
         with self.lock, Uninterrupted():
-            while True:  # until it has begun on devices that work
-                self.land()
-                self.buffers.collect()
-                self.use_clocks(learning)
+            result = None
+            while result is None:  # until it has begun on devices that work
+                self._get_ready(learning)
                 await_devices(self)
                 watch = self.watch()
                 problem, chosen, name = asked(self, graph, policy, queues, options, repeated, rival)
-                written = self._written(graph)
-                try:
-                    result = execute(
-                        problem,
-                        chosen,
-                        self.backend,
-                        self.directory,
-                        name=name,
-                        setup=Setup(self._lower, self._prepare, partial(self._left, problem), self.mortal),
-                        observers=(*debugging(self.debug), *observers),
-                        watch=watch,
-                    )
-                except ManyclError as error:
-                    if not self._may_begin_again(error):
-                        raise
-                    continue
-                finally:
-                    self._used.become(())
-                    self.backend.memory.tidy()
-                self._over(result, written)
-                log.info("planned and ran: %r", result)
-                return result
+                play = partial(
+                    execute,
+                    problem,
+                    chosen,
+                    self.backend,
+                    self.directory,
+                    name=name,
+                    setup=Setup(self._lower, self._prepare, partial(self._left, problem), self.mortal),
+                    observers=(*debugging(self.debug), *observers),
+                    watch=watch,
+                )
+                result = self._attempt(graph, play)
+            log.info("planned and ran: %r", result)
+            return result
 
     def watch(self) -> EventMonitor:
         """Return the monitor of devices that leave and come during a run that begins now."""
         return EventMonitor(self.device_events, self.machine, self._used)
 
     def repeat(
-        self, script: CommandGraph, devices: Devices, learning: bool, play: Callable[[], Result | None]
+        self, graph: Graph, devices: Devices, learning: bool, play: Callable[[], Result | None]
     ) -> Result | None:
-        """Play a command graph for the session's ``devices`` by ``play``, with all that surrounds a run. Return None
-        where these have changed, or where nothing was played. Raises what ``run`` raises."""
+        """Run a graph again by ``play``. Return None where the session's ``devices`` have changed, or where nothing was
+        played. Raises what ``run`` raises."""
         self.check_open()
         with self.lock, Uninterrupted():
-            self.land()
-            self.buffers.collect()
-            self.use_clocks(learning)
+            self._get_ready(learning)
             if devices != self.devices:
                 return None
-            written = self._written(script.problem.graph)
-            self._use(script.queues)
-            try:
-                result = play()
-            except ManyclError as error:
-                if not self._may_begin_again(error):
-                    raise
-                result = None
-            finally:
-                self._used.become(())
-                self.backend.memory.tidy()
-            if result is not None:
-                self._over(result, written)
-                log.debug("ran as before: %r", result)
+            result = self._attempt(graph, play)
+            log.debug("ran as before: %r", result)
             return result
+
+    def _get_ready(self, learning: bool) -> None:
+        """Leave nothing of earlier runs under way, and set the clocks."""
+        self.land()
+        self.buffers.collect()
+        self.use_clocks(learning)
+
+    def _attempt(self, graph: Graph, play: Callable[[], Result | None]) -> Result | None:
+        """Run a graph by ``play``, with all that surrounds a run. Return None where nothing was played, or where a
+        device was found to be lost before anything had begun, and is left out now."""
+        written = self._written(graph)
+        try:
+            result = play()
+        except ManyclError as error:
+            if not self._may_begin_again(error):
+                raise
+            return None
+        finally:
+            self._used.become(())
+            self.backend.memory.tidy()
+        if result is not None:
+            self._over(result, written)
+        return result
 
     def _may_begin_again(self, error: ManyclError) -> bool:
         """Return, after a failure, whether nothing of the run had begun, and it was for a device that is left out
@@ -398,9 +397,9 @@ class Session:
         make_room(self, lowered, playback)
         with interruptible:
             self._builder.build(lowered, playback.queues)
-        self._use(playback.queues)
+        self.use(playback.queues)
 
-    def _use(self, queues: Sequence[int]) -> None:
+    def use(self, queues: Sequence[int]) -> None:
         """Note how many queues of each device a run uses."""
         self._used.become([d.name for d, count in zip(self.machine.devices, queues, strict=True) if count])
 
