@@ -19,7 +19,7 @@ from manycl.model.history.imbalance import RUNS
 from manycl.plan.movable import with_moving_shares
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.commands.backend import Command
-from manycl.run.graph_cache.imbalance import note_shares
+from manycl.run.session.models import note_shares
 from manycl.run.simulation.disturbance import Disturbance, Slowdown
 from manycl.run.simulation.foresee import foresee
 from manycl.run.stealing.player import MovingPlayer

@@ -6,8 +6,10 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from manycl import flags
-from manycl.machine import Machine
-from manycl.model.history.history import History
+from manycl.graph.graph import Launch
+from manycl.machine import DeviceIndex, Machine
+from manycl.model.history.history import History, share_key
+from manycl.model.history.imbalance import Imbalances
 from manycl.model.history.learning import learn
 from manycl.model.history.measured import on_machine, sharing
 from manycl.model.history.observed import ObservedLinks
@@ -17,7 +19,7 @@ from manycl.plan.problem import Looks
 from manycl.run.engine.result import Result
 from manycl.run.executor.record import RunRecord
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
-from manycl.run.graph_cache.imbalance import note_shares
+from manycl.run.lowering.steps import RANGE
 from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
@@ -88,3 +90,25 @@ class Models:
             self._store.save(self.history)
             for subject, values in self.links.values():
                 self._store.measured(subject, values)
+
+
+def note_shares(imbalances: Imbalances, result: Result) -> None:
+    """Note the shares of divided launches in a run that followed a plan with times, and was timed: whether one device
+    took longer than another, compared with what was planned for both."""
+    plan, lowered = result.plan, result.lowered
+    if plan is None or not plan.is_split or lowered is None or lowered.room is not None:
+        return
+    planned = dict[tuple[int, DeviceIndex], float]()  # seconds of a work-group
+    for a in plan.assignments:
+        if a.is_range and a.end > a.start:
+            planned[a.node, a.device] = (a.end - a.start) / a.groups
+    took = dict[int, dict[DeviceIndex, tuple[float, int]]]()  # seconds and work-groups of devices, by node
+    for step, device, seconds in result.measured():
+        if step.role == RANGE and (step.node, device) in planned:
+            before, groups = took.setdefault(step.node, {}).get(device, (0.0, 0))
+            took[step.node][device] = before + seconds, groups + step.groups
+    for node, found in took.items():
+        launch = result.graph.nodes[node]
+        assert isinstance(launch, Launch)
+        parts = {d: seconds / groups / planned[node, d] for d, (seconds, groups) in found.items()}
+        imbalances.note(share_key(launch), parts)
