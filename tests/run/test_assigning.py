@@ -147,7 +147,7 @@ def follow(chance: random.Random) -> None:
                 running[c] = device, slot, now + seconds
                 waiting.remove(c)
                 share = max(1, policy.wide[device] // places[device])
-                order = setup_cq(graph, parts[c], share, slot * share % policy.wide[device]).order
+                order = setup_cq(graph, parts[c], share, slot * share % policy.wide[device])
                 last = {queue: n for n, queue in order}
                 for n, queue in order:
                     if isinstance(graph.nodes[n], HostTask):

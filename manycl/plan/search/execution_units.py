@@ -1,4 +1,4 @@
-"""REPARA's execution units: how they exclude, await and fit devices, and their partitions.
+"""REPARA's execution units, the devices that they fit, and their partitions.
 
 "Static partitioning and scheduling of kernels from profiles" (REPARA), Section 2.1, Eq. 3-5, and Section 2.2.1,
 Algorithm 1. A node of the graph is run by exactly one of its units: those are alternatives of one another.
@@ -7,7 +7,6 @@ Algorithm 1. A node of the graph is run by exactly one of its units: those are a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from manycl.graph.graph import HostTask
@@ -27,17 +26,6 @@ class ExecutionUnit(NamedTuple):
     divided: bool
 
 
-@dataclass(frozen=True)
-class Units:
-    """All units of a problem. Rows of the three matrices, each as the columns that are 1: ``incompatible`` (I, Eq. 3)
-    and ``depends`` (P, Eq. 4) name units, ``feasible`` (F, Eq. 5) devices (``ON_HOST`` for a host task)."""
-
-    units: tuple[ExecutionUnit, ...]
-    incompatible: tuple[frozenset[int], ...]
-    depends: tuple[frozenset[int], ...]
-    feasible: tuple[tuple[DeviceIndex, ...], ...]
-
-
 class Partition(NamedTuple):
     """A partition: groups ``first`` … ``first + groups - 1`` of a unit on a device, at once; ``groups`` 0: all."""
 
@@ -50,18 +38,15 @@ Way = tuple[Partition, ...]
 """Partitions of one unit that are all of its data."""
 
 
-def execution_units(problem: Problem) -> Units:
-    """Return the units of all nodes and how they relate.
+def execution_units(problem: Problem) -> Iterator[tuple[ExecutionUnit, tuple[DeviceIndex, ...]]]:
+    """Yield the units of all nodes, each with the devices where it is feasible (F, Eq. 5; ``ON_HOST`` for a host task).
 
     A version is feasible on the devices that it is estimated for and whose memory holds all of it; a divided unit also
     where only some of it fits at a time. Raises PolicyError for a node that no device can run, and for a wrong split.
     """
-    units: list[ExecutionUnit] = []
-    feasible: list[tuple[DeviceIndex, ...]] = []
     for node, task in enumerate(problem.graph.nodes):
         if isinstance(task, HostTask):
-            units.append(ExecutionUnit(node, 0, False))
-            feasible.append((ON_HOST,))
+            yield ExecutionUnit(node, 0, False), (ON_HOST,)
             continue
         places = problem.places(node)
         by_version: dict[int, list[DeviceIndex]] = {}
@@ -69,20 +54,11 @@ def execution_units(problem: Problem) -> Units:
             if most == 0:
                 by_version.setdefault(problem.version(node, device), []).append(device)
         for version, devices in sorted(by_version.items()):
-            units.append(ExecutionUnit(node, version, False))
-            feasible.append(tuple(devices))
+            yield ExecutionUnit(node, version, False), tuple(devices)
         split = problem.splits.get(node)
         if split is not None:
             split.check(task.reads, task.writes)
-            units.append(ExecutionUnit(node, 0, True))
-            feasible.append(tuple(d for d, _ in places))
-    of: dict[int, list[int]] = {}
-    for i, unit in enumerate(units):
-        of.setdefault(unit.node, []).append(i)
-    incompatible = tuple(frozenset(j for j in of[u.node] if j != i) for i, u in enumerate(units))
-    before = problem.graph.predecessors
-    depends = tuple(frozenset(j for p in before[u.node] for j in of[p]) for u in units)
-    return Units(tuple(units), incompatible, depends, tuple(feasible))
+            yield ExecutionUnit(node, 0, True), tuple(d for d, _ in places)
 
 
 def ways(

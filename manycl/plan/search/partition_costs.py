@@ -78,7 +78,7 @@ class PartitionCosts:
             self.free[a.device] = max(self.free[a.device], a.end)
             self.end[a.node] = max(self.end.get(a.node, a.end), a.end)
         self.writer, self.readers = self._contents()
-        self.units = execution_units(problem)
+        self._units = list(execution_units(problem))
         self.choices: list[list[PricedWay]] = [[] for _ in graph.nodes]
         self._steps: dict[tuple[int, Partition], PricedPart] = {}
 
@@ -113,8 +113,7 @@ class PartitionCosts:
 
     def add(self, node: int, divided: bool, rates: int = PLANNING.rates) -> None:
         """Add the ways of a node's units, the divided one (``rates``: equal parts of its data) or the others."""
-        units = self.units
-        for unit, feasible in zip(units.units, units.feasible, strict=True):
+        for unit, feasible in self._units:
             if unit.node == node and unit.divided == divided:
                 self.choices[node] += [self._choice(node, way) for way in ways(self.problem, unit, feasible, rates)]
 

@@ -279,7 +279,7 @@ class Ask:
         share = max(1, self.queues[device] // self._places[device])
         first = slot * share % self.queues[device]
         graph, of = self._problem.graph, self._component_of
-        placed = setup_cq(graph, component.nodes, share, first).order
+        placed = setup_cq(graph, component.nodes, share, first)
         # queues run in order: the report of a queue's last kernel stands for all before it
         last = {queue: n for n, queue in placed}
         seconds = component.seconds[device] / len(component.nodes) if component.seconds[device] < inf else 0.0
