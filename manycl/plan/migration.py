@@ -58,10 +58,9 @@ def place_migrating(timeline: Timeline, table: Table, node: int, *, together: bo
     places = problem.partners(node, table.places[node])
     if not places:
         return place(timeline, table, node)
-    sliced = timeline.sliced(node)
     slots = []
     for device, most in places:
-        reach = timeline.reach(node, device, sliced, most)
+        reach = timeline.reach(node, device, most)
         low, high = timeline.kernels[device].idle(reach.ready, inf)[-1]
         slots.append(Slot(low, high, reach))
     slots = slots if together else in_turn(slots)

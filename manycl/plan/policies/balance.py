@@ -60,9 +60,8 @@ def _place(timeline: Timeline, table: Table, node: int, gain: float) -> None:
         return
     slots: list[Slot] = []
     alone, home = float("inf"), found[0][0]  # about when the best device alone would end it
-    sliced = timeline.sliced(node)
     for device, most in found:
-        reach = timeline.reach(node, device, sliced, most)
+        reach = timeline.reach(node, device, most)
         free = _free(timeline, reach)
         slots += free
         if most == 0:

@@ -98,6 +98,10 @@ class Segments:
             return segments if segments and segments[0].low < high and low < segments[0].high else ()
         return segments[slice(*_between(segments, low, high))]
 
+    def nbytes(self, key: BufferKey, low: int, high: int) -> int:
+        """Return how many of these bytes of a buffer are defined."""
+        return sum([min(high, s.high) - max(low, s.low) for s in self.touched(key, low, high) if s.places])
+
     def mark(self) -> int:
         """Return a mark that :meth:`back` can go back to."""
         self.marked = True

@@ -18,7 +18,6 @@ from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.timeline.busy_intervals import BusyIntervals
 from manycl.plan.timeline.operations import Operations, times
 from manycl.plan.timeline.segments import INITIAL, Move, Segment, Segments
-from manycl.plan.timeline.sliced import Sliced, Stretch
 from manycl.plan.timeline.timing import contended
 
 
@@ -252,35 +251,31 @@ class Timeline(Operations):
                 best, least = found, found.end + beside
         return best
 
-    def sliced(self, node: int) -> Sliced:
-        """Return the stretches, as they lie now, of the buffers of which ranges of a node need parts."""
-        of, end = self.segments.of, self.heard
-        found = [(s.high - s.low, s.places) for key in self.problem.splits[node].slices for s in of.get(key, ())]
-        pieces = [Stretch(nbytes, places) for nbytes, places in found if places]
-        floor = self.floor
-        transfer = self.problem.estimates.transfer
-        return Sliced(pieces, transfer, lambda op: floor if op == INITIAL else end[op], self._peers)
-
-    def reach(self, node: int, device: DeviceIndex, sliced: Sliced, most: int = 0) -> Reach:
-        """Return how the end of a range of a node on a device depends on its number of groups. ``sliced``: see above;
-        ``most``: groups that fit."""
+    def reach(self, node: int, device: DeviceIndex, most: int = 0) -> Reach:
+        """Return how the end of a range of a node on a device depends on its number of groups; ``most``: groups that
+        fit."""
         split = self.problem.splits[node]
+        needs, slices = self.problem.whole_needs[node], split.slices
         hops: list[Hop] = []
         after: list[int] = []
-        whole = [r for r in self.problem.whole_needs[node] if r[0] not in split.slices]
+        whole = [r for r in needs if r[0] not in slices]
         ready = max(self.ready(node, device), self.arrival(whole, device, hops, after))
         memory = self.memory[device]
         base = max([m.end for m, _, _ in hops if m.target == memory], default=self.floor)
-        ready = max([ready, *(self.end[op] for op in sliced.there(memory) if op != INITIAL)])
+        hops, after = [], []
+        sliced = [r for r in needs if r[0] in slices]
+        self.arrival(sliced, device, hops, after)
+        ready = max([ready, *[self.end[op] for op in after]])
         once, each = self.affine(node, device)
-        lack = sliced.lack(memory)
-        if lack is None:
+        if not hops:
             return Reach(device, ready, base, 0.0, float(split.groups), once, each, most or split.groups)
-        here = split.groups * (1.0 - lack.nbytes / sliced.nbytes)
-        lane = self._down[self._owner[lack.source]] if memory == HOST else self._up[device]
-        base = lane.first(max(base, lack.known), lack.seconds / 2)
-        per = lack.seconds / (split.groups - here)
-        return Reach(device, ready, base, per, here, once, each, most or split.groups)
+        lacking = sum([m.nbytes for m, _, _ in hops if m.target == memory])
+        seconds = sum([self._transfer(m.nbytes, m.source, m.target) for m, _, _ in hops])
+        known = max([self.heard[op] for _, op, by in hops if by is None and op != INITIAL], default=self.floor)
+        here = split.groups * (1.0 - lacking / sum([self.segments.nbytes(*r) for r in sliced]))
+        lane = self._down[hops[0][0].device] if memory == HOST else self._up[device]
+        base = lane.first(max(base, known), seconds / 2)
+        return Reach(device, ready, base, seconds / (split.groups - here), here, once, each, most or split.groups)
 
     # placing
 

@@ -126,10 +126,9 @@ def available(timeline: Timeline, places: Sequence[tuple[DeviceIndex, int]], who
     groups need wait for fewer bytes."""
     slots: list[Slot] = []
     node, home, start = whole.node, whole.device, whole.start
-    sliced = timeline.sliced(node)
-    own, low_own = timeline.reach(node, home, sliced), start
+    own, low_own = timeline.reach(node, home), start
     for device, most in places:
-        reach = own if device == home else timeline.reach(node, device, sliced, most)
+        reach = own if device == home else timeline.reach(node, device, most)
         for low, high in timeline.kernels[device].idle(reach.ready, whole.end):
             if device != home or high <= start:
                 slots.append(Slot(low, high, reach))

@@ -67,9 +67,8 @@ def _put(timeline: Timeline, table: Table, node: int) -> None:
     seconds = [[table.rows[node][d] for d in of_kind[kind]] for kind in ("gpu", "cpu")]
     counts = shares(split.groups, tenths, *seconds)
     slots = []
-    sliced = timeline.sliced(node)
     for device in devices:
-        reach = timeline.reach(node, device, sliced, roomy[device])
+        reach = timeline.reach(node, device, roomy[device])
         low, high = timeline.kernels[device].idle(reach.ready, float("inf"))[-1]
         slots.append(Slot(low, high, reach))
     if any(roomy[d] and n > roomy[d] for d, n in zip(devices, counts, strict=True)):
