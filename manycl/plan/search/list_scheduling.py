@@ -25,7 +25,6 @@ from manycl.model.occupancy import share
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.plan.search.costs import Costs
-from manycl.plan.timeline.operations import times
 from manycl.plan.timeline.timeline import Fit, Hop, Schedule, Timeline
 from manycl.plan.timeline.timing import contended
 
@@ -173,10 +172,10 @@ class _Growing:
         if self._timeline is not None:
             if self._exact:
                 found = self._timeline.assignments()
-            elif self.earlier or self._timeline.meet():
-                found = self._timeline.finish(slowed=True)
-            else:  # nothing was taken back, and nothing is slowed down
-                found = sorted(self._timeline.assignments(), key=times)
+            elif self._several:
+                found = self._timeline.finish()
+            else:
+                return self._timeline.schedule()
         return Schedule(found, max([a.end for a in found], default=self._floor))
 
 

@@ -111,6 +111,7 @@ class Operations:
         self._fixed = len(problem.fixed)
         limited = problem.contention.limited
         self._host = Bandwidth(problem.machine.host_bandwidth) if limited else None
+        self._contended = contended(problem)
 
     # times
 
@@ -195,13 +196,6 @@ class Operations:
         self._waits.append(waits)
         return op
 
-    def _waited(self, op: int) -> list[int]:
-        """Return all operations that one waits for."""
-        what = self.what[op]
-        if isinstance(what, Move):
-            return [*self._waits[op]]
-        return [*self._waits[op], *[w for p in self.problem.graph.predecessors[what.node] for w in self.of[p]]]
-
     def _occupy(self) -> None:
         """Occupy each device until all its fixed operations have ended, in whatever queues: no new one starts
         before."""
@@ -236,56 +230,31 @@ class Operations:
         """Return all assignments, as they were placed."""
         return [what for what in self.what if type(what) is Assignment]
 
-    def meet(self) -> bool:
-        """Return whether some transfers overlap in time, as they were placed."""
-        return _meet([(what.start, what.end) for what in self.what if type(what) is Move])
+    @property
+    def is_slowed(self) -> bool:
+        """True if operations, as they were placed, may slow each other down."""
+        if self._host is not None:
+            return True
+        moved = sorted([(what.start, what.end) for what in self.what if type(what) is Move]) if self._contended else ()
+        return any(end > start for (_, end), (start, _) in pairwise(moved))
 
-    def finish(self, slowed: bool = False) -> list[Assignment]:
+    def finish(self) -> list[Assignment]:
         """Return the assignments in the order of dispatch, each as early as its order and predecessors allow (gaps left
         by what was taken back are closed). One is later than it was placed only where simultaneous operations slow each
-        other down. ``slowed``: some do for certain."""
+        other down."""
         order = sorted(range(len(self.what)), key=lambda op: (self.what[op].start, self.end[op], op))
-        if slowed or self._host is not None:
-            return self._slowed(order)
-        ends = [0.0] * len(order)
-        free: dict[tuple[int, int], float] = {}
-        assignments: list[Assignment] = []
-        moved: list[tuple[float, float]] = []
-        for op in order:
-            what, device = self.what[op], self.device[op]
-            lane = (device, 0 if isinstance(what, Assignment) else 1 if what.target == HOST else 2)
-            if op < self._fixed:
-                start, end = what.start, max(what.end, free.get(lane, what.end))
-            else:
-                start = max(self.floor, free.get(lane, self.floor))
-                for w in self._waited(op):
-                    own = self.device[w] == device != ON_HOST
-                    past = w < self._fixed and ends[w] <= self.floor
-                    known = ends[w] if own or past else ends[w] + self._handover
-                    if known > start:
-                        start = known
-                end = start + self._seconds(what)
-            free[lane] = end
-            ends[op] = end = what.end if op < self._fixed else end
-            if isinstance(what, Assignment):
-                assignments.append(what.at(start, end))
-            else:
-                moved.append((start, end))
-        if contended(self.problem) and _meet(moved):
-            return self._slowed(order)
-        assignments.sort(key=times)
-        return assignments
-
-    def _slowed(self, order: Sequence[int]) -> list[Assignment]:
-        """Return the assignments in the order given, at their times where operations slow each other down."""
         kernels = [(op, what) for op in order if isinstance(what := self.what[op], Assignment)]
         moves = [(op, what) for op in order if isinstance(what := self.what[op], Move)]
         index = {op: i for i, (op, _) in enumerate((*kernels, *moves))}
+        before = [[index[op] for p in found for op in self.of[p]] for found in self.problem.graph.predecessors]
+        waits = [[index[w] for w in self._waits[op]] if op >= self._fixed else [] for op in index]
+        for own, (_, a) in zip(waits, kernels, strict=False):
+            own += before[a.node]
         return timed(
             self.problem,
             [a for _, a in kernels],
             [m for _, m in moves],
-            [[index[w] for w in self._waited(op)] if op >= self._fixed else [] for op in index],
+            waits,
             [self._seconds(a) if op >= self._fixed else a.end - a.start for op, a in kernels],
         )
 
@@ -299,11 +268,6 @@ class Operations:
         if what.dimension is WHOLE:
             return self.rows[what.node][what.device]
         return self.problem.range_seconds(what.node, what.device, what.groups)
-
-
-def _meet(moved: Sequence[tuple[float, float]]) -> bool:
-    """Return whether some transfers overlap in time."""
-    return any(end > start for (_, end), (start, _) in pairwise(sorted(moved)))
 
 
 def times(placed: Assignment) -> tuple[float, float]:

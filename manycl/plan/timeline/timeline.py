@@ -18,7 +18,6 @@ from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.timeline.busy_intervals import BusyIntervals
 from manycl.plan.timeline.operations import Operations, times
 from manycl.plan.timeline.segments import INITIAL, Move, Segment, Segments
-from manycl.plan.timeline.timing import contended
 
 
 class Reach(NamedTuple):
@@ -325,7 +324,7 @@ class Timeline(Operations):
     def schedule(self) -> Schedule:
         """Return the assignments, as early as possible: as they were placed, if nothing was taken back or is slowed
         down."""
-        plain = not (self.segments.marked or self.problem.fixed or contended(self.problem))
+        plain = not (self.segments.marked or self.problem.fixed or self.is_slowed)
         assignments = sorted(self.assignments(), key=times) if plain else self.finish()
         return Schedule(assignments, max((a.end for a in assignments), default=self.floor))
 

@@ -83,10 +83,11 @@ class _Clockwork:
         for token, waited in enumerate(before):
             if token in self.until:
                 continue
-            beside = [i for i in self.until if i < token < base and self._device[i] == self._device[token]]
-            for w in dict.fromkeys([*waited, *beside]):
+            if self.until and token < base:
+                waited = [*waited, *(i for i in self.until if i < token and self._device[i] == self._device[token])]
+            self._pending[token] = len(waited)
+            for w in waited:
                 self._after[w].append(token)
-                self._pending[token] += 1
         self._following: list[int | None] = [None] * count
         last: dict[tuple[int, int | _Transfers], int] = {}
         lanes: list[tuple[int, int | _Transfers]] = [(a.device, a.queue) for a in assignments]
@@ -98,7 +99,6 @@ class _Clockwork:
             last[lane] = token
         self._times = [(self._floor, self._floor)] * count
         self._ended = 0
-        self._base = base
         contention = problem.contention
         self._progress = Activities(contention)
         self._use = [NOTHING] * count
@@ -106,6 +106,8 @@ class _Clockwork:
             alone = self._seconds
             self._use = [Use(None, problem.draws(a, alone[i])) for i, a in enumerate(assignments)]
             self._use += [contention.use((m.source, m.target), m.nbytes, alone[base + j]) for j, m in enumerate(moves)]
+        self._share += [0.0] * len(moves)
+        self._open: list[int] = []  # commands that may start and that nothing slows down
         self._stamp = [0] * count
         self._events: list[tuple[float, int, int]] = []  # time, token, stamp
 
@@ -113,27 +115,29 @@ class _Clockwork:
         """Return start and end of every command."""
         for token, pending in enumerate(self._pending):
             if not pending:
-                heapq.heappush(self._events, (self._floor, token, _STARTS))
-        while self._events:
+                self._start(token)
+        while self._open or self._events:
+            if self._open:  # the end is known at once
+                token = self._open.pop()
+                start = self._ready[token]
+                self._finish(token, start, max(start, self.until.get(token, start + self._seconds[token])))
+                continue
             now, token, stamp = heapq.heappop(self._events)
             if stamp == _STARTS:
-                self._begin(token, now)
+                seconds, device = self._seconds[token], self._device[token]
+                self._at(self._progress.begin(token, now, seconds, device, self._share[token], self._use[token]))
             elif stamp == self._stamp[token]:
-                self._finish(token, now)
+                self._finish(token, self._ready[token], now)
+                self._at(self._progress.finish(token, now))
         assert self._ended == len(self._times), "a schedule waits for itself"
         return self._times
 
-    def _begin(self, token: int, now: float) -> None:
-        self._times[token] = (now, now)
-        if token in self.until:
-            heapq.heappush(self._events, (max(now, self.until[token]), token, 0))
-            return
-        share = self._share[token] if token < self._base else 0.0
-        if share or self._use[token] != NOTHING:
-            device = self._device[token]
-            self._at(self._progress.begin(token, now, self._seconds[token], device, share, self._use[token]))
+    def _start(self, token: int) -> None:
+        """Let a command start when it is ready."""
+        if token not in self.until and (self._share[token] or self._use[token] != NOTHING):
+            heapq.heappush(self._events, (self._ready[token], token, _STARTS))
         else:
-            heapq.heappush(self._events, (now + self._seconds[token], token, 0))
+            self._open.append(token)
 
     def _at(self, changed: Sequence[tuple[int, float]]) -> None:
         """Note commands whose ends have changed."""
@@ -141,25 +145,26 @@ class _Clockwork:
             self._stamp[token] += 1
             heapq.heappush(self._events, (end, token, self._stamp[token]))
 
-    def _finish(self, token: int, now: float) -> None:
-        self._times[token] = (self._times[token][0], now)
+    def _finish(self, token: int, start: float, end: float) -> None:
+        """Note the times of a command, and release those that wait for it."""
+        self._times[token] = start, end
         self._ended += 1
-        device = self._device[token]
-        if self._stamp[token]:
-            self._at(self._progress.finish(token, now))
+        ready, pending, devices, device = self._ready, self._pending, self._device, self._device[token]
         past = token in self.until and self.until[token] <= self._floor
-        heard = now if past else now + self._handover
+        heard = end if past else end + self._handover
         for other in self._after[token]:
-            self._release(other, now if self._device[other] == device != ON_HOST else heard)
+            known = end if devices[other] == device != ON_HOST else heard
+            if known > ready[other]:
+                ready[other] = known
+            pending[other] -= 1
+            if not pending[other]:
+                self._start(other)
         following = self._following[token]
         if following is not None:
-            self._release(following, now)
-
-    def _release(self, token: int, at: float) -> None:
-        self._ready[token] = max(self._ready[token], at)
-        self._pending[token] -= 1
-        if not self._pending[token]:
-            heapq.heappush(self._events, (self._ready[token], token, _STARTS))
+            ready[following] = max(ready[following], end)
+            pending[following] -= 1
+            if not pending[following]:
+                self._start(following)
 
 
 def _shares(problem: Problem, assignments: Sequence[Assignment], fixed: dict[int, float]) -> list[float]:
