@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from manycl.errors import PolicyError
@@ -71,7 +72,22 @@ class Board:
 
     def earliest(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> BoardFit:
         """Return what :meth:`Timeline.earliest` returns."""
-        return min([self.fit(node, d) for d in devices], key=lambda fit: fit.end + (more[fit.device] if more else 0.0))
+        if len(devices) == 1:
+            return self.fit(node, devices[0])
+        end, where, gaps = self.end, self.where, self.gaps
+        row, first = self._view.seconds[node], self._view.earliest[node]
+        arrivals = [(end[p], matrix[where[p]]) for p, matrix in self._view.before[node]]
+        best, start, least = devices[0], 0.0, inf
+        for device in devices:
+            ready, seconds, beside = first[device], row[device], more[device] if more else 0.0
+            for ended, seconds_to in arrivals:
+                if ended + seconds_to[device] > ready:
+                    ready = ended + seconds_to[device]
+            if ready + seconds + beside < least:
+                found = gaps[device].first(ready, seconds)
+                if found + seconds + beside < least:
+                    best, start, least = device, found, found + seconds + beside
+        return BoardFit(node, best, start, start + row[best])
 
     def place(self, fit: BoardFit) -> None:
         node, device, start, end = fit

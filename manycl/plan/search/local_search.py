@@ -13,8 +13,8 @@ import random
 from collections.abc import Sequence
 
 from manycl.machine import DeviceIndex
-from manycl.plan.plan import ON_HOST, Assignment
-from manycl.plan.search.insertion import AnyBoard, Board, Setting, put
+from manycl.plan.plan import Assignment
+from manycl.plan.search.insertion import AnyBoard, Setting, put
 from manycl.plan.timeline.delays import after
 from manycl.plan.timeline.timeline import Schedule
 from manycl.plan.timeline.times_only import TimesOnly
@@ -68,11 +68,9 @@ class Search:
     def decode(self, order: list[int], where: Sequence[Wish]) -> SearchState:
         """Return the schedule with nodes placed in this order, on the devices wished for."""
         self.placed += len(order)
-        if self._given.contention:
-            sketch = self._given.sketch()
-            self._fill(sketch, order, where)
-            return SearchState(order, *sketch.by_node())
-        return self._decode_free(order, where)
+        sketch = self._given.sketch()
+        self._fill(sketch, order, where)
+        return SearchState(order, *sketch.by_node())
 
     def board(self, order: Sequence[int], where: Sequence[Wish]) -> AnyBoard:
         """Return the same schedule with its transfers."""
@@ -86,33 +84,6 @@ class Search:
             device = where[node]
             if node not in fixed:
                 put(board, board.earliest(node, places[node]) if device is None else board.fit(node, device))
-
-    def _decode_free(self, order: list[int], where: Sequence[Wish]) -> SearchState:
-        """Return what ``decode`` returns where transfers never meet; the inner loop of the search."""
-        view = self._given.view
-        before, seconds, earliest, places = view.before, view.seconds, view.earliest, view.places
-        fixed = self._given.fixed
-        board = Board(self._given.problem, view)
-        start, end, at, gaps = board.start, board.end, board.where, board.gaps
-        for node in order:
-            if node in fixed:
-                continue
-            edges, row, first = before[node], seconds[node], earliest[node]
-            best_start, best_end, best = 0.0, float("inf"), ON_HOST
-            wish = where[node]
-            for d in places[node] if wish is None else (wish,):
-                ready = first[d]
-                for p, matrix in edges:
-                    arrived = end[p] + matrix[at[p]][d]
-                    if arrived > ready:
-                        ready = arrived
-                if ready + row[d] < best_end:
-                    found = gaps[d].first(ready, row[d])
-                    if found + row[d] < best_end:
-                        best_start, best_end, best = found, found + row[d], d
-            start[node], end[node], at[node] = best_start, best_end, best
-            gaps[best].take(best_start, best_end)
-        return SearchState(order, at, start, end)
 
     def improve(self, given: SearchState, bound: float) -> SearchState:
         """Return the shortest schedule found, which is never longer than ``given``. The search ends at ``bound``, which

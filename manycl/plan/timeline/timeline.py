@@ -180,7 +180,9 @@ class Timeline(Operations):
         if missing:
             if len(missing) > 1:
                 missing.sort(key=_by_time)
-            arrive = max(arrive, self._bring(missing, device, hops))
+            brought = self._bring(missing, device, hops)
+            if brought > arrive:
+                return brought
         return arrive
 
     def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, hops: list[Hop]) -> float:
@@ -189,6 +191,7 @@ class Timeline(Operations):
         memory = self.memory[device]
         arrive = self.floor
         several = len(missing) > 1  # a single transfer shares no queue
+        transfer, host = self._transfer, self._host
         busy: dict[BusyIntervals, float] = {}
         for _, key, low, high, writer, source, op in missing:
             nbytes, here, lane = high - low, 0.0, ON_HOST
@@ -200,7 +203,12 @@ class Timeline(Operations):
                 ready = self.known(op, lane) if by is None else here if lane == before else here + self._handover
                 if several and busy.get(slots, ready) > ready:
                     ready = busy[slots]
-                start, here = self.sent(slots, ready, nbytes, ends)
+                if host is None:
+                    seconds = transfer(nbytes, a, b)
+                    start = slots.first(ready, seconds)
+                    here = start + seconds
+                else:
+                    start, here = self.sent(slots, ready, nbytes, ends)
                 if several:
                     busy[slots] = here
                 hops.append((_new(Move, (key, low, high, writer, a, b, lane, start, here, None)), op, by))
@@ -214,7 +222,9 @@ class Timeline(Operations):
     def fit(self, node: int, device: DeviceIndex, first: int = 0, groups: int = 0, not_before: float = 0.0) -> Fit:
         """Return the earliest place for a range of a node (``groups`` 0: all of it) on a device (``ON_HOST``: the
         host)."""
-        ready = max(self.ready(node, device), not_before)
+        ready = self.ready(node, device)
+        if not_before > ready:
+            ready = not_before
         hops: list[Hop] = []
         after: list[int] = []
         if groups:
