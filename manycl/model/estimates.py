@@ -10,6 +10,8 @@ from manycl.machine import DeviceIndex
 
 Ends = tuple[int, int]
 """The source and target memory of a transfer."""
+LARGE = 1 << 24
+"""Bytes of a transfer of which latency is a small part (our own choice)."""
 
 
 class Estimates(ABC):
@@ -113,6 +115,11 @@ class Wrapped(Estimates):
 
     def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
         return self.known.slowdowns(ends)
+
+
+def for_each_byte(known: Estimates, source: int, target: int) -> float:
+    """Return the seconds that each further byte of a large transfer between two memories takes."""
+    return (known.transfer(2 * LARGE, source, target) - known.transfer(LARGE, source, target)) / LARGE
 
 
 # Devices that take longer, or less long, than was measured, as a device event or a run has found.

@@ -15,7 +15,6 @@ from statistics import median
 
 from manycl.model.work import Estimate, around, beyond
 
-_UNSURE = 0.25  # relative error assumed for two points, which cannot contradict one another
 _MISFIT = 3.0  # a size that took this many times its neighbours' prediction is refused
 
 
@@ -38,7 +37,7 @@ class Interpolation:
         model's error as compared with measurements, where that is known."""
         distance = beyond(size, self.sizes[0], self.sizes[-1])
         known = self.error if error is None else error
-        return around(self.at(size), known, distance, "interpolation", len(self.sizes), _UNSURE)
+        return around(self.at(size), known, distance, "interpolation", len(self.sizes))
 
     def add(self, size: float, seconds: float) -> Interpolation:
         """Return the interpolation with one more size (or the size anew)."""

@@ -65,7 +65,7 @@ _PARTLY = 8.0  # factor where counts rest on an assumption: branches and loops t
 _ASSUMED = 30.0  # factor where all operations are assumed
 _ESTIMATED = 3.0  # factor that a device's estimated numbers add to any of them
 _ENOUGH = 5  # kernels from which earlier comparisons replace these factors
-_MOST_CORRECTION = 1000.0  # ratios beyond this factor, or below its inverse, are cut to it
+FACTOR_LIMIT = 1000.0  # the largest factor by which a guess is scaled or corrected, up or down
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ NO_CORRECTION = Correction()
 
 def correction(ratios: Collection[float]) -> Correction:
     """Return the correction by measured over guessed times, one a kernel; none before there are five kernels."""
-    seen = [min(_MOST_CORRECTION, max(1 / _MOST_CORRECTION, r)) for r in ratios if r > 0 and math.isfinite(r)]
+    seen = [min(FACTOR_LIMIT, max(1 / FACTOR_LIMIT, r)) for r in ratios if r > 0 and math.isfinite(r)]
     if len(seen) < _ENOUGH:
         return NO_CORRECTION
     tenths = quantiles(seen, n=20, method="inclusive")
@@ -137,7 +137,6 @@ def weight(operation: str, device: str) -> float:
     return max(1.0, found) * _DIVISION if what == "div" else found
 
 
-FACTOR_LIMIT = 1000.0  # the largest factor by which a guess is scaled, up or down
 _SCALED = 3.0  # factor by which a guess may be off that was scaled by a measurement of another size or device
 
 

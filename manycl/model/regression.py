@@ -24,7 +24,6 @@ MIN_SAMPLES = 3  # different launches, at least
 _CANDIDATES = 400  # the most sets of samples to start from; all of them up to 14 samples
 _TYPICAL = 3.5  # robust standard deviations within which a sample is used
 _LEAST_SCATTER = 0.002  # relative; samples closer than this to a fit are never refused
-_UNSURE = 0.25  # relative error assumed where it is unknown
 _SIMPLER = 1.1  # a model with more terms must be better by this factor
 _TRIMMED = 0.8  # the share of samples that judge a model; the others may be outliers
 
@@ -66,7 +65,7 @@ class Regression:
         model's error as compared with measurements, where that is known."""
         seconds, distance = self.seconds(work_items, cost), self.distance(work_items, cost)
         known = self.error if error is None else error
-        return around(seconds, known, distance, "regression", self.samples, _UNSURE)
+        return around(seconds, known, distance, "regression", self.samples)
 
 
 def fit(samples: Sequence[Sample]) -> Regression | None:

@@ -74,6 +74,7 @@ def work_of(launch: Launch, chosen: Launch | Version) -> Work:
 
 
 _NINE_OF_TEN = 2.06  # mean sizes of normal errors within which nine of ten errors lie
+_UNSURE = 0.25  # relative error assumed where it is unknown: of one measurement, or of two that cannot disagree
 NOTHING = Estimate(0.0, 0.0, 0.0, "nothing to do", 0.0)
 IMPOSSIBLE = Estimate(math.inf, math.inf, math.inf, "no version for such a device")
 
@@ -92,14 +93,14 @@ FLOOR = 0.02
 """The least relative error of any model: what fits five points exactly is luck, not knowledge."""
 
 
-def around(seconds: float, error: float, distance: float, source: str, samples: int, unsure: float) -> Estimate:
-    """Return an estimate of a model whose mean relative error is ``error`` (fraction; ``unsure`` where it is not
+def around(seconds: float, error: float, distance: float, source: str, samples: int) -> Estimate:
+    """Return an estimate of a model whose mean relative error is ``error`` (fraction; infinite where it is not
     known), ``distance`` times outside of its data (:func:`beyond`).
 
     Inside, the bar has the width within which nine of ten errors lie, if they are normal and the mean of their sizes is
     ``error``. Outside it grows with the distance, and the source says so.
     """
-    known = error if math.isfinite(error) else unsure
+    known = error if math.isfinite(error) else _UNSURE
     reach = (1.0 + _NINE_OF_TEN * max(known, FLOOR)) * distance
     if distance > 1.0:
         source = f"{source}, extrapolated"

@@ -39,7 +39,7 @@ class PlanningTuning(NamedTuple):
     hidden: float = 0.02
     """The part of the predicted makespan of one device that its transfers must exceed for hiding them to pay."""
     worth: float = 2.0
-    """Handovers: a kernel that takes less is not worth splitting."""
+    """Handovers: a kernel that takes less is not worth splitting, nor are ranges worth cutting for less."""
 
     # analysing how launches may be split (``benchmarks/analysis.py`` measures the seconds)
     first_look: float = 0.5
@@ -57,7 +57,7 @@ class PlanningTuning(NamedTuple):
     looks: int = 4096
     """Kinds of launches that are remembered as analysed."""
     nearly_all: float = 0.9
-    """The part of a buffer from which a group's slice counts as all of it (plan/splitting.py)."""
+    """The part of a buffer from which a group's slice (plan/splitting.py), or a window, counts as all of it."""
 
     # plans foreseen by the engine (``simulate_10000_s`` of ``benchmarks/planning.py``)
     foreseen: int = 8
@@ -170,7 +170,8 @@ class AdaptationTuning(NamedTuple):
     least_narrow: float = -0.9
     """The least bend of these devices."""
     sure: float = 2.0
-    """Standard deviations by which the time of all groups may be lower than found."""
+    """Standard deviations by which the time of all groups may be lower than found, and an untried device better than
+    predicted."""
     compared_doubt: float = 0.1
     """Doubt of that time after a device has run all groups and part of them."""
     drift: float = 0.04
@@ -200,21 +201,18 @@ class AdaptationTuning(NamedTuple):
 
     # shares
     dead_band: float = 0.01
-    """The part of the time that a change must be predicted to gain."""
-    narrow_band: float = 0.03
-    """The same where a device is not filled and its times do not depend on its groups: what they change is noise."""
+    """The part of the time that a change must be predicted to gain; a smaller difference says nothing."""
+    noisy_band: float = 0.03
+    """The same after the first executions, and where a device is not filled and its times do not depend on its groups:
+    what they change is noise."""
     warming: int = 1
     """First executions, which take longer, on one device more than on another."""
-    warm_band: float = 0.03
-    """The part of the time that a change must be predicted to gain after these executions."""
     window: int = 8
     """The most executions that are remembered."""
     window_alike: int = 3
     """The most remembered executions with the same shares."""
-    calm: float = 0.01
-    """The difference between the devices' running mean errors up to which the workload is not examined again."""
     news: float = 0.25
-    """The weight of an execution in these running means."""
+    """The weight of an execution in the devices' running mean errors."""
     changes: int = 6
     """Changes of shares after which the best shares tried stay, until a device takes another time."""
     patience: int = 128
@@ -227,8 +225,6 @@ class AdaptationTuning(NamedTuple):
     """The part by which a time is off that is not believed."""
     believed: int = 3
     """Such times in a row after which they are believed."""
-    similar: float = 0.15
-    """The part by which the predicted times of two divisions differ if they count as about equal."""
     trust: float = 0.02
     """The least change of a share, as a part of it, from which Broyden's method learns."""
     astray: float = 2.5
@@ -241,15 +237,11 @@ class AdaptationTuning(NamedTuple):
     # whether a family is divided
     worth: float = 0.05
     """The part of its time on the best device that dividing a kernel must be predicted to gain."""
-    seen: float = 0.01
-    """The same where the kernel ran both ways."""
     little: float = 0.02
     """The same where nothing more is learned from dividing it, and where a division may gain nothing."""
     close: float = 0.15
     """The part by which two times must differ for one execution to tell which is shorter: first executions take longer,
-    and so does a disturbed one."""
-    untried_sure: float = 2.0
-    """Standard deviations by which an untried device may be better than predicted."""
+    and so does a disturbed one. Predicted times that differ by less count as about equal."""
     early: int = 2
     """Executions of a family on one device after which no others are tried that are predicted to be slower."""
     moving: float = 40.0
@@ -272,8 +264,6 @@ class AdaptationTuning(NamedTuple):
     """The part of a kernel's groups by which the ends of two matched kernels may lie apart (a stencil's border)."""
 
     # transfers
-    large: int = 1 << 24
-    """Bytes whose transfer time, for one byte, leaves out the latency."""
     samples: int = 2
     """Equal parts of its groups for which a kernel's reads are computed."""
     sample_step: float = 0.05

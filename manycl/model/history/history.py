@@ -30,7 +30,6 @@ SHAPES = 512  # launches per kernel and device, likewise
 _FITTED = 128  # the most launches that models are fitted to, evenly from small to large
 _STALE = 16  # models are fitted anew when one launch in this many has changed
 _VALIDATED = 3  # comparisons from which these, and not the fit's own error, tell how good a model is
-_UNSURE = 0.25  # relative error assumed of a single measurement
 _FADE = 4.0  # runs elsewhere that halve (as a logarithm) the excess of a single measurement
 _DISBELIEVED = 2.0  # a single measurement this many times above all other predictions is suspicious
 
@@ -129,10 +128,10 @@ class Series:
     def _estimated(self) -> Estimate:
         m = self.typical
         if not self.rest:
-            return around(m, math.inf, 1.0, "measured once", 1, _UNSURE)
+            return around(m, math.inf, 1.0, "measured once", 1)
         deviations = sorted(abs(s - m) / m for s in (self.rest if len(self.rest) > 1 else self.samples))
         error = fmean(deviations[: max(2, math.ceil(0.9 * len(deviations)))])
-        return around(m, error, 1.0, "measured", self.count, _UNSURE)
+        return around(m, error, 1.0, "measured", self.count)
 
 
 class Comparison(NamedTuple):

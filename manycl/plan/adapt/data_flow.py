@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
+from manycl.model.estimates import for_each_byte
 from manycl.plan.adapt.families import Family
 from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits
@@ -86,7 +87,7 @@ class DataFlows:
     """
 
     def __init__(self, problem: Problem, several: Sequence[Family]) -> None:
-        self._transfer = problem.estimates.transfer
+        self._estimates, self._transfer = problem.estimates, problem.estimates.transfer
         self._memory = [d.memory for d in problem.machine.devices]
         self._read: list[list[DataFlow]] = [[] for _ in several]
         self._kept: list[list[DataFlow]] = [[] for _ in several]  # written there, and read by the host
@@ -173,7 +174,7 @@ class DataFlows:
         return any(memory in parts.get(r, {}) for r in others)
 
     def _rate(self, source: int, target: int) -> float:
-        return self._transfer(ADAPT.large, source, target) / ADAPT.large if source != target else 0.0
+        return for_each_byte(self._estimates, source, target) if source != target else 0.0
 
 
 def _between(samples: Sequence[float], at: float) -> float:

@@ -129,7 +129,7 @@ class DivisionHistory:
             if close and g.divided == 1 and alone == [1]:
                 return math.inf  # the very first execution takes longer: so it is run whole again
             again = together < (1.0 + ADAPT.close) * single and g.divided == 1 and len(alone) == 1
-            return -math.inf if again else 0.0 if self.whole is None else ADAPT.seen
+            return -math.inf if again else 0.0 if self.whole is None else ADAPT.dead_band
         far = self.moving[best] * (1.0 - g.shares[best] / g.groups) > ADAPT.moving * together
         unknown = g.narrow or (self.guessed and single < ADAPT.dear * together)
         if unknown and g.divided == 1 and not far and together > (1.0 - ADAPT.little) * g.alone_at_least():
@@ -148,7 +148,7 @@ class DivisionHistory:
     def _fastest(self, best: int) -> float:
         """Return the seconds of all devices together if the other devices are as fast as they may be."""
         g = self.granularity
-        faster = math.exp(ADAPT.untried_sure * g.prior.rate_doubt)
+        faster = math.exp(ADAPT.sure * g.prior.rate_doubt)
         others = (faster / g.alone(i) for i in range(len(g.shares)) if i != best)
         return 1.0 / (1.0 / g.alone(best) + sum(others))
 

@@ -78,7 +78,7 @@ class Granularity:
     def seen(self) -> float:
         """Seconds of the slowest device in the shortest of the last executions on several devices that should have been
         about as short as this division, by the present prediction (0.0: there were few)."""
-        alike = (1.0 + ADAPT.similar) * max(self.foreseen())
+        alike = (1.0 + ADAPT.close) * max(self.foreseen())
         found = [max(r.seconds) for r in self.history if several(r) and max(self.foreseen(r.cuts)) < alike]
         return min(found) if len(found) >= ADAPT.believed else 0.0
 
@@ -208,7 +208,7 @@ def adapted(g: Granularity, measured: Sequence[float], at: Sequence[int] = ()) -
         else:
             mean = tuple(o + ADAPT.news * (n - o) for o, n in zip(g.off, off, strict=True))
             used = [o for o, m in zip(mean, measured, strict=True) if m]
-            if max(used) - min(used) < ADAPT.calm + 0.5 * ADAPT.jitter / max(measured):
+            if max(used) - min(used) < ADAPT.dead_band + 0.5 * ADAPT.jitter / max(measured):
                 return replace(g, history=history, turn=turn, off=mean, doubted=())
     quiet = (0.0,) * len(g.shares)
     g = replace(g, history=history, turn=turn, workload=fitted(g.prior, history), off=quiet, doubted=())
@@ -290,12 +290,12 @@ def _wished(g: Granularity, *, measured: bool) -> Granularity:
             return replace(g, shares=tuple(b - a for a, b in pairwise(best.cuts)), settled=False)
     now, then = g.guarded(), g.guarded(_cuts(shares))
     flat = -min(g.workload.bends) if g.narrow and not g.workload.drifting else 0.0
-    band = max(g.dead_band, ADAPT.narrow_band * flat, 0.5 * ADAPT.jitter / now)
+    band = max(g.dead_band, ADAPT.noisy_band * flat, 0.5 * ADAPT.jitter / now)
     if shares == g.shares or then > (1.0 - band) * now:
         return replace(g, settled=bool(g.history) and not g.workload.drifting)
     if no_better(g.history, cuts(g), _cuts(shares), band):
         return replace(g, settled=True)
-    if 0 < g.turn <= ADAPT.warming and then > (1.0 - ADAPT.warm_band) * now:
+    if 0 < g.turn <= ADAPT.warming and then > (1.0 - ADAPT.noisy_band) * now:
         return replace(g, settled=False)  # the next executions tell
     return replace(g, shares=shares, settled=False)
 

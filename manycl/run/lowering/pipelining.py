@@ -22,14 +22,13 @@ from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.search.rank import least_first
 from manycl.plan.split import Slice, Split
+from manycl.plan.tuning import PLANNING
 from manycl.run.lowering.steps import RANGE, Lowered
 
 PARTS = 4
 """The most parts of a range."""
 SMALLEST = 1 / 8
 """The smallest part of a range that a part is."""
-WORTH = 2.0
-"""The gain, in handovers, for which a device's ranges are cut."""
 
 
 class Pipelined(NamedTuple):
@@ -275,7 +274,7 @@ class _Cutter:
         return [1.0]
 
     def _pays(self, gain: float) -> bool:
-        return gain > WORTH * self._problem.handover
+        return gain > PLANNING.worth * self._problem.handover
 
 
 def _ends(sizes: Sequence[float], groups: int) -> list[int]:

@@ -19,6 +19,7 @@ from manycl.graph.graph import BufferKey, HostTask, Launch
 from manycl.graph.versions.versions import run_as
 from manycl.group_range import GroupRange
 from manycl.machine import HOST, Device, DeviceIndex
+from manycl.model.estimates import for_each_byte
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.tiling.limits import stores, too_large
@@ -96,9 +97,7 @@ def _at_once(problem: Problem, plan: Plan, device: DeviceIndex, limit: int) -> i
             count[key] = count.get(key, 0) + 1
     used = [(launches, problem.graph.buffers[key].nbytes) for key, launches in count.items()]
     fillings = sum(launches * nbytes for launches, nbytes in used) / limit
-    memory, large = problem.machine.devices[device].memory, 1 << 28
-    transfer = problem.estimates.transfer
-    seconds = (transfer(2 * large, HOST, memory) - transfer(large, HOST, memory)) / large  # seconds for a byte
+    seconds = for_each_byte(problem.estimates, HOST, problem.machine.devices[device].memory)
     step = COMMANDS * ENQUEUING.get(problem.machine.devices[device].kind, 0.0)
 
     def slower(number: int) -> float:

@@ -14,11 +14,11 @@ from manycl.graph.division import Division
 from manycl.graph.graph import BufferKey, Window
 from manycl.group_range import GroupRange
 from manycl.machine import DeviceIndex
+from manycl.plan.tuning import PLANNING
 
 ALIGNED = 4096  # bytes; windows begin at multiples of this, so pointers are aligned as those of whole buffers are
 ELEMENT = 128  # bytes; a kernel that touches a part of a vector or struct may load all of it: none is aligned to more
 SMALL = 1 << 16  # bytes; smaller buffers are kept whole
-_NEARLY_ALL = 0.9  # part of a buffer; a window of so much is not worth it
 _ALIKE = 0.75  # windows with at least this part in common become one, so that contents need no copies between them
 _STEPS = 16  # sizes of windows between two powers of two: windows of equal size can take one another's place
 
@@ -38,7 +38,7 @@ def interval_of(low: int, high: int) -> tuple[int, int]:
 
 def is_window(low: int, high: int, size: int) -> bool:
     """Return whether a window is worth it instead of the whole buffer."""
-    return size >= SMALL and size_of(low, high) < _NEARLY_ALL * size
+    return size >= SMALL and size_of(low, high) < PLANNING.nearly_all * size
 
 
 def kept_whole(division: Division) -> str:
