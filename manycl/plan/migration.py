@@ -15,10 +15,11 @@ from manycl.graph.graph import Launch
 from manycl.graph.reduction import Reduction
 from manycl.plan.movable import SHORTEST
 from manycl.plan.options import one_of
-from manycl.plan.plan import WHOLE, Assignment, Plan
+from manycl.plan.plan import Plan
 from manycl.plan.policies.papers.mkmd_coarse import Table, earliest, place
 from manycl.plan.problem import Problem
-from manycl.plan.search.partition import Slot, place_ranges, water_fill
+from manycl.plan.search.partition import Slot, last_slot, place_ranges, water_fill
+from manycl.plan.split import as_ranges
 from manycl.plan.timeline.timeline import Timeline
 
 LIVE = one_of("live", "no", "yes")
@@ -32,15 +33,8 @@ def on_the_move(problem: Problem, plan: Plan) -> Plan:
     for a in plan.assignments:
         seconds[a.node] = max(seconds.get(a.node, 0.0), a.end - a.start)
     moving = {n for n, t in seconds.items() if t >= SHORTEST and may_move(problem, n)}
-
-    def begun(a: Assignment) -> Assignment:
-        if a.node not in moving or a.dimension is not WHOLE:
-            return a
-        split = problem.splits[a.node]
-        return a._replace(dimension=split.dimension, first=0, groups=split.groups)
-
     nodes = tuple(sorted(moving))
-    return replace(plan, assignments=tuple(map(begun, plan.assignments)), movable=nodes, in_turn=nodes)
+    return replace(plan, assignments=as_ranges(plan.assignments, problem.splits, moving), movable=nodes, in_turn=nodes)
 
 
 def may_move(problem: Problem, node: int) -> bool:
@@ -58,11 +52,7 @@ def place_migrating(timeline: Timeline, table: Table, node: int, *, together: bo
     places = problem.partners(node, table.places[node])
     if not places:
         return place(timeline, table, node)
-    slots = []
-    for device, most in places:
-        reach = timeline.reach(node, device, most)
-        low, high = timeline.kernels[device].idle(reach.ready, inf)[-1]
-        slots.append(Slot(low, high, reach))
+    slots = [last_slot(timeline, node, device, most) for device, most in places]
     slots = slots if together else in_turn(slots)
     groups = problem.splits[node].groups
     shares = water_fill(slots, groups)

@@ -14,9 +14,9 @@ from math import inf, prod
 from manycl.graph.graph import Launch
 from manycl.machine import Device, DeviceIndex
 from manycl.plan.migration import may_move
-from manycl.plan.plan import WHOLE, Assignment, Plan
+from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
-from manycl.plan.split import AnalysedSplits
+from manycl.plan.split import AnalysedSplits, as_ranges
 
 FREE, FREE_OTHERS = {"cpu": 4e-3}, 0.75e-3
 """Seconds after which a demanded device is to be free, by its kind, and for other kinds: the most work that it has at a
@@ -87,12 +87,7 @@ def in_packets(problem: Problem, plan: Plan) -> Plan:
         and _is_known(problem, a.node)
         and may_move(problem, a.node)
     }
-
-    def divided(a: Assignment) -> Assignment:
-        if a.node not in nodes or a.dimension is not WHOLE:
-            return a
-        split = problem.splits[a.node]
-        return a._replace(dimension=split.dimension, first=0, groups=split.groups)
-
-    movable = tuple(sorted({*plan.movable, *nodes}))
-    return replace(plan, assignments=tuple(map(divided, plan.assignments)), movable=movable) if nodes else plan
+    if not nodes:
+        return plan
+    ranges = as_ranges(plan.assignments, problem.splits, nodes)
+    return replace(plan, assignments=ranges, movable=tuple(sorted({*plan.movable, *nodes})))

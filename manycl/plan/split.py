@@ -4,7 +4,7 @@ touches."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from manycl.errors import PolicyError
 from manycl.graph.graph import BufferKey
 from manycl.graph.reduction import Reduction
+from manycl.plan.plan import WHOLE, Assignment
 
 _WHOLE: Mapping[BufferKey, Slice] = MappingProxyType({})
 
@@ -111,3 +112,15 @@ class Split:
                 raise PolicyError(f"buffer {key} is merged: it cannot be sliced: {self}")
             if self.merge is Reduction.SCATTER and key in reads:
                 raise PolicyError(f"buffer {key} is read by the launch: it is merged by difference: {self}")
+
+
+def as_ranges(
+    assignments: Iterable[Assignment], splits: Mapping[int, Split], nodes: Container[int]
+) -> tuple[Assignment, ...]:
+    """Return assignments in which those of some nodes as wholes are ranges of all their work-groups."""
+    return tuple(
+        a._replace(dimension=splits[a.node].dimension, first=0, groups=splits[a.node].groups)
+        if a.node in nodes and a.dimension is WHOLE
+        else a
+        for a in assignments
+    )

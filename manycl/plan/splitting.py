@@ -57,12 +57,15 @@ class Splits(AnalysedSplits):
         if found is None:
             task = self._graph.nodes[node]
             if isinstance(task, Launch):
-                keys = {a.key for a in task.args if isinstance(a, BufferArg)}
-                found = split_of(task, {k: self._graph.buffers[k].nbytes for k in keys}, self._kinds)
+                found = split_of(task, self._sizes(task), self._kinds)
             else:
                 found = "it is a host function" if isinstance(task, HostTask) else "it is no kernel"
             self._found[node] = found
         return found
+
+    def _sizes(self, launch: Launch) -> dict[BufferKey, int]:
+        """Return the bytes of a launch's buffers."""
+        return {a.key: self._graph.buffers[a.key].nbytes for a in launch.args if isinstance(a, BufferArg)}
 
     def why(self, node: int) -> str:
         """Return why the node cannot be split; empty if it can."""
@@ -85,29 +88,24 @@ class Splits(AnalysedSplits):
         task = self._graph.nodes[node]
         if node in self._found or not isinstance(task, Launch):
             return True
-        sizes = {a.key: self._graph.buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
-        return not task.versions and is_known(task, sizes)
+        return not task.versions and is_known(task, self._sizes(task))
 
     def following(self, node: int) -> float:
         task = self._graph.nodes[node]
         if node in self._found or not isinstance(task, Launch):
             return 0.0
-        return following(
-            task, {a.key: self._graph.buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
-        )
+        return following(task, self._sizes(task))
 
     def work(self, node: int, parts: int) -> Along | None:
         task, split = self._graph.nodes[node], self[node]
         assert isinstance(task, Launch)
-        keys = {a.key for a in task.args if isinstance(a, BufferArg)}
-        return work_along(task, {k: self._graph.buffers[k].nbytes for k in keys}, split, parts)
+        return work_along(task, self._sizes(task), split, parts)
 
     def touched(self, node: int, key: BufferKey, first: int, count: int) -> float:
         task, split, size = self._graph.nodes[node], self[node], self._graph.buffers[key].nbytes
         assert isinstance(task, Launch)
-        sizes = {a.key: self._graph.buffers[a.key].nbytes for a in task.args if isinstance(a, BufferArg)}
         try:
-            division = divide(run_as(task, 0), split.dimension, sizes)
+            division = divide(run_as(task, 0), split.dimension, self._sizes(task))
             found = division.footprints(key, "read", division.range(first, count))
         except (LaunchError, SourceError):
             return 1.0

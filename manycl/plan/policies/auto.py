@@ -36,7 +36,7 @@ from manycl.plan.problem import Looks, Problem
 from manycl.plan.search.costs import Costs, costs
 from manycl.plan.search.list_scheduling import list_schedule
 from manycl.plan.search.rank import bottom_levels, priority_order
-from manycl.plan.split import AnalysedSplits, Split
+from manycl.plan.split import AnalysedSplits, Split, as_ranges
 from manycl.plan.tuning import PLANNING
 from manycl.utilities.unforeseen import told
 
@@ -255,13 +255,8 @@ def _in_parts(problem: Problem, table: Costs, splits: Mapping[int, Split]) -> Pl
     timeline = on_one_device(problem, table, range(len(problem.graph)), [1] * len(problem.queues))
     assert timeline is not None, "without a limit there is always one"
     plan = timeline.plan(problem, "auto")
-    ranges = tuple(
-        a._replace(dimension=split.dimension, groups=split.groups)
-        if (split := splits.get(a.node)) is not None and split.merge == "none"
-        else a
-        for a in plan.assignments
-    )
-    return replace(plan, assignments=ranges)
+    apart = {node for node, split in splits.items() if split.merge == "none"}
+    return replace(plan, assignments=as_ranges(plan.assignments, splits, apart))
 
 
 def _balance(problem: Problem) -> Plan:

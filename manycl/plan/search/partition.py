@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heapify, heapreplace
 from typing import NamedTuple
 
+from manycl.machine import DeviceIndex
 from manycl.plan.timeline.timeline import Reach, Timeline
 
 ITERATIONS = 40  # steps of Newton's method, at most
@@ -18,6 +19,13 @@ class Slot(NamedTuple):
     low: float
     high: float
     reach: Reach
+
+
+def last_slot(timeline: Timeline, node: int, device: DeviceIndex, most: int) -> Slot:
+    """Return the time after a device's last kernel; ``most``: groups of the node that fit there at once (0: all)."""
+    reach = timeline.reach(node, device, most)
+    low, high = timeline.kernels[device].idle(reach.ready, float("inf"))[-1]
+    return Slot(low, high, reach)
 
 
 def water_fill(slots: Sequence[Slot], groups: int) -> list[int]:

@@ -16,7 +16,7 @@ from manycl.plan.plan import Plan
 from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, coarse, look_up, place, priorities, weights
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
-from manycl.plan.search.partition import Slot, place_ranges
+from manycl.plan.search.partition import last_slot, place_ranges
 from manycl.plan.search.rank import priority_order
 from manycl.plan.timeline.timeline import Timeline
 
@@ -66,15 +66,11 @@ def _put(timeline: Timeline, table: Table, node: int) -> None:
     devices = [*of_kind["gpu"], *of_kind["cpu"]]
     seconds = [[table.rows[node][d] for d in of_kind[kind]] for kind in ("gpu", "cpu")]
     counts = shares(split.groups, tenths, *seconds)
-    slots = []
-    for device in devices:
-        reach = timeline.reach(node, device, roomy[device])
-        low, high = timeline.kernels[device].idle(reach.ready, float("inf"))[-1]
-        slots.append(Slot(low, high, reach))
     if any(roomy[d] and n > roomy[d] for d, n in zip(devices, counts, strict=True)):
         place(timeline, table, node)  # a part does not fit into its device's memory
         return
     home = max(zip(devices, counts, strict=True), key=lambda part: part[1])[0]
+    slots = [last_slot(timeline, node, device, roomy[device]) for device in devices]
     place_ranges(timeline, node, slots, counts, home)
 
 
