@@ -24,10 +24,9 @@ from manycl.plan.adapt.families import Family, families
 from manycl.plan.adapt.granularity import METHODS, Beforehand, Wanted, adapted, cuts, start
 from manycl.plan.options import Option, Options, Values, one_of, real, whole
 from manycl.plan.plan import Plan
-from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, look_up, place, priorities, weights
+from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, in_priority, look_up, place
 from manycl.plan.policy import Timed, register
 from manycl.plan.problem import Problem
-from manycl.plan.search.rank import priority_order
 from manycl.plan.split import AnalysedSplits
 from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.tuning import ADAPT
@@ -389,7 +388,7 @@ def divided(
     table = table or look_up(problem)
     timeline = Timeline(problem, table.rows)
     fixed = {a.node for a in problem.fixed}
-    for node in priority_order(problem.graph, priorities(problem, weights(table))):
+    for node in in_priority(problem, table):
         used = [r for r in ranges.get(node, ()) if r[2]]
         if node in fixed:
             continue

@@ -12,6 +12,7 @@ import heapq
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from manycl.graph.graph import Graph
+from manycl.machine import DeviceIndex
 from manycl.plan.problem import Problem, contents_needed
 from manycl.plan.search.costs import Costs, costs
 
@@ -21,7 +22,7 @@ def bottom_levels(problem: Problem, known: Costs | None = None) -> list[float]:
     already."""
     table = known if known is not None else costs(problem)
     graph = problem.graph
-    means = _means(table, len(problem.machine.devices))
+    means = mean_seconds(table.allowed, table.seconds)
     if not table.moves:
         return upward(graph.predecessors, means)
     mean = _MeanTransfer(problem)
@@ -44,14 +45,13 @@ def upward(
     return level
 
 
-def _means(table: Costs, devices: int) -> list[float]:
-    out: list[float] = []
-    for places, row in zip(table.allowed, table.seconds, strict=True):
-        if len(places) == devices:
-            out.append(sum(row) / devices)
-        else:
-            out.append(sum([row[d] for d in places]) / len(places) if places else 0.0)
-    return out
+def mean_seconds(allowed: Iterable[Sequence[DeviceIndex]], seconds: Iterable[Sequence[float]]) -> list[float]:
+    """Return every node's time, averaged over the devices that may run it (0 where there is none). ``seconds[n][d]``:
+    of node n on device d."""
+    return [
+        sum(row if len(found) == len(row) else [row[d] for d in found]) / len(found) if found else 0.0
+        for found, row in zip(allowed, seconds, strict=True)
+    ]
 
 
 def edge_bytes(graph: Graph, before: int, after: int) -> int:

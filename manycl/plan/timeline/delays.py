@@ -17,7 +17,7 @@ from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem, contents_needed
 from manycl.plan.search.costs import Costs, costs
-from manycl.plan.search.rank import upward
+from manycl.plan.search.rank import mean_seconds, upward
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -114,11 +114,6 @@ class _Matrices:
         return min(direct, self._transfer(nbytes, source, HOST) + self._transfer(nbytes, HOST, target))
 
 
-def mean_seconds(view: Delays) -> list[float]:
-    """Return every node's time, averaged over the devices that may run it."""
-    return [sum(row[d] for d in ds) / len(ds) for ds, row in zip(view.places, view.seconds, strict=True)]
-
-
 def after(view: Delays) -> list[list[tuple[int, Matrix]]]:
     """Return the successors of every node, as ``before`` has the predecessors."""
     out: list[list[tuple[int, Matrix]]] = [[] for _ in view.before]
@@ -132,12 +127,14 @@ def upward_ranks(view: Delays) -> list[float]:
     """Return the seconds from the start of every node to the end of the graph, all means (Topcuoglu, Hariri and Wu,
     IEEE TPDS 13(3), 2002, Eq. 5)."""
     matrices = [dict(edges) for edges in view.before]
-    return upward(matrices, mean_seconds(view), lambda p, node: view.mean(p, node, matrices[node][p]))
+    return upward(
+        matrices, mean_seconds(view.places, view.seconds), lambda p, node: view.mean(p, node, matrices[node][p])
+    )
 
 
 def downward_ranks(view: Delays) -> list[float]:
     """Return the seconds from the start of the graph to the start of every node, all means (the same, Eq. 6)."""
-    mean = mean_seconds(view)
+    mean = mean_seconds(view.places, view.seconds)
     rank: list[float] = []
     for node, edges in enumerate(view.before):
         rank.append(max((rank[p] + mean[p] + view.mean(p, node, m) for p, m in edges), default=0.0))

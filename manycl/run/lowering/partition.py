@@ -10,8 +10,7 @@ from manycl.graph.access import Access
 from manycl.graph.graph import Buffer, BufferKey, Piece
 from manycl.region import Region, bytes_of, partition
 from manycl.run.data.coherence import Directory
-
-_ALIGNED = 4096  # bytes
+from manycl.run.tiling.windows import ALIGNED
 
 
 def chunks(region: Region, most: int) -> list[Region]:
@@ -22,7 +21,7 @@ def chunks(region: Region, most: int) -> list[Region]:
     offset, width, _, count, *_ = region.boxes[0]
     if count == 1:
         number = width // most
-        ends = [width * i // number // _ALIGNED * _ALIGNED for i in range(number)] + [width]
+        ends = [width * i // number // ALIGNED * ALIGNED for i in range(number)] + [width]
         return [Region.span(offset + a, offset + b) for a, b in pairwise(ends)]
     number = min(count, width * count // most)
     ends = [count * i // number for i in range(number + 1)]

@@ -16,7 +16,8 @@ from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.search.insertion import CONTENTION, Setting, earliest_finish, put, ready_order, setting
 from manycl.plan.search.local_search import Search, layout
-from manycl.plan.timeline.delays import mean_seconds, upward_ranks
+from manycl.plan.search.rank import mean_seconds
+from manycl.plan.timeline.delays import upward_ranks
 from manycl.plan.timeline.timeline import Schedule
 from manycl.plan.tuning import PLANNING
 
@@ -36,7 +37,7 @@ def members(given: Setting) -> Iterator[tuple[str, Callable[[], Schedule]]]:
     yield "heft", lambda: heft(given, upward_ranks(given.view))
     yield "peft", lambda: peft.schedule(given)
     yield "cpop", lambda: cpop.schedule(given)
-    yield "longest first", lambda: heft(given, mean_seconds(given.view))
+    yield "longest first", lambda: heft(given, mean_seconds(given.view.places, given.view.seconds))
     for device, described in given.problem.machine.numbered():
         yield described.name, lambda device=device: _alone(given, device)  # type: ignore[misc]
 

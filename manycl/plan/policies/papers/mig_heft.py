@@ -11,10 +11,9 @@ from __future__ import annotations
 from manycl.plan.migration import LIVE, on_the_move, place_migrating
 from manycl.plan.options import Options
 from manycl.plan.plan import Plan
-from manycl.plan.policies.papers.mkmd_coarse import as_plan, coarse, look_up, priorities, weights
+from manycl.plan.policies.papers.mkmd_coarse import as_plan, coarse, in_priority, look_up
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
-from manycl.plan.search.rank import priority_order
 
 
 @register("mig_heft")
@@ -26,6 +25,5 @@ class MigHeft:
     def plan(self, problem: Problem) -> Plan:
         is_live = self.options.read(problem.options)[LIVE] == "yes"
         table = look_up(problem)
-        order = priority_order(problem.graph, priorities(problem, weights(table)))
-        plan = as_plan(problem, coarse(problem, table, order, place_migrating), "mig_heft")
+        plan = as_plan(problem, coarse(problem, table, in_priority(problem, table), place_migrating), "mig_heft")
         return on_the_move(problem, plan) if is_live else plan

@@ -14,11 +14,10 @@ from typing import NamedTuple
 from manycl.machine import DeviceIndex
 from manycl.plan.options import Options
 from manycl.plan.plan import Assignment, Plan
-from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, coarse, in_ranges, look_up, priorities, weights
+from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, coarse, in_priority, in_ranges, look_up
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.search.partition import Slot, place_ranges
-from manycl.plan.search.rank import priority_order
 from manycl.plan.timeline.timeline import Fit, Timeline
 from manycl.plan.tuning import PLANNING
 
@@ -208,8 +207,7 @@ class Mkmd:
 
     def plan(self, problem: Problem) -> Plan:
         table = look_up(problem)
-        order = priority_order(problem.graph, priorities(problem, weights(table)))
-        first = coarse(problem, table, order)
+        first = coarse(problem, table, in_priority(problem, table))
         found = (
             as_plan(problem, partition(problem, table, first), "mkmd", phase="fine"),
             as_plan(problem, first, "mkmd", phase="coarse"),

@@ -15,7 +15,7 @@ from manycl.plan.options import Options
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
-from manycl.plan.search.rank import edge_bytes, priority_order, upward
+from manycl.plan.search.rank import edge_bytes, mean_seconds, priority_order, upward
 from manycl.plan.timeline.timeline import Fit, Timeline
 
 
@@ -45,10 +45,7 @@ def look_up(problem: Problem) -> Table:
 
 def weights(table: Table) -> list[float]:
     """Return W(V) of MKMD, Section 5.1: every node's seconds, averaged over its devices."""
-    return [
-        sum([row[d] for d, _ in found]) / len(found) if found else 0.0
-        for row, found in zip(table.rows, table.places, strict=True)
-    ]
+    return mean_seconds([[d for d, _ in found] for found in table.places], table.rows)
 
 
 def priorities(problem: Problem, weight: Sequence[float]) -> list[float]:
@@ -65,6 +62,11 @@ def priorities(problem: Problem, weight: Sequence[float]) -> list[float]:
         return known[nbytes]
 
     return upward(graph.predecessors, weight, edge)
+
+
+def in_priority(problem: Problem, table: Table) -> list[int]:
+    """Return all nodes by P(V), highest first."""
+    return priority_order(problem.graph, priorities(problem, weights(table)))
 
 
 def earliest(timeline: Timeline, table: Table, node: int) -> Fit:
@@ -133,5 +135,4 @@ class MkmdCoarse:
 
     def plan(self, problem: Problem) -> Plan:
         table = look_up(problem)
-        order = priority_order(problem.graph, priorities(problem, weights(table)))
-        return as_plan(problem, coarse(problem, table, order), "mkmd_coarse")
+        return as_plan(problem, coarse(problem, table, in_priority(problem, table)), "mkmd_coarse")

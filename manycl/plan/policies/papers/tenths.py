@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from manycl.graph.graph import Launch
 from manycl.plan.options import Options
 from manycl.plan.plan import Plan
-from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, coarse, look_up, place, priorities, weights
+from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, coarse, in_priority, look_up, place
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
 from manycl.plan.search.partition import last_slot, place_ranges
-from manycl.plan.search.rank import priority_order
 from manycl.plan.timeline.timeline import Timeline
 
 TENTHS = 10  # parts of a kernel's work-groups that ``partition`` counts
@@ -82,5 +81,4 @@ class Tenths:
 
     def plan(self, problem: Problem) -> Plan:
         table = look_up(problem)
-        order = priority_order(problem.graph, priorities(problem, weights(table)))
-        return as_plan(problem, coarse(problem, table, order, _put), "tenths")
+        return as_plan(problem, coarse(problem, table, in_priority(problem, table), _put), "tenths")
