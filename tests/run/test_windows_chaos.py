@@ -42,7 +42,7 @@ __all__ = ["validated"]  # a fixture of the module
 WHOLE = Region.span(0, NBYTES)
 
 
-patched = small_windows({"lowering.lower.CHUNK": 16, "lowering.partition._ALIGNED": 4, "tiling.tiling.WORTH": 4})
+patched = small_windows({"lowering.lower.CHUNK": 16, "lowering.partition.ALIGNED": 4, "tiling.tiling.WORTH": 4})
 
 
 def with_room(where: Machine, room: int) -> Machine:
