@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from manycl.machine import HOST, DeviceIndex
@@ -243,19 +243,26 @@ class Operations:
         by what was taken back are closed). One is later than it was placed only where simultaneous operations slow each
         other down."""
         order = sorted(range(len(self.what)), key=lambda op: (self.what[op].start, self.end[op], op))
-        kernels = [(op, what) for op in order if isinstance(what := self.what[op], Assignment)]
-        moves = [(op, what) for op in order if isinstance(what := self.what[op], Move)]
-        index = {op: i for i, (op, _) in enumerate((*kernels, *moves))}
+        kernels = [op for op in order if isinstance(self.what[op], Assignment)]
+        moves = [op for op in order if isinstance(self.what[op], Move)]
+        index = [0] * len(order)
+        for i, op in enumerate((*kernels, *moves)):
+            index[op] = i
         before = [[index[op] for p in found for op in self.of[p]] for found in self.problem.graph.predecessors]
-        waits = [[index[w] for w in self._waits[op]] if op >= self._fixed else [] for op in index]
-        for own, (_, a) in zip(waits, kernels, strict=False):
-            own += before[a.node]
+
+        def waits() -> Iterator[Sequence[int]]:
+            for op in (*kernels, *moves):
+                what, mine = self.what[op], self._waits[op]
+                more = before[what.node] if isinstance(what, Assignment) else ()
+                yield [*[index[w] for w in mine], *more] if op >= self._fixed else ()
+
+        placed = [a for op in kernels if isinstance(a := self.what[op], Assignment)]
         return timed(
             self.problem,
-            [a for _, a in kernels],
-            [m for _, m in moves],
-            waits,
-            [self._seconds(a) if op >= self._fixed else a.end - a.start for op, a in kernels],
+            placed,
+            [m for op in moves if isinstance(m := self.what[op], Move)],
+            waits(),
+            [self._seconds(a) if op >= self._fixed else a.end - a.start for op, a in zip(kernels, placed, strict=True)],
         )
 
     def _seconds(self, what: Assignment | Move) -> float:

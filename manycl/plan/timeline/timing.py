@@ -9,7 +9,7 @@ more than 1; commands that share links, or the host's memory, slow each other do
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -37,7 +37,7 @@ def timed(
     problem: Problem,
     assignments: Sequence[Assignment],
     moves: Sequence[Move],
-    before: Sequence[Sequence[int]],
+    before: Iterable[Sequence[int]],
     seconds: Sequence[float],
 ) -> list[Assignment]:
     """Return the schedule with its exact times. ``before``: what each assignment and then each move waits for beside
@@ -66,7 +66,7 @@ class _Clockwork:
         seconds: Sequence[float],
         assignments: Sequence[Assignment],
         moves: Sequence[Move],
-        before: Sequence[Sequence[int]],
+        before: Iterable[Sequence[int]],
     ) -> None:
         self._floor, self._handover = problem.not_before, problem.handover
         base = len(assignments)
@@ -90,9 +90,12 @@ class _Clockwork:
                 self._after[w].append(token)
         self._following: list[int | None] = [None] * count
         last: dict[tuple[int, int | _Transfers], int] = {}
-        lanes: list[tuple[int, int | _Transfers]] = [(a.device, a.queue) for a in assignments]
-        lanes += [(m.device, _Transfers.DOWN if m.target == HOST else _Transfers.UP) for m in moves]
-        for token, lane in enumerate(lanes):
+        commands: list[Assignment | Move] = [*assignments, *moves]
+        for token, what in enumerate(commands):
+            if isinstance(what, Assignment):
+                lane: tuple[int, int | _Transfers] = what.device, what.queue
+            else:
+                lane = what.device, _Transfers.DOWN if what.target == HOST else _Transfers.UP
             if lane in last:
                 self._following[last[lane]] = token
                 self._pending[token] += 1
