@@ -10,7 +10,10 @@ from manycl.graph.access import Access
 from manycl.graph.graph import Buffer, BufferKey, Piece
 from manycl.region import Region, bytes_of, partition
 from manycl.run.data.coherence import Directory
-from manycl.run.tiling.windows import ALIGNED
+
+ALIGNED = 4096
+"""The bytes at whose multiples windows begin, and parts of what is moved in turns: pointers are aligned as those of whole
+buffers are."""
 
 
 def chunks(region: Region, most: int) -> list[Region]:

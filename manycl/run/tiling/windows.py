@@ -15,8 +15,8 @@ from manycl.graph.graph import BufferKey, Window
 from manycl.group_range import GroupRange
 from manycl.machine import DeviceIndex
 from manycl.plan.tuning import PLANNING
+from manycl.run.lowering.partition import ALIGNED
 
-ALIGNED = 4096  # bytes; windows begin at multiples of this, so pointers are aligned as those of whole buffers are
 ELEMENT = 128  # bytes; a kernel that touches a part of a vector or struct may load all of it: none is aligned to more
 SMALL = 1 << 16  # bytes; smaller buffers are kept whole
 _ALIKE = 0.75  # windows with at least this part in common become one, so that contents need no copies between them
