@@ -12,8 +12,8 @@ from manycl.region import Region, bytes_of, partition
 from manycl.run.data.coherence import Directory
 
 ALIGNED = 4096
-"""The bytes at whose multiples windows begin, and parts of what is moved in turns: pointers are aligned as those of whole
-buffers are."""
+"""The bytes at whose multiples windows begin, and parts of what is moved in turns: pointers are aligned as those of
+whole buffers are."""
 
 
 def chunks(region: Region, most: int) -> list[Region]:
