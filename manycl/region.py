@@ -158,10 +158,12 @@ class Region:
         return self._name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Region) and (self is other or self.name == other.name)
+        if self is other or not isinstance(other, Region):
+            return self is other
+        return (self._name or self.name) == (other._name or other.name)
 
     def __hash__(self) -> int:
-        return hash(self.name)
+        return hash(self._name or self.name)
 
     def __repr__(self) -> str:
         return f"Region({', '.join(f'[{low}, {high})' for low, high in self.intervals)})"
@@ -230,7 +232,7 @@ class Region:
     def _where(self, other: Region, inside: bool) -> Region:
         """The bytes of it that are in the other one, or are not."""
         if len(self.ends) == len(other.ends) == 2:
-            (low, high), (begin, end) = self.hull, other.hull
+            (low, high), (begin, end) = self.ends.tolist(), other.ends.tolist()
             if inside:
                 return Region.span(max(low, begin), min(high, end))
             if begin <= low or end >= high:
@@ -252,10 +254,11 @@ def bytes_of(regions: Sequence[Region]) -> list[int]:
 
 def union(regions: Iterable[Region]) -> Region:
     """All bytes of some regions."""
-    found = [r for r in regions if r]
+    found = [r for r in regions if len(r.ends)]
     if len(found) < 2:
         return found[0] if found else NOTHING
-    return Region.of(np.concatenate([r.low for r in found]), np.concatenate([r.high for r in found]))
+    ends = np.concatenate([r.ends for r in found])
+    return Region.of(ends[::2], ends[1::2])
 
 
 def common(regions: Iterable[Region]) -> Region:
@@ -270,6 +273,24 @@ def common(regions: Iterable[Region]) -> Region:
     last = np.concatenate([points[1:] != points[:-1], [True]])
     points, inside = points[last], depth[last] > 1
     return Region(points[inside != np.concatenate([[False], inside[:-1]])])
+
+
+def holders(pieces: Sequence[Region], parts: Sequence[Region]) -> list[int] | None:
+    """Return in which of some parts of a buffer each of some pieces of it lies, as indices; None if a piece lies in
+    several. The parts do not overlap, and are all of the buffer."""
+    begins = np.concatenate([p.low for p in parts])
+    order = np.argsort(begins)
+    begins, of = begins[order], np.repeat(np.arange(len(parts)), [len(p.ends) // 2 for p in parts])[order]
+    ends = np.concatenate([p.ends for p in pieces])
+    counts = [len(p.ends) // 2 for p in pieces]
+    place = np.searchsorted(begins, ends[::2], side="right") - 1  # of the interval that holds a piece's interval
+    held = of[place]
+    found = held[np.cumsum([0, *counts[:-1]])]
+    if (ends[1::2] > np.concatenate([p.high for p in parts])[order][place]).any() or (
+        held != np.repeat(found, counts)
+    ).any():
+        return None
+    return found.tolist()  # type: ignore[no-any-return]
 
 
 def partition(nbytes: int, regions: Sequence[Region]) -> tuple[list[Region], list[tuple[int, ...]]]:

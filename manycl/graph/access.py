@@ -88,6 +88,8 @@ def forget_unread(found: list[dict[BufferKey, Access]], shared: Container[Buffer
         written, twice = union(sure), common(sure)
         for index, access in enumerate(found):
             mine = access[key]
+            if mine.overwrites and not twice and mine.reads == mine.writes:
+                continue  # it changes in place what no other range writes
             theirs = mine.reads & written
             if theirs and mine.overwrites:
                 theirs = theirs - mine.writes | theirs & twice
@@ -110,4 +112,4 @@ def interfere(touched: Sequence[tuple[Region, Region]]) -> bool:
     if common(written for _, written in touched):
         return True
     everything = union(written for _, written in touched)
-    return any((read & everything) - written for read, written in touched)
+    return any((read & everything) - written for read, written in touched if read != written)

@@ -248,6 +248,11 @@ class Graph:
         return frozenset(key for _, pieces in self.beside.values() for key in pieces)
 
     @cached_property
+    def last_writers(self) -> Mapping[BufferKey, int]:
+        """The last node that writes each buffer."""
+        return {key: node for node, task in enumerate(self.nodes) for key in task.writes}
+
+    @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
         return tuple((p, n) for n, before in enumerate(self.predecessors) for p in before)
 

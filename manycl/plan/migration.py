@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
-from manycl.graph.graph import Launch
-from manycl.graph.reduction import Reduction
-from manycl.plan.movable import SHORTEST
+from manycl.plan.movable import SHORTEST, may_move
 from manycl.plan.options import one_of
 from manycl.plan.plan import Plan
 from manycl.plan.policies.papers.mkmd_coarse import Table, earliest, place
@@ -35,14 +33,6 @@ def on_the_move(problem: Problem, plan: Plan) -> Plan:
     moving = {n for n, t in seconds.items() if t >= SHORTEST and may_move(problem, n)}
     nodes = tuple(sorted(moving))
     return replace(plan, assignments=as_ranges(plan.assignments, problem.splits, moving), movable=nodes, in_turn=nodes)
-
-
-def may_move(problem: Problem, node: int) -> bool:
-    """Return whether parts of a node may run on any device, and what they write need not be merged."""
-    task, split = problem.graph.nodes[node], problem.splits.get(node)
-    if not isinstance(task, Launch) or task.versions or split is None or split.groups < 2:
-        return False
-    return problem.machine.memories == 1 or split.merge is Reduction.NONE
 
 
 def place_migrating(timeline: Timeline, table: Table, node: int, *, together: bool = False) -> float:

@@ -147,6 +147,20 @@ def _obstacles(problem: Problem, node: int, ranges: Sequence[Assignment], determ
         yield "devices may differ in last bits, and results are to be the same in every run (MANYCL_DETERMINISTIC=0)"
     if len({a.device for a in ranges}) < len(ranges):
         yield "a device has several shares"
-    split = problem.splits.get(node)
-    if problem.machine.memories > 1 and (split is None or split.merge is not Reduction.NONE):
+    if _is_put_together(problem, node):
         yield "what devices write has to be put together"
+
+
+def may_move(problem: Problem, node: int) -> bool:
+    """Return whether a node may be divided, and any device may run any of its work-groups."""
+    task, split = problem.graph.nodes[node], problem.splits.get(node)
+    if not isinstance(task, Launch) or task.versions or split is None or split.groups < 2:
+        return False
+    return not _is_put_together(problem, node)
+
+
+def _is_put_together(problem: Problem, node: int) -> bool:
+    """Return whether results of a launch's ranges have to be combined where these run in different memories, as far as
+    it is known before the launch is cut into chunks, which is exact (``run/lowering/chunks.py``)."""
+    split = problem.splits.get(node)
+    return problem.machine.memories > 1 and (split is None or split.merge is not Reduction.NONE)

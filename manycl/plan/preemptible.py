@@ -13,7 +13,7 @@ from math import inf, prod
 
 from manycl.graph.graph import Launch
 from manycl.machine import Device, DeviceIndex
-from manycl.plan.migration import may_move
+from manycl.plan.movable import may_move
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import AnalysedSplits, as_ranges

@@ -174,8 +174,8 @@ class Bytewise(RuleBasedStateMachine):
             found.setdefault((at[b], labels[b]), []).append(b)
         # the same cut of the same buffer has the same keys, as it has when a graph runs again
         keys = {place: self.cuts.setdefault((buffer, tuple(bs)), -1 - len(self.cuts)) for place, bs in found.items()}
-        self.directory.open({buffer: [(keys[place], place[0]) for place in found]})
         self.open[buffer] = {keys[place]: region_of(bs) for place, bs in found.items()}
+        self.directory.open({buffer: self.open[buffer]}, {})
 
     @rule(buffer=st.sampled_from(BUFFERS), labels=cells, left=st.lists(outcomes, min_size=3, max_size=3))
     def divided(self, buffer: int, labels: list[int], left: list[int | str]) -> None:

@@ -19,7 +19,7 @@ from manycl.machine import HOST, Device, DeviceIndex, Link, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.region import NOTHING, Box, Region, partition, union
+from manycl.region import NOTHING, Box, Region, holders, partition, union
 from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.partition import Cut, Order, chunks
@@ -81,7 +81,7 @@ def test_what_is_used_as_a_whole_stays_whole_and_pieces_say_what_they_are_of(
         cut = Cut(dict.fromkeys(buffers, nbytes), Directory(), most)
         cut.add({key: Access(everything, NOTHING, False) for key in buffers})
         cut.add({2: Access(everything, part, False)})
-        cut.make(buffers, set())
+        cut.make(buffers)
     assert cut.of({1: Access(everything, everything, True)}) == ((1,), (1,), (1,))
     assert cut.buffers[1] is buffers[1]
     found, written, gone = cut.of({2: Access(everything, part, False)})
@@ -137,8 +137,8 @@ def test_a_directory_comes_back_from_pieces_as_it_was(
     cut = Cut({0: N}, directory)
     for other in data.draw(st.lists(regions, max_size=3)):
         cut.add({0: Access(other, NOTHING, False)})
-    cut.make({0: Buffer(0, N)}, set())
-    directory.open(cut.opens)
+    cut.make({0: Buffer(0, N)})
+    directory.open(cut.cut, {})
     if cut.cut:
         assert 0 not in directory.valid
         assert 0 not in directory.parts
@@ -149,6 +149,17 @@ def test_a_directory_comes_back_from_pieces_as_it_was(
     directory.validate(3)
     assert {p.mask: bytes_of(p.region) for p in directory.parts.get(0, ())} == (held if len(held) > 1 else {})
     assert directory.valid.get(0, 0) == (0 if len(held) > 1 else next(iter(held)))
+
+
+@settings(max_examples=200)
+@given(st.lists(regions, max_size=3), st.lists(regions, max_size=3), st.booleans())
+def test_the_parts_in_which_pieces_lie(along: list[Region], others: list[Region], refined: bool) -> None:
+    parts, _ = partition(N, along)
+    pieces, _ = partition(N, [*others, *along] if refined else others)
+    expected = [[n for n, part in enumerate(parts) if part & piece] for piece in pieces]
+    found = holders(pieces, parts)
+    assert found == ([n for (n,) in expected] if all(len(e) == 1 for e in expected) else None)
+    assert found is not None or not refined
 
 
 def bytes_of(region: Region) -> set[int]:

@@ -264,7 +264,7 @@ def test_pieces_come_from_the_far_end_as_much_at_a_time_as_a_step_takes() -> Non
     lows: list[int] = []
     while keys := ahead.next(cells, FAST, found, 0.0, lambda key: key not in there):
         buffers = [graph.buffers[key] for key in keys]
-        assert ahead.is_coming(FAST)
+        assert FAST in ahead.coming
         assert ahead.left(keys, FAST, 0.0) == pytest.approx(times.transfer(sum(b.nbytes for b in buffers), HOST, 1))
         assert ahead.left(keys, FAST, 0.0) <= STEP
         assert ahead.left(keys, FAST, 1.0) == 0.0

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,10 @@ from manycl.model.estimates import Wrapped
 from manycl.model.history.imbalance import RUNS
 from manycl.plan.movable import with_moving_shares
 from manycl.plan.plan import Assignment, Plan
+from manycl.plan.problem import Problem
 from manycl.run.commands.backend import Command
+from manycl.run.lowering.lower import lower
+from manycl.run.lowering.steps import Lowered
 from manycl.run.session.models import note_shares
 from manycl.run.simulation.disturbance import Disturbance, Slowdown
 from manycl.run.simulation.foresee import foresee
@@ -110,6 +114,25 @@ def test_results_are_those_of_one_device(run: MovingChain, played: list[MovingPl
         ran = player.ran
         apart = run.queue.session.machine.memories > 1
         assert ran.cells.keys() == (set(range(4)) if apart else set(range(5)))  # counts are merged between memories
+
+
+def test_launches_are_cut_once_whoever_had_their_chunks_before(
+    run: MovingChain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lowered: list[Plan | None] = []
+
+    def counted(problem: Problem, plan: Plan | None, *others: Any) -> Lowered:
+        lowered.append(plan)
+        return lower(problem, plan, *others)
+
+    monkeypatch.setattr("manycl.run.graph_cache.lowering_cache.lower", counted)
+    ends = [GROUPS // 3, GROUPS // 2, GROUPS][-len(run.queue.devices) :]
+    moving, fixed = (run.plan([ends, ends, (), (), ()], nodes) for nodes in ((0, 1), ()))
+    first = run.results(moving)
+    one_kind = len({d.model for d in run.queue.session.machine.devices}) == 1
+    for plan in (moving, fixed, moving, moving, fixed):
+        assert run.results(plan) == first or not one_kind
+    assert lowered.count(moving) == 1
 
 
 def test_whole_kernels_and_host_functions_stand_between(run: MovingChain) -> None:

@@ -119,7 +119,7 @@ def moving(walk: Walk) -> None:
         half = N // 64 // 2
         shares = [Assignment(0, DeviceIndex(d), 0, 0.0, 0.0, 0, d * half, half) for d in (0, 1)]
         plan = Plan(tuple(shares), "by hand", queue.devices, 0.0, movable=(0,))
-        for turn in range(1, 3):
+        for turn in range(1, 7):
             with walk.counted(f"run {turn}"):
                 queue.session.run(graph.graph, plan)
 

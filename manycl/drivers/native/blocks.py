@@ -77,7 +77,7 @@ def tiles_of(library: ctypes.CDLL, threads: int) -> Tiles | None:
 
 
 def _count(global_size: Size, block: list[int]) -> int:
-    return math.prod(-(-whole // each) for whole, each in zip(global_size, block, strict=True))
+    return math.prod([-(-whole // each) for whole, each in zip(global_size, block, strict=True)])
 
 
 def _up(items: int, of: int) -> int:

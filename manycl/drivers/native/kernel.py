@@ -59,7 +59,7 @@ class LaunchShape(NamedTuple):
         """A ``struct stops``: where a launch may end early. Blocks run with dimension 0 fastest, so what is behind some
         of them is another part only along the last dimension that has several blocks. None: nowhere."""
         along, ends = parts
-        if len(ends) < 2 or any(n > 1 for n in self.blocks[along + 1 :]):
+        if len(ends) < 2 or max(self.blocks[along + 1 :], default=1) > 1:
             return None
         return array("Q", (along, self.items[along], math.prod(self.blocks[:along]), len(ends), *ends))
 
@@ -222,14 +222,14 @@ class SetKernel:
             raise DriverError(
                 f"kernel {self.kernel.name}: work-groups of {local} are larger than {self.most_items}", hint=_HINT
             )
-        whole, each = ((*size, 1, 1)[:3] for size in (global_size, local))
-        wide = max(o + w for o, w in zip(offset, global_size, strict=True)) > NARROW
+        whole, each = (*global_size, 1, 1)[:3], (*local, 1, 1)[:3]
+        wide = max([o + w for o, w in zip(offset, global_size, strict=True)]) > NARROW
         entry = self.kernel.entry((each[0], each[1], each[2]), dims, wide)
         frame, places = entry.frame, []
         if entry.tiles is not None:
             each = entry.tiles.block((whole[0], whole[1], whole[2]), (each[0], each[1], each[2]))
             frame += entry.tiles.frame((each[0], each[1], each[2]))
-        groups = tuple(-(-w // e) for w, e in zip(whole, each, strict=True))
+        groups = tuple([-(-w // e) for w, e in zip(whole, each, strict=True)])
         for index, nbytes in self._local.items():
             frame = -(-frame // ALIGNMENT) * ALIGNMENT
             places.append((self._at[index] >> 3, frame))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
-from manycl.graph.graph import BufferKey, HostTask, Launch
+from manycl.graph.graph import BufferKey, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.run.commands.backend import Evict, Lane, Run, TransferQueue
-from manycl.run.commands.emit import Emitter
+from manycl.run.commands.emit import AS_NODES_HAVE_IT, Emitter
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import HOST_BIT
 from manycl.run.lowering.steps import Chunks
@@ -19,9 +19,10 @@ Found = TypeVar("Found")
 
 
 class _Before(NamedTuple):
-    """The state of a piece before a chunk writes it: its mask, the commands that made it valid there, its writers, and
-    the transfers that still read it."""
+    """The state of a piece before a chunk (``cell``) writes it: its mask, the commands that made it valid there, its
+    writers, and the transfers that still read it."""
 
+    cell: int
     key: BufferKey
     mask: int | None
     made: dict[int, int] | None
@@ -44,94 +45,58 @@ class PacketEmitter(Emitter):
         self._latest: dict[Lane, tuple[int, int]] = {}
         self._is_near = not (self.far or self._together or done)
         self._keeps = bool(subject.keeping.mortal)
-        # launches, by their first chunk: those whose chunks' accesses are all entered in the books
-        self._known: set[int] = set()
-        self.alone: set[int] = set()
-        """Launches, by their first chunk, of which no chunk depends on another step, so that packets only follow what
-        their queues were given."""
-        self._simple: set[int] = set()  # launches in both sets, where nothing is kept for lost devices
+        # by first chunk of launches whose chunks' accesses are all entered in the books, whether any comes after a step
+        self._known: dict[int, bool] = {}
         self._shortens = [d.shortens for d in subject.problem.machine.devices]
-        # by chunk of a packet that may be shortened, the state of what it writes as it is without that chunk
+        # by token of a packet that may be shortened, the state of what its chunks write as it is without each
         self._without: dict[int, list[_Before]] = {}
 
     def take(self, token: int, lane: Lane, cells: tuple[int, ...], task: Launch, launch: Chunks) -> int:
         """Emit the command of a packet of chunks and return its index. The command is one launch with the first chunk's
         token, and its end is reported."""
-        first = launch.steps[0]
-        if first not in self._simple:
-            return self._take(token, lane, cells, task, launch)
-        commands = self.commands
-        last, index = self._last.get(lane), len(commands)
-        if self.held and last is not None and last in self.held:
-            self._hold(index, {last}, set())
-        beside = self._latest.get(lane) == (last, first)
-        self._last[lane] = index
-        self._latest[lane] = index, first
-        device, queue = lane
-        parts = launch.parts(launch.steps.index(token), len(cells)) if self._shortens[device] else None
-        commands.append(named(Run, (token, device, queue, (), True, cells, task, beside, (), parts)))
-        lanes, at = self._lane, self._at
-        for cell in cells:
-            lanes[cell], at[cell] = lane, index
-        return index
-
-    def _take(self, token: int, lane: Lane, cells: tuple[int, ...], task: Launch, launch: Chunks) -> int:
-        """Do the same, with all checks of what comes before and after."""
-        device, first = lane[0], launch.steps[0]
-        is_alone = not launch.bytes(self._graph).before
-        near = self._is_near and (first in self._known or self._know(launch, self._memory[device]))
-        if is_alone:
-            self.alone.add(first)
-            if near and not self._keeps:
-                self._simple.add(first)
-        beside = self._latest.get(lane) == (self._last.get(lane), first)
-        after: list[int] = []
-        told: set[int | None] = set()
-        heard: set[int] = set()
-        read_on = dict(self._unawaited)
-        if self.far:
-            self._bring_cells(cells, launch, lane, after, told, heard)
-            for cell in cells:
-                self._comes_behind_unawaited(self._graph.nodes[cell].writes, device, after, heard)
-        elif not near:
-            self._find_cells(cells)
-        if before := {p for cell in cells for p in self._graph.predecessors[cell]}:
-            self._comes_behind(before, lane, after, told, heard)
-        index = len(self.commands)
-        waits = self._in_queue(index, lane, after, heard)
-        undo = self._keeper.undo(cells, device)
+        device, first, last, index = lane[0], launch.steps[0], self._last.get(lane), len(self.commands)
+        near = first in self._known or (self._is_near and self._know(launch, self._memory[device]))
+        has_before = self._known[first] if near else bool(launch.bytes(self._graph).before)
+        undo = self._keeper.undo(cells, device) if self._keeps else ()
         # (undo copies put back all that the whole packet was to change)
         ends_early = self._shortens[device] and not undo
         parts = launch.parts(launch.steps.index(token), len(cells)) if ends_early else None
-        self.commands.append(Run(token, device, lane[1], waits, True, cells, task, beside and not undo, undo, parts))
+        beside = self._latest.get(lane) == (last, first) and not undo
+        waits: tuple[int, ...] = ()
+        if near and not has_before:
+            self._last[lane] = index
+            if last is not None and last in self.held:
+                self._hold(index, {last}, set())
+        else:
+            before = {p for cell in cells for p in self._graph.predecessors[cell]} if has_before else ()
+            order = launch.order(self._graph) if self.far else AS_NODES_HAVE_IT
+            read_on = dict(self._unawaited) if self.far and ends_early else {}
+            after, told, heard = ([], set(), set()) if near else self._find(cells, before, lane, order)
+            if before:
+                self._comes_behind(before, lane, after, told, heard)
+            index = len(self.commands)
+            waits = self._in_queue(index, lane, after, heard)
+        self.commands.append(named(Run, (token, device, lane[1], waits, True, cells, task, beside, undo, parts)))
         self._newest[lane], self._latest[lane] = token, (index, first)
         self._is_cut = True
         lanes, at = self._lane, self._at
         for cell in cells:
             lanes[cell], at[cell] = lane, index
-        if near:
-            return index
-        if self.far and parts is not None:
-            self._remember(cells, read_on)
-        self._make(cells, device, token)
-        if self.far:
-            self._turn[lane] = self._turn.get(lane, 0) + len(cells)
-            for cell in cells:
-                self._hand_over(cell, device, self._graph.nodes[cell].writes)
-            early = [key for cell in cells for key in self._early.keys(cell)]
-            self._send_home(sorted(early, key=launch.order(self._graph).__getitem__), device)
-            self._keeper.wrote(cells, lane)
+        if not near:
+            if self.far and ends_early:
+                self._remember(cells, read_on)
+            self._change(cells, lane, token, order)
         return index
 
     def _remember(self, cells: tuple[int, ...], read_on: Mapping[BufferKey, list[int]]) -> None:
         """Store the state of pieces as it is without some chunks. ``read_on``: the transfers that still read what they
         are to write."""
-        masks, made, writers = self.masks, self._made, self._writers
-        for cell in cells:
-            keys = self._graph.nodes[cell].writes
-            self._without[cell] = [
-                _Before(k, masks.get(k), made.get(k), writers.get(k), read_on.get(k, [])) for k in keys
-            ]
+        masks, made, writers, tasks = self.masks, self._made, self._writers, self._graph.nodes
+        self._without[cells[0]] = [
+            _Before(cell, k, masks.get(k), made.get(k), writers.get(k), read_on.get(k, []))
+            for cell in cells
+            for k in tasks[cell].writes
+        ]
 
     # prefetching: uploads to devices before it is known whether they need the data
 
@@ -176,12 +141,15 @@ class PacketEmitter(Emitter):
             for cell in gone:
                 self._lines[lane].remove(cell)
                 self._going.pop(cell, None)
-                for key, mask, made, writers, read_on in self._without.pop(cell):
-                    _put(self.masks, key, mask)
-                    _put(self._made, key, made)
-                    _put(self._writers, key, writers)
-                    if read_on or key in self._unawaited:  # (later transfers read the contents from before)
-                        self._unawaited[key] = list(dict.fromkeys((*read_on, *self._unawaited.get(key, ()))))
+            left = set(gone)
+            for cell, key, mask, made, writers, read_on in self._without[token]:
+                if cell not in left:
+                    continue
+                _put(self.masks, key, mask)
+                _put(self._made, key, made)
+                _put(self._writers, key, writers)
+                if read_on or key in self._unawaited:  # (later transfers read the contents from before)
+                    self._unawaited[key] = list(dict.fromkeys((*read_on, *self._unawaited.get(key, ()))))
             for cell in gone:
                 self._moves_in_vain(cell)
         return gone
@@ -201,7 +169,7 @@ class PacketEmitter(Emitter):
         lanes, touched = self._lane, launch.bytes(self._graph)
         if any(lanes[p] is None for p in touched.before):
             return False
-        self._known.add(launch.steps[0])
+        self._known[launch.steps[0]] = bool(touched.before)
         masks, valid, needs = self.masks, self._valid, self._needs
         for key in touched.finds:
             if key not in masks:
@@ -209,58 +177,8 @@ class PacketEmitter(Emitter):
         masks.update(dict.fromkeys(touched.writes, 1 << memory))
         return True
 
-    def _make(self, cells: tuple[int, ...], device: DeviceIndex, token: int) -> None:
-        """Note that what chunks write is valid where their command writes it."""
-        nodes, memory = self._graph.nodes, self._memory[device]
-        if self.far or self._together:
-            for cell in cells:
-                for key in nodes[cell].writes:
-                    self._write(key, memory, cell, token)
-            return
-        masks, made, writers = self.masks, self._made, self._writers
-        mine, place, bit = [token], {memory: token}, 1 << memory  # nothing is added to these in one memory
-        for cell in cells:
-            for key in nodes[cell].writes:
-                masks[key], made[key], writers[key] = bit, place, mine
-
-    def _bring_cells(
-        self,
-        cells: tuple[int, ...],
-        launch: Chunks,
-        lane: Lane,
-        after: list[int],
-        told: set[int | None],
-        heard: set[int],
-    ) -> None:
-        """Bring what chunks need to their device, in the order of its bytes, so that few transfers are needed."""
-        missing = dict[BufferKey, None]()
-        for cell in cells:
-            node = self._graph.nodes[cell]
-            assert not isinstance(node, HostTask)
-            missing.update(dict.fromkeys(self._missing(cell, node, self._memory[lane[0]])))
-        if not missing:
-            return
-        is_due = all(self._is_due(cell, lane) for cell in cells)
-        for key in sorted(missing, key=launch.order(self._graph).__getitem__):
-            self._bring(key, lane, is_due, after, told, heard)
-
-    def _find_cells(self, cells: tuple[int, ...]) -> None:
-        """Note where chunks find what they need, in the one memory."""
-        nodes, masks, valid, needs = self._graph.nodes, self.masks, self._valid, self._needs
-        for cell in cells:
-            node = nodes[cell]
-            assert not isinstance(node, HostTask)
-            reads, writes, overwrites = node.reads, node.writes, node.overwrites
-            for key in reads:
-                if key not in masks:
-                    needs[key] = valid.get(key, 0)
-            if writes != overwrites:
-                for key in writes:
-                    if key not in masks and key not in overwrites and key not in reads:
-                        needs[key] = valid.get(key, 0)
-
     def _comes_behind(
-        self, steps: set[int], lane: Lane, after: list[int], told: set[int | None], heard: set[int]
+        self, steps: Collection[int], lane: Lane, after: list[int], told: set[int | None], heard: set[int]
     ) -> None:
         """Add the tokens that a command of a queue depends on: to ``after`` those that its device waits for, and to
         ``heard`` those of other devices, unless they are in ``told``."""
@@ -291,7 +209,9 @@ class PacketEmitter(Emitter):
         self, index: int, lane: Lane, after: Sequence[int], heard: set[int], given: Iterable[int] = ()
     ) -> tuple[int, ...]:
         if self._is_cut and (after or heard):
-            after, heard = [self._by(t) for t in after], {self._by(t) for t in heard}
+            count = len(self._lane)  # (tokens from that on are those of transfers)
+            after = [t if t >= count else self._by(t) for t in after]
+            heard = {t if t >= count else self._by(t) for t in heard}
         if self._done and heard:
             heard = heard - self._done
         return super()._in_queue(index, lane, after, heard, given)

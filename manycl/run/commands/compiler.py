@@ -19,7 +19,8 @@ def compiled(subject: Subject, plan: Plan) -> CommandGraph:
     steps = lowered.plan or plan
     emitter = emitting(subject, _checked(subject, steps), steps)
     if emitter.far:
-        emitter.give(steps.assignments)
+        for a in steps.assignments:
+            emitter.give((a.device, a.queue), (a.node,))
         emitter.begin()
     for step in steps.assignments:
         emitter.add(step)

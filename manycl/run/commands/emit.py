@@ -8,7 +8,7 @@ first goes first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
 from manycl.errors import PolicyError
@@ -20,8 +20,8 @@ from manycl.run.commands.checkpoint_commands import Keeper
 from manycl.run.commands.command_graph import CommandGraph, linked
 from manycl.run.commands.flow_control import FlowControl, ahead_of
 from manycl.run.commands.transfers import Copies, EndedTransfers, Subject
+from manycl.run.commands.write_back import WriteBack
 from manycl.run.data.coherence import HOST_BIT, places
-from manycl.run.stealing.device_estimates import MergedEarly
 
 LOOK_AHEAD = 16
 """The number of nodes of a queue, from one that waits on, whose data on the host are uploaded before their turn."""
@@ -34,6 +34,9 @@ too."""
 LARGE = 1 << 20
 """The bytes from which a buffer, or a piece of one, is moved before anything else of a run is enqueued. Transfers that
 are due before it come first, as links carry first what was enqueued first."""
+Order = Mapping[BufferKey, int]
+"""The positions of pieces in an order of transfers."""
+AS_NODES_HAVE_IT: Order = {}
 
 
 class Emitter(Copies):
@@ -51,15 +54,14 @@ class Emitter(Copies):
         self._turn: dict[Lane, int] = {}  # by queue, how many of them are emitted
         self._pace: dict[Lane, FlowControl] = {}
         self._keeper = Keeper(self, subject)
-        self._early, self._sent = MergedEarly(subject.problem, subject.lowered), (0, 0)
+        self._write_back, self._sent = WriteBack(subject.problem, subject.lowered), (0, 0)
 
     # what comes before all else
 
-    def give(self, steps: Sequence[Assignment]) -> None:
-        """Note on which queues steps will run."""
-        for a in steps:
-            self._going[a.node] = a.device, a.queue
-            self._lines.setdefault((a.device, a.queue), []).append(a.node)
+    def give(self, lane: Lane, nodes: Collection[int]) -> None:
+        """Note on which queue nodes will run."""
+        self._going.update(dict.fromkeys(nodes, lane))
+        self._lines.setdefault(lane, []).extend(nodes)
 
     def begin(self) -> None:
         """Emit the large transfers, and those that are due before one of them, so that all links are at work while the
@@ -124,62 +126,82 @@ class Emitter(Copies):
             self._run(step, task, watched)
 
     def _run(self, step: Assignment, task: DeviceTask, watched: bool) -> None:
-        node, device, lane = step.node, step.device, (step.device, step.queue)
-        memory = self._memory[device]
+        node, lane = step.node, (step.device, step.queue)
+        nodes, before = (node,), self._graph.predecessors[node]
+        if self.far and not self._is_held(lane) and not self._is_due(before, lane):  # here the queue begins to wait
+            turn = self._turn.get(lane, 0)
+            for following in self._lines[lane][turn : turn + LOOK_AHEAD]:
+                self._look_ahead(following, lane)
+        after, told, heard = self._find(nodes, before, lane)
+        self._emit(step, after, told, heard, watched)
+        self._change(nodes, lane, node)
+
+    def _find(
+        self, nodes: Collection[int], before: Collection[int], lane: Lane, order: Order = AS_NODES_HAVE_IT
+    ) -> tuple[list[int], set[int | None], set[int]]:
+        """Bring what nodes need that run next as one command of a queue, and come ``before`` the nodes of these tokens.
+        Return the tokens of its device that the command comes after, the nodes of whose ends these tell, and the tokens
+        of other devices that must be reported. ``order``: in which pieces are brought."""
         after: list[int] = []
         told: set[int | None] = set()
         heard: set[int] = set()
-        if self.far:
-            is_due = self._is_due(node, lane)
-            if not is_due and not self._is_held(lane):  # here the queue begins to wait
-                turn = self._turn.get(lane, 0)
-                for following in self._lines[lane][turn : turn + LOOK_AHEAD]:
-                    self._look_ahead(following, lane)
-            for key in self._missing(node, task, self._memory[lane[0]]):
+        missing, device = self._missing(nodes, self._memory[lane[0]]), lane[0]
+        if missing:
+            is_due = not self._is_held(lane) and self._is_due(before, lane)
+            for key in sorted(missing, key=order.__getitem__) if order else missing:
                 self._bring(key, lane, is_due, after, told, heard)
-            self._comes_behind_unawaited(task.writes, device, after, heard)
-        else:  # in one memory nothing comes by a transfer
-            masks, valid, needs = self.masks, self._valid, self._needs
-            for key in task.reads:
-                if key not in masks:
-                    needs[key] = valid.get(key, 0)
-            for key in task.writes:
-                if key not in masks and key not in task.reads and key not in task.overwrites:
-                    needs[key] = valid.get(key, 0)
-        self._emit(step, after, told, heard, watched)
-        for key in task.writes:
-            self._write(key, memory, node)
-        if self.far:
-            self._turn[lane] = self._turn.get(lane, 0) + 1
-            self._hand_over(node, device, task.writes)
-            self._send_home(self._early.keys(node), device)
-            self._keeper.wrote((node,), lane)
+        if self._unawaited:
+            tasks = self._graph.nodes
+            self._comes_behind_unawaited([key for n in nodes for key in tasks[n].writes], device, after, heard)
+        return after, told, heard
 
-    def _missing(self, node: int, task: DeviceTask, memory: int) -> list[BufferKey]:
-        """Return the buffers that a node needs and that are not in a memory, or only become valid there by a command of
+    def _change(self, nodes: Collection[int], lane: Lane, token: int, order: Order = AS_NODES_HAVE_IT) -> None:
+        """Note what nodes write that run as one command (``token``) of a queue, and pass it on. ``order``: in which
+        pieces are sent home."""
+        tasks, together, memory = self._graph.nodes, self._together, self._memory[lane[0]]
+        masks, made, writers, bit = self.masks, self._made, self._writers, 1 << memory
+        for node in nodes:
+            for key in tasks[node].writes:
+                if key in together:
+                    self._write(key, memory, node, token)
+                else:
+                    masks[key], made[key], writers[key] = bit, {memory: token}, [token]
+        if self.far:
+            self._turn[lane] = self._turn.get(lane, 0) + len(nodes)
+            self._hand_over(nodes, lane[0])
+            if memory != HOST and not self._write_back.is_off:
+                early = self._write_back.keys(nodes)
+                self._send_home(sorted(early, key=order.__getitem__) if order else early)
+            self._keeper.wrote(nodes, lane)
+
+    def _missing(self, nodes: Iterable[int], memory: int) -> Collection[BufferKey]:
+        """Return the buffers that nodes need and that are not in a memory, or only become valid there by a command of
         the run."""
-        bit, found = 1 << memory, list[BufferKey]()
+        bit, tasks = 1 << memory, self._graph.nodes
+        found: dict[BufferKey, None] = {}
         masks, valid, needs = self.masks, self._valid, self._needs
         made = self._made if self.far else ()  # in one memory nothing comes by a transfer
-        for key in task.reads:
-            mask = masks.get(key)
-            if mask is None:
-                mask = needs[key] = valid.get(key, 0)
-            if mask and (not mask & bit or key in made):
-                found.append(key)
-        for key in task.writes:
-            if key in task.reads or key in task.overwrites:
-                continue
-            mask = masks.get(key)
-            if mask is None:
-                mask = valid.get(key, 0)
+        for node in nodes:
+            task = tasks[node]
+            assert not isinstance(task, HostTask)
+            reads, overwrites = task.reads, task.overwrites
+            for key in reads:
+                mask = masks.get(key)
+                if mask is None:
+                    mask = needs[key] = valid.get(key, 0)
+                if mask and (not mask & bit or key in made):
+                    found[key] = None
+            for key in task.writes:
+                if key in reads or key in overwrites:
+                    continue
+                known = masks.get(key)
+                mask = valid.get(key, 0) if known is None else known
                 if mask and not mask & bit and self._overwritten(node, key):
                     continue
-                needs[key] = mask
-            elif not mask & bit and self._overwritten(node, key):
-                continue
-            if mask and (not mask & bit or key in made):
-                found.append(key)
+                if known is None:
+                    needs[key] = mask
+                if mask and (not mask & bit or key in made):
+                    found[key] = None
         return found
 
     def _emit(
@@ -259,7 +281,7 @@ class Emitter(Copies):
         """Pass on what a host function has changed to the nodes that read it."""
         if self.far:
             self._keeper.wrote_here(task.writes)
-            self._hand_over(node, ON_HOST, task.writes)
+            self._hand_over((node,), ON_HOST)
 
     def _paced(self, lane: Lane, node: int, seconds: float, heard: set[int]) -> bool:
         """Make a node wait that would be too far ahead in its queue, as an enqueued command cannot be taken back.
@@ -279,17 +301,21 @@ class Emitter(Copies):
         memory = self._memory[device]
         mask = self._mask(key)
         if not mask >> memory & 1:
-            source = self._comes_from(key, memory)
+            source = self._comes_from(key, memory) if self._peers else HOST
             if source == HOST and not mask & HOST_BIT:
                 self._download(key, TransferQueue.DOWNLOAD)
             if memory != HOST:  # it is due when what it waits for has come
                 self._upload(key, lane, is_due or source in self._made.get(key, {}), source=source)
         self._comes_after(key, memory, device, after, told, heard)
 
-    def _is_due(self, node: int, lane: Lane) -> bool:
-        """Return whether a node can be enqueued at the start, as far as other devices are concerned."""
-        of = (self._lane[p] for p in self._graph.predecessors[node])
-        return not self._is_held(lane) and all(at is not None and at[0] == lane[0] for at in of)
+    def _is_due(self, before: Iterable[int], lane: Lane) -> bool:
+        """Return whether what depends on some nodes can be enqueued at the start, as far as other devices are
+        concerned."""
+        for p in before:
+            at = self._lane[p]
+            if at is None or at[0] != lane[0]:
+                return False
+        return True
 
     def _is_held(self, lane: Lane) -> bool:
         """Return whether the last command of a queue is held back."""
@@ -336,36 +362,32 @@ class Emitter(Copies):
             return queue
         return TransferQueue.UPLOAD if is_due or is_small else TransferQueue.AHEAD
 
-    def _hand_over(self, node: int, device: DeviceIndex, written: Sequence[BufferKey]) -> None:
-        """Move what nodes on other memories read from where a node has made it, at once and on to those memories,
+    def _hand_over(self, nodes: Iterable[int], device: DeviceIndex) -> None:
+        """Move what nodes on other memories read from where some nodes have made it, at once and on to those memories,
         whatever else these nodes wait for."""
-        memory = HOST if device == ON_HOST else self._memory[device]
-        for s in self._graph.successors[node]:
-            if (to := self._going.get(s)) is None:
+        memory, tasks = HOST if device == ON_HOST else self._memory[device], self._graph.nodes
+        for node, s in [(n, s) for n in nodes for s in self._graph.successors[n]]:
+            lane = self._going.get(s)
+            if lane is None:
                 continue  # its device is not decided
-            other, queue = to
-            target = HOST if other == ON_HOST else self._memory[other]
+            target = HOST if lane[0] == ON_HOST else self._memory[lane[0]]
             if target == memory:
                 continue
-            reads = self._graph.nodes[s].reads
-            for key in written:
+            reads = tasks[s].reads
+            for key in tasks[node].writes:
                 if key not in reads or key in self._together or not self._is_final(s, key):
                     continue
                 source = self._comes_from(key, target)
                 if source == HOST and not self.masks[key] & HOST_BIT:
                     self._download(key, TransferQueue.EARLY)
                 if target != HOST and not self.masks[key] >> target & 1:
-                    lane = other, queue
                     is_due = self._lines[lane][self._turn.get(lane, 0)] == s
                     by = self._comes_by(key, lane, is_due)
                     if isinstance(by, TransferQueue):  # else in its turn
                         self._upload(key, lane, is_due, by, source)
 
-    def _send_home(self, keys: Iterable[BufferKey], device: DeviceIndex) -> None:
-        """Move what a part of a launch has written to the host as soon as it has ended, where the problem asks for
-        that."""
-        if self._memory[device] == HOST:
-            return
+    def _send_home(self, keys: Iterable[BufferKey]) -> None:
+        """Move what a part of a launch has written to the host as soon as it has ended."""
         for key in keys:
             if not self.masks[key] & HOST_BIT:
                 self._download(key, TransferQueue.EARLY)

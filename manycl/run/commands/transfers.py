@@ -84,7 +84,7 @@ class Copies:
         device, it has to wait for besides. ``given``: commands that must have been given before. This decides whether
         it is held."""
         held, last = self.held, self._last.get(lane)
-        behind = {before for before in given if before in held}
+        behind = held.intersection(given)
         if last is not None and last in held:
             behind.add(last)
         self._last[lane] = index
@@ -93,9 +93,9 @@ class Copies:
             ordered = self._ordered.setdefault(lane, set())
             # staged transfers do not keep the order of their queue
             is_node, of = len(self._lane), self._lane_of
-            new = tuple(dict.fromkeys(t for t in after if t not in ordered and (t >= is_node or of(t) != lane)))
+            new = tuple(dict.fromkeys([t for t in after if t not in ordered and (t >= is_node or of(t) != lane)]))
             ordered.update(new)
-            behind.update(at for t in after if (at := self._at[t]) in held)
+            behind.update(held.intersection([self._at[t] for t in after]))
         if behind or heard:
             self._hold(index, behind, heard)
         return new
@@ -154,9 +154,11 @@ class Copies:
         made = self._made.get(key, {}).get(at)
         if made is None:
             return [], set()
-        found = self._writers[key] if made < len(self._lane) and key in self._together else [made]
-        mine = [t for t in found if self._lane_of(t)[0] == device]
-        return mine, {t for t in found if t not in mine}
+        if made < len(self._lane) and key in self._together:
+            found = self._writers[key]
+            mine = [t for t in found if self._lane_of(t)[0] == device]
+            return mine, {t for t in found if t not in mine}
+        return ([made], set()) if self._lane_of(made)[0] == device else ([], {made})
 
     def _comes_after(
         self, key: BufferKey, at: int, device: DeviceIndex, after: list[int], told: set[int | None], heard: set[int]
@@ -265,6 +267,6 @@ class Copies:
         if not isinstance(lane[1], TransferQueue):
             self._in_queue(index, lane, after, heard, behind)
             return
-        held = {at for at in (*behind, *(self._at[t] for t in after)) if at in self.held}
+        held = self.held.intersection((*behind, *[self._at[t] for t in after])) if behind or after else set()
         if held or heard:
             self._hold(index, held, heard)

@@ -18,9 +18,11 @@ from typing import NamedTuple
 from manycl.errors import ResultError
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST
-from manycl.region import NOTHING, Region, union
+from manycl.region import NOTHING, Region, holders, union
 
 HOST_BIT = 1 << HOST
+REMEMBERED = 64
+"""The number of answers about the pieces of a run that are cached; our own choice."""
 
 
 class ValidRegion(NamedTuple):
@@ -28,6 +30,23 @@ class ValidRegion(NamedTuple):
 
     region: Region
     mask: int
+
+
+Lies = dict[tuple[BufferKey, tuple[ValidRegion, ...]], list[int] | None]
+"""The parts in which pieces lie, by buffer and its parts."""
+
+
+def lie_in(
+    parts: tuple[ValidRegion, ...], buffer: BufferKey, members: Mapping[BufferKey, Region], lies: Lies
+) -> list[int] | None:
+    """Return in which part of a buffer each of its pieces lies, as indices; None if a piece lies in several. ``lies``
+    caches it."""
+    name = buffer, parts
+    if name not in lies:
+        if len(lies) >= REMEMBERED:
+            lies.clear()
+        lies[name] = holders(list(members.values()), [part.region for part in parts])
+    return lies[name]
 
 
 def places(mask: int) -> frozenset[int]:
@@ -191,13 +210,21 @@ class Directory:
             return places(self.valid.get(key, 0))
         return places(max(parts, key=lambda p: p.mask and p.region.nbytes).mask)
 
-    def open(self, cut: Mapping[BufferKey, Sequence[tuple[BufferKey, int]]]) -> None:
-        """Replace the buffers ``cut`` by their pieces, as a run begins. ``cut`` gives for each buffer the keys of its
-        pieces, and the index of the buffer's part that each lies in (0 where the buffer is valid as a whole)."""
+    def open(self, cut: Mapping[BufferKey, Mapping[BufferKey, Region]], lies: Lies) -> None:
+        """Replace the buffers ``cut`` by their pieces, as a run begins. ``cut`` gives for each buffer its pieces by
+        key, each of which lies in one part of the buffer. ``lies`` caches in which."""
+        valid = self.valid
         for buffer, members in cut.items():
-            parts = self.parts.pop(buffer, None)
-            masks = [self.valid.pop(buffer, 0)] if parts is None else [p.mask for p in parts]
-            self.valid.update([(key, masks[part]) for key, part in members if masks[part]])
+            parts = self.parts.get(buffer)
+            if parts is None:
+                if mask := valid.pop(buffer, 0):
+                    valid.update(dict.fromkeys(members, mask))
+                continue
+            found = lie_in(parts, buffer, members, lies)
+            assert found is not None, "a piece lies in one part of its buffer"
+            del self.parts[buffer]
+            masks = [part.mask for part in parts]
+            valid.update({key: masks[part] for key, part in zip(members, found, strict=True) if masks[part]})
 
     def close(
         self,
@@ -222,6 +249,8 @@ class Directory:
                 by_mask.setdefault(mask, []).append(region)
             self._join(buffer, by_mask)
             if buffer in self.parts:
+                if len(joined) >= REMEMBERED:
+                    joined.clear()
                 joined[buffer, *masks] = self.parts[buffer]
 
     def _join(self, key: BufferKey, by_mask: Mapping[int, Sequence[Region]]) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import ChainMap, deque
+from collections import ChainMap, defaultdict, deque
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from heapq import heappush
-from itertools import chain
 
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
@@ -22,7 +21,10 @@ from manycl.run.engine.playback import Changed, Playback, leave
 
 
 class Dynamic(Playback):
-    """Playback of a command graph that grows while it runs."""
+    """Playback of a command graph that grows while it runs. ``asks_at_transfers``: the assigner is asked also when a
+    transfer has ended, and no node has."""
+
+    asks_at_transfers = True
 
     def __init__(
         self, subject: Subject, assigner: Assigner, emitter: Emitter, directory: Directory, done: Set[int] = frozenset()
@@ -31,16 +33,15 @@ class Dynamic(Playback):
         self._names = tuple(d.name for d in subject.problem.machine.devices)
         super().__init__(emitter.script(Plan((), "", self._names, 0.0)), directory)
         self.decisions = self._assigner.decisions
-        self._commands = self._emitter.commands
+        self._commands, self._held = self._emitter.commands, self._emitter.held
         self._frees: dict[int, list[int]] = {}
         self._hears: dict[int, list[int]] = {}
-        self._nodes: dict[Lane, deque[int]] = {}  # by queue, tokens of incomplete nodes and packets
+        self._nodes: defaultdict[Lane, deque[int]] = defaultdict(deque)  # by queue, incomplete nodes and packets
         self._cells: dict[int, tuple[int, ...]] = {}  # by a packet's token, the nodes of its chunks
-        self._after_nothing: dict[int, deque[int]] = {}  # by the token of a packet with no predecessors, its queue
         self._complete: set[int] = set(done)
         self._is_heard: set[int] = set(done)
+        self._coming: dict[int, DeviceIndex] = {}  # by token of a prefetching transfer, its device
         self._moving: set[int] = set()  # tokens of transfers that will be reported
-        self._at_once: list[Command] = []  # commands that were ready as soon as they were decided
         self._done = done
         self._undecided = len(self.graph.nodes) - len(done)  # nodes whose device is not decided yet
         self._valid = ChainMap(self._emitter.masks, directory.valid)
@@ -87,7 +88,7 @@ class Dynamic(Playback):
         return self._released()
 
     def handle(self, *reports: Report) -> list[Command]:
-        complete = self._complete
+        complete, count = self._complete, len(self.graph.nodes)
         for report in reports:
             if isinstance(report, Failed):
                 self.failed = self.failed or report
@@ -96,26 +97,24 @@ class Dynamic(Playback):
             token = report.token
             self._heard.append(token)
             self._is_heard.add(token)
-            line = self._after_nothing.pop(token, None)
-            if line and line[0] == token:  # a packet, as nearly always here
-                line.popleft()
-                complete.update(self._cells.pop(token))
-                ended = [token]
-            else:
-                self._moving.discard(token)
-                ended = self._end(self._emitter.told_by(token))
-                self._is_heard.update(ended)
+            self._moving.discard(token)
+            if token in self._coming:
+                self._came(token, report.time)
+            ended = self._end(token if token < count else self._emitter.told_by(token))
+            self._is_heard.update(ended)
             if self._hears:  # a node's end may be known by the report of a later node of its queue
                 for told in {token, *ended}:
                     for i in self._hears.pop(told, ()):
                         self._free(i)
-            self._add(self._assigner.completed(ended, report.time, self._valid))
-        if len(complete) == len(self.graph.nodes) and self.finished:
+            if ended or self.asks_at_transfers:
+                self._add(self._assigner.completed(ended, report.time, self._valid))
+        if len(complete) == count and self.finished:
             leave(self._emitter.leaves(), self.directory)
-        if self._ready:
-            return self._released()
-        out, self._at_once = self._at_once, []
-        return out
+        return self._released()
+
+    def _came(self, token: int, now: float) -> None:
+        """Note that a prefetching transfer has ended."""
+        raise NotImplementedError
 
     def _end(self, node: int | None) -> list[int]:
         """Return the nodes that are known to be complete when one is: what its queue was given before, and whatever any
@@ -128,20 +127,17 @@ class Dynamic(Playback):
             if last in complete:
                 continue
             command = self._emitter.command(last)
-            assert not isinstance(command, Evict)
+            assert isinstance(command, (Run, HostCall))
             last, line = command.token, self._nodes[lane_of(command)]
             following = -1
             while following != last:
                 following = line.popleft()
                 ended.append(following)
-                if following in packets:
-                    cells = packets.pop(following)
-                    complete.update(cells)
-                    pending += chain.from_iterable([predecessors[cell] for cell in cells])
-                    continue
-                complete.add(following)
-                if before := predecessors[following]:
-                    pending += before
+                cells = packets.pop(following, None) or (following,)
+                complete.update(cells)
+                for cell in cells:
+                    if before := predecessors[cell]:
+                        pending += before
         if len(ended) > 1:
             ended.sort()
         return ended
@@ -152,20 +148,12 @@ class Dynamic(Playback):
             return
         emitter = self._emitter
         first = len(emitter.commands)
-        steps = [Assignment(a.node, a.device, a.queue, 0.0, a.seconds) for a in assigned]
-        if emitter.far:  # in one memory nothing is transferred ahead
-            emitter.give(
-                [s._replace(node=n) for s, a in zip(steps, assigned, strict=True) for n in a.cells or (a.node,)]
-            )
-        last = {(a.device, a.queue): a.node for a in assigned}
-        for step, a in zip(steps, assigned, strict=True):
-            if a.cells:
-                self._emit(step, a, True)
-                self._undecided -= len(a.cells)
-            else:
-                self._emit(step, a, a.watched or last[a.device, a.queue] == a.node)
-                self._undecided -= 1
-                self._issued.append(step._replace(end=0.0) if step.end else step)
+        for a in assigned if emitter.far else ():  # in one memory nothing is transferred ahead
+            emitter.give((a.device, a.queue), a.cells or (a.node,))
+        last = {(a.device, a.queue): a.node for a in assigned} if len(assigned) > 1 else {}
+        for a in assigned:
+            self._emit(a, a.watched or last.get((a.device, a.queue), a.node) == a.node)
+            self._undecided -= len(a.cells) or 1
         if not self._undecided:
             emitter.finish()
         self._play(first)
@@ -175,23 +163,18 @@ class Dynamic(Playback):
         emitter, ready = self._emitter, self._ready
         for index in range(first, len(emitter.commands)):
             command = emitter.commands[index]
-            kind = type(command)
-            if kind is Run or kind is HostCall:
-                assert isinstance(command, (Run, HostCall))
-                self._line(lane_of(command)).append(command.token)
-                if isinstance(command, Run) and command.cells:
+            if isinstance(command, Run):
+                self._nodes[command.device, command.queue].append(command.token)
+                if command.cells:
                     self._cells[command.token] = command.cells
-            elif kind is Download or kind is Copy:
-                assert isinstance(command, (Download, Copy))
+            elif isinstance(command, HostCall):
+                self._nodes[lane_of(command)].append(command.token)
+            elif isinstance(command, (Download, Copy)):
                 self._moving.add(command.token)
             if index in emitter.held:
                 self._hold(index, first)
             else:
                 heappush(ready, index)
-
-    def _line(self, lane: Lane) -> deque[int]:
-        """Return the tokens of a queue that are not complete."""
-        return self._nodes.setdefault(lane, deque())
 
     def _hold(self, index: int, first: int) -> None:
         """Hold back a command until the commands that it waits for are enqueued or reported. It is one of those from
@@ -208,8 +191,10 @@ class Dynamic(Playback):
         if not self._waits[index]:
             heappush(self._ready, index)
 
-    def _emit(self, step: Assignment, assigned: Assigned, watched: bool) -> None:
-        self._emitter.add(step, watched)
+    def _emit(self, assigned: Assigned, watched: bool) -> None:
+        node, device, queue, _, seconds, *_ = assigned
+        self._emitter.add(Assignment(node, device, queue, 0.0, seconds), watched)
+        self._issued.append(Assignment(node, device, queue, 0.0, 0.0))
 
     def react(self, events: Sequence[Changed], now: float) -> list[Command]:
         for device, comes, _, _ in events:
@@ -225,15 +210,6 @@ class Dynamic(Playback):
         self._waits[index] -= 1
         if not self._waits[index]:
             heappush(self._ready, index)
-
-    def _released(self) -> list[Command]:
-        out, self._at_once = self._at_once, []
-        if self._ready:
-            before = len(self._freed)
-            out += super()._released()
-            if self._emitter.held:
-                self._emitter.held.difference_update(self._freed[before:])
-        return out
 
     def _was_given(self) -> set[int]:
         return set(self._freed)

@@ -65,6 +65,7 @@ class Playback:
         self._heard: list[int] = []  # tokens that are complete
         self._begun = 0  # how many of the two lots of ``begins`` are given
         self._freed: list[int] = []  # indices of commands that waited and are given
+        self._held: set[int] = set()  # of a graph that grows, indices of commands that are not given yet
 
     @property
     def finished(self) -> bool:
@@ -194,13 +195,14 @@ class Playback:
 
     def _released(self) -> list[Command]:
         """Return the commands that have nothing left to wait for."""
-        waits, ready, commands, frees = self._waits, self._ready, self._commands, self._frees
+        waits, ready, frees, freed = self._waits, self._ready, self._frees, self._freed
+        commands, held = self._commands, self._held
         out: list[Command] = []
         while ready:
             index = heappop(ready)
-            command = commands[index]
-            out.append(command)
-            self._freed.append(index)
+            out.append(commands[index])
+            freed.append(index)
+            held.discard(index)
             for i in frees.get(index, ()):
                 waits[i] -= 1
                 if not waits[i]:

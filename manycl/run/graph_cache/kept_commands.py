@@ -19,7 +19,6 @@ from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
 from manycl.run.engine.setup import PLAIN, Setup
 from manycl.run.executor.command_buffer import CommandBuffer, play, recorded
-from manycl.run.lowering.steps import state_of
 from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.utilities.unforeseen import told
 
@@ -83,7 +82,7 @@ class KeptCommands:
         session.use(script.queues)
         if not session.steps.exists(lowered):
             return None
-        if lowered.state and lowered.state != state_of(script.problem.graph, session.directory):
+        if not lowered.fits(session.directory):
             return None
         # buffers that have not been removed since are still there; where memory is short, others are evicted
         is_ready = self._memory == memory.version and lowered.room is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from manycl.graph.graph import Graph, same_graph
@@ -12,7 +12,7 @@ from manycl.plan.plan import Plan, same_plan
 from manycl.plan.problem import Problem
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.lower import lower
-from manycl.run.lowering.steps import Lowered, state_of
+from manycl.run.lowering.steps import Lowered
 from manycl.run.tiling.limits import limited
 
 if TYPE_CHECKING:
@@ -28,18 +28,17 @@ class LoweringCache:
     def __init__(self, memory: Memory, discard: Callable[..., None]) -> None:
         self._memory = memory
         self._discard = discard
-        self._kept: deque[tuple[Graph, Plan | None, dict[DeviceIndex, int], Lowered]] = deque()
+        self._kept: deque[tuple[Graph, Plan | None, dict[DeviceIndex, int], Collection[DeviceIndex], Lowered]] = deque()
 
     def lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
         """Return the steps from the cache, or new ones."""
         limits = limited(problem, plan)
         if not limits and not directory.parts and not problem.graph.parts and (plan is None or not plan.is_split):
             return lower(problem, plan, directory)
-        state = state_of(problem.graph, directory)
-        for graph, known, kept, lowered in self._kept:
-            if kept != limits or lowered.state != state:
-                continue
-            if (known is plan or (limits and same_plan(known, plan))) and same_graph(graph, problem.graph):
+        demanded = problem.demanded if plan is not None and plan.movable else frozenset()  # (decides the chunks)
+        for graph, known, kept, asked, lowered in self._kept:
+            is_same = kept == limits and asked == demanded and (known is plan or (limits and same_plan(known, plan)))
+            if is_same and same_graph(graph, problem.graph) and lowered.fits(directory):
                 return lowered
         if len(self._kept) >= KEPT:
             self._forget()
@@ -49,13 +48,13 @@ class LoweringCache:
         for window in lowered.room.windows.values() if lowered.room is not None else ():
             self._memory.create_window(window.key, window.nbytes, self._memory.name(window.whole))
         if lowered.steps:
-            self._kept.append((problem.graph, plan, limits, lowered))
+            self._kept.append((problem.graph, plan, limits, demanded, lowered))
         return lowered
 
     def exists(self, lowered: Lowered) -> bool:
         """Return whether all that steps have allocated still exists."""
         own = lowered.temporaries or lowered.room is not None
-        return not own or any(kept is lowered for _, _, _, kept in self._kept)
+        return not own or any(kept is lowered for *_, kept in self._kept)
 
     def clear(self) -> None:
         """Drop all steps, as the devices have changed."""
@@ -64,5 +63,5 @@ class LoweringCache:
 
     def _forget(self) -> None:
         """Drop the oldest steps."""
-        _, _, _, old = self._kept.popleft()
+        *_, old = self._kept.popleft()
         self._discard(*(b.key for b in old.temporaries), *(old.room.windows if old.room is not None else ()))

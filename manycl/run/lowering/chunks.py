@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from manycl.graph.access import clash
+from manycl.graph.access import interfere
 from manycl.graph.division import Division, divide
 from manycl.graph.graph import BufferKey, Launch, Node
 from manycl.graph.reduction import Reduction
@@ -149,9 +149,10 @@ def cells_of(
     if any(d.windows for d, _ in ordered):
         return None
     if problem.machine.memories > 1:  # each chunk may run in any memory
-        found, apart = [d.access for d, _ in ordered], range(len(ordered))
-        if any(clash(key, found, apart) for key in launch.writes):
-            return None
+        for key in launch.writes:
+            touched = [d.access[key] for d, _ in ordered]
+            if interfere([(access.reads, access.writes) for access in touched]):
+                return None
     stocks: list[Stock] = []
     for number, (d, _) in enumerate(ordered):
         if stocks and stocks[-1][:2] == (d.device, d.queue):

@@ -127,7 +127,7 @@ class _Assembly:
         for touched in every.values():  # ranges of many launches share accesses
             cut.add(touched)
         temporary = {b.key for b in self.temporaries}
-        cut.make({**self.graph.buffers, **{b.key: b for b in self.temporaries}}, temporary)
+        cut.make({**self.graph.buffers, **{b.key: b for b in self.temporaries}})
         windows: dict[int, dict[BufferKey, BufferKey]] = {}
         touches = {name: cut.of(touched) for name, touched in every.items()}
         alike = {name: _on_pieces(drafts, touches, windows) for name, drafts in different.items()}
@@ -158,17 +158,17 @@ class _Assembly:
             beside=beside,
             windows=self.windows,
         )
+        cells = self._cells(of_node)
         return Lowered(
             graph=graph,
             plan=self._planned(of_node),
             steps=tuple(steps),
             cut={k: c for k, c in cut.cut.items() if k not in temporary},
-            opens=cut.opens,
             temporaries=tuple(self.temporaries),
             own=tuple(p for k in temporary for p in (k, *cut.cut.get(k, ()))),
-            state=state_of(self.graph, self.directory),
+            state=state_of(self.graph, self.directory, cut.along, anywhere=bool(cells) and not temporary),
             room=self._room(using),
-            cells=self._cells(of_node),
+            cells=cells,
         )
 
     def _cells(self, of_node: Sequence[Sequence[int]]) -> dict[int, Chunks]:

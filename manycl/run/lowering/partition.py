@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from manycl.graph.access import Access
 from manycl.graph.graph import Buffer, BufferKey, Piece
-from manycl.region import Region, bytes_of, partition
+from manycl.region import Region, bytes_of, holders, partition
 from manycl.run.data.coherence import Directory
 
 ALIGNED = 4096
@@ -40,19 +40,18 @@ class Touches(NamedTuple):
 
 
 class Cut:
-    """The buffers of a run, cut into pieces of no more than about ``most`` bytes (0: of any size)."""
+    """The buffers of a run, cut into pieces of no more than about ``most`` bytes (0: of any size). ``along``: the parts
+    of those buffers that had to be cut along their parts as well."""
 
     def __init__(self, sizes: Mapping[BufferKey, int], directory: Directory, most: int = 0) -> None:
         self._most = most
         self._sizes = sizes
         self._directory = directory
-        self._regions: dict[BufferKey, dict[Region, None]] = {
-            key: dict.fromkeys(part.region for part in directory.parts.get(key, ())) for key in sizes
-        }
+        self._regions: dict[BufferKey, dict[Region, None]] = {key: {} for key in sizes}
         self._pieces: dict[BufferKey, dict[Region, tuple[BufferKey, ...]]] = {}
         self.buffers: dict[BufferKey, Buffer] = {}
         self.cut: dict[BufferKey, dict[BufferKey, Region]] = {}
-        self.opens: dict[BufferKey, list[tuple[BufferKey, int]]] = {}
+        self.along: dict[BufferKey, tuple[Region, ...]] = {}
 
     def add(self, touched: Mapping[BufferKey, Access]) -> None:
         """Add regions, by buffer, along which the buffers are cut."""
@@ -60,11 +59,15 @@ class Cut:
             regions = self._regions[key]
             regions.update((region, None) for region in (access.reads, access.writes) if region)
 
-    def make(self, buffers: Mapping[BufferKey, Buffer], temporary: set[BufferKey]) -> None:
-        """Cut the buffers; ``temporary`` ones are not in the directory."""
+    def make(self, buffers: Mapping[BufferKey, Buffer]) -> None:
+        """Cut the buffers, so that each piece lies in one part of its buffer."""
         for key, buffer in buffers.items():
-            regions = list(self._regions[key])
+            regions, parts = list(self._regions[key]), tuple([p.region for p in self._directory.parts.get(key, ())])
             found, held = self._cut(buffer.nbytes, regions)
+            if parts and holders(found, parts) is None:
+                self.along[key] = parts
+                regions = list(dict.fromkeys((*regions, *parts)))
+                found, held = self._cut(buffer.nbytes, regions)
             if len(found) == 1:
                 self.buffers[key] = buffer
                 self._pieces[key] = {region: (key,) if h else () for region, h in zip(regions, held, strict=True)}
@@ -73,14 +76,8 @@ class Cut:
             name = buffer.name or f"buffer {key}"
             for new, region, nbytes in zip(keys, found, bytes_of(found), strict=True):
                 self.buffers[new] = Piece(new, nbytes, name, key, region)
-            pieces = {region: tuple([keys[i] for i in h]) for region, h in zip(regions, held, strict=True)}
-            self._pieces[key] = pieces
+            self._pieces[key] = {region: tuple([keys[i] for i in h]) for region, h in zip(regions, held, strict=True)}
             self.cut[key] = dict(zip(keys, found, strict=True))
-            if key not in temporary:
-                part_of = dict.fromkeys(keys, 0)
-                for number, part in enumerate(self._directory.parts.get(key, ())):
-                    part_of.update(dict.fromkeys(pieces[part.region], number))
-                self.opens[key] = list(part_of.items())
 
     def _cut(self, nbytes: int, regions: Sequence[Region]) -> tuple[list[Region], list[tuple[int, ...]]]:
         """Return what :func:`partition` returns, with large pieces cut into chunks."""

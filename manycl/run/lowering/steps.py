@@ -13,7 +13,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.plan.rescheduling import Extent
 from manycl.region import Region
-from manycl.run.data.coherence import HOST_BIT, Directory, ValidRegion
+from manycl.run.data.coherence import HOST_BIT, Directory, Lies, ValidRegion, lie_in
 
 RANGE, COPY, CLEAR, COMBINE = "range", "copy", "clear", "merge"
 """The roles of steps that are not whole nodes."""
@@ -33,11 +33,12 @@ class Step(NamedTuple):
     version: int = 0
 
 
-UNDEFINED, HOST_ALONE, ELSEWHERE = range(3)
-"""The three states of a buffer that is valid as a whole or not at all: undefined, valid on the host alone, valid
-elsewhere too."""
+ANYWHERE, UNDEFINED, HOST_ALONE, ELSEWHERE = range(4)
+"""The states of a buffer: any of the others (as the steps do not depend on it); not valid as a whole; valid on the host
+alone; valid elsewhere too."""
 
-State = tuple[tuple[BufferKey, tuple[Region, ...], int], ...]
+State = Mapping[BufferKey, tuple[tuple[Region, ...], int]]
+"""By buffer, the parts along which it had to be cut, and one of the states above."""
 
 
 class Spill(NamedTuple):
@@ -108,8 +109,8 @@ class Chunks:
 
     def parts(self, first: int, count: int) -> RangeParts:
         """Return how a launch of ``count`` chunks from ``first`` on is divided into these."""
-        groups = self.groups[first : first + count]
-        return RangeParts(self.dimension, tuple(accumulate(self.items * n for n in groups)))
+        ends = accumulate(self.groups[first : first + count])
+        return RangeParts(self.dimension, tuple([self.items * n for n in ends]))
 
     def bytes(self, graph: Graph) -> ChunkBytes:
         """Return the pieces that the chunks touch, in the graph that has their steps; computed once."""
@@ -159,23 +160,23 @@ class Timetable(NamedTuple):
 class Lowered:
     """A lowered plan or graph. ``graph``: of steps and pieces. ``plan``: the devices of the steps (None: chosen during
     the run). ``steps[i]``: the step that node i of the graph is; empty where nodes are those of the graph before.
-    ``cut``: the pieces of each buffer that has several, by key; ``opens``: the same for ``Directory.open``.
-    ``temporaries``: buffers that only this run needs. ``state``: the parts of buffers and where they were valid (see
-    :func:`state_of`). ``room``: for a run that does not fit into the devices that it uses. ``cells``: the chunks of
-    nodes of the graph before lowering whose shares may move."""
+    ``cut``: the pieces of each buffer that has several, by key. ``temporaries``: buffers that only this run needs.
+    ``state``: what of the directory has decided the steps. ``room``: for a run that does not fit into the devices
+    that it uses. ``cells``: the chunks of nodes of the graph before lowering whose shares may move."""
 
     graph: Graph
     plan: Plan | None = None
     steps: tuple[Step, ...] = ()
     cut: Mapping[BufferKey, Mapping[BufferKey, Region]] = field(default_factory=dict)
-    opens: Mapping[BufferKey, Sequence[tuple[BufferKey, int]]] = field(default_factory=dict)
     temporaries: tuple[Buffer, ...] = ()
     own: tuple[BufferKey, ...] = ()  # keys of the temporaries and of their pieces
-    state: State = ()
+    state: State = field(default_factory=dict)
     room: Room | None = None
     cells: Mapping[int, Chunks] = field(default_factory=dict)
     joined: dict[tuple[int, ...], tuple[ValidRegion, ...]] = field(default_factory=dict, compare=False)
     """The results of ``Directory.close`` when this ran before."""
+    lies: Lies = field(default_factory=dict, compare=False, repr=False)
+    """The parts in which pieces lay when this ran before."""
     _timetable: list[Timetable] = field(default_factory=list, compare=False, repr=False)
 
     @property
@@ -205,10 +206,23 @@ class Lowered:
         step = self.step(token)
         return Extent(step.node, not step.role, step.groups if step.role == RANGE else 0)
 
+    def fits(self, directory: Directory) -> bool:
+        """Return whether the steps would be the same in the directory's present state."""
+        for key, (along, where) in self.state.items():
+            parts = directory.parts.get(key, ())
+            if where and where != _where(directory.valid.get(key)):
+                return False
+            if along or key not in self.cut:
+                if along != tuple([p.region for p in parts]):
+                    return False
+            elif parts and lie_in(parts, key, self.cut[key], self.lies) is None:
+                return False
+        return True
+
     def open(self, directory: Directory) -> None:
         """Make the directory keep track of the pieces from now on."""
-        if self.opens:
-            directory.open(self.opens)
+        if self.cut:
+            directory.open(self.cut, self.lies)
 
     def close(self, directory: Directory) -> None:
         """Put pieces together again in the directory, as the run has ended."""
@@ -218,13 +232,15 @@ class Lowered:
             directory.forget(key)
 
 
-def state_of(graph: Graph, directory: Directory) -> State:
-    """Return what of the directory decides how a graph is lowered: the parts that buffers have, which buffers are
-    undefined, and which have to come from the host."""
-    parts, valid = directory.parts, directory.valid
+def state_of(
+    graph: Graph, directory: Directory, along: Mapping[BufferKey, tuple[Region, ...]], anywhere: bool
+) -> State:
+    """Return what of the directory decides how a graph is lowered: the parts along which buffers had to be cut
+    (``along``), which buffers are undefined, and which have to come from the host (``anywhere``: nothing depends on
+    these two)."""
+    valid = directory.valid
+    return {key: (along.get(key, ()), ANYWHERE if anywhere else _where(valid.get(key))) for key in graph.buffers}
 
-    def where(key: BufferKey) -> int:
-        mask = valid.get(key)
-        return UNDEFINED if mask is None else HOST_ALONE if mask == HOST_BIT else ELSEWHERE
 
-    return tuple([(key, tuple([p.region for p in parts.get(key, ())]), where(key)) for key in graph.buffers])
+def _where(mask: int | None) -> int:
+    return UNDEFINED if mask is None else HOST_ALONE if mask == HOST_BIT else ELSEWHERE

@@ -4,17 +4,15 @@ run them, in packets of which sizes, and how long it takes to move what they nee
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping
 
 from manycl.graph.graph import BufferKey, Launch
-from manycl.graph.reduction import Reduction
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.movable import is_in_order
 from manycl.plan.preemptible import at_a_time, least_groups, longest_packet
 from manycl.plan.problem import Problem
-from manycl.run.data.coherence import places
-from manycl.run.lowering.steps import RANGE, Lowered
+from manycl.run.commands.write_back import WriteBack
+from manycl.run.lowering.steps import Lowered
 from manycl.run.stealing.packet_size import PacketSize, settled_packets
 from manycl.run.stealing.prefetch import Prefetch
 from manycl.run.stealing.worker import Terms
@@ -33,7 +31,7 @@ class DeviceEstimates:
         self._memory = [d.memory for d in problem.machine.devices]
         self._settled = settled_packets(lowered.plan) if problem.demanded else {}
         self._others = lowered.timetable.others
-        self._early, self._home = MergedEarly(problem, lowered), dict[int, int]()
+        self._write_back = WriteBack(problem, lowered)
         self.inputs: Prefetch | None = None
         if problem.machine.memories > 1:
             self.inputs = Prefetch(lowered.graph, self._memory, problem.estimates)
@@ -83,55 +81,17 @@ class DeviceEstimates:
     def moving(self, steps: tuple[int, ...], device: DeviceIndex, valid: Mapping[BufferKey, int], now: float) -> float:
         """Return the seconds in which what some chunks read comes to a device, and in which what they write goes to the
         host, if it is to. ``valid``: where pieces are now."""
-        memory, missing = self._memory[device], dict[int, int]()
+        missing: dict[int, int] = {}  # bytes by memory
+        memory = self._memory[device]
         nodes, buffers = self._graph.nodes, self._graph.buffers
         reads = {key for step in steps for key in nodes[step].reads}
         for key in reads:
             mask = valid.get(key, 0)
             if mask and not mask >> memory & 1:
-                source = min(places(mask))
+                source = (mask & -mask).bit_length() - 1
                 missing[source] = missing.get(source, 0) + buffers[key].nbytes
         transfer = self._problem.estimates.transfer
         seconds = sum(transfer(nbytes, source, memory) for source, nbytes in missing.items())
-        if memory != HOST and (home := sum(map(self._goes_home, steps))):
+        if memory != HOST and (home := sum([buffers[key].nbytes for key in self._write_back.keys(steps)])):
             seconds += transfer(home, memory, HOST)
-        if self.inputs is None or not self.inputs.is_coming(device):
-            return seconds
-        return seconds + self.inputs.left(reads, device, now)
-
-    def _goes_home(self, step: int) -> int:
-        """Return the bytes that a step writes and that go to the host's memory as soon as it has ended."""
-        found = self._home.get(step)
-        if found is None:
-            found = self._home[step] = sum(self._graph.buffers[key].nbytes for key in self._early.keys(step))
-        return found
-
-
-# Merging early: what parts of divided launches write goes to the host's memory as soon as they have ended. Pure.
-
-
-class MergedEarly:
-    """The buffers that steps of a plan send to the host early (:mod:`manycl.plan.merging`)."""
-
-    def __init__(self, problem: Problem, lowered: Lowered) -> None:
-        self._lowered, self._merging, plan = lowered, problem.merging, lowered.plan
-        self._in_turn = frozenset(plan.in_turn if plan is not None else ())
-        self._is_off = problem.merging == "last" or lowered.room is not None or problem.machine.memories == 1
-
-    def keys(self, step: int) -> Sequence[BufferKey]:
-        """Return what a step writes that is to be sent: for a part of a launch, what no other part writes at the same
-        time, needs not be put together, and is not written again."""
-        if self._is_off:
-            return ()
-        of, graph = self._lowered.step(step), self._lowered.graph
-        if of.role != RANGE or of.method != Reduction.NONE.words():
-            return ()
-        if self._merging == "automatic" and of.node not in self._in_turn:
-            return ()
-        last, together = self._last_writers, graph.written_together
-        return [key for key in graph.nodes[step].writes if last[key] == step and key not in together]
-
-    @cached_property
-    def _last_writers(self) -> Mapping[BufferKey, int]:
-        """The last step that writes each buffer."""
-        return {key: step for step, task in enumerate(self._lowered.graph.nodes) for key in task.writes}
+        return seconds + (self.inputs.left(reads, device, now) if self.inputs is not None else 0.0)

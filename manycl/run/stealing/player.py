@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from heapq import heappush
 
 from manycl.graph.graph import BufferKey, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
-from manycl.run.commands.backend import Command, Done, EndsEarly, Report, Run, Shorten
+from manycl.run.commands.backend import Command, EndsEarly, Run, Shorten
 from manycl.run.commands.chunk_commands import PacketEmitter
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
@@ -29,6 +28,8 @@ class MovingPlayer(Dynamic):
     ``done``. ``nowhere``: pieces that are to be overwritten, and have no contents until then. ``later``: steps that it
     does not run, and on which nothing that it runs depends."""
 
+    asks_at_transfers = False
+
     def __init__(
         self,
         subject: Subject,
@@ -45,7 +46,6 @@ class MovingPlayer(Dynamic):
         self._before = before or subject.lowered
         self._is_whole = before is None
         self._packets = PacketEmitter(subject, following.queues, done | later)
-        self._coming: dict[int, DeviceIndex] = {}  # by token of a prefetching transfer, its device
         super().__init__(subject, following, self._packets, directory, done | later)
         self._done = done
         sizes = [buffer.nbytes for buffer in subject.problem.graph.buffers.values()]
@@ -122,66 +122,24 @@ class MovingPlayer(Dynamic):
         return replace(plan, details={**plan.details, SETTLED: packets}) if packets else plan
 
     def _add(self, assigned: Sequence[Assigned]) -> None:
-        packets = self._packets
-        if packets.far:
-            super()._add(assigned)
+        super()._add(assigned)
+        if self._packets.far:
             self._bring_ahead()
-            return
-        if len(assigned) != 1 and (not assigned or any(a.task is None for a in assigned)):
-            super()._add(assigned)
-            return
-        for token, device, queue, _, _, cells, task, launch in assigned:
-            if task is None or launch is None:
-                super()._add(assigned)
-                return
-            lane = device, queue
-            index = packets.take(token, lane, cells, task, launch)  # nothing is transferred for it
-            self._undecided -= len(cells)
-            line = self._nodes.get(lane) or self._line(lane)
-            line.append(token)
-            self._cells[token] = cells
-            if launch.steps[0] in packets.alone:
-                self._after_nothing[token] = line
-            if index in packets.held:
-                self._hold(index, index)
-            elif self._ready:
-                heappush(self._ready, index)
-            else:
-                self._freed.append(index)
-                self._at_once.append(self._commands[index])
-        if not self._undecided:
-            packets.finish()
 
-    def _emit(self, step: Assignment, assigned: Assigned, watched: bool) -> None:
-        if assigned.task is not None:
-            assert assigned.of is not None
-            lane = assigned.device, assigned.queue
-            self._packets.take(step.node, lane, assigned.cells, assigned.task, assigned.of)
+    def _emit(self, assigned: Assigned, watched: bool) -> None:
+        token, device, queue, _, _, cells, task, launch = assigned
+        if task is None or launch is None:
+            super()._emit(assigned, watched)
         else:
-            super()._emit(step, assigned, watched)
+            self._packets.take(token, (device, queue), cells, task, launch)
 
-    def handle(self, *reports: Report) -> list[Command]:
-        if self._coming and (came := [r for r in reports if isinstance(r, Done) and r.token in self._coming]):
-            reports = tuple([r for r in reports if r not in came])
-            for report in came:
-                self._came(report)
-            if self.failed is None:
-                self._bring_ahead()
-        return super().handle(*reports)
+    def _came(self, token: int, now: float) -> None:
+        device = self._coming.pop(token)
+        if device not in self._coming.values():
+            self._add(self._following.arrived(device, now))
 
     def is_free(self, device: DeviceIndex) -> bool:
         return device not in self._coming.values() and super().is_free(device)
-
-    def _came(self, report: Done) -> None:
-        """Note that a prefetching transfer has ended. Only commands that write what it was read from wait for it."""
-        token = report.token
-        self._heard.append(token)
-        self._is_heard.add(token)
-        for index in self._hears.pop(token, ()):
-            self._free(index)
-        device = self._coming.pop(token)
-        if device not in self._coming.values() and self.failed is None:
-            self._add(self._following.arrived(device, report.time))
 
     def _bring_ahead(self) -> None:
         """Emit prefetching transfers for devices that are busy with something else."""
@@ -220,7 +178,7 @@ class MovingPlayer(Dynamic):
         nodes, steps = list(lowered.graph.nodes), list(lowered.steps)
         for command in self._emitter.commands:
             if isinstance(command, Run) and command.task is not None:
-                first, last = (steps[c] for c in (command.cells[0], command.cells[-1]))
+                first, last = steps[command.cells[0]], steps[command.cells[-1]]
                 groups = last.first + last.groups - first.first
                 steps[command.token] = first._replace(groups=groups)
                 nodes[command.token] = command.task

@@ -76,25 +76,22 @@ def foreseen(
 
 
 class Prefetch:
-    """The prefetching of a run. ``graph``: of steps and pieces; ``memory``: of each device."""
+    """The prefetching of a run. ``graph``: of steps and pieces; ``memory``: of each device. ``coming``: the
+    transfers in flight, by device."""
 
     def __init__(self, graph: Graph, memory: Sequence[int], estimates: Estimates) -> None:
         self._graph, self._memory, self._estimates = graph, memory, estimates
         self._slower = LOADED if HOST in memory else 1.0
-        self._coming: dict[DeviceIndex, _Coming] = {}
+        self.coming: dict[DeviceIndex, _Coming] = {}
         self._read: dict[int, list[list[BufferKey]]] = {}  # by launch, what each of its chunks only reads
-
-    def is_coming(self, device: DeviceIndex) -> bool:
-        """Return whether prefetching transfers to a device are in flight."""
-        return device in self._coming
 
     def arrived(self, device: DeviceIndex) -> None:
         """Note that all prefetching transfers to a device have ended."""
-        del self._coming[device]
+        del self.coming[device]
 
     def left(self, keys: Collection[BufferKey], device: DeviceIndex, now: float) -> float:
         """Return the seconds until prefetched pieces are at a device, if no other device computes any more."""
-        coming = self._coming.get(device)
+        coming = self.coming.get(device)
         if coming is None or coming.keys.isdisjoint(keys):
             return 0.0
         return max(0.0, coming.seconds - (now - coming.begun) / self._slower)
@@ -117,7 +114,7 @@ class Prefetch:
             nbytes, seconds = more, took
         if not wanted or (found.end is not None and now + self._slower * seconds >= found.end):
             return []
-        self._coming[device] = _Coming(frozenset(wanted), now, seconds)
+        self.coming[device] = _Coming(frozenset(wanted), now, seconds)
         return sorted(wanted, key=cells.order(self._graph).__getitem__)
 
     def _reads(self, cells: Chunks) -> list[list[BufferKey]]:

@@ -8,7 +8,6 @@ it has nothing to do, as its lines have come to an end, or wait for what other d
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from functools import partial
@@ -72,7 +71,7 @@ class ShareScheduler:
         assert lowered.plan is not None
         self._problem, self._graph, self._valid, self._done = problem, lowered.graph, valid, done
         self._in_turn = frozenset(lowered.plan.in_turn)
-        self._prospects, self._now = DeviceEstimates(problem, lowered), 0.0
+        self._estimates, self._now = DeviceEstimates(problem, lowered), 0.0
         self._reassignment = Rescheduler(problem, lowered.extent, lowered.graph)
         self._away: set[DeviceIndex] = set()
         self._returning: set[DeviceIndex] = set()
@@ -97,11 +96,9 @@ class ShareScheduler:
         self._busy = [0] * len(self._memory)  # by device, the number of given steps that are not known to be complete
         self._whole = [0] * len(self._memory)  # by device, the number of those that are no packets
         self._under_way: dict[int, tuple[Lane, _Moved | None]] = {}  # by given step, its queue, and a packet's launch
-        self._supplied: _Moved | None = None  # a launch for which _is_supplied() holds
-        self._is_last = False  # whether nothing comes after that launch
         self._wishes: dict[int, _Wish] = {}  # by token of the packet
         self._lines: dict[Lane, deque[int | _Moved]] = {}
-        self._inputs = self._prospects.inputs
+        self._inputs = self._estimates.inputs
         self._foreseen = [0.0] * len(self._memory)  # by device, predicted seconds of its steps that are no packets
         self._since = [0.0] * len(self._memory)  # by device, the time from which these seconds count
         used = [0] * len(self._memory)
@@ -139,10 +136,10 @@ class ShareScheduler:
 
     def _stealing(self, node: int, cells: Chunks) -> WorkStealing:
         problem, total = self._problem, sum(cells.groups)
-        terms = {d: self._prospects.terms(node, d, total, seconds) for d, seconds in self._each[node].items()}
+        terms = {d: self._estimates.terms(node, d, total, seconds) for d, seconds in self._each[node].items()}
 
         def moving(device: DeviceIndex, first: int, last: int) -> float:
-            return self._prospects.moving(cells.steps[first:last], device, self._valid, self._now)
+            return self._estimates.moving(cells.steps[first:last], device, self._valid, self._now)
 
         stocks, others = stocks_left(cells, self._done)
         ran = sum(1 for step in cells.steps if step in self._done)
@@ -157,49 +154,26 @@ class ShareScheduler:
 
     def completed(self, nodes: list[int], now: float, valid: Mapping[BufferKey, int]) -> list[Assigned]:
         self._valid, self._now = valid, now
-        supplied, self._supplied = self._supplied, None
         for node in nodes:
-            lane, moved = self._under_way.pop(node)  # a packet has the token of its first chunk
-            device = lane[0]
-            if moved is not None and moved is supplied and len(nodes) == 1:
-                taken = moved.stealing.follow(device, now, self._is_last)
-                if taken is not None:  # it is as busy as before
-                    self._supplied = moved
-                    return [self._packet(moved, lane, taken)]
-                self._busy[device] -= 1
-                break
-            if device != ON_HOST:
-                self._busy[device] -= 1
-                if moved is None:
-                    self._whole[device] -= 1
-                    self._foreseen[device] -= self._seconds[node]
-                    self._since[device] = now
-            if moved is not None:
+            (device, _), moved = self._under_way.pop(node)  # a packet has the token of its first chunk
+            if device == ON_HOST:
+                continue
+            self._busy[device] -= 1
+            if moved is None:
+                self._whole[device] -= 1
+                self._foreseen[device] -= self._seconds[node]
+                self._since[device] = now
+            else:
                 packet = moved.stealing.ended(device, now)
-                for cell in moved.cells.steps[packet.first : packet.last]:
-                    self._given[cell] = 1
+                if device in moved.stealing.shortening:
+                    for cell in moved.cells.steps[packet.first : packet.last]:
+                        self._given[cell] = 1
         return self._go(now)
-
-    def _is_supplied(self, moved: _Moved) -> bool:
-        """Return whether only packets of a launch are in flight and next in all lines, and each device has enough of
-        them. Then, as one of them ends, its device takes the next one of its own, and there is nothing else to do."""
-        if not moved.is_ready or any(self._whole) or self._turn_of or not moved.stealing.is_supplied:
-            return False  # (nor where a device's queues take turns)
-        self._is_last = True
-        for (device, _), line in self._lines.items():
-            if line and line[0] is not moved:
-                return False
-            if len(line) > 1:
-                self._is_last = False
-                if not moved.stealing.has_own(device):
-                    return False
-        others = (one for one in self._moved.values() if one is not moved and one.stealing.is_open)
-        return not any(self._is_open(one) for one in others)
 
     def _go(self, now: float) -> list[Assigned]:
         self._now = now
         out: list[Assigned] = []
-        if self.is_paused:
+        if self._returning and self.is_paused:
             return out
         waiting, before = True, -1
         while waiting and len(out) > before:  # a line may wait for what another one is given
@@ -208,16 +182,15 @@ class ShareScheduler:
                 if line and self._advance(lane, line, now, out):
                     waiting = True
         for moved in self._moved.values():
-            if moved.stealing.is_open and (moved.is_ready or self._is_open(moved)):
+            is_wanted = moved.thieves or not all(self._busy)
+            if is_wanted and moved.stealing.is_open and (moved.is_ready or self._is_open(moved)):
                 self._steal(moved, now, out)
-                if self._is_supplied(moved):
-                    self._supplied = moved
         return out
 
     def _steal(self, moved: _Moved, now: float, out: list[Assigned]) -> None:
         """Let devices that have nothing to do take packets of a launch, and go on with what they have stolen of it."""
         for device, queue in moved.lanes.values():
-            if not self._busy[device] or (device in moved.thieves and moved.stealing.has_own(device)):
+            if not self._busy[device] or (device in moved.thieves and moved.stealing.wants(device)):
                 while self._take(moved, (device, queue), now, None, out):
                     pass
                 if not self._busy[device] and (packet := moved.stealing.wanted(device, now)) is not None:
@@ -228,18 +201,19 @@ class ShareScheduler:
         while line:
             item = line[0]
             if isinstance(item, _Moved):
-                if item.stealing.has_own(lane[0]):
-                    if self._whole[lane[0]]:
-                        return True  # its time is not certain, and other devices may be free before
-                    if item.is_ready and item.stealing.has_enough(lane[0]):
-                        return False
-                    limit = None if item.is_ready or self._is_open(item) else self._ready(item, lane[0])
-                    if not self._take(item, lane, now, limit, out):
-                        return limit is not None
-                elif item.stealing.packets(lane[0]):
-                    return False  # some of it may be returned to the deque
-                else:
+                wants = item.stealing.wants(lane[0])
+                if wants is None:
+                    if item.stealing.packets(lane[0]):
+                        return False  # some of it may be returned to the deque
                     line.popleft()
+                    continue
+                if self._whole[lane[0]]:
+                    return True  # its time is not certain, and other devices may be free before
+                if item.is_ready and not wants:
+                    return False
+                limit = None if item.is_ready or self._is_open(item) else self._ready(item, lane[0])
+                if not self._take(item, lane, now, limit, out):
+                    return limit is not None
             elif self._may_run(item):
                 line.popleft()
                 self._give(item, lane, out)
@@ -279,31 +253,28 @@ class ShareScheduler:
 
     def _take(self, moved: _Moved, lane: Lane, now: float, limit: int | None, out: list[Assigned]) -> bool:
         """Give a device a packet, of its own chunks before ``limit`` or of any. Return whether there was one."""
-        device = lane[0]
+        device, queue = lane
         taken = moved.stealing.take(device, now, limit)
         if taken is None:
             return False
         self._busy[device] += 1
         if device in self._turn_of:
-            lane = device, self._turn_of[device]
-            self._turn_of[device] = (lane[1] + 1) % self.queues[device]
-        if taken.stolen is not None:
+            queue = self._turn_of[device]
+            self._turn_of[device] = (queue + 1) % self.queues[device]
+        _, first, last, stolen = taken
+        if stolen is not None:
             self.stolen.append(taken)
             moved.thieves.add(device)
-        out.append(self._packet(moved, lane, taken))
-        return True
-
-    def _packet(self, moved: _Moved, lane: Lane, taken: Packet) -> Assigned:
-        """Return the assignment of a packet to a queue, and note it as given."""
-        device, first, last, _ = taken
         launch, given = moved.cells, self._given
         cells = launch.steps[first:last]
         token = cells[0]
         if device not in moved.stealing.shortening:  # else its chunks may be given again
             for cell in cells:
                 given[cell] = 1
-        self._under_way[token] = lane, moved
-        return named(Assigned, (token, device, lane[1], True, 0.0, cells, launch.launch(first, last), launch))
+        self._under_way[token] = (device, queue), moved
+        task = launch.launch(first, last)
+        out.append(named(Assigned, (token, device, queue, True, 0.0, cells, task, launch)))
+        return True
 
     # prefetching
 
@@ -314,19 +285,21 @@ class ShareScheduler:
         whether a piece may be moved to a device now."""
         out: list[tuple[DeviceIndex, list[BufferKey]]] = []
         inputs, now = self._inputs, self._now
-        if inputs is None:
+        launches = [moved for moved in self._moved.values() if moved.is_ready and not moved.stealing.is_over]
+        if inputs is None or not launches:
             return out
         for device in devices:
-            if device in self._away or inputs.is_coming(device):
+            if device in self._away or not self._busy[device] or device in inputs.coming:
+                continue  # (a device that is free takes chunks at once)
+            mine = [moved for moved in launches if moved.stealing.has_packets(device)]
+            if len(mine) == len(launches):
                 continue
-            free = max(now, self._since[device] + self._foreseen[device]) if self._busy[device] else -math.inf
-            for moved in self._moved.values():
-                if device not in moved.lanes or not moved.is_ready or moved.stealing.is_over:
+            ends = [moved.stealing.end(device, now) for moved in mine]
+            free = max(now, self._since[device] + self._foreseen[device], *ends)
+            for moved in launches:
+                if moved in mine or device not in moved.lanes:
                     continue
                 standings = moved.stealing.standings(now)
-                if (mine := standings.get(device)) is not None and mine.since is not None:
-                    free = max(free, mine.end)
-                    continue
                 found = foreseen(moved.cells, standings, device, free, moved.node in self._in_turn)
                 keys = found and inputs.next(moved.cells, device, found, now, partial(may_bring, device))
                 if keys:
@@ -338,7 +311,6 @@ class ShareScheduler:
         """Return what a device takes, if it has waited for prefetching transfers, as all of these have ended."""
         assert self._inputs is not None
         self._inputs.arrived(device)
-        self._now = now
         return [] if self._busy[device] else self._go(now)
 
     # packets that end early
@@ -359,7 +331,6 @@ class ShareScheduler:
 
     def shortened(self, token: int, found: EndsEarly | None, now: float) -> list[Assigned]:
         """Return what may be enqueued as a packet has ended early, or has not."""
-        self._supplied = None
         moved, packet, thief = self._wishes.pop(token)
         device, first, last, _ = packet
         end, begun = (last, 0.0) if found is None else (first + found.nodes, found.begun)
@@ -387,23 +358,19 @@ class ShareScheduler:
 
     def leave(self, device: DeviceIndex, is_stopped: bool = False) -> None:
         """Give a device nothing more that another one can run. ``is_stopped``: no command is in flight."""
-        self._supplied = None
         self._away.add(device)
         for moved in self._moved.values():
             if not moved.stealing.is_over and self._are_others(moved):
                 moved.stealing.leave(device)
                 for packet in moved.stealing.packets(device):
                     self._wish(moved, packet, None)
-        left = sorted(
-            (item for lane, line in self._lines.items() if lane[0] in self._away for item in line if type(item) is int),
-            key=self._position.__getitem__,
-        )
-        was = {item: lane[0] for lane, line in self._lines.items() for item in line if type(item) is int}
+        was = self._in_lines()
+        left = [step for step, device in was.items() if device in self._away]
         self._place(self._reassignment.chosen(left, was, self._load(), self._away, is_stopped))
 
     def needs(self, devices: Collection[DeviceIndex]) -> list[int]:
         """Return the steps that only these devices can run."""
-        found = [i for lane, line in self._lines.items() if lane[0] in devices for i in line if type(i) is int]
+        found = [step for step, device in self._in_lines().items() if device in devices]
         for moved in self._moved.values():
             if moved.stealing.left and not self._able(moved):
                 found += moved.cells.steps
@@ -412,7 +379,6 @@ class ShareScheduler:
     def come(self, device: DeviceIndex, now: float) -> None:
         """Let a device take part from now on: in launches whose shares may move, and in other steps if all would end
         earlier."""
-        self._supplied = None
         self._away.discard(device)
         self._returning.discard(device)
         for moved in self._moved.values():
@@ -423,12 +389,8 @@ class ShareScheduler:
     def even_out(self) -> None:
         """Move whole kernels and shares that cannot be divided to other devices where all of them would end earlier
         so."""
-        lines = self._lines
-        left = sorted(
-            (item for lane, line in lines.items() if lane[0] != ON_HOST for item in line if type(item) is int),
-            key=self._position.__getitem__,
-        )
-        was = {item: lane[0] for lane, line in lines.items() for item in line if type(item) is int}
+        was = self._in_lines()
+        left = [step for step, device in was.items() if device != ON_HOST]
         if not left:
             return
         nothing = [0.0] * len(self._memory)
@@ -450,24 +412,29 @@ class ShareScheduler:
         return bool(able)
 
     def _join(self, moved: _Moved, device: DeviceIndex, now: float) -> None:
-        terms = self._prospects.terms(moved.node, device, sum(moved.cells.groups))
+        terms = self._estimates.terms(moved.node, device, sum(moved.cells.groups))
         moved.stealing.come(device, terms, now)
         moved.lanes.setdefault(device, (device, 0))
 
     def _load(self) -> list[float]:
         """Return, by device, the seconds of the steps in its lines."""
         busy = [0.0] * len(self._memory)
-        for (device, _), line in self._lines.items():
+        for step, device in self._in_lines().items():
             if device != ON_HOST:
-                busy[device] += sum(self._reassignment.seconds(i, device) for i in line if type(i) is int)
+                busy[device] += self._reassignment.seconds(step, device)
         return busy
+
+    def _in_lines(self) -> dict[int, DeviceIndex]:
+        """Return the devices of the steps in lines that are no chunks, in the plan's order."""
+        found = [(step, lane[0]) for lane, line in self._lines.items() for step in line if isinstance(step, int)]
+        return dict(sorted(found, key=lambda item: self._position[item[0]]))
 
     def _place(self, chosen: Mapping[int, DeviceIndex]) -> None:
         """Move steps to the first queues of other devices, in the plan's order."""
         for lane, line in self._lines.items():
             if any(type(item) is int and chosen.get(item, lane[0]) != lane[0] for item in line):
                 self._lines[lane] = deque(i for i in line if type(i) is not int or chosen.get(i, lane[0]) == lane[0])
-        there = {item for line in self._lines.values() for item in line if type(item) is int}
+        there = self._in_lines()
         for step, device in chosen.items():
             if step not in there:
                 lane = device, 0

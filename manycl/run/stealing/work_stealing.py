@@ -92,21 +92,28 @@ class WorkStealing:
     @property
     def is_over(self) -> bool:
         """True if all chunks have run."""
-        return not self._left and not any(w.given for w in self._members.values())
+        return not (self._left or [w for w in self._members.values() if w.given])
 
-    def has_own(self, device: DeviceIndex) -> bool:
-        """Return whether a device's deque has chunks."""
+    def wants(self, device: DeviceIndex) -> bool | None:
+        """Return whether a device, whose deque has chunks, may be given a packet before one of those that it has has
+        ended; None if its deque has none."""
         member = self._members.get(device)
-        return member is not None and member.is_here and member.rest[0] < member.rest[1]
+        if member is None or not member.is_here or member.rest[0] == member.rest[1]:
+            return None
+        return len(member.given) < member.ahead
 
     def groups(self, first: int, last: int) -> int:
         """Return the number of work-groups in the chunks from one to before another."""
         return self._before[last] - self._before[first]
 
-    def has_enough(self, device: DeviceIndex) -> bool:
-        """Return whether a device is given no packet before one of those that it has has ended."""
-        member = self._members[device]
-        return len(member.given) >= member.ahead
+    def has_packets(self, device: DeviceIndex) -> bool:
+        """Return whether a device has packets that are not known to have ended."""
+        member = self._members.get(device)
+        return member is not None and bool(member.given)
+
+    def end(self, device: DeviceIndex, now: float) -> float:
+        """Return when a device would have ended its packets and its deque."""
+        return self._end(self._members[device], now)
 
     def standings(self, now: float) -> dict[DeviceIndex, Standing]:
         """Return the states of all devices that take part."""
@@ -141,15 +148,6 @@ class WorkStealing:
         """True if there is, or may be, something for devices to take: chunks that no device was given, or packets that
         can end early."""
         return bool(self._left) or any(w.given and w.shortens for w in self._members.values())
-
-    @property
-    def is_supplied(self) -> bool:
-        """True if all present devices have enough packets, none ends a packet early, devices that have left have ended
-        theirs, and chunks are left."""
-        for w in self._members.values():
-            if w.given if not w.is_here else len(w.given) < w.ahead or w.shortens:
-                return False
-        return self._left > 0
 
     # packets
 
@@ -187,13 +185,7 @@ class WorkStealing:
         if not member.given and member.free < now:
             member.free = now
         member.has_begun = True
-        return self._given(member, Packet(device, first, last, stolen), end, now)
-
-    def _given(self, member: StealingWorker, packet: Packet, end: int, now: float) -> Packet:
-        """Give a device a packet from the front of its deque, which ends before chunk ``end``. Return the packet."""
-        _, first, last, _ = packet
-        before = self._before
-        groups = before[last] - before[first]
+        packet, groups = named(Packet, (device, first, last, stolen)), self._before[last] - self._before[first]
         member.rest = last, end
         member.given.append((packet, now, groups))
         member.bound += groups
@@ -202,20 +194,6 @@ class WorkStealing:
         self._rest -= groups
         self._left -= last - first
         return packet
-
-    def follow(self, device: DeviceIndex, now: float, is_last: bool) -> Packet | None:
-        """Note that a packet of a device has ended, where all are supplied (``is_supplied``), and return the next one
-        from its own deque. Return None if there is none, or if it is all of the deque and not ``is_last``: nothing
-        follows the launch."""
-        member = self._members[device]
-        member.end(now)
-        first, end = member.rest
-        if first < end:
-            last = self._end_of_packet(member, first, end, now)
-            if first < last and (last < end or is_last):
-                return self._given(member, named(Packet, (device, first, last, None)), end, now)
-        member.foresee()
-        return None
 
     def _end_of_packet(self, member: StealingWorker, first: int, end: int, now: float) -> int:
         """Return the end of the packet that begins with chunk ``first`` of a deque that ends before ``end``. Return
@@ -280,11 +258,10 @@ class WorkStealing:
         member = self._members[victim]
         low, high = member.rest
         if not member.has_begun:
-            front, rest = self._front(thief, low, high, now)
-            seconds = (self._before[front[1]] - self._before[low]) / own
-            if self._in_turn and self._moving(device, *front) > seconds:
+            at = self._end_of_packet(thief, low, high, now)
+            if self._in_turn and self._moving(device, low, at) > self.groups(low, at) / own:
                 return None  # the device for which all of it is planned may begin before that
-            thief.rest, member.rest = front, rest
+            thief.rest, member.rest = (low, at), (at, high)
             return victim
         at = self._divide(device, thief, member, (low, high), ends[victim], now)
         if at == high:
@@ -319,11 +296,6 @@ class WorkStealing:
             if groups and until < end and max(until, end - groups / theirs) < end:
                 return at
         return high
-
-    def _front(self, thief: StealingWorker, low: int, high: int, now: float) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the packet with which a deque begins, and the rest of the deque."""
-        last = self._end_of_packet(thief, low, high, now)
-        return (low, last), (last, high)
 
     def _end(self, member: StealingWorker, now: float) -> float:
         """Return when a device would have ended its packets and its deque."""
@@ -400,10 +372,7 @@ class WorkStealing:
 
     def ended(self, device: DeviceIndex, now: float) -> Packet:
         """Note that the first of a device's packets is complete, and return it."""
-        member = self._members[device]
-        packet = member.end(now)
-        member.foresee()
-        return packet
+        return self._members[device].end(now)
 
     def leave(self, device: DeviceIndex) -> None:
         """Give a device nothing more. The packets that it was given end there."""
@@ -413,20 +382,6 @@ class WorkStealing:
             self._present = [w for w in self._members.values() if w.is_here]
             self._opened(*member.rest)
             member.rest = (0, 0)
-
-    def lose(self, device: DeviceIndex) -> list[Packet]:
-        """Remove a device that is gone. Return the packets that it was given and that have not ended; other devices are
-        to run them."""
-        member = self._members.get(device)
-        if member is None:
-            return []
-        self.leave(device)
-        lost = member.lose()
-        for taken in lost:
-            self._opened(taken.first, taken.last)
-            self._rest += self._before[taken.last] - self._before[taken.first]
-            self._left += taken.last - taken.first
-        return lost
 
     def come(self, device: DeviceIndex, terms: Terms, now: float) -> None:
         """Let a device take part from now on, with an empty deque."""

@@ -143,7 +143,7 @@ class StealingWorker:
         if not self.is_measured and given <= free:
             self._measure(groups, took)
         self.free = now
-        self.until, self.due = (now + self.bound / self.rate if self.given else 0.0), math.inf  # until foresee()
+        self.foresee()
         return packet
 
     def _learn(self, groups: float, took: float) -> None:
@@ -171,14 +171,6 @@ class StealingWorker:
         self.bound -= before - groups
         self.ran -= before - groups
         self.foresee()
-
-    def lose(self) -> list[Packet]:
-        """Drop its packets, as it is to run nothing any more, and return them."""
-        lost = [packet for packet, _, _ in self.given]
-        self.given.clear()
-        self.bound = 0
-        self.foresee()
-        return lost
 
     def foresee(self) -> None:
         """Predict when its packets will have ended, after packets were given or have ended."""
