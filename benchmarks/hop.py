@@ -46,7 +46,7 @@ GROUPS, BYTES = 16384, 64
 LENGTHS = (0.02, 0.05, 0.1)
 RATIO = 3.0
 WRONG = (0.5, 1 / 1.5, 1 / 1.3, 1 / 1.1, 1.1, 1.3, 1.5, 2.0)
-ENQUEUING = {"cpu": 20e-6}
+ENQUEUING = 20e-6
 NEVER = 1e9
 FACTS = KernelFacts("k", 1, ())
 
@@ -122,7 +122,8 @@ def run(case: Case, overheads: tuple[float, float], moves: bool, ends_early: boo
     builder.add(Launch("k", program, FACTS, (GROUPS,), (1,), (BufferArg(key),), (), (key,), overwrites=(key,)))
     where = Machine(
         tuple(
-            Device(f"d{i}", "cpu", memory=HOST, launch_overhead=o, shortens=ends_early) for i, o in enumerate(overheads)
+            Device(f"d{i}", "cpu", memory=HOST, launch_overhead=o, enqueuing=ENQUEUING, shortens=ends_early)
+            for i, o in enumerate(overheads)
         )
     )
     slow, fast = case.rates
@@ -142,7 +143,7 @@ def run(case: Case, overheads: tuple[float, float], moves: bool, ends_early: boo
         begin, end, factor = case.slower
         disturbed = Disturbance(slowdowns=(Slowdown(DeviceIndex(1), factor, begin, min(end, NEVER)),))
     truth = partial(Truth, speeds=Speeds(case.rates, overheads))
-    trace = foresee(problem, plan, enqueuing=ENQUEUING, disturbance=disturbed, estimates=truth)
+    trace = foresee(problem, plan, enqueues=True, disturbance=disturbed, estimates=truth)
     kernels = [e for e in trace.events if isinstance(e, KernelEvent)]
     assert sum(e.groups for e in kernels) == GROUPS
     assert ends_early or moves == (len(kernels) > 2)

@@ -46,6 +46,7 @@ class Device:
     double: bool = True  # has double precision
     queues: int = 1  # in-order queues that pay (1 on CPUs, 16 on GPUs)
     launch_overhead: float = 10e-6  # seconds from enqueueing to starting an idle device
+    enqueuing: float = 0.0  # seconds that the engine and the driver take to enqueue a command
     slowdown: float = 1.0  # experiment: every kernel takes this many times longer
     simulator: bool = False  # an interpreter such as Oclgrind: only used when asked for by name
     shortens: bool = False  # launches that are under way can end early, at one of their work-groups

@@ -107,32 +107,42 @@ def interval() -> Iterator[None]:
 
 def test_turns_are_short_for_a_while(interval: None) -> None:
     sys.setswitchinterval(0.004)
-    turns = prompt.ShortTurns()
+    turns = prompt.ShortTurns(prompt.TURN)
     for _ in range(2):
-        turns.begin()
+        turns.enter(1)
         assert sys.getswitchinterval() == pytest.approx(prompt.TURN)
-    turns.end()
+    turns.leave(1)
     assert sys.getswitchinterval() == pytest.approx(0.004)
     sys.setswitchinterval(0.003)
-    turns.end()  # of what has not begun again
+    turns.leave(1)  # of what has not begun again
     assert sys.getswitchinterval() == pytest.approx(0.003)
 
 
-def test_who_says_how_long_turns_are_is_heeded(interval: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = prompt.ShortTurns()
-    turns.begin()
+def test_of_turns_that_several_ask_for_the_shortest_counts(interval: None) -> None:
+    sys.setswitchinterval(0.004)
+    turns, shorter = prompt.ShortTurns(1e-4), prompt.ShortTurns(prompt.TURN)
+    turns.enter(1)
+    shorter.enter(2)
+    turns.enter(3)
+    assert sys.getswitchinterval() == pytest.approx(prompt.TURN)
+    turns.leave(1)
+    shorter.leave(2)
+    assert sys.getswitchinterval() == pytest.approx(1e-4)
+    turns.leave(3)
+    assert sys.getswitchinterval() == pytest.approx(0.004)
+
+
+def test_who_says_how_long_turns_are_is_heeded(interval: None) -> None:
+    turns = prompt.ShortTurns(prompt.TURN)
+    turns.enter(1)
     sys.setswitchinterval(0.02)
-    turns.end()
+    turns.leave(1)
     assert sys.getswitchinterval() == pytest.approx(0.02)
     sys.setswitchinterval(prompt.TURN / 4)
-    turns.begin()
+    turns.enter(1)
     assert sys.getswitchinterval() == pytest.approx(prompt.TURN / 4), "they are shorter"
-    turns.end()
+    turns.leave(1)
     assert sys.getswitchinterval() == pytest.approx(prompt.TURN / 4)
-    sys.setswitchinterval(0.005)
-    monkeypatch.setenv("MANYCL_PROMPT", "0")
-    turns.begin()
-    assert sys.getswitchinterval() == pytest.approx(0.005)
 
 
 def test_who_looks_gives_way_to_others() -> None:

@@ -273,13 +273,13 @@ class Submission:
         return len(self) - 1
 
     def read(self, buffers: Buffers) -> None:
-        """Do the copies of ``read_last``, now that all nodes have run. Raises what ``Buffers.part`` raises."""
+        """Do the copies of ``read_last``, now that all nodes have run. Raises what ``Buffers.host`` raises."""
         from manycl.run.data.host_bytes import copy_bytes  # run/ is imported when a queue opens devices
 
         first = len(self) - len(self.reads)
         for index, (wanted, out) in enumerate(self.reads, first):
             start = perf_counter()
-            copy_bytes(out, buffers.part(wanted.buffer.key, wanted.low, wanted.nbytes))
+            copy_bytes(out, buffers.host(wanted.buffer.key, wanted.low, wanted.nbytes))
             self._spans[index] = start, perf_counter()
 
     def _submit(self, queue: RunningQueue) -> None:

@@ -18,7 +18,7 @@ from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.policy import Policy, learns
-from manycl.run.data.host_bytes import copy_bytes, host_memory
+from manycl.run.data.host_bytes import copy_bytes, ram_bytes
 from manycl.run.engine.observers import Counting
 from manycl.run.engine.result import Result
 from manycl.run.graph_cache.cached_graph import CachedGraph
@@ -200,14 +200,14 @@ def _check_room(application: Application) -> None:
     """Raise RunError, naming the largest buffer, where the host cannot hold all buffers: a system that hands out more
     memory than it has ends the process when it is written."""
     sizes = {b.nbytes: b.name for b in application.graph.buffers.values()}
-    if sum(b.nbytes for b in application.graph.buffers.values()) > host_memory():
+    if sum(b.nbytes for b in application.graph.buffers.values()) > ram_bytes():
         raise _no_room(sizes[max(sizes)], max(sizes), len(application.graph.buffers))
 
 
 def _no_room(name: str, nbytes: int, buffers: int = 1) -> RunError:
     others = f", with {buffers - 1} others," if buffers > 1 else ""
     return RunError(
-        f"buffer {name} of {nbytes:,} bytes{others} does not fit into the host's {host_memory():,} bytes of memory",
+        f"buffer {name} of {nbytes:,} bytes{others} does not fit into the host's {ram_bytes():,} bytes of memory",
         hint="make its shape smaller (-D sets symbols)",
     )
 

@@ -122,9 +122,15 @@ class Driver(Protocol):
     slows_down: bool
     """Whether its kernels take ``device.slowdown`` times as long, times of events included. No other device can be
     opened with a slow-down."""
-    has_own_process: bool
-    """Whether it computes in another process. Then the host memory that becomes the device's (``allocate``) must be
-    shared memory (:func:`manycl.drivers.shared.shared_memory`), which is also what it copies best."""
+    needs_shared_memory: bool
+    """Whether the host memory that becomes the device's (``allocate``) must be shared memory
+    (:func:`manycl.drivers.shared.shared_memory`), which is also what it copies best: it computes in another process of
+    this machine."""
+    may_be_lost: bool
+    """Whether it may be lost while this process and its other devices go on (DeviceLost)."""
+    tells_when_lost: bool
+    """Whether what it says of commands is also true when it is lost: which of them have ended, and which may have
+    begun."""
 
     @property
     def has_crashed(self) -> bool:

@@ -183,7 +183,7 @@ class Runtime:
                 if self.queue.read_ahead(wanted, out):
                     return
                 self.queue.finish_for(wanted)
-            copy_bytes(out, self._part(array, offset, len(out)))
+            copy_bytes(out, self.session.buffers.host(array.buffer.key, array.offset + offset, len(out)))
 
     def fetch(
         self, array: Array, offset: int, out: Bytes, to: Bytes, deliver: Callable[[], None] | None = None
@@ -201,12 +201,6 @@ class Runtime:
         if deliver is not None:
             deliver()
         return None
-
-    def _part(self, array: Array, offset: int, nbytes: int) -> Bytes:
-        buffers, key = self.session.buffers, array.buffer.key
-        if nbytes == array.buffer.nbytes:
-            return buffers.host(key)
-        return buffers.part(key, array.offset + offset, nbytes)
 
     def store(self, array: Array, offset: int, data: Bytes) -> Event | None:
         """Bytes of the host, as they are now, to an array from ``offset`` on: behind what was enqueued with it. None if
@@ -233,15 +227,16 @@ class Runtime:
         with translated("clEnqueueMapBuffer"):
             self.queue.catch_up()
             low = array.offset + offset
-            found = self._part(array, offset, nbytes) if reads else None
-            return self.session.buffers.overwrite(array.buffer.key, low, nbytes) if writes else found
+            buffers, key = self.session.buffers, array.buffer.key
+            found = buffers.host(key, low, nbytes) if reads else None
+            return buffers.overwrite(key, low, nbytes) if writes else found
 
     def in_place(self, array: Array) -> Bytes:
         """All bytes of a whole array where the host has them, for reading and writing, once what was enqueued has run:
         there are no other copies any more."""
         with translated("clEnqueueMapBuffer"):
             self.queue.finish_for(Place.of(array.buffer))
-            return self.session.buffers.in_place(array.buffer.key)
+            return self.session.buffers.overwrite(array.buffer.key, keeps=True)
 
 
 _runtimes: dict[tuple[str | None, str | None], Runtime] = {}

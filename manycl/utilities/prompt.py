@@ -19,7 +19,7 @@ import struct
 import sys
 import threading
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from manycl import flags
 
@@ -41,6 +41,8 @@ PUNCTUAL = 1_000
 """ns: by so much waits of threads that are punctual may be longer than asked for; the system's own word is 50 us."""
 _SET_TIMER_SLACK = 29
 """PR_SET_TIMERSLACK, of prctl."""
+_ROUNDED = 1e-6
+"""Seconds: Python counts turns in whole microseconds."""
 _asked = threading.local()
 
 
@@ -51,23 +53,45 @@ def give_way() -> None:
 
 
 class ShortTurns:
-    """Of all of the process's threads, between ``begin`` and ``end``, which may be called again and again. What
-    somebody else says meanwhile about the length of turns (``sys.setswitchinterval``) counts."""
+    """Turns of ``seconds`` at most, of all of the process's threads at Python's lock, from ``enter`` to ``leave``. Of
+    several that are asked for the shortest counts, but also what somebody else says meanwhile about the length of turns
+    (``sys.setswitchinterval``)."""
 
-    def __init__(self) -> None:
-        self._before: float | None = None
+    _lock = threading.Lock()
+    _asked: ClassVar[dict[object, float]] = {}
+    """The seconds that somebody has asked for, of the whole process."""
+    _before = _now = 0.0
+    """The seconds of turns before anybody asked, and as they were set last."""
 
-    def begin(self) -> None:
-        if self._before is None and flags.prompt():
-            before = sys.getswitchinterval()
-            if before > TURN:
-                self._before = before
-                sys.setswitchinterval(TURN)
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
 
-    def end(self) -> None:
-        before, self._before = self._before, None
-        if before is not None and abs(sys.getswitchinterval() - TURN) < TURN / 2:
-            sys.setswitchinterval(before)
+    def enter(self, who: object) -> None:
+        """Have short turns until ``leave`` is called with the same object, however often this is called before."""
+        with ShortTurns._lock:
+            self._heed()
+            self._asked[who] = self.seconds
+            self._set()
+
+    def leave(self, who: object) -> None:
+        """End what ``who`` has asked for, if anything."""
+        if who in self._asked:
+            with ShortTurns._lock:
+                self._heed()
+                self._asked.pop(who, None)
+                self._set()
+
+    def _heed(self) -> None:
+        """Note what somebody else has said of the length of turns."""
+        now = sys.getswitchinterval()
+        if not self._asked or abs(now - self._now) > _ROUNDED:
+            ShortTurns._before = ShortTurns._now = now
+
+    def _set(self) -> None:
+        wanted = min([self._before, *self._asked.values()])
+        if wanted != self._now:
+            ShortTurns._now = wanted
+            sys.setswitchinterval(wanted)
 
 
 def be_prompt() -> None:

@@ -39,7 +39,8 @@ LATE = 3
 
 
 class Kind(NamedTuple):
-    """A kind of device. ``shares``: it computes in the host's memory; the others: as of the driver."""
+    """A kind of device. ``shares``: it computes in the host's memory; ``has_own_process``: it needs shared memory, may
+    be lost, and tells of its commands then; the others: as of the driver."""
 
     shares: bool = False
     is_polled: bool = True
@@ -112,7 +113,8 @@ class ChaosQueue:
 class ChaosDriver(HostDriver):
     def __init__(self, device: Device, functions: dict[str, Function], kind: Kind, chaos: Chaos) -> None:
         super().__init__(device, functions, kind.is_polled)
-        self.is_interruptible, self.has_own_process = kind.is_interruptible, kind.has_own_process
+        self.is_interruptible = kind.is_interruptible
+        self.needs_shared_memory = self.may_be_lost = self.tells_when_lost = kind.has_own_process
         self.has_crashed = False
         self.chaos = chaos
         self.is_dead = False
@@ -129,7 +131,7 @@ class ChaosDriver(HostDriver):
 
     def _lost(self, has_begun: bool) -> DriverError:
         words = f"{self.device.name}: DEVICE_NOT_AVAILABLE"
-        return DeviceLost(words, self.device.name, has_begun=has_begun) if self.has_own_process else DriverError(words)
+        return DeviceLost(words, self.device.name, has_begun=has_begun) if self.may_be_lost else DriverError(words)
 
     def allocate(self, nbytes: int, host: Bytes | None = None) -> Bytes:
         self._check()

@@ -91,7 +91,7 @@ class HostKernel:
 class HostDriver:
     is_interruptible = False
     slows_down = False
-    has_own_process = False
+    needs_shared_memory = may_be_lost = tells_when_lost = False
     has_crashed = False
 
     def __init__(self, device: Device, functions: dict[str, Function], is_polled: bool) -> None:

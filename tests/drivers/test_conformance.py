@@ -463,7 +463,7 @@ def test_the_hosts_memory_as_the_devices(desk: Desk) -> None:
         pytest.skip("it has a memory of its own")
     raw = np.zeros(2 * 4096, np.uint8)
     data = raw[-raw.ctypes.data % 4096 :][:4096]
-    if desk.driver.has_own_process:
+    if desk.driver.needs_shared_memory:
         data = shared_memory().take(4096)
         data[:] = 0
     memory = desk.driver.allocate(4096, data)

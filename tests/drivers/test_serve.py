@@ -409,7 +409,7 @@ def test_queues_use_it(service: Service, monkeypatch: pytest.MonkeyPatch) -> Non
         queue.admit(name)
         assert (run(queue) == expected).all()
     with mc.Queue("cpu/2", serve=False) as queue:
-        assert not queue.session.backend.drivers[0].has_own_process
+        assert not queue.session.backend.drivers[0].may_be_lost
 
 
 def test_applications_use_it(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from manycl.drivers.addresses import aligned
 from manycl.drivers.shared import Arena, mapped, shared_memory
-from manycl.run.data.pool import is_alone, references
+from manycl.run.data.host_memory import HostMemory
 
 PAGE = mmap.PAGESIZE
 
@@ -82,12 +82,12 @@ def test_another_mapping_has_the_same_bytes() -> None:
 
 
 def test_whether_somebody_looks_at_it_is_told_as_of_other_memory() -> None:
-    for data in (aligned(100), shared_memory().take(100)):
-        assert is_alone(references(data))
-        other = data[:10]
-        assert not is_alone(references(data))
+    for memory in (HostMemory(aligned(100)), HostMemory(shared_memory().take(100))):
+        assert memory.views() == 0
+        other = memory.data[:10]
+        assert memory.views() == 1
         del other
-        assert is_alone(references(data))
+        assert memory.views() == 0
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -18,7 +18,7 @@ from manycl.drivers.driver import DriverError
 from manycl.drivers.opencl import staging
 from manycl.errors import DeviceError, LaunchError, ResultError, RunError
 from manycl.graph import bounds
-from manycl.run.data import pinning
+from manycl.run.data import host_memory
 from manycl.run.executor.programs import Programs
 from manycl.run.streams import eager_rule, eager_stream, residency
 from manycl.run.streams.eager_rule import NEWS
@@ -46,7 +46,7 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     if request.param == "staged":
         monkeypatch.setattr(staging, "STAGE_FROM", 1)
-        monkeypatch.setattr(pinning, "PIN_FROM", 1 << 40)
+        monkeypatch.setattr(host_memory, "PIN_FROM", 1 << 40)
         monkeypatch.setattr(residency, "BESIDE", 1)
     with mc.Queue("opencl/2#0" if request.param == "staged" else "cpu/2#0") as queue:
         yield queue

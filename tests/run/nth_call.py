@@ -26,7 +26,7 @@ import manycl as mc
 from manycl.drivers.opencl import copies, driver, staging
 from manycl.errors import ManyclError, ResultError
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.data import pinning
+from manycl.run.data import host_memory
 from manycl.run.executor.command_buffer import recorded
 
 N, GROUP, ARRAYS = 1024, 64, 4
@@ -358,7 +358,7 @@ def environment(case: Case) -> Iterator[None]:
         if case.staged:
             for owner, name, value in (
                 (staging, "STAGE_FROM", 1),
-                (pinning, "PIN_FROM", 1 << 40),
+                (host_memory, "PIN_FROM", 1 << 40),
                 (staging, "CHUNK", 1000),
             ):
                 stack.enter_context(mock.patch.object(owner, name, value))

@@ -102,7 +102,9 @@ def test_a_chain_ends_where_something_else_runs_between(monkeypatch: pytest.Monk
 # how many
 
 
-def chooser(graph: Graph, limit: int, dimension: int, seconds: float = 1e-6) -> tile_fusion._Chooser | None:
+def chooser(
+    graph: Graph, limit: int, dimension: int, seconds: float = 1e-6, enqueuing: float = 0.0
+) -> tile_fusion._Chooser | None:
     """None where the launches are no chain."""
     sizes = {key: b.nbytes for key, b in graph.buffers.items()}
     chain = tile_fusion._Chain(sizes)
@@ -113,7 +115,7 @@ def chooser(graph: Graph, limit: int, dimension: int, seconds: float = 1e-6) -> 
         assert shape is not None
         if not chain.add(TileMember(node, division, seconds), shape):
             return None
-    return tile_fusion._Chooser(problem_of(graph, limit, seconds), 0, limit, chain)
+    return tile_fusion._Chooser(problem_of(graph, limit, seconds, enqueuing), 0, limit, chain)
 
 
 class Times(Link16):
@@ -126,8 +128,8 @@ class Times(Link16):
         return self._seconds
 
 
-def problem_of(graph: Graph, limit: int, seconds: float) -> Problem:
-    device = Device("d", "gpu", memory=1, global_memory=limit, max_allocation=limit)
+def problem_of(graph: Graph, limit: int, seconds: float, enqueuing: float = 0.0) -> Problem:
+    device = Device("d", "gpu", memory=1, global_memory=limit, max_allocation=limit, enqueuing=enqueuing)
     where = Machine((device,), (Link(HOST, 1, 16e9, 1e-6), Link(1, HOST, 16e9, 1e-6)))
     valid = {key: frozenset({HOST}) for key in graph.buffers}
     return Problem(graph, where, Times(seconds), (1,), valid, splits=Splits(graph), spills=True)
@@ -194,10 +196,9 @@ def simulated(graph: Graph, limit: int, launches: int, at_once: int, seconds: fl
 
 
 @pytest.mark.parametrize("seconds", [1e-6, 4e-4])
-def test_what_is_predicted_is_about_what_a_simulated_run_takes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+def test_what_is_predicted_is_about_what_a_simulated_run_takes(seconds: float) -> None:
     """Eight sweeps on a quarter of the memory, for every number of launches that a pass may have: where the link takes
     longest, and where the kernels do."""
-    monkeypatch.setattr(tile_fusion, "ENQUEUING", {})  # simulated runs enqueue in no time
     graph = sweeps(8)
     limit = sum(b.nbytes for b in graph.buffers.values()) // 4
     found = chooser(graph, limit, 1, seconds)
@@ -210,13 +211,10 @@ def test_what_is_predicted_is_about_what_a_simulated_run_takes(monkeypatch: pyte
             assert 0.65 < predicted.seconds / took < 1.0
 
 
-def test_where_enqueueing_takes_longest_as_many_commands_are_predicted_as_there_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(tile_fusion, "ENQUEUING", {"gpu": 1.0})
+def test_where_enqueueing_takes_longest_as_many_commands_are_predicted_as_there_are() -> None:
     graph = sweeps(8)
     limit = sum(b.nbytes for b in graph.buffers.values()) // 4
-    found = chooser(graph, limit, 1)
+    found = chooser(graph, limit, 1, enqueuing=1.0)
     assert found is not None
     for launches in (2, 4, 8):
         for at_once in tile_fusion.AT_ONCE:

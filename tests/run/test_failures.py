@@ -27,7 +27,7 @@ from manycl.plan.problem import Problem
 from manycl.run.commands.backend import Done, Download, Failed, HostCall, Run, Upload
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
-from manycl.run.data import pinning
+from manycl.run.data import host_memory
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, execute
 from manycl.run.engine.observers import Counting
@@ -300,7 +300,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
     """Two devices with memories of their own that move every buffer through many small pinned chunks."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     monkeypatch.setattr(staging, "STAGE_FROM", 1)
-    monkeypatch.setattr(pinning, "PIN_FROM", 1 << 40)
+    monkeypatch.setattr(host_memory, "PIN_FROM", 1 << 40)
     monkeypatch.setattr(staging, "CHUNK", 1000)
     with mc.Queue("opencl/2") as queue:
         yield queue

@@ -89,7 +89,12 @@ def run_one(seed: int, leaves: bool) -> None:
     where = Machine(
         tuple(
             Device(
-                f"d{d}", "cpu", memory=HOST, launch_overhead=5e-6, shortens=chance.random() < (0.5 if leaves else 0.2)
+                f"d{d}",
+                "cpu",
+                memory=HOST,
+                launch_overhead=5e-6,
+                enqueuing=2e-5,
+                shortens=chance.random() < (0.5 if leaves else 0.2),
             )
             for d in range(devices)
         )
@@ -116,7 +121,7 @@ def run_one(seed: int, leaves: bool) -> None:
     happening = tuple([(moment, partial(said.put, event)) for moment, event in news])
     lowered = lower(problem, plan, Directory())
     disturbance = Disturbance(slowdowns=(slow,), happening=happening)
-    backend = SimBackend(where, Truth(problem, lowered, true), disturbance=disturbance, enqueuing={"cpu": 2e-5})
+    backend = SimBackend(where, Truth(problem, lowered, true), disturbance=disturbance, enqueues=True)
     said.listen(backend.wake)
     setup = Setup(lambda *_: lowered)
     result = execute(problem, plan, backend, Directory(), setup=setup, watch=EventMonitor(said, where))

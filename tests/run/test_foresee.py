@@ -28,7 +28,7 @@ from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.engine.engine import RunFailure
 from manycl.run.lowering.steps import RANGE, Step
 from manycl.run.simulation.disturbance import Disturbance
-from manycl.run.simulation.foresee import ENQUEUING, StepEstimates, foresee, foreseeing, with_times
+from manycl.run.simulation.foresee import StepEstimates, foresee, foreseeing, with_times
 from manycl.run.simulation.simulate import plan_with, simulate
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, TransferEvent
 
@@ -140,17 +140,17 @@ def test_host_functions_take_their_times_behind_divided_launches() -> None:
 def test_enqueuing_takes_the_engine_s_time() -> None:
     p = of_kernels("table", "twice")
     plan = halved(p.graph)
-    plain, busy = foresee(p, plan), foresee(p, plan, enqueuing={"gpu": 0.5})
+    busy_devices = tuple(replace(d, enqueuing=0.5) for d in p.machine.devices)
+    plain, p = foresee(p, plan), replace(p, machine=replace(p.machine, devices=busy_devices))
+    busy = foresee(p, plan, enqueues=True)
     commands = [*plain.kernels(), *plain.transfers()]
     assert busy.makespan >= 0.5 * sum(1 for _ in plain.kernels())
     assert plain.makespan < busy.makespan <= plain.makespan + 0.5 * len(commands) + 1.0
-    assert foresee(p, plan, enqueuing={"cpu": 0.5}) == plain
+    assert foresee(p, plan) == plain
     directory = Directory()
     for key in p.valid:
         directory.define(key)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ENQUEUING, "gpu", 0.5)
-        assert foreseeing(p, directory)(plan) == with_times(p, plan, busy)
+    assert foreseeing(p, directory)(plan) == with_times(p, plan, busy)
 
 
 def test_a_copy_of_a_directory_changes_apart() -> None:

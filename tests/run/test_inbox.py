@@ -14,7 +14,7 @@ from manycl.api.program import Program
 from manycl.api.queue import Queue
 from manycl.drivers.driver import DriverError
 from manycl.run.commands.backend import Done, Failed
-from manycl.run.executor.completions import Completions
+from manycl.run.executor.waits import Completions
 
 
 class Event:

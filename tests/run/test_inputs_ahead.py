@@ -99,7 +99,7 @@ def hopped(
     """A run in a way of ``manycl bench hopping``; ``told``: how long the plan says that the fast device is taken."""
     loop = loop or Loop.made()
     graph = loop.graph
-    roomy = partial(Device, global_memory=1 << 34, max_allocation=1 << 34, launch_overhead=PACKET)
+    roomy = partial(Device, global_memory=1 << 34, max_allocation=1 << 34, launch_overhead=PACKET, enqueuing=20e-6)
     where = Machine((roomy("cpu0", "cpu", memory=HOST, shortens=shortens), roomy("gpu0", "gpu", memory=1)))
     times = FarTimes(SECONDS, wait, k)
     problem = Problem(graph, where, times, (1, 1), splits=loop.splits, handover=50e-6)
@@ -113,7 +113,7 @@ def hopped(
         directory.define(key)
     lowered = lower(problem, plan, directory)
     estimates = HoppingTruth(problem, lowered, times)
-    backend = SimBackend(where, estimates, report_latency=50e-6, enqueuing=dict.fromkeys(("cpu", "gpu"), 20e-6))
+    backend = SimBackend(where, estimates, report_latency=50e-6, enqueues=True)
     result = execute(problem, plan, backend, directory, setup=Setup(lambda *given: lowered, prepare))
     mine_ran = [e for e in result.trace.events if isinstance(e, KernelEvent) and e.node == 1]
     far = sum(e.groups or GROUPS for e in mine_ran if e.device == "gpu0") * OUTPUT * len(loop.outputs) // GROUPS

@@ -77,7 +77,7 @@ class Kernel:
 class Driver:
     """Of a device that is a few numbers."""
 
-    has_own_process = False
+    needs_shared_memory = False
 
     def __init__(self, world: World, real: Real) -> None:
         self.world, self.real, self.device = world, real, real.device

@@ -18,9 +18,9 @@ from manycl.drivers.driver import DriverError
 from manycl.errors import RunError
 from manycl.graph.graph import Buffer, BufferKey, owned
 from manycl.machine import HOST, Device, DeviceIndex, Machine
-from manycl.run.data import pinning
+from manycl.run.data import host_memory
+from manycl.run.data.host_memory import LARGE, PIN_FROM
 from manycl.run.data.memory import Memory
-from manycl.run.data.pinning import LARGE, PIN_FROM
 from manycl.run.data.pool import IDLE, Pool, size_class
 
 SIZES = st.sampled_from([64, PIN_FROM, PIN_FROM + 4, PIN_FROM + 8, 3 * PIN_FROM])
@@ -29,7 +29,7 @@ SIZES = st.sampled_from([64, PIN_FROM, PIN_FROM + 4, PIN_FROM + 8, 3 * PIN_FROM]
 class Driver:
     """Allocates, with a limit, and knows what is allocated. ``pins``: whether it gives page-locked memory."""
 
-    has_own_process = False
+    needs_shared_memory = False
     has_crashed = False
 
     def __init__(self, memory: int, limit: int = 1 << 40) -> None:
@@ -165,14 +165,14 @@ class MemoryMachine(RuleBasedStateMachine):
         for _ in range(runs):
             self.memory.tick()
         if runs > IDLE:
-            assert not self.memory._pool
-            assert not self.memory.resting
+            assert not self.memory.pool
+            assert not self.memory.pool.resting()
 
     @rule()
     def trimmed(self) -> None:
         self.memory.trim()
-        assert not self.memory._pool
-        assert not self.memory.resting
+        assert not self.memory.pool
+        assert not self.memory.pool.resting()
 
     @invariant()
     def nobody_sees_anothers(self) -> None:
@@ -186,16 +186,18 @@ class MemoryMachine(RuleBasedStateMachine):
     @invariant()
     def each_allocation_is_of_one_buffer(self) -> None:
         for d, driver in enumerate(self.drivers):
-            spare = [b for found in self.memory._spare[d].values() for b in found]
+            spare = [b for found in self.memory._devices[d]._spare.values() for b in found]
             assert sorted([*self.memory.buffers(d).values(), *spare]) == sorted(driver.allocated)
             for key, allocation in self.memory.buffers(d).items():
-                assert driver.allocated[allocation] >= self.memory._capacity(key), "the next array may need all of it"
+                assert driver.allocated[allocation] >= self.memory._stored[key].capacity, (
+                    "the next array may need all of it"
+                )
             runs = range(self.temporary, 0)
             assert self.memory.allocated(d).keys() == self.memory.buffers(d).keys() & {*self.keys, *runs}
 
     @invariant()
     def no_more_than_it_had_at_once(self) -> None:
-        pool = self.memory._pool
+        pool = self.memory.pool
         assert pool.used >= 0
         assert pool.used + pool.waiting <= pool.most
 
@@ -206,18 +208,21 @@ TestMemory = MemoryMachine.TestCase
 
 @given(st.lists(SIZES, max_size=20))
 def test_buffers_come_back_by_size(sizes: list[int]) -> None:
-    pool = Pool()
-    for number, nbytes in enumerate(sizes):
-        key, capacity = BufferKey(number), size_class(nbytes)
+    freed: list[int] = []
+    pool = Pool(freed.append)
+    for key, nbytes in enumerate(sizes):
+        capacity = size_class(nbytes)
         assert pool.made(nbytes) is None
-        assert not pool.allocated(capacity)
+        pool.allocated(capacity)
+        assert not freed
         pool.give(key, nbytes, capacity)
         assert key in pool
         assert pool.made(nbytes) == key
         assert key not in pool
         assert pool.take(nbytes) is None
         pool.give(key, nbytes, capacity)
-        assert pool.clear() == [key]
+        pool.clear()
+        assert freed.pop() == key
     assert len(pool) == pool.used == pool.waiting == 0
 
 
@@ -313,7 +318,7 @@ def test_other_threads_make_and_drop_arrays_meanwhile() -> None:
             while not is_over.is_set():
                 assert sum(held.allocated(0).values()) >= 300 * 64
                 assert held.use()["host"].arrays >= 300 * 64
-                held._make_room(DeviceIndex(0), 64)
+                held._make_room(held._devices[0], 64)
         except Exception as error:
             failed.append(error)
 
@@ -344,7 +349,7 @@ def test_a_driver_without_room_gets_back_what_waits() -> None:
         held.on_device(key, 0)
     for key in range(3):
         held.release(key)
-    assert len(held._pool) == 3
+    assert len(held.pool) == 3
     held.create(3, 2 * PIN_FROM)
     held.on_device(3, 0)
     assert sum(driver.allocated.values()) <= 3 * PIN_FROM
@@ -390,7 +395,7 @@ def test_loops_use_the_same_memory_and_give_it_back(monkeypatch: pytest.MonkeyPa
             program.f(queue, (2048,), (64,), x, y)
             assert y.get()[5] == n + 1
             addresses.add(queue.session.backend.memory.host(x.buffer.key).ctypes.data)
-        pool = queue.session.backend.memory._pool
+        pool = queue.session.backend.memory.pool
         assert len(addresses) <= 6
         assert pool.used + pool.waiting <= pool.most <= 4 * 8192
         del x, y
@@ -407,7 +412,7 @@ def test_halving_and_growing_arrays_leave_nothing() -> None:
             x = queue.empty(2048 << n, np.int32)
             program.f(queue, (2048 << n,), (64,), x)
             assert x.get()[-1] == 3
-        pool = queue.session.backend.memory._pool
+        pool = queue.session.backend.memory.pool
         assert pool.used + pool.waiting <= pool.most <= 3 * 4 * (2048 << 7)
 
 
@@ -444,13 +449,13 @@ def test_memory_is_page_locked_where_that_pays_and_stays_where_it_is(nbytes: int
             del source
         locked.append(sum(sources))
     assert locked == [3] * 12 if nbytes == LARGE else [0] * 3 + [3] * 9
-    assert held._pinning.nbytes == 3 * size_class(nbytes)
+    assert held.locks.nbytes == 3 * size_class(nbytes)
     assert all((look == held.host(key).view(np.uint32)).all() for look, key in zip(seen, keys, strict=True))
     del seen
     for key in keys:
         held.release(key)
     held.trim()
-    assert held._pinning.nbytes == 0
+    assert held.locks.nbytes == 0
 
 
 def test_what_is_moved_of_large_memory_has_to_be_worth_locking_it() -> None:
@@ -487,11 +492,11 @@ def test_each_driver_locks_memory_for_itself() -> None:
     assert held.upload_source(BufferKey(0), DeviceIndex(1)).is_pinned
     assert held.upload_source(BufferKey(0), DeviceIndex(0)).is_pinned
     assert locked == [0, 1]
-    assert held._pinning.nbytes == size_class(LARGE)
+    assert held.locks.nbytes == size_class(LARGE)
 
 
 def test_no_more_than_a_part_of_the_hosts_memory_is_page_locked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinning, "host_memory", lambda: 40 * LARGE)
+    monkeypatch.setattr(host_memory, "ram_bytes", lambda: 40 * LARGE)
     held = memory(Driver(1))
     for key in range(9):
         held.create(BufferKey(key), 2 * LARGE)

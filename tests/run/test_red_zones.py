@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from manycl.run.executor import red_zones
+from manycl.run.data import red_zones
 
 WRONG = """
 import itertools, json, sys

@@ -356,14 +356,15 @@ def test_what_is_discarded_is_freed_on_the_device_before_the_next_run(queue: Que
     plan = InOrder().plan(session.problem(graph))
     session.run(graph, plan)
     session.run(more, plan)
-    devices = zip(session.backend.drivers, session.backend.memory._buffers, strict=True)
+    memory = session.backend.memory
+    devices = [(driver, memory.buffers(d)) for d, driver in enumerate(session.backend.drivers)]
     ((driver, buffer),) = [(driver, held[key]) for driver, held in devices if key in held]
     with mock.patch.object(driver, "free", wraps=driver.free) as free:
         del other, more
         session.run(graph, plan)
         assert not free.called, "the next array of its size may have it"
         session.trim()
-        assert key not in session.backend.memory._sizes
+        assert not session.backend.memory.has(key)
     free.assert_called_once_with(buffer)
 
 

@@ -17,9 +17,11 @@ from test_divided_plans import APPLICATIONS, PROGRAM, atomics, on_one_device, ra
 import manycl as mc
 from manycl.errors import PolicyError, RunError
 from manycl.graph.graph import Graph
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.report.summary import summarise
-from manycl.run.data.memory import Memory
+from manycl.run.data.device_memory import DeviceMemory
+from manycl.run.data.memory import Memory, StoredBuffer
 from manycl.run.engine.engine import RunFailure
 from manycl.run.engine.result import Result
 
@@ -40,11 +42,11 @@ def queue() -> Iterator[mc.Queue]:
         patch.setattr("manycl.run.tiling.windows.SMALL", 1024)
         create = Memory._create_on
 
-        def counted(memory: Memory, key: int, device: int) -> Any:
-            buffer = create(memory, key, device)
-            spare = sum(size * len(found) for size, found in memory._spare[device].items())
-            total = memory.nbytes(key) + sum(memory.allocated(device).values()) + spare
-            assert total <= memory._machine.devices[device].global_memory, "more than the limit is allocated"
+        def counted(memory: Memory, stored: StoredBuffer, held: DeviceMemory) -> Any:
+            buffer = create(memory, stored, held)
+            device = DeviceIndex(memory._devices.index(held))
+            total = stored.nbytes + sum(memory.allocated(device).values()) + held.spare_bytes()
+            assert total <= held.device.global_memory, "more than the limit is allocated"
             return buffer
 
         patch.setattr(Memory, "_create_on", counted)
@@ -227,7 +229,7 @@ def test_a_prepared_graph_that_does_not_fit_runs_again_and_again(queue: mc.Queue
 
     def own() -> list[int]:
         """The buffers that are runs' own."""
-        return [key for key in session.backend.memory._sizes if key < 0]
+        return [key for key in session.backend.memory._stored if key < 0]
 
     session.steps.clear()
     session.buffers.collect()

@@ -157,15 +157,11 @@ class Array(ArrayOperators, Interchange):
         if out is None and self.nbytes >= LARGE:
             found = self.queue.session.buffers.result(self.buffer.key, self.offset, self.nbytes)
             return found.view(self.dtype).reshape(self.shape)
-        source = self._view(self._contents())
+        source = self._view(self.queue.session.buffers.host(self.buffer.key, self.offset, self.nbytes))
         if out is None:
             return source.copy()
         copy_contents(out, source)
         return out
-
-    def _contents(self) -> npt.NDArray[np.uint8]:
-        """Return the host's copy, for reading."""
-        return self.queue.session.buffers.host(self.buffer.key)
 
     def check_out(self, out: AnyArray) -> None:
         """Raise ResultError for a NumPy array that cannot take the contents."""
@@ -229,7 +225,7 @@ class Array(ArrayOperators, Interchange):
         """
         self.use(self.queue)
         self.queue.finish()
-        view = self._view(self.queue.session.buffers.in_place(self.buffer.key))
+        view = self._view(self.queue.session.buffers.overwrite(self.buffer.key, keeps=True))
         self.queue.mapped.add(self.buffer.key)
         try:
             yield view
@@ -422,9 +418,6 @@ class ArrayView(Array):
 
     def __repr__(self) -> str:
         return f"<view of {self.base!r} from byte {self._offset} on, {self.shape}>"
-
-    def _contents(self) -> npt.NDArray[np.uint8]:
-        return self.queue.session.buffers.part(self.buffer.key, self._offset, self._nbytes)
 
     def _view(self, data: npt.NDArray[np.uint8]) -> AnyArray:
         mine = data if len(data) == self._nbytes else data[self._offset : self._offset + self._nbytes]

@@ -39,7 +39,7 @@ class NativeDriver:
     is_polled = False
     is_interruptible = True
     slows_down = True
-    has_own_process = False
+    needs_shared_memory = may_be_lost = tells_when_lost = False
     has_crashed = False
 
     def __init__(

@@ -87,7 +87,7 @@ class OpenCLDriver:
 
     is_interruptible = False
     slows_down = False
-    has_own_process = False
+    needs_shared_memory = may_be_lost = tells_when_lost = False
     has_crashed = False
 
     def __init__(self, handle: cl.Device, device: Device) -> None:

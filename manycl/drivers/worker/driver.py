@@ -32,7 +32,7 @@ class WorkerDriver:
     is_polled = False
     is_interruptible = True
     slows_down = True  # or its process opens no such device
-    has_own_process = True
+    needs_shared_memory = may_be_lost = tells_when_lost = True
 
     def __init__(
         self,

@@ -10,9 +10,9 @@ from manycl.drivers.driver import Bytes, End
 from manycl.errors import GraphError, LaunchError, RunError
 from manycl.graph.graph import Buffer, BufferKey, Owned, owned
 from manycl.machine import HOST
-from manycl.region import NOTHING, Region
+from manycl.region import NOTHING, Box, Region
 from manycl.run.data.coherence import ValidRegion
-from manycl.run.data.host_bytes import copy_bytes, host_memory
+from manycl.run.data.host_bytes import copy_bytes, ram_bytes
 from manycl.run.recovery.health import examine
 from manycl.utilities.interrupts import Uninterrupted
 
@@ -29,11 +29,11 @@ class Buffers:
         # weak: a session that is dropped without being closed ends its threads
         self._session: Session = weakref.proxy(session)
         self._is_all_on_host = session.machine.memories == 1  # of all devices that were opened
-        self.most = max([host_memory(), *[device.max_allocation for device in session.machine.devices]])
+        self.most = max([ram_bytes(), *[device.max_allocation for device in session.machine.devices]])
         """Bytes of the largest buffer that any memory has room for."""
         self._keys = map(BufferKey, count())
         self._left: list[Owned] = []
-        self._resting = session.backend.memory.resting  # (for compiled code: manycl/api/dispatch/native)
+        self._resting = session.backend.memory.pool  # (for compiled code: manycl/api/dispatch/native)
         self._garbage: list[BufferKey] = []
 
     def new(self, nbytes: int, name: str = "", on_host: bool = False) -> Owned:
@@ -93,16 +93,24 @@ class Buffers:
             directory.forget(key)
             memory.release(key)
 
-    def host(self, key: BufferKey) -> Bytes:
-        """Return the host's copy, brought up to date, for reading. Undefined contents stay as they lie in memory."""
+    def host(self, key: BufferKey, low: int = 0, nbytes: int | None = None) -> Bytes:
+        """Return ``nbytes`` bytes (None: all) of the host's copy from ``low`` on, brought up to date, for reading. No
+        other bytes are transferred. Of a part they are to be read before anything runs. Undefined contents stay as they
+        lie in memory."""
         session = self._session
         session.check_open()
-        if self._is_up_to_date(key):
-            return session.backend.memory.host(key)
-        with session.lock, Uninterrupted():
-            session.directory.check(key)
-            self._bring(key)
-            return session.backend.memory.host(key)
+        memory = session.backend.memory
+        size = memory.nbytes(key)
+        nbytes = size if nbytes is None else nbytes
+        if not self._is_up_to_date(key):
+            wanted = Region.span(low, low + nbytes) if nbytes < size else None
+            with session.lock, Uninterrupted():
+                session.directory.check(key, wanted)
+                flight = session.flight
+                if wanted is None or flight is None or not flight.has_brought(key, low, nbytes):
+                    self._bring(key, wanted)
+        data = memory.host(key)
+        return data[low : low + nbytes] if nbytes < size else data
 
     def result(self, key: BufferKey, low: int, nbytes: int) -> Bytes:
         """Return a copy of some bytes, in memory that is reused once nothing refers to it. The bytes come straight from
@@ -110,65 +118,40 @@ class Buffers:
         session = self._session
         session.check_open()
         with session.lock, Uninterrupted():
-            session.directory.check(key, Region.span(low, low + nbytes))
-            memory, mask = session.backend.memory, session.directory.valid.get(key, 0)
+            memory, directory = session.backend.memory, session.directory
             try:
-                out, is_pinned = memory.results.take(nbytes)
+                out = memory.results.take(nbytes)
             except MemoryError:
-                session.backend.memory.trim()
-                out, is_pinned = memory.results.take(nbytes)
+                memory.trim()
+                out = memory.results.take(nbytes)
+            mask = directory.valid.get(key, 0)
             if mask and not mask >> HOST & 1 and nbytes == memory.nbytes(key):
-                try:
-                    session.backend.fetch(key, _source(mask), result=End(out, is_pinned=is_pinned))
-                except RunError:
-                    examine(session)
-                    raise
-                return out
-            source = self.host(key) if nbytes == memory.nbytes(key) else self.part(key, low, nbytes)
-            copy_bytes(out, source)
-            return out
-
-    def part(self, key: BufferKey, low: int, nbytes: int) -> Bytes:
-        """Return ``nbytes`` bytes from ``low`` of the host's copy, as :meth:`host` does; no other bytes are
-        transferred. To be read before anything runs."""
-        session = self._session
-        session.check_open()
-        if self._is_up_to_date(key):
-            return session.backend.memory.host(key)[low : low + nbytes]
-        wanted = Region.span(low, low + nbytes)
-        with session.lock, Uninterrupted():
-            directory = session.directory
-            directory.check(key, wanted)
-            memory, flight = session.backend.memory, session.flight
-            if flight is not None and flight.has_brought(key, low, nbytes):
-                return memory.host(key)[low : low + nbytes]
-            whole = (ValidRegion(wanted, directory.valid.get(key, 0)),)
-            try:
-                for region, mask in directory.parts.get(key, whole):
-                    if mask and not mask >> HOST & 1 and (mine := region & wanted):
-                        session.backend.fetch(key, _source(mask), mine.boxes)
-            except RunError:
-                examine(session)
-                raise
-            return memory.host(key)[low : low + nbytes]
+                directory.check(key)
+                self._fetch(key, mask, result=out)
+            else:
+                copy_bytes(out.memory, self.host(key, low, nbytes))
+            return out.memory
 
     def _is_up_to_date(self, key: BufferKey) -> bool:
         """Return whether the host's copy is up to date: it is the only copy there is, or the directory says so."""
         directory = self._session.directory
         return not directory.lost((key,)) if self._is_all_on_host else directory.is_known_on_host(key)
 
-    def _bring(self, key: BufferKey) -> None:
-        directory, fetch = self._session.directory, self._session.backend.fetch
-        mask = directory.valid.get(key, 0)
+    def _bring(self, key: BufferKey, wanted: Region | None = None) -> None:
+        """Bring the host's copy up to date, in some bytes or (None) as a whole, which is noted."""
+        directory = self._session.directory
+        whole = Region.span(0, self._session.backend.memory.nbytes(key))
+        for region, mask in directory.parts.get(key, (ValidRegion(whole, directory.valid.get(key, 0)),)):
+            mine = region if wanted is None else region & wanted
+            if mine and mask and not mask >> HOST & 1:
+                self._fetch(key, mask, () if mine is whole else mine.boxes)
+        if wanted is None:
+            directory.gathered(key)
+
+    def _fetch(self, key: BufferKey, mask: int, rows: tuple[Box, ...] = (), result: End | None = None) -> None:
+        """Copy rows of a buffer (none: all) from one of the memories of a mask to the host's copy, or to a result."""
         try:
-            if mask and not mask >> HOST & 1:
-                fetch(key, _source(mask))
-                directory.copied(key, HOST)
-            elif key in directory.parts:
-                for part in directory.parts[key]:
-                    if part.mask and not part.mask >> HOST & 1:
-                        fetch(key, _source(part.mask), part.region.boxes)
-                directory.gathered(key)
+            self._session.backend.fetch(key, (mask & -mask).bit_length() - 1, rows, result)
         except RunError:
             examine(self._session)
             raise
@@ -186,15 +169,18 @@ class Buffers:
             if device.memory == memory:
                 session.backend.memory.evict(key, index)
 
-    def overwrite(self, key: BufferKey, low: int = 0, nbytes: int | None = None) -> Bytes:
-        """Return some bytes (``nbytes`` None: all) of the host's copy, for writing all of them. Other copies of these
-        bytes become stale; the buffer's other bytes stay valid where they are."""
+    def overwrite(self, key: BufferKey, low: int = 0, nbytes: int | None = None, keeps: bool = False) -> Bytes:
+        """Return some bytes (``nbytes`` None: all) of the host's copy, for writing all of them, or (``keeps``, of all)
+        brought up to date, for reading and writing. Other copies of these bytes become stale; the buffer's other bytes
+        stay valid where they are."""
         session, memory = self._session, self._session.backend.memory
         session.check_open()
+        if keeps:
+            self.host(key)
         size = memory.nbytes(key)
         high = size if nbytes is None else low + nbytes
         is_whole = high - low == size
-        begin = memory.replace if is_whole else memory.host
+        begin = memory.replace if is_whole and not keeps else memory.host
         if self._is_all_on_host and session.directory.is_known_on_host(key) and session.backend.is_idle:
             return begin(key)[low:high]  # nothing has to be noted
         with session.lock, Uninterrupted():
@@ -206,15 +192,6 @@ class Buffers:
                 session.directory.define_part(key, Region.span(low, high), size)
             return data[low:high]
 
-    def in_place(self, key: BufferKey) -> Bytes:
-        """Return the host's copy, brought up to date, for reading and writing: every other copy becomes stale."""
-        session = self._session
-        self.host(key)
-        with session.lock, Uninterrupted():
-            session.backend.settle()
-            session.directory.define(key, HOST)
-            return session.backend.memory.host(key)
-
     def borrow(self, key: BufferKey, data: Bytes) -> None:
         """Make the caller's own bytes the contents; they are read in place."""
         session = self._session
@@ -223,8 +200,3 @@ class Buffers:
             session.backend.settle()
             session.backend.memory.borrow(key, data)
             session.directory.define(key, HOST)
-
-
-def _source(mask: int) -> int:
-    """Return the memory to copy from, of those that hold the contents (a mask)."""
-    return (mask & -mask).bit_length() - 1

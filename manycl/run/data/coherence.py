@@ -104,7 +104,11 @@ class Directory:
         self.valid[key] |= 1 << memory
 
     def gathered(self, key: BufferKey) -> None:
-        """Note that all defined parts of a buffer were copied to the host."""
+        """Note that all defined bytes of a buffer were copied to the host."""
+        if key not in self.parts:
+            if key in self.valid:
+                self.copied(key, HOST)
+            return
         by_mask: dict[int, list[Region]] = {}
         for region, mask in self.parts.pop(key):
             by_mask.setdefault(mask and mask | HOST_BIT, []).append(region)

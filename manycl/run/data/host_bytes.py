@@ -57,7 +57,7 @@ def shared(nbytes: int) -> Bytes:
 
 
 @cache
-def host_memory() -> int:
+def ram_bytes() -> int:
     """Return the bytes of memory that this machine has; 2 ** 62 where the system does not say."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

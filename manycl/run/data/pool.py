@@ -1,34 +1,39 @@
-"""The memory pool: buffers that arrays have left behind, for arrays of about the same size, because allocating takes
-long.
+"""Pools of memory that nobody uses, for whoever asks for as much, because allocating takes long.
 
 A loop that makes its arrays anew asks for the same sizes again and again. Without a pool this costs a page fault for
 each page of ordinary memory; on an NVIDIA GPU 28 ms to free 256 MB (measured on an H200); and some 12 us of bookkeeping
 for each array, however small. The bookkeeping stays as it is when another array takes the buffer with its memory on all
 devices.
+
+Arrays' buffers have one pool (:class:`BufferPool`), the host memory of results another one
+(:class:`manycl.run.data.host_memory.Results`). What is kept, and when it is freed, is the same for both.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from threading import Lock
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-import numpy as np
+from manycl.graph.graph import BufferKey, Owned
 
-from manycl.drivers.driver import Bytes
-from manycl.graph.graph import BufferKey
+if TYPE_CHECKING:
+    from manycl.run.data.memory import StoredBuffer
 
 IDLE = 64
-"""Runs that a buffer may wait for an array of its size."""
-_LEAST = 128  # bytes; small buffers' capacities are multiples of this
-_EXACT = 64 << 20  # bytes, from which a buffer's capacity is its size
+"""Runs that memory may wait for somebody who asks for it."""
+_LEAST = 128  # bytes; small capacities are multiples of this
+_EXACT = 64 << 20  # bytes, from which a capacity is the size that was asked for
+
+Item = TypeVar("Item")
 
 
 @lru_cache(1024)
 def size_class(nbytes: int) -> int:
-    """Return the capacity of a buffer in bytes: its size, and at most an eighth of it, or 127, more, so that sizes that
+    """Return the capacity for a size, in bytes: this size, and at most an eighth of it, or 127, more. So sizes that
     change a little all the time find memory that others have left."""
     if nbytes >= _EXACT:
         return nbytes
@@ -36,117 +41,167 @@ def size_class(nbytes: int) -> int:
     return -(-nbytes // step) * step
 
 
-class Pool:
-    """Keys of waiting buffers, by the bytes that are allocated for each (its *capacity*). The memory of the program's
-    arrays and of the waiting buffers together never exceeds that of the most arrays that there were at once. Threads
-    may share it."""
+class Pool(Generic[Item]):
+    """Items that wait for a user, by the bytes that are allocated for each (its *capacity*). The memory of users and of
+    waiting items together never exceeds that of the most users that there were at once. ``free`` is called for each
+    item that leaves the pool otherwise than to a user. Threads may share it."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_by_capacity", "_free", "_kept", "_lock", "_runs", "_wanted", "most", "used", "waiting")
+
+    def __init__(self, free: Callable[[Item], None]) -> None:
+        self._free = free
         self._lock = Lock()
         self._runs = 0
         # capacity, and the run since which it waits; oldest first
-        self._kept: OrderedDict[BufferKey, tuple[int, int]] = OrderedDict()
-        self._by_capacity: dict[int, list[BufferKey]] = {}
+        self._kept: OrderedDict[Item, tuple[int, int]] = OrderedDict()
+        self._by_capacity: dict[int, list[Item]] = {}
+        # bytes that are allocated: for waiting items, and for users
         self.waiting = self.used = 0
-        """Bytes that are allocated: for waiting buffers, and for the program's arrays."""
-        self._arrays = 0  # bytes of the program's arrays, also of those that have no memory yet
+        self._wanted = 0  # bytes that users have asked for, also of those that have no memory yet
+        # the most bytes that users have asked for at once: so much may be allocated before waiting items are freed
         self.most = 0
-        """The most bytes of arrays that there were at once: so much may be allocated before waiting buffers are freed.
-        """
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._kept
+    def __contains__(self, item: object) -> bool:
+        return item in self._kept
 
-    def made(self, nbytes: int) -> BufferKey | None:
-        """Count a new array of ``nbytes``; return a waiting buffer whose memory it may have."""
+    def made(self, nbytes: int) -> Item | None:
+        """Count a new user of ``nbytes``; return a waiting item that it may have."""
         with self._lock:
-            self._arrays += size_class(nbytes)
-            self.most = max(self.most, self._arrays)
+            self._wanted += size_class(nbytes)
+            self.most = max(self.most, self._wanted)
             return self._taken(nbytes)
 
     def dropped(self, nbytes: int, capacity: int) -> None:
-        """Count an array less whose memory (``capacity`` bytes, or 0) does not come to the pool."""
+        """Count a user less whose memory (``capacity`` bytes, or 0) does not come to the pool."""
         with self._lock:
-            self._arrays -= size_class(nbytes)
+            self._wanted -= size_class(nbytes)
             self.used -= capacity
 
-    def give(self, key: BufferKey, nbytes: int, capacity: int) -> None:
-        """Count an array less, and keep its buffer."""
+    def give(self, item: Item, nbytes: int, capacity: int) -> None:
+        """Count a user less, and keep its item."""
         with self._lock:
-            self._arrays -= size_class(nbytes)
+            self._wanted -= size_class(nbytes)
             self.used -= capacity
             self.waiting += capacity
-            self._kept[key] = capacity, self._runs
-            self._by_capacity.setdefault(capacity, []).append(key)
+            self._kept[item] = capacity, self._runs
+            self._by_capacity.setdefault(capacity, []).append(item)
 
-    def take(self, nbytes: int) -> BufferKey | None:
-        """Take the buffer that was given last, of those that are large enough for an array and not much larger."""
+    def take(self, nbytes: int) -> Item | None:
+        """Take the item that was given last, of those that are large enough for a user and not much larger."""
         with self._lock:
             return self._taken(nbytes)
 
-    def allocated(self, capacity: int) -> list[BufferKey]:
-        """Count ``capacity`` bytes of new memory for the program; return the buffers that are to be freed for it."""
+    def allocated(self, capacity: int) -> None:
+        """Count ``capacity`` bytes of new memory for a user, and free what is superfluous then."""
         with self._lock:
             self.used += capacity
-            return self._oldest(lambda: self.used + self.waiting > self.most) if self._kept else []
+            found = self._oldest(lambda: self.used + self.waiting > self.most) if self._kept else ()
+        self._drop(found)
 
     def smaller(self, nbytes: int) -> None:
-        """Count ``nbytes`` less for the program: a buffer got less memory than its capacity."""
+        """Count ``nbytes`` less for a user: it got less memory than its capacity."""
         with self._lock:
             self.used -= nbytes
 
-    def tick(self) -> list[BufferKey]:
-        """Begin a run; return the buffers that have waited for more than ``IDLE`` runs."""
-        with self._lock:
-            self._runs += 1
-            return self._oldest(lambda: next(iter(self._kept.values()))[1] < self._runs - IDLE)
+    def tick(self) -> None:
+        """Begin a run: free what has waited for more than ``IDLE`` runs."""
+        self._runs += 1
+        if self._kept:
+            with self._lock:
+                found = self._oldest(lambda: next(iter(self._kept.values()))[1] < self._runs - IDLE)
+            self._drop(found)
 
-    def clear(self) -> list[BufferKey]:
-        """Return all buffers, and remove them."""
+    def clear(self) -> None:
+        """Free all items."""
         with self._lock:
-            return self._oldest(lambda: True)
+            found = self._oldest(lambda: True)
+        self._drop(found)
 
-    def _oldest(self, too_many: Callable[[], bool]) -> list[BufferKey]:
+    def _drop(self, items: Iterable[Item]) -> None:
+        for item in items:
+            self._free(item)
+
+    def _oldest(self, too_many: Callable[[], bool]) -> list[Item]:
         found = []
         while self._kept and too_many():
             found.append(self._out(next(iter(self._kept))))
         return found
 
-    def _taken(self, nbytes: int) -> BufferKey | None:
+    def _taken(self, nbytes: int) -> Item | None:
         if not self._kept:
             return None
         capacity = size_class(nbytes)
-        keys = self._by_capacity.get(capacity) or self._by_capacity.get(nbytes)
-        if keys is None:
+        items = self._by_capacity.get(capacity) or self._by_capacity.get(nbytes)
+        if items is None:
             return None
-        self.used += self._kept[keys[-1]][0]
-        return self._out(keys[-1])
+        self.used += self._kept[items[-1]][0]
+        return self._out(items[-1])
 
-    def _out(self, key: BufferKey) -> BufferKey:
-        capacity, _ = self._kept.pop(key)
-        keys = self._by_capacity[capacity]
-        if keys[-1] == key:  # nearly always
-            keys.pop()
+    def _out(self, item: Item) -> Item:
+        capacity, _ = self._kept.pop(item)
+        items = self._by_capacity[capacity]
+        if items[-1] == item:  # nearly always
+            items.pop()
         else:
-            keys.remove(key)
-        if not keys:
+            items.remove(item)
+        if not items:
             del self._by_capacity[capacity]
         self.waiting -= capacity
-        return key
+        return item
 
 
-def references(host: Bytes) -> int:
-    """Return how many references there are to the memory behind a view: its own, and those of other views of it."""
-    owner = host.base
-    return sys.getrefcount(owner)
+class BufferPool(Pool["StoredBuffer"]):
+    """The pool of buffers that arrays have left behind. Most of them wait in a stage before: as they are, for the next
+    array of exactly their size, as loops drop and make the same arrays again and again. There a buffer keeps its key
+    and all its memory, nothing has to be done to either, and it counts as in use. ``is_used``: a buffer was taken there
+    since this was last set to False."""
 
+    __slots__ = ("_waiting", "is_used")  # (compiled code reads and writes these, too)
 
-_ALONE = references(np.empty(2, np.uint8)[1:])
+    def __init__(self, free: Callable[[StoredBuffer], None]) -> None:
+        super().__init__(free)
+        # by size: those without a copy on the host, and those with one
+        self._waiting: dict[int, tuple[list[Owned], list[Owned]]] = {}
+        self.is_used = False
 
+    def rest(self, whole: Owned, has_host: bool) -> None:
+        """Keep a buffer, which has a copy on the host or not, as it is."""
+        nbytes = whole[0].nbytes
+        waiting = self._waiting.get(nbytes)
+        if waiting is None:
+            waiting = self._waiting[nbytes] = [], []
+        waiting[has_host].append(whole)
 
-def is_alone(count: int) -> bool:
-    """Return whether a memory with ``count`` references has no other view."""
-    return count <= _ALONE
+    def again(self, nbytes: int, on_host: bool) -> Owned | None:
+        """Take the buffer of exactly ``nbytes`` that was kept last as it was, preferring one with a host copy
+        (``on_host``) or one without. None where there is none."""
+        waiting = self._waiting.get(nbytes)
+        if waiting is None:
+            return None
+        found = waiting[on_host] or waiting[not on_host]
+        try:
+            whole = found.pop()
+        except IndexError:  # there is none, or another thread has it
+            return None
+        self.is_used = True
+        return whole
+
+    def leave(self) -> Iterator[Owned]:
+        """Yield all buffers that were kept as they are one after another, and remove them."""
+        while self._waiting:
+            try:
+                _, waiting = self._waiting.popitem()
+            except KeyError:  # another thread has the last ones
+                return
+            for found in waiting:
+                with suppress(IndexError):
+                    while True:
+                        yield found.pop()
+
+    def resting(self) -> set[BufferKey]:
+        """Return the keys of the buffers that were kept as they are."""
+        found = [whole for waiting in list(self._waiting.values()) for some in waiting for whole in list(some)]
+        return {whole.buffer.key for whole in found}

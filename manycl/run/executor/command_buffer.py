@@ -29,13 +29,11 @@ from manycl.machine import DeviceIndex
 from manycl.model.trips import trip_count
 from manycl.run.commands.backend import Failed, Run
 from manycl.run.commands.command_graph import CommandGraph
-from manycl.run.executor.adaptive_wait import responsive
 from manycl.run.executor.record import RunRecord
-from manycl.run.executor.run_state import RunState
 from manycl.run.executor.sub_buffers import placed
 from manycl.run.executor.transfers import within
+from manycl.run.executor.waits import Awaited, wait_for_all
 from manycl.utilities.changed import changed
-from manycl.utilities.interrupts import interruptible
 
 if TYPE_CHECKING:
     from manycl.run.executor.executor import Executor
@@ -155,8 +153,7 @@ def _as_launch(enqueue: Callable[[Queue, Sequence[Event]], Event]) -> Callable[.
 
 def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_once: bool) -> tuple[float, RunRecord]:
     """Enqueue everything and wait; return the seconds and the record (with its failure, if a launch failed).
-    ``at_once``: the run is known to end so soon that Ctrl-C may wait for it. Waiting in a thread lets Ctrl-C in, but
-    learns of the end 30 us later (two cores, PoCL)."""
+    ``at_once``: the run is known to end so soon that Ctrl-C may wait for it."""
     used, devices = buffer.ends, {d for d, _ in buffer.ends}
     executor.settle()
     graph = script.lowered.graph
@@ -180,17 +177,10 @@ def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_onc
         for device, number in used:
             executor.lanes[device].flush(executor.lanes[device].queues[number])
         result.kernels = _kernels(buffer, events)
-        ends = [(device, number, last, events[last]) for (device, number), last in used.items()]
-        if all(executor.lanes[d].is_interruptible for d in devices):
-            with interruptible:
-                failure = _blocked(executor, run, buffer, ends)
-        elif at_once and not any(executor.lanes[d].watched for d in devices):
-            failure = _blocked(executor, run, buffer, ends)
-        else:
-            responsive.enter(executor)
-            for device, number, last, event in ends:
-                run.watch(device, number, [buffer.places[last][0]], event)
-            failure = _wait(run, len(used))
+        ends = [
+            Awaited(device, number, buffer.places[last][0], events[last]) for (device, number), last in used.items()
+        ]
+        failure = wait_for_all(run, ends, at_once)
     except DriverError as error:
         node = buffer.places[min(len(events), len(buffer.places) - 1)][0]
         failure = Failed(node, run.now(), str(error), run.number)
@@ -210,28 +200,3 @@ def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_onc
 
 def _kernels(buffer: CommandBuffer, events: Sequence[Event]) -> list[tuple[int, DeviceIndex, int, Event]]:
     return [(node, d, q, event) for (node, d, q), event in zip(buffer.places, events, strict=False)]
-
-
-def _blocked(
-    executor: Executor, run: RunState, buffer: CommandBuffer, ends: Sequence[tuple[int, int, int, Event]]
-) -> Failed | None:
-    """Wait until all entries are complete; return the first failure."""
-    failure: Failed | None = None
-    for device, _, entry, event in ends:
-        try:
-            executor.lanes[device].driver.wait(event)
-        except DriverError as error:
-            failure = failure or Failed(buffer.places[entry][0], run.now(), str(error), run.number)
-    return failure
-
-
-def _wait(run: RunState, count: int) -> Failed | None:
-    """Wait until ``count`` commands are known to be complete, or one has failed; return the failure."""
-    while count > 0:
-        with interruptible:
-            reports = run.inbox.wait()
-        for report in reports:
-            if isinstance(report, Failed):
-                return report
-        count -= len(reports)
-    return None

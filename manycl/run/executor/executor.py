@@ -37,15 +37,15 @@ from manycl.run.commands.backend import (
     continues,
 )
 from manycl.run.data.memory import Memory
-from manycl.run.executor.adaptive_wait import InterruptMessage, responsive
 from manycl.run.executor.host_calls import HostCalls
 from manycl.run.executor.lanes import Lanes
-from manycl.run.executor.programs import KernelObject, Programs, same
+from manycl.run.executor.programs import KernelObject, Programs
 from manycl.run.executor.record import RunRecord
 from manycl.run.executor.run_state import RunState
 from manycl.run.executor.sequences import Sequences
 from manycl.run.executor.sub_buffers import placed
 from manycl.run.executor.transfers import Moved, TransferLanes, within
+from manycl.run.executor.waits import InterruptMessage, responsive
 from manycl.run.recovery.undo_log import KeptCopies, UndoLog
 from manycl.utilities.interrupts import interruptible
 from manycl.utilities.prompt import be_prompt
@@ -300,24 +300,20 @@ class Executor:
         """Copy a buffer, or rows of it, from a device's memory to the host's copy, or to memory of a ``result``, and
         wait for it; outside a run. Raises RunError."""
         device = self.machine.owner(memory)
+        lanes, nbytes = self.lanes[device], sum(box.nbytes for box in rows) or None
         try:
-            self._fetch(key, device, rows, result)
+            self.settle()
+            if not rows and result is None:
+                self.memory.replace(key)  # what the host has is stale
+            target = self.memory.download_target(key, device, nbytes) if result is None else result
+            source = End(self.memory.on_device(key, device))
+            events = lanes.driver.copy(lanes.downloads, target, source, rows or (Box(0, len(target.memory)),), ())
+            lanes.flush(lanes.downloads)
+            for event in events:
+                lanes.driver.wait(event)
         except DriverError as error:
             name = self.machine.devices[device].name
             raise RunError(f"{self.memory.name(key)} cannot be brought from {name}: {error}") from None
-
-    def _fetch(self, key: BufferKey, device: DeviceIndex, rows: tuple[Box, ...], result: End | None) -> None:
-        self.settle()
-        lanes = self.lanes[device]
-        nbytes = sum(box.nbytes for box in rows) or None
-        if not rows and result is None:
-            self.memory.replace(key)  # what the host has is stale
-        target = self.memory.download_target(key, device, nbytes) if result is None else result
-        source = End(self.memory.on_device(key, device))
-        events = lanes.driver.copy(lanes.downloads, target, source, rows or (Box(0, len(target.memory)),), ())
-        lanes.flush(lanes.downloads)
-        for event in events:
-            lanes.driver.wait(event)
 
     def close(self) -> bool:
         """Stop the threads and wait for the devices, but not for an interrupted run. Return whether memory may be
@@ -428,10 +424,7 @@ class Executor:
         name = chosen.kernel.name
         program, args = placed(chosen.program, name, launch.args, self.machine.devices[device])
         kernel = self.programs.kernel(program, name, device)
-        for index, arg in enumerate(args):
-            value = self.memory.argument(arg, device)
-            if not same(kernel.held[index], value):
-                kernel.put(index, value)
+        kernel.put_all([self.memory.argument(arg, device) for arg in args])
         return kernel
 
     def _give_within(self, run: RunState, task: CopyTask | FillTask, command: Run, uploads: Sequence[Event]) -> Event:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import SimpleQueue
 
 import numpy as np
@@ -13,7 +12,7 @@ from manycl.drivers.driver import Driver, DriverError, End, Event, Queue, Shorte
 from manycl.machine import HOST
 from manycl.region import Box
 from manycl.run.commands.backend import TransferQueue
-from manycl.run.executor.adaptive_wait import AdaptiveWait
+from manycl.run.executor.waits import AdaptiveWait
 from manycl.utilities.interrupts import interruptible
 from manycl.utilities.prompt import be_prompt
 
@@ -61,18 +60,6 @@ class Worker:
             del job  # and with it the run that it was for
 
 
-@dataclass(frozen=True)
-class _Queues:
-    """A device's queues: those of kernels, and four of transfers (the first of kernels, where the device computes in
-    the host's memory)."""
-
-    kernels: list[Queue]
-    uploads: Queue
-    ahead: Queue
-    downloads: Queue
-    results: Queue
-
-
 class Lanes:
     """The lanes of one driver. It has timed queues and, once they are asked for, queues without times (``use``)."""
 
@@ -87,7 +74,7 @@ class Lanes:
         self.is_interruptible = driver.is_interruptible
         self.own = self.device.memory != HOST
         self.is_lost = False  # set when the device was found to be lost
-        self._by_profile: dict[bool, _Queues] = {}
+        self._by_profile: dict[bool, list[Queue]] = {}  # the queues of kernels
         self.use(profile)
         # a queue's commands end in order, those of several queues do not: one waiting thread for each queue
         self.workers: dict[int, Worker] = {}
@@ -99,19 +86,14 @@ class Lanes:
     def use(self, profile: bool) -> None:
         """Use the timed queues of kernels from now on, or those without times; between runs, when all are empty.
         Transfers have the same queues in any case: making one takes NVIDIA's driver 10 ms or more."""
+        is_first = not self._by_profile
         if profile not in self._by_profile:
-            kernels = [self.driver.queue(profile)]
-            made = next(iter(self._by_profile.values()), None)
-            if not self.own:
-                others = [kernels[0]] * 4
-            elif made is not None:
-                others = [made.uploads, made.ahead, made.downloads, made.results]
-            else:
-                others = [self.driver.queue(profile) for _ in range(4)]
-            self._by_profile[profile] = _Queues(kernels, *others)
-        self.profile, chosen = profile, self._by_profile[profile]
-        self.queues, self.uploads, self.ahead = chosen.kernels, chosen.uploads, chosen.ahead
-        self.downloads, self.results = chosen.downloads, chosen.results
+            self._by_profile[profile] = [self.driver.queue(profile)]
+        self.profile, self.queues = profile, self._by_profile[profile]
+        if not self.own:
+            self.uploads = self.ahead = self.downloads = self.results = self.queues[0]
+        elif is_first:
+            self.uploads, self.ahead, self.downloads, self.results = [self.driver.queue(profile) for _ in range(4)]
 
     def need_queues(self, count: int) -> None:
         while len(self.queues) < count:

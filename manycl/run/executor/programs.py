@@ -70,6 +70,12 @@ class KernelObject:
         self.set(index, value)
         held[index] = value
 
+    def put_all(self, values: Iterable[Any]) -> None:
+        """Set all arguments that have other values."""
+        for index, value in enumerate(values):
+            if not same(self.held[index], value):
+                self.put(index, value)
+
 
 def same(value: Any, held: Any) -> bool:
     """Return whether an argument has this value already."""

@@ -6,14 +6,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
+from itertools import count
 
 from manycl.drivers.driver import DeviceLost, DriverError, Event
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex, Machine
 from manycl.run.commands.backend import Done, Failed
-from manycl.run.executor.completions import Completions
 from manycl.run.executor.lanes import Lanes
 from manycl.run.executor.record import RunRecord
+from manycl.run.executor.waits import Completions
 from manycl.run.recovery.undo_log import UndoCopy
 
 
@@ -40,12 +41,14 @@ class RunState:
         self.is_left = False  # the user did not wait for its end
         self.host: int | None = None  # the node whose host function runs now
         self._machine = machine
-        self._lanes = lanes
+        self.lanes = lanes
         self.began = began = time.perf_counter() if began is None else began
         # not a method: an object in a reference cycle waits for the garbage collection, with all its events
         self.now: Callable[[], float] = lambda: time.perf_counter() - began
         """Seconds since the run began."""
         self.inbox = Completions(self.now, number)
+        self.waits = count(-1, -1)
+        """Tokens of waits for events that are no command's report."""
         self.launched: Callable[[], list[tuple[str, DeviceIndex, int, Event]]] | None = None
         """A function that returns names, devices, queues and events of the run's launches, where the record does not
         have them yet."""
@@ -65,7 +68,7 @@ class RunState:
 
     def watch(self, device: DeviceIndex, queue: int, tokens: Sequence[int], event: Event) -> None:
         """Report the commands that an event stands for when it is complete."""
-        lanes = self._lanes[device]
+        lanes = self.lanes[device]
         if lanes.watched:
             self.inbox.watch((device, queue), tokens, lanes.driver, event)
         else:
@@ -84,7 +87,7 @@ class RunState:
 
     def took(self, token: int, device: DeviceIndex) -> float | None:
         """Return what Backend.took returns, for commands that are timed."""
-        event, lanes = self.events.get(token), self._lanes[device]
+        event, lanes = self.events.get(token), self.lanes[device]
         if event is None:
             return None
         try:
@@ -105,19 +108,18 @@ class RunState:
                 continue
             if self._is_believed(device) and self._has_succeeded(device, event):
                 ended.add(token)
-            if self._lanes[device].is_lost and not self._has_begun(device, event):
+            if self.lanes[device].is_lost and not self._has_begun(device, event):
                 not_begun.add(token)
         return ended, begun - not_begun
 
     def _is_believed(self, device: DeviceIndex) -> bool:
-        """Return whether a driver's answers about commands are valid: also of a lost device, if only its process is
-        lost."""
-        return not self._lanes[device].is_lost or self._lanes[device].driver.has_own_process
+        """Return whether a driver's answers about commands are true."""
+        return not self.lanes[device].is_lost or self.lanes[device].driver.tells_when_lost
 
     def is_cut_off(self, device: DeviceIndex) -> bool:
-        """Return what Backend.is_cut_off returns: the device is lost with its process, and nothing had failed
-        before."""
-        driver = self._lanes[device].driver
+        """Return what Backend.is_cut_off returns: the driver tells of commands of the lost device, and nothing had
+        failed before."""
+        driver = self.lanes[device].driver
         mine = [event for _, d, _, event in self.record.kernels if d == device]
         mine += [event for moved in self.record.transfers if moved.device == device for event in moved.events]
         try:
@@ -126,7 +128,7 @@ class RunState:
                     driver.done(event)
         except DriverError:
             return False
-        return driver.has_own_process
+        return driver.tells_when_lost
 
     def undo(self, token: int, copy: UndoCopy | None) -> None:
         """Note the copy of what a command may change, which is made before the command."""
@@ -135,11 +137,11 @@ class RunState:
 
     def undone(self, begun: Set[int]) -> Iterator[tuple[int, UndoCopy]]:
         """Yield the commands that may have ``begun``, did not end, and can be undone, with their undo copies: those of
-        devices that are lost with their processes, in whose queue no other command may have begun without an end."""
+        lost devices that tell of their commands, in whose queue no other command may have begun without an end."""
         pending: dict[tuple[int, int], list[int]] = {}
         for token, device, queue, event in self.record.kernels if self._undo else ():
-            lanes = self._lanes[device]
-            is_known = lanes.is_lost and lanes.driver.has_own_process
+            lanes = self.lanes[device]
+            is_known = lanes.is_lost and lanes.driver.tells_when_lost
             if token in begun and is_known and not self._has_succeeded(device, event):
                 pending.setdefault((device, queue), []).append(token)
         for tokens in pending.values():
@@ -148,7 +150,7 @@ class RunState:
 
     def _has_begun(self, device: DeviceIndex, event: Event) -> bool:
         try:
-            self._lanes[device].driver.done(event)
+            self.lanes[device].driver.done(event)
         except DeviceLost as lost:
             return lost.has_begun
         except DriverError:
@@ -157,7 +159,7 @@ class RunState:
 
     def _has_succeeded(self, device: DeviceIndex, event: Event) -> bool:
         try:
-            return self._lanes[device].driver.done(event)
+            return self.lanes[device].driver.done(event)
         except DriverError:
             return False
 
@@ -180,6 +182,6 @@ class RunState:
 
     def _is_pending(self, device: DeviceIndex, event: Event) -> bool:
         try:
-            return not self._lanes[device].driver.done(event)
+            return not self.lanes[device].driver.done(event)
         except DriverError:
             return False

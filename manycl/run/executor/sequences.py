@@ -12,7 +12,7 @@ from manycl.machine import DeviceIndex
 from manycl.run.commands.backend import Run
 from manycl.run.data.memory import Memory
 from manycl.run.executor.lanes import Lanes
-from manycl.run.executor.programs import KernelObject, Programs, same
+from manycl.run.executor.programs import KernelObject, Programs
 from manycl.run.executor.run_state import RunState
 from manycl.run.executor.sub_buffers import placed
 from manycl.utilities.kept import Kept
@@ -85,13 +85,12 @@ class Sequences:
         program, args = placed(step.program, step.kernel.name, step.args, lanes.device)
         kernel = self._programs.kernel(program, step.kernel.name, device)
         numbers = {temporary_key(number): number for number, _, _ in views}
-        for index, arg in enumerate(args):
-            if isinstance(arg, BufferArg) and arg.key in numbers:
-                value = _part(lanes, views, numbers[arg.key], arg)
-            else:
-                value = self._memory.argument(arg, device)
-            if not same(kernel.held[index], value):
-                kernel.put(index, value)
+        kernel.put_all(
+            _part(lanes, views, numbers[arg.key], arg)
+            if isinstance(arg, BufferArg) and arg.key in numbers
+            else self._memory.argument(arg, device)
+            for arg in args
+        )
         return kernel
 
 

@@ -19,15 +19,12 @@ from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
 from manycl.run.engine.setup import PLAIN, Setup
 from manycl.run.executor.command_buffer import CommandBuffer, play, recorded
+from manycl.run.executor.waits import AT_ONCE
 from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
     from manycl.run.session.session import Devices, Session
-
-AT_ONCE = 1e-3
-"""The most seconds that a run whose time is certain may take for the driver's own wait, during which Ctrl-C is not
-handled."""
 
 
 class _Recording:

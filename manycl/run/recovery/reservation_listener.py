@@ -31,7 +31,7 @@ from manycl.reservations.records import Reservation, Resources, held_by_others, 
 from manycl.reservations.register import reservations
 from manycl.run.recovery.device_events import DeviceComes, DeviceLeaves
 from manycl.utilities.logs import logger
-from manycl.utilities.prompt import ShortTurns, be_prompt, be_punctual
+from manycl.utilities.prompt import TURN, ShortTurns, be_prompt, be_punctual
 from manycl.utilities.runtime_folder import runtime_folder
 from manycl.utilities.unforeseen import told
 
@@ -166,10 +166,11 @@ class ReservationListener:
         be_punctual()
         poll = select.poll()
         poll.register(ear, select.POLLIN)
-        turns = ShortTurns()
+        turns = ShortTurns(TURN)
         while True:
             has_heard = self._wait(poll)
-            turns.begin()
+            if flags.prompt():
+                turns.enter(self)
             try:
                 with self._lock:
                     if ear is not self._ear:
@@ -179,7 +180,7 @@ class ReservationListener:
                 told(error, "heeding reservations")
             finally:
                 if not self._waiting:  # no process waits for this one to leave
-                    turns.end()
+                    turns.leave(self)
 
     def _wait(self, poll: select.poll) -> bool:
         """Wait for a message, or until the next look. Return whether there was a message."""

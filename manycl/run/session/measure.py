@@ -159,7 +159,7 @@ class _Link:
         self.nbytes = min(_LARGE, device.global_memory // _SHARE, device.max_allocation)
         self._queues = [driver.queue(timed=True) for _ in range(2)]
         self._device = [driver.allocate(self.nbytes) for _ in range(2)]
-        new_bytes = shared if driver.has_own_process else aligned
+        new_bytes = shared if driver.needs_shared_memory else aligned
         self._host = [new_bytes(self.nbytes) for _ in range(2)]
         for data in self._host:
             data[:] = 1

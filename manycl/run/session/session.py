@@ -376,9 +376,7 @@ class Session:
     def mortal(self) -> frozenset[DeviceIndex]:
         """The devices whose processes may end without this one; none if there is no other device to continue on."""
         lanes = self.backend.lanes
-        return (
-            frozenset(d for d in self.machine.indices if lanes[d].driver.has_own_process) if len(lanes) > 1 else NOBODY
-        )
+        return frozenset(d for d in self.machine.indices if lanes[d].driver.may_be_lost) if len(lanes) > 1 else NOBODY
 
     def _lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
         """Return the steps of a plan. Raises PolicyError where ranges are to run in versions that their devices cannot

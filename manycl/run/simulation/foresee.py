@@ -24,9 +24,8 @@ from manycl.run.engine.setup import Setup
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import COMBINE, RANGE, Lowered, Step
 from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance
-from manycl.run.simulation.simulator import NO_HOST_TIMES, NO_TIME, SimBackend
+from manycl.run.simulation.simulator import NO_HOST_TIMES, SimBackend
 from manycl.run.tiling.limits import limited
-from manycl.run.tiling.tile_fusion import ENQUEUING
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
 
@@ -83,7 +82,7 @@ def foresee(
     problem: Problem,
     policy: Plan | StaticPolicy | DynamicPolicy,
     directory: Directory | None = None,
-    enqueuing: Mapping[str, float] = NO_TIME,
+    enqueues: bool = False,
     *,
     name: str = "",
     host_seconds: Mapping[int, float] = NO_HOST_TIMES,
@@ -92,8 +91,8 @@ def foresee(
 ) -> Trace:
     """Return the trace, of kind ``simulation``.
 
-    ``directory``: where buffers are valid (None: where the problem says); it is brought up to date. ``enqueuing``:
-    seconds that the engine takes for a command, by kind of device. ``name``: of the policy. ``host_seconds[n]``: how
+    ``directory``: where buffers are valid (None: where the problem says); it is brought up to date. ``enqueues``:
+    whether the engine takes time to enqueue commands. ``name``: of the policy. ``host_seconds[n]``: how
     long host function n takes, which is not called. ``disturbance``: what the estimates do not know; for a node it
     holds for all its ranges. ``estimates``: makes the estimates of steps.
 
@@ -114,7 +113,7 @@ def foresee(
         report_latency=problem.handover,
         start=problem.not_before,
         disturbance=_of_steps(disturbance, lowered),
-        enqueuing=enqueuing,
+        enqueues=enqueues,
     )
     name = name or (plan.policy if plan is not None else "")
     result = execute(problem, plan or policy, backend, directory, name=name, setup=Setup(lambda *_: lowered))
@@ -204,7 +203,7 @@ def foreseeing(problem: Problem, directory: Directory) -> Callable[[Plan], Plan]
 
     def foresee_plan(plan: Plan) -> Plan:
         try:
-            return with_times(problem, plan, foresee(problem, plan, directory.copy(), ENQUEUING))
+            return with_times(problem, plan, foresee(problem, plan, directory.copy(), enqueues=True))
         except (PolicyError, RunError):
             return replace(plan, makespan=math.inf, foreseen=True)
 

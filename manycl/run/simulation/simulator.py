@@ -65,7 +65,6 @@ class VirtualClock:
 
 
 NO_HOST_TIMES: Mapping[int, float] = {}
-NO_TIME: Mapping[str, float] = {}
 
 
 @dataclass(slots=True)
@@ -104,7 +103,8 @@ class SimBackend:
 
     ``host_seconds[n]``: how long host task n takes (default: no time; its function is not called). ``report_latency``:
     seconds from an end to its report. ``start``: the clock's first reading in seconds. ``disturbance``: what the
-    estimates do not know. ``enqueuing``: seconds that the engine is busy with a command, by kind of device.
+    estimates do not know. ``enqueues``: whether the engine is busy with a command as
+    long as the device's description says.
     """
 
     def __init__(
@@ -116,14 +116,14 @@ class SimBackend:
         report_latency: float = 0.0,
         start: float = 0.0,
         disturbance: Disturbance = UNDISTURBED,
-        enqueuing: Mapping[str, float] = NO_TIME,
+        enqueues: bool = False,
     ) -> None:
         self.machine = machine
         self._estimates = estimates
         self._host_seconds = host_seconds
         self._disturbance = disturbance
         self._latency = report_latency
-        self._enqueuing = [enqueuing.get(d.kind, 0.0) for d in machine.devices]
+        self._enqueuing = [d.enqueuing if enqueues else 0.0 for d in machine.devices]
         self._start = start
         self._contention = Contention(machine, estimates)
 

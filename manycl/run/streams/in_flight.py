@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from manycl.drivers.driver import DriverError, Event
 from manycl.drivers.driver import Queue as DriverQueue
 from manycl.machine import DeviceIndex
-from manycl.run.commands.backend import Failed
 from manycl.run.commands.flow_control import AHEAD
-from manycl.run.executor.adaptive_wait import SPIN, responsive
-from manycl.run.executor.completions import Completions
+from manycl.run.executor.waits import AT_ONCE, wait_beside, wait_for, wait_soon
 from manycl.run.streams.eager_result import Given
-from manycl.utilities.interrupts import interruptible
-from manycl.utilities.prompt import give_way
 
 if TYPE_CHECKING:
     from manycl.run.executor.lanes import Lanes
@@ -23,10 +18,6 @@ if TYPE_CHECKING:
 
 UNKNOWN = AHEAD / 64
 """The seconds that count for a command whose time is unknown."""
-LOOKS = 8
-"""The number of looks whether an event is complete after which other threads get a turn."""
-AT_ONCE = 1e-3
-"""The most seconds of commands for which the driver's own wait is used, during which Ctrl-C is not handled."""
 
 
 class InFlight:
@@ -47,7 +38,6 @@ class InFlight:
         self.waited = 0
         self._mark: tuple[Event, float] | None = None
         self._moved: tuple[int, Event] | None = None  # a copy after so many commands, for which there was no wait
-        self._token = 0
 
     @property
     def _last(self) -> Event:
@@ -69,7 +59,7 @@ class InFlight:
             with suppress(DriverError):  # the error is raised where results are asked for
                 if not self._lanes.driver.done(before):
                     self._lanes.flush(self.queue)
-                    self._wait_for(before)
+                    wait_for(self._run, self.device, before)
             self.ahead -= ahead
         self._mark = event, self.ahead
         self.limit = self.ahead + AHEAD / 2
@@ -81,14 +71,7 @@ class InFlight:
 
     def wait_beside(self, event: Event) -> None:
         """Wait until a command has ended, with or without an error; for threads that do not have the stream's lock."""
-        driver = self._lanes.driver
-        if self._lanes.watched:
-            inbox = Completions(self._run.now)
-            inbox.watch((self.device, 0), (0,), driver, event)
-            inbox.wait()
-        else:
-            with suppress(DriverError):  # the status tells
-                driver.wait(event)
+        wait_beside(self._lanes, event)
 
     def _caught_up(self) -> None:
         """Note that all that was given is complete."""
@@ -97,47 +80,4 @@ class InFlight:
     def _wait_soon(self, event: Event) -> None:
         """Wait until an event is complete, by the driver's own wait where that ends soon. Raises DriverError."""
         self._lanes.flush(self.queue)
-        patience, began = self._lanes.patience, perf_counter()
-        looks = patience.looks()
-        if not looks or not self._sees(event, began + SPIN):
-            self._wait(event)
-        patience.took(looks, perf_counter() - began)
-
-    def _sees(self, event: Event, until: float) -> bool:
-        """Return whether an event is found to be complete before some time. Raises DriverError if it has failed."""
-        done, looks = self._lanes.driver.done, 0
-        while not done(event):
-            if perf_counter() > until:
-                return False
-            looks += 1
-            if not looks % LOOKS:
-                give_way()
-        return True
-
-    def _wait(self, event: Event) -> None:
-        if self.is_short:
-            self._lanes.driver.wait(event)
-        else:
-            responsive.enter(self)
-            try:
-                self._wait_for(event)
-            finally:
-                responsive.leave(self)
-
-    def _wait_for(self, event: Event) -> None:
-        """Wait until an event is complete; Ctrl-C is handled. Raises DriverError if it has failed."""
-        if self._lanes.is_interruptible:
-            with interruptible:
-                self._lanes.driver.wait(event)
-            return
-        run = self._run  # the thread that waits for the queue reports the event
-        self._token += 1
-        run.watch(self.device, 0, [self._token], event)
-        while True:  # (a report of an earlier wait, which Ctrl-C ended, may come now)
-            with interruptible:
-                reports = run.inbox.wait()
-            for report in reports:
-                if report.token == self._token:
-                    if isinstance(report, Failed):
-                        raise DriverError(report.message)
-                    return
+        wait_soon(self._run, self.device, event, self.is_short)

@@ -35,8 +35,6 @@ from manycl.run.tiling.time_skewing import (
 )
 from manycl.run.tiling.windows import is_window
 
-ENQUEUING = {"gpu": 17e-6, "cpu": 4e-6}
-"""Seconds that the engine and the driver take to enqueue a command (measured: NVIDIA's with device clocks; PoCL)."""
 AT_ONCE = (2, 3)
 """Columns that a device's memory may hold at once."""
 _ROUNDED = 1.07  # the bytes of a window divided by those needed, at most
@@ -181,7 +179,7 @@ class _Chooser:
         self._sizes = {key: size for m in chain.members for key, size in m.division.sizes.items()}
         where = problem.machine.devices[device]
         self._memory, self._largest = where.memory, where.max_allocation
-        self._command = ENQUEUING.get(where.kind, 0.0)
+        self._command = where.enqueuing
         self._known: dict[tuple[int, int], tuple[int, float, float]] = {}
 
     def passes(self) -> Iterator[TimeTile]:

@@ -23,7 +23,7 @@ from manycl.model.estimates import for_each_byte
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.tiling.limits import stores, too_large
-from manycl.run.tiling.tile_fusion import ENQUEUING, find_passes
+from manycl.run.tiling.tile_fusion import find_passes
 from manycl.run.tiling.time_skewing import TimeTile
 from manycl.run.tiling.windows import intervals, kept_whole, size_of
 
@@ -98,7 +98,7 @@ def _at_once(problem: Problem, plan: Plan, device: DeviceIndex, limit: int) -> i
     used = [(launches, problem.graph.buffers[key].nbytes) for key, launches in count.items()]
     fillings = sum(launches * nbytes for launches, nbytes in used) / limit
     seconds = for_each_byte(problem.estimates, HOST, problem.machine.devices[device].memory)
-    step = COMMANDS * ENQUEUING.get(problem.machine.devices[device].kind, 0.0)
+    step = COMMANDS * problem.machine.devices[device].enqueuing
 
     def slower(number: int) -> float:
         crossing = sum(-(-launches // (number - 2)) * nbytes for launches, nbytes in used)

@@ -26,7 +26,7 @@ from manycl.drivers.driver import DirectlyLaunched, Driver, DriverError
 from manycl.graph.graph import Buffer
 from manycl.run.data.buffers import Buffers
 from manycl.run.data.coherence import Directory
-from manycl.run.data.exact_size_pool import ExactSizePool
+from manycl.run.data.pool import BufferPool
 from manycl.run.executor.programs import KernelObject
 from manycl.run.streams.batch import CommandBatch
 from manycl.run.streams.eager_stream import EagerStream
@@ -49,7 +49,7 @@ _TYPES = {
     "kernel": Kernel,
     "leg": CommandBatch,
     "queue": Queue,
-    "resting": ExactSizePool,
+    "resting": BufferPool,
     "setter": KernelObject,
 }
 """The Python classes, by their names in the C code."""

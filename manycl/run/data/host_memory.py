@@ -1,0 +1,185 @@
+"""The host's memory of a session: page-locked where devices move it, and used again for results.
+
+Devices move page-locked memory ten times as fast as ordinary memory, and without the host's cores: beside an H200, 64
+MiB in 1.3 ms instead of 10, and in 1.8 instead of 19 while all cores compute. Memory is locked where it lies. Locking
+memory that has been used takes 1.3 ms, and unlocking it as long; locking memory that has never been touched takes 11
+ms, as each page is made then. Each device's driver locks memory for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from sys import getrefcount
+from threading import Lock
+
+import numpy as np
+
+from manycl.drivers.addresses import aligned
+from manycl.drivers.driver import Bytes, Driver, DriverError, End
+from manycl.run.data.host_bytes import HostBytes, ram_bytes
+from manycl.run.data.pool import IDLE, Pool, size_class
+
+PIN_FROM = 4096  # bytes; locking less memory does not pay
+LARGE = 1 << 20  # bytes, from which one transfer repays the locking
+_UP, _DOWN, _SMALL = 0.5, 1.5, 4.0
+"""The part of host memory that has to be moved before it is locked: up, for much of it; down, for much of it (it may
+have never been touched); for little."""
+_LOCKED = 4  # at most 1 / _LOCKED of the host's memory is locked
+MOST_RESULTS = 64
+"""Results that are remembered, at most; memory handed out beyond that is freed when it is dropped."""
+
+
+class HostMemory:
+    """Bytes of the host. ``pins``: what keeps them page-locked, by driver; ``moved``: the bytes of them that each
+    other driver has moved."""
+
+    __slots__ = ("data", "moved", "pins")
+
+    def __init__(self, data: Bytes) -> None:
+        self.data = data
+        self.pins: dict[Driver, object] = {}
+        self.moved: dict[Driver, int] = {}
+
+    def views(self) -> int:
+        """Return how many views of its bytes there are, but for its own."""
+        owner = self.data.base
+        return getrefcount(owner) - _ALONE
+
+
+_ALONE = 0
+_ALONE = HostMemory(np.empty(2, np.uint8)[1:]).views()
+"""The references to memory that only its own view refers to, as they are counted there."""
+
+
+class PageLocks:
+    """What decides which host memory of a session is page-locked. ``nbytes``: bytes that are, by any driver."""
+
+    def __init__(self) -> None:
+        self._drivers: list[Driver] = []
+        self._lock = Lock()  # threads of slowed devices move host copies, too
+        self.nbytes = 0
+
+    def use(self, drivers: Sequence[Driver]) -> None:
+        """Set the drivers that may lock memory."""
+        self._drivers = list(drivers)
+
+    def is_locked(self, memory: HostMemory, nbytes: int, driver: Driver, *, is_upload: bool) -> bool:
+        """Return whether memory is page-locked for a driver that moves ``nbytes`` of it now. It is locked from now on
+        where that pays."""
+        if driver in memory.pins:
+            return True
+        size = len(memory.data)
+        if size < PIN_FROM or driver not in self._drivers:
+            return False
+        with self._lock:
+            moved = memory.moved[driver] = memory.moved.get(driver, 0) + nbytes
+            if moved >= (_SMALL if size < LARGE else _UP if is_upload else _DOWN) * size:
+                self._lock_for(memory, driver)
+            return driver in memory.pins
+
+    def lock(self, memory: HostMemory) -> None:
+        """Page-lock memory for the first driver, if it is not locked, and where that is possible."""
+        if not memory.pins and self._drivers:
+            with self._lock:
+                for driver in self._drivers[:1]:
+                    self._lock_for(memory, driver)
+
+    def unlock(self, memory: HostMemory) -> None:
+        """Unlock memory."""
+        with self._lock:
+            if memory.pins:
+                memory.pins.clear()
+                self.nbytes -= len(memory.data)
+
+    def _lock_for(self, memory: HostMemory, driver: Driver) -> None:
+        """Lock memory for a driver, if it can and there may be more; under the lock."""
+        nbytes = 0 if memory.pins else len(memory.data)
+        if driver in memory.pins or driver not in self._drivers:  # another thread may have changed this
+            return
+        if nbytes and _LOCKED * (self.nbytes + nbytes) > ram_bytes():
+            return
+        try:
+            pin = driver.pin(memory.data)
+        except DriverError:
+            pin = None
+        if pin is None:
+            self._drivers.remove(driver)
+            return
+        self.nbytes += nbytes
+        memory.pins[driver] = pin
+
+
+class Results:
+    """Host memory for large results (NumPy arrays): it is used again once nothing refers to it. Threads may share it.
+
+    A loop asks for results of the same sizes again and again. Memory used again costs no page faults, and a device
+    writes to it fast, without a copy, as it is page-locked. Measured beside an H200 for 256 MB: new memory takes 42 ms
+    to touch, and 6 then to page-lock.
+    """
+
+    def __init__(self, locks: PageLocks) -> None:
+        self.new_bytes: HostBytes = aligned
+        self._locks = locks
+        self._lock = Lock()
+        self._runs = 0
+        self._lent: list[HostMemory] = []
+        self._pool = Pool[HostMemory](locks.unlock)
+
+    def take(self, nbytes: int) -> End:
+        """Return memory that is free, as the target of a transfer. Raises what allocating raises."""
+        capacity = size_class(nbytes)
+        with self._lock:
+            memory = self._come_back(capacity) or self._lend(nbytes, capacity)
+            return End(memory.data[:nbytes], 0, bool(memory.pins))
+
+    def _lend(self, nbytes: int, capacity: int) -> HostMemory:
+        pool = self._pool
+        memory = pool.made(nbytes)
+        if memory is None:
+            pool.allocated(capacity)
+            try:
+                memory = HostMemory(self.new_bytes(capacity))
+            except BaseException:
+                pool.dropped(nbytes, capacity)
+                raise
+        else:
+            self._locks.lock(memory)
+        if len(self._lent) < MOST_RESULTS:
+            self._lent.append(memory)
+        else:
+            pool.dropped(nbytes, capacity)
+            self._locks.unlock(memory)
+        return memory
+
+    def tick(self) -> None:
+        """Begin a run: free memory that is unused and has not been asked for in a long time."""
+        self._runs += 1
+        if self._lent and not self._runs % IDLE:
+            with self._lock:
+                self._come_back()
+        self._pool.tick()
+
+    def trim(self) -> None:
+        """Free all unused memory."""
+        with self._lock:
+            self._come_back()
+            self._pool.clear()
+
+    def nbytes(self) -> tuple[int, int]:
+        """Return the bytes in use, and the bytes that wait."""
+        with self._lock:
+            self._come_back()
+            return self._pool.used, self._pool.waiting
+
+    def _come_back(self, wanted: int = 0) -> HostMemory | None:
+        """Give the pool the memory to which nothing refers any more. But return the first that has the capacity
+        ``wanted``, which is lent again, and page-locked as it is used again."""
+        for memory in self._lent.copy():
+            if not memory.views():
+                nbytes = len(memory.data)
+                if nbytes == wanted:
+                    self._locks.lock(memory)
+                    return memory
+                self._lent.remove(memory)
+                self._pool.give(memory, nbytes, nbytes)
+        return None

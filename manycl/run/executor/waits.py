@@ -1,0 +1,287 @@
+"""Waits for what devices do: how long a thread looks, when it blocks, and how others have their turn meanwhile.
+
+Which way takes least depends on the device and on what else the machine does:
+
+- A thread that blocks in a driver's wait is right for devices that compute on the host's own cores. To be woken takes
+  some 30 us, but a thread that looks again and again (that *polls*) occupies a core that the device may want. Where
+  waits are short both are tried (:class:`AdaptiveWait`).
+- Drivers of GPUs spin while they wait, several threads in one driver hold each other up, and a thread that has slept
+  for some milliseconds wakes late: 200 us from a kernel's end until the engine knows, where polling the event's status
+  takes 14 us (measured with an H200). So the thread that waits polls the events of such devices
+  (:class:`Completions`), and spins only as long as it pays.
+
+Ctrl-C is handled in all waits but those that are known to end at once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, NamedTuple
+
+from manycl.drivers.driver import Driver, DriverError, Event
+from manycl.machine import DeviceIndex
+from manycl.run.commands.backend import Done, Failed, Report
+from manycl.utilities.interrupts import interruptible
+from manycl.utilities.prompt import ShortTurns, give_way
+
+if TYPE_CHECKING:
+    from manycl.run.executor.lanes import Lanes
+    from manycl.run.executor.run_state import RunState
+
+SPIN = 2e-4
+"""Seconds from the beginning of a wait in which looks follow one another directly. For devices for which a thread can
+block, it does so afterwards, and at once where waits take longer."""
+LOOKS = 8
+"""The number of looks after which other threads get a turn."""
+YIELD = 0.01
+"""Seconds of waiting in which that turn is, after ``SPIN``, a yield, which lets other threads run for some 50 us at
+least (Linux); later it is a pause."""
+PAUSE = 0.005
+"""The length of a pause after ``YIELD``, as a share of the time waited so far."""
+LONGEST = 1e-3
+"""The longest pause, in seconds."""
+AT_ONCE = 1e-3
+"""The most seconds of work for which the driver's own wait is used although Ctrl-C is not handled there (our own
+choice)."""
+RESPONSIVE = 1e-4
+"""Seconds after which a thread gives up Python's lock while a run is under way whose threads report; Python's default
+of 5 ms delays every report while another thread computes."""
+SAID_AFTER = 0.2
+"""Seconds; an interruption that is handled sooner needs no message."""
+SOON, RARELY = 8, 256
+"""Waits until the other way is tried again: the least (as soon as the better way has changed), and the most."""
+_CORES = os.cpu_count() or 1
+
+responsive = ShortTurns(RESPONSIVE)
+"""Short turns of the process's threads, while any run is under way whose threads report."""
+
+
+def _let_others(waited: float) -> None:
+    """Let other threads run after ``LOOKS`` looks that found nothing. ``waited``: seconds since the wait began."""
+    if waited > YIELD:
+        sleep(min(waited * PAUSE, LONGEST))
+    elif waited > SPIN:
+        sleep(0.0)
+    else:
+        give_way()
+
+
+def polled(driver: Driver, event: Event, within: float = math.inf) -> bool:
+    """Look again and again whether an event is complete, for some seconds at most; return whether it is. Raises
+    DriverError if it has failed."""
+    done, began, looks = driver.done, perf_counter(), 0
+    while not done(event):
+        looks += 1
+        if not looks % LOOKS:
+            waited = perf_counter() - began
+            if waited > within:
+                return False
+            _let_others(waited)
+    return True
+
+
+class Awaited(NamedTuple):
+    """An event of a run that is waited for. ``token``: the number of its command; no other event that the run's reports
+    are about has it."""
+
+    device: DeviceIndex
+    queue: int
+    token: int
+    event: Event
+
+
+def wait_for_all(run: RunState, ends: Sequence[Awaited], at_once: bool = False) -> Failed | None:
+    """Wait until some events are complete, or one has failed; return the failure. ``at_once``: they end so soon that
+    Ctrl-C may wait for them. Waiting in a thread lets Ctrl-C in, but learns of the end 30 us later (two cores,
+    PoCL)."""
+    lanes = [run.lanes[end.device] for end in ends]
+    are_interruptible = all(one.is_interruptible for one in lanes)
+    if at_once and not are_interruptible and not any(one.watched for one in lanes):
+        return _blocked(run, ends)
+    if not at_once:
+        responsive.enter(run)
+    try:
+        if are_interruptible:
+            with interruptible:
+                return _blocked(run, ends)
+        return _reported(run, ends)
+    finally:
+        responsive.leave(run)
+
+
+def _reported(run: RunState, ends: Iterable[Awaited]) -> Failed | None:
+    """Wait until some events are reported as complete, or one as failed; return the failure."""
+    missing: set[int] = set()
+    for end in ends:
+        missing.add(end.token)
+        run.watch(end.device, end.queue, [end.token], end.event)
+    while missing:  # (a report of an earlier wait, which Ctrl-C ended, may come now)
+        with interruptible:
+            reports = run.inbox.wait()
+        for report in reports:
+            if isinstance(report, Failed) and report.token in missing:
+                return report
+            missing.discard(report.token)
+    return None
+
+
+def _blocked(run: RunState, ends: Iterable[Awaited]) -> Failed | None:
+    """Wait for some events in the drivers' own waits; return the first failure."""
+    failure: Failed | None = None
+    for end in ends:
+        try:
+            run.lanes[end.device].driver.wait(end.event)
+        except DriverError as error:
+            failure = failure or Failed(end.token, run.now(), error.message, run.number)
+    return failure
+
+
+def wait_for(run: RunState, device: DeviceIndex, event: Event, at_once: bool = False) -> None:
+    """Wait until an event of a run is complete, as :func:`wait_for_all` does. Raises DriverError if it has failed."""
+    if at_once:
+        run.lanes[device].driver.wait(event)
+    elif (failure := wait_for_all(run, (Awaited(device, 0, next(run.waits), event),))) is not None:
+        raise DriverError(failure.message)
+
+
+def wait_soon(run: RunState, device: DeviceIndex, event: Event, at_once: bool) -> None:
+    """Wait until an event that may be complete soon is complete, by looking or as :func:`wait_for` does, whichever has
+    taken less. Raises DriverError if it has failed."""
+    lanes, began = run.lanes[device], perf_counter()
+    looks = lanes.patience.looks()
+    if not looks or not polled(lanes.driver, event, SPIN):
+        wait_for(run, device, event, at_once)
+    lanes.patience.took(looks, perf_counter() - began)
+
+
+def wait_beside(lanes: Lanes, event: Event) -> None:
+    """Wait until a command has ended, with or without an error, beside the thread that gives the device commands."""
+    with suppress(DriverError):  # the status tells
+        if lanes.watched:
+            polled(lanes.driver, event)
+        else:
+            lanes.driver.wait(event)
+
+
+class AdaptiveWait:
+    """Whether polling or blocking takes less in the waits of all threads for one device. That depends on what else the
+    machine does just now, so both are tried."""
+
+    def __init__(self) -> None:
+        self._woken, self._looked = 2 * SPIN, 0.0  # average seconds of recent waits of either kind
+        self._looks = False  # polling takes less
+        self._interval = self._left = SOON
+
+    def looks(self) -> bool:
+        """Return whether the next wait is to poll."""
+        if self._woken > SPIN or _CORES == 1:
+            return False
+        self._left -= 1
+        if self._left > 0:
+            return self._looks
+        self._interval = min(2 * self._interval, RARELY)
+        self._left = self._interval
+        return not self._looks
+
+    def took(self, looked: bool, seconds: float) -> None:
+        """Note that a wait took so many seconds."""
+        seconds = min(seconds, 4 * SPIN)
+        if looked:
+            self._looked = seconds if not self._looked else self._looked + (seconds - self._looked) / 4
+        else:
+            self._woken += (seconds - self._woken) / 4
+        better = 0.0 < self._looked < self._woken
+        if better != self._looks:
+            self._looks, self._interval, self._left = better, SOON, SOON
+
+
+_Watched = tuple[Sequence[int], Driver, Event]
+
+
+class Completions:
+    """The completions of the commands of run ``run``: reports that threads bring, and events that the thread that waits
+    polls itself. ``now``: seconds since the run began."""
+
+    def __init__(self, now: Callable[[], float], run: int = 0) -> None:
+        self._now = now
+        self._run = run
+        self._brought: SimpleQueue[Report | None] = SimpleQueue()
+        # by queue, as the commands of each end in order
+        self._watched: dict[tuple[int, int], deque[_Watched]] = {}
+
+    def put(self, report: Report) -> None:
+        """Add a thread's report."""
+        self._brought.put(report)
+
+    def wake(self) -> None:
+        """End the present wait, or the next one, even if there are no reports."""
+        self._brought.put(None)
+
+    def watch(self, place: tuple[int, int], tokens: Sequence[int], driver: Driver, event: Event) -> None:
+        """Watch an event that stands for commands of a queue (device, number), behind those watched of this queue
+        before; they are reported when it is complete."""
+        self._watched.setdefault(place, deque()).append((tokens, driver, event))
+
+    def wait(self) -> list[Report]:
+        """Block until there are reports, or ``wake`` was called; return all reports."""
+        began, looks = perf_counter(), 0
+        while True:
+            reports: list[Report] = []
+            brought: list[Report | None] = []
+            watched = False
+            for line in self._watched.values():
+                while line and self._look(line[0], reports):
+                    line.popleft()
+                watched = watched or bool(line)
+            if not reports and not watched:
+                brought.append(self._brought.get())
+            try:
+                while True:
+                    brought.append(self._brought.get_nowait())
+            except Empty:
+                pass
+            if reports or brought:
+                return reports + [report for report in brought if report is not None]
+            looks += 1
+            if not looks % LOOKS:
+                _let_others(perf_counter() - began)
+
+    def _look(self, watched: _Watched, reports: list[Report]) -> bool:
+        """Return whether an event is complete or has failed; add the reports of its commands."""
+        tokens, driver, event = watched
+        try:
+            if not driver.done(event):
+                return False
+        except DriverError as error:
+            reports.append(Failed(tokens[0], self._now(), error.message, self._run))
+            return True
+        now = self._now()
+        reports.extend(Done(token, now, self._run) for token in tokens)
+        return True
+
+
+class InterruptMessage:
+    """Print on stderr what ``words()`` returns, once, if the ``with`` block takes longer than ``SAID_AFTER``."""
+
+    def __init__(self, words: Callable[[], str]) -> None:
+        self._words = words
+        self._timer = threading.Timer(SAID_AFTER, self._say)
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._timer.cancel()
+
+    def _say(self) -> None:
+        if sys.stderr is not None:
+            print(f"manycl: {self._words()}", file=sys.stderr, flush=True)
