@@ -107,3 +107,12 @@ def own_policies(monkeypatch: pytest.MonkeyPatch) -> None:
 
     policy.names()  # the built-in ones are registered
     monkeypatch.setattr(policy, "_registry", dict(policy._registry))
+
+
+@pytest.fixture(autouse=True)
+def launch_cache(request: pytest.FixtureRequest) -> None:
+    """Tests that launch kernels have the launch cache from their first one on, whichever ran before."""
+    if request.path.parent.name in ("drivers", "front", "run", "stand_in"):
+        from manycl.api.dispatch import compiled
+
+        compiled.install()

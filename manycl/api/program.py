@@ -37,7 +37,8 @@ Sizes = tuple[int, ...]
 NDRange = tuple[Sizes, Sizes | None]
 Bounds = tuple[str | int, str | int]
 
-_MANY = 255  # commands in a row from which on launching by compiled code pays
+_MANY = 32
+"""Commands of an eager stream from which on it pays to compile the launch cache; our own choice."""
 _KEPT = 4096  # NDRanges, scalars and cached launches that are kept, of each at most
 _ANYWHERE = ""  # the default of a call's device (Python has one empty string)
 
@@ -239,11 +240,7 @@ class Kernel:
         # (by identity: other values may be of any type, and are checked first)
         is_usual = global_offset is None and wait_for is None and g_times_l is False and rank is None
         is_usual = is_usual and device is _ANYWHERE
-        if is_usual:
-            event = self._again(queue, global_size, local_size, args)
-            if event is not None:
-                return event
-        if not is_usual or not hasattr(queue, "forms"):
+        if not is_usual or not hasattr(queue, "launches"):
             _check_call(queue, wait_for, g_times_l, device, rank)
         try:
             sizes = self._ndranges.get((global_size, local_size))
@@ -300,10 +297,13 @@ class Kernel:
             launch = ungathered(launch)
         self._check_room(launch, queue)
         event = queue.add(launch, wait_for, arrays)
-        flight = queue.enqueued.flight
+        stream = queue.enqueued.flight
         # (launches that are collected to be prepared, or are planned, have not been checked yet)
-        if is_usual and not self._versions and flight is not None and flight.was_given(launch):
-            self._remember(queue, launch, global_size, local_size, args)
+        if is_usual and not self._versions and stream is not None and stream.was_given(launch):
+            if type(global_size) is tuple and (local_size is None or type(local_size) is tuple):
+                queue.remember(queue, stream, (self._key, global_size, local_size), launch, args, self._number)
+            if event.node == _MANY:
+                queue.hasten()
         return event
 
     def _check_room(self, launch: Launch, queue: Queue) -> None:
@@ -317,44 +317,6 @@ class Kernel:
             raise LaunchError(f"kernel {self.name} cannot have {excess}", hint=hint)
         if LocalArg not in map(type, launch.args) and len(queue.roomy) < _KEPT:
             queue.roomy.add((self._key, launch.local_size))
-
-    def _again(self, queue: Queue, global_size: Any, local_size: Any, args: tuple[Any, ...]) -> Event | None:
-        """Enqueue a launch like one before, if its device takes it now, and return its event; else None."""
-        try:
-            form = queue.forms.get((self._key, global_size, local_size))
-        except (TypeError, AttributeError):  # a list is not hashable, or the queue is none
-            return None
-        if form is None or queue.preparing:
-            return None
-        enqueued, flight = queue.airborne()
-        if flight is None or not form.again(queue, flight, args):
-            return None
-        index = len(flight.given) - 1
-        if index == _MANY:
-            queue.hasten()
-        return Event(queue, enqueued, index)
-
-    def _remember(
-        self,
-        queue: Queue,
-        launch: Launch,
-        global_size: Sequence[int],
-        local_size: Sequence[int] | None,
-        args: Sequence[Any],
-    ) -> None:
-        """Put a launch that the device was given at once into the launch cache."""
-        if type(global_size) is not tuple or not (local_size is None or type(local_size) is tuple):
-            return
-        assert queue.enqueued.flight is not None
-        from manycl.run.executor.sub_buffers import unaligned
-
-        device = queue.enqueued.flight.device
-        kernel = queue.session.backend.programs.kernel(self.program, self.facts.name, device)
-        if len(queue.forms) >= _KEPT:
-            queue.forms.clear()
-        place = device, queue.session.machine.devices[device].alignment
-        if not unaligned(launch.args, place[1]):
-            queue.forms[self._key, global_size, local_size] = queue.form(launch, place, kernel, args, self._number)
 
     def _number(self, index: int, value: Any) -> Argument:
         return self._value(self._arguments[index], value)

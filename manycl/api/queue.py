@@ -86,13 +86,14 @@ class Queue(RunningQueue):
             raise DeviceError(f"merging={merging!r}", hint=f"the session that is given has {session.merging!r}")
         super().__init__(session, policy, learners, dict(known_counts(session.machine, queues or {})), settings)
         with Uninterrupted():
+            from manycl.api.dispatch.compiled import use_log
             from manycl.api.dispatch.copy_cache import again, remember
-            from manycl.api.dispatch.launch_cache import CachedLaunch
+            from manycl.api.dispatch.launch_cache import remember as remember_launch
         self.mapped: set[int] = set()
         self._made: dict[int, list[Array]] = {}  # arrays that were made, for the threads that collect them
         self._extents: dict[int, Extents] = {}  # by the identity of the shape
         self._buffers = session.buffers
-        self.form = CachedLaunch
+        self.remember, self.use_log = remember_launch, use_log
         self.moved_again, self._remember_move = again, remember
 
     def __enter__(self) -> Queue:
@@ -260,11 +261,10 @@ class Queue(RunningQueue):
                 array.use(self)
 
     def hasten(self) -> None:
-        """Have compiled code enqueue launches: so many commands have been given to a device one by one that Python's
-        time matters."""
-        from manycl.api.dispatch.native import soon  # most programs have too few commands
+        """Have the launch cache compiled: so many commands have been given to a device one by one that it pays."""
+        from manycl.api.dispatch.compiled import soon
 
-        soon(self.session.backend.drivers)
+        soon()
 
     @property
     def last(self) -> Event | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from sys import getrefcount
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from manycl import flags
 from manycl.api.background import Background
@@ -27,7 +27,6 @@ from manycl.utilities.logs import logger
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.api.dispatch.copy_cache import CachedCopy, MoveKey
-    from manycl.api.dispatch.launch_cache import CachedLaunch
     from manycl.run.engine.result import Result
     from manycl.run.session.session import Session
     from manycl.run.streams.eager_result import EagerResult
@@ -46,7 +45,12 @@ STRETCHES = 64
 class RunningQueue(Waits):
     """The part of a queue that runs commands. ``policy``, ``queues`` and ``options`` are the queue's."""
 
-    __slots__ = ("enqueued", "forms", "preparing", "session")  # compiled code reads them, too (api/dispatch/native)
+    __slots__ = (
+        "enqueued",
+        "launches",
+        "preparing",
+        "session",
+    )  # compiled code reads them, too (api/dispatch/compiled)
 
     def __init__(
         self,
@@ -77,7 +81,7 @@ class RunningQueue(Waits):
             None  # of a run in the background, raised by the next call that asks for a result
         )
         self.background = Background()
-        self.forms: dict[object, CachedLaunch] = {}  # the launch cache, by kernel and sizes
+        self.launches: dict[object, Any] = {}  # the launch cache: compiled code's entries, by kernel and sizes
         self.roomy: set[tuple[object, tuple[int, ...] | None]] = set()  # kernels and work-groups known to fit a device
         self._made_bytes = 0  # of new arrays, since the last check in make_room
         self.moves: dict[MoveKey, CachedCopy] = {}  # the copy cache
@@ -275,7 +279,7 @@ class RunningQueue(Waits):
     def _run(self, enqueued: Submission, wanted: Place | None) -> None:
         """Wait for the commands that the device has been given, and run the other ones."""
         before = None
-        if enqueued.flight is not None and not enqueued.flight.has_leg:
+        if enqueued.flight is not None and not enqueued.flight.has_batch:
             enqueued.flight.end()  # its commands have been waited for
         elif enqueued.flight is not None:
             try:
@@ -348,10 +352,10 @@ class RunningQueue(Waits):
         if decision.device is None:
             return None, decision
         if self._changes != self.session.changes:
-            for form in self.forms.values():  # they refer to kernels of devices that are gone
-                form.retire()
+            for entry in self.launches.values():  # they refer to kernels of devices that are gone
+                entry.retire()
             self.moves.clear()
-            self.forms.clear()
+            self.launches.clear()
             self._changes = self.session.changes
         found = begun(self.session, not self._is_known, decision, self._news)
         return (None, decide(Facts(need=found))) if isinstance(found, Need) else (found, None)
@@ -373,7 +377,7 @@ class RunningQueue(Waits):
         if self._is_followed:
             self._recurring.stayed()
         elif not is_joined:
-            self._follow(run, perf_counter() - enqueued.flight.leg.began)
+            self._follow(run, perf_counter() - enqueued.flight.batch.began)
         if underway:
             record(self, self._result)
         return run
@@ -418,7 +422,7 @@ class RunningQueue(Waits):
     def _land_waited(self) -> None:
         """Make a run of commands that have been waited for one by one."""
         flight = self.enqueued.flight
-        is_over = flight is not None and flight.has_leg and flight.is_waited
+        is_over = flight is not None and flight.has_batch and flight.is_waited
         if is_over and not self.enqueued.builder.nodes and not self.preparing:
             self._complete(None)
 

@@ -91,7 +91,7 @@ class Submission:
     def is_waited(self) -> bool:
         """True if all of it has been waited for, and more may come."""
         flight = self.flight
-        return flight is not None and not flight.has_leg and not self.builder.nodes
+        return flight is not None and not flight.has_batch and not self.builder.nodes
 
     @property
     def moving(self) -> Any:
@@ -105,6 +105,8 @@ class Submission:
             with queue.lock:
                 if self.flight is None and not self.builder.nodes and self._component is None:
                     self.flight, self.decision = queue.take_off()
+                    if self.flight is not None:
+                        queue.use_log(queue.session, self.flight)
                     self._planned = self.flight is None
         return self.flight
 

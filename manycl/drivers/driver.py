@@ -31,8 +31,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from ctypes import PyDLL
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -43,7 +41,6 @@ from manycl.graph.graph import LocalArg
 from manycl.group_range import RangeParts
 from manycl.machine import Device
 from manycl.region import Box
-from manycl.utilities.disk_cache import DiskCache
 
 Bytes = npt.NDArray[np.uint8]
 """Host memory: a contiguous array of bytes."""
@@ -260,24 +257,43 @@ class Holdable(Protocol):
         """Of a device that is held: whether nothing runs any more, so that others have all of it."""
 
 
-class Direct(NamedTuple):
-    """What compiled code has to know of a driver to launch its kernels: the ``types`` of kernels, queues and
-    allocations, by what it calls them, whose slots it reads and writes, and the address of the function that
-    enqueues."""
+class DirectQueue(NamedTuple):
+    """What compiled code needs to enqueue launches into a queue. ``launch``: the address of the function
+    ``u64 launch(void *queue, void *shape, const void *values, const void *waits, u64 count)``, which returns the
+    command's number, 0 for a failure; events are tuples of the queue, the number, and what the queue's ``renew()`` has
+    returned last. ``address``: of the queue; ``given``: of a 64-bit word, the number of its last command. What a
+    command needs is appended to ``keep``, behind its number. ``memory``: the class of allocations, which have slots
+    ``address`` and ``nbytes``. ``renew`` is called before the first command and each that follows a multiple of 64."""
 
-    library: PyDLL
-    """The code itself."""
-    types: dict[str, type]
     launch: int
+    address: int
+    given: int
+    keep: Any
+    memory: type
+
+
+class DirectLaunch(NamedTuple):
+    """What compiled code needs to launch a kernel at an NDRange: the addresses of the ``shape`` and of the block of
+    ``values``; for each argument that is memory, the word of the block that has its address, behind which its size is
+    (else -1); what has to live until a launch is complete."""
+
+    shape: int
+    values: int
+    words: tuple[int, ...]
+    needs: object
 
 
 @runtime_checkable
 class DirectlyLaunched(Protocol):
-    """A driver whose kernels compiled code of ours may launch, in Python's stead."""
+    """A driver that hands launches over to compiled code of ours. The methods raise DriverError."""
 
-    def direct(self, source: Path, kept_in: DiskCache, compiles: bool = True) -> Direct:
-        """``source``: that code, in C, which is compiled and kept for later processes. Raises DriverError; without
-        ``compiles`` also where nothing was kept."""
+    def direct_queue(self, queue: Queue) -> DirectQueue: ...
+
+    def direct_launch(
+        self, kernel: DeviceKernel, like: DeviceKernel, global_size: tuple[int, ...], local_size: tuple[int, ...] | None
+    ) -> DirectLaunch | None:
+        """A kernel whose arguments are set, and another object for the same kernel that has been launched at the
+        NDRange. None where the driver has to launch it itself."""
 
 
 @runtime_checkable

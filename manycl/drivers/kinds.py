@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ctypes import PyDLL
+from pathlib import Path
 from typing import NamedTuple
 
 from manycl.drivers.driver import Advice, Found
 from manycl.machine import Device
+from manycl.utilities.disk_cache import DiskCache
 from manycl.utilities.interrupts import Uninterrupted
 
 Look = Callable[[list[str]], list[Found]]
@@ -42,6 +45,14 @@ def kinds() -> tuple[Kind, ...]:
         Kind("OpenCL", _look_for_opencl, icd.INSTALL, only_processors=icd.only_processors, advise=advice.advise),
         Kind("native", native.look, native.INSTALL, first=True, advise=native.advise),
     )
+
+
+def load(source: Path, kept_in: DiskCache, compiles: bool) -> PyDLL:
+    """Return a file of C as a library, compiled by the compiler of native devices once, and kept. Raises DriverError;
+    without ``compiles`` also where it has not been compiled yet."""
+    from manycl.drivers.native.compiler.library import load
+
+    return load(source, kept_in, PyDLL, compiles)
 
 
 def _look_for_opencl(notes: list[str]) -> list[Found]:

@@ -13,7 +13,7 @@ import sys
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from random import Random
@@ -27,12 +27,17 @@ from test_mixed import FUNCTIONS, PROGRAM
 
 import manycl as mc
 from manycl.api.arrays import arrays as arrays_module
-from manycl.api.dispatch import copy_cache
-from manycl.api.dispatch.launch_cache import CachedLaunch
+from manycl.api.dispatch import compiled, copy_cache, launch_cache
 from manycl.errors import ManyclError, ResultError
 from manycl.graph.copies import Place
+from manycl.graph.graph import BufferKey
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.verify_commands import verify_script
+from manycl.run.data.coherence import Directory, ValidRegion
+from manycl.run.engine.engine import again
 from manycl.run.session.session import Session
+from manycl.run.simulation.foresee import StepEstimates
+from manycl.run.simulation.simulator import SimBackend
 from manycl.run.streams import eager_rule, eager_stream, host_access, in_flight, residency
 from manycl.run.streams.eager_result import EagerResult
 from manycl.run.streams.eager_stream import EagerStream
@@ -70,7 +75,7 @@ def some_limits(r: Random, stack: ExitStack) -> None:
     patch("BESIDE", r.choice([64, 256, 1 << 20]), residency, host_access)
     patch("AT_ONCE", r.choice([0.0, 1e-3, 1e9]), in_flight)
     unknown = r.choice([in_flight.UNKNOWN, 0.2])
-    patch("UNKNOWN", unknown, in_flight, eager_stream, sys.modules[CachedLaunch.__module__], copy_cache)
+    patch("UNKNOWN", unknown, in_flight, eager_stream, launch_cache, copy_cache)
     patch("LARGE", r.choice([64, 1 << 18]), arrays_module)
     patch("SEVERAL", r.choice([8, 256]), eager_rule)
 
@@ -80,12 +85,12 @@ def some_limits(r: Random, stack: ExitStack) -> None:
 
 @dataclass
 class Seen:
-    """``given``, ``hits``: commands of eager streams, by ``give`` and by the launch and copy caches. ``batches``: of
-    which the command graphs were judged. ``failed``: programs that were told of an error. ``planned``: runs since all
-    was waited for."""
+    """``given``: commands of eager streams by ``give``; ``commands``: also those by the launch and copy caches.
+    ``batches``: of which the command graphs were judged. ``failed``: programs that were told of an error. ``planned``:
+    runs since all was waited for."""
 
     given: int = 0
-    hits: int = 0
+    commands: int = 0
     batches: int = 0
     failed: int = 0
     planned: int = 0
@@ -95,8 +100,7 @@ class Seen:
 def watched(seen: Seen, over: list[EagerResult]) -> Iterator[None]:
     """Count what is given to eager streams, and note their batches when these are over."""
     give, land = EagerStream.give, EagerResult.land
-    runs = [(name, getattr(Session, name)) for name in ("run", "_repeated")]
-    hits = [(form, form.again) for form in (CachedLaunch, copy_cache.CachedCopy)]
+    runs = [(name, getattr(Session, name)) for name in ("run", "repeat")]
 
     def given(*args: Any) -> bool:
         found = give(*args)
@@ -105,15 +109,8 @@ def watched(seen: Seen, over: list[EagerResult]) -> Iterator[None]:
 
     def landed(run: EagerResult) -> None:
         land(run)
+        seen.commands += len(run.given)
         over.append(run)
-
-    def hit(again: Callable[..., bool]) -> Callable[..., bool]:
-        def counted(*args: Any) -> bool:
-            found = again(*args)
-            seen.hits += found
-            return found
-
-        return counted
 
     def planned(run: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **options: Any) -> Any:
@@ -127,9 +124,22 @@ def watched(seen: Seen, over: list[EagerResult]) -> Iterator[None]:
             stack.enter_context(mock.patch.object(Session, name, planned(run)))
         stack.enter_context(mock.patch.object(EagerStream, "give", given))
         stack.enter_context(mock.patch.object(EagerResult, "land", landed))
-        for form, again in hits:
-            stack.enter_context(mock.patch.object(form, "again", hit(again)))
         yield
+
+
+def simulate(script: CommandGraph, found: Mapping[BufferKey, int | tuple[ValidRegion, ...]]) -> None:
+    """Play the commands that a batch was given on a simulated machine, where buffers are as the batch has found
+    them."""
+    directory, lowered = Directory(), script.lowered
+    for key, was in found.items():
+        if isinstance(was, tuple):
+            directory.parts[key] = was
+        else:
+            directory.valid[key] = was
+    backend = SimBackend(script.problem.machine, StepEstimates(script.problem, lowered))
+    result = again(script, backend, directory)
+    assert result is not None, "buffers are not where the commands were given them"
+    assert len(list(result.trace.kernels())) == len(lowered.graph.nodes), "not all commands ran"
 
 
 # the programs
@@ -349,11 +359,12 @@ class Program:
         over, self.over[:] = list(self.over), []
         if self.is_settled or self.session.changes:
             return
-        for run in over[-2:]:
-            if run.error is None and run.given and not run.went_on and self.r.random() < 0.5:
+        for run in over[-4:]:
+            if run.error is None and run.given and not run.went_on:
                 playback = run.result.playback
                 assert playback is not None
                 verify_script(playback.script)
+                simulate(playback.script, run.found)
                 self.seen.batches += 1
 
     # what is enqueued
@@ -616,6 +627,7 @@ def run_seed(fault: str, seed: int, seen: Seen) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    compiled.install()
     fault, count, first = arguments[0], int(arguments[1]), int(arguments[2]) if len(arguments) > 2 else 0
     failed: dict[str, list[int]] = {}
     for one in FAULTS if fault == "all" else (fault,):

@@ -190,13 +190,13 @@ def test_a_command_that_fails_is_what_its_event_tells(single: mc.Queue, monkeypa
     done = driver.done
 
     def fails(event: Any) -> bool:
-        if event is bad:
+        if event == bad:
             raise DriverError("out of order")
         return done(event)
 
     with monkeypatch.context() as patch:
         patch.setattr(driver, "done", fails)
-        patch.setattr(driver, "succeeded", lambda events: all(e is not bad for e in events))
+        patch.setattr(driver, "succeeded", lambda events: all(e != bad for e in events))
         with pytest.raises(RunError, match=r"kernel inc .*failed on .*out of order"):
             events[2].wait()
     assert events[0].status is STATUS.COMPLETE

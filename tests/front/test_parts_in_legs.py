@@ -92,7 +92,7 @@ def test_after_a_failure_parts_are_where_they_were(queue: mc.Queue, monkeypatch:
     done, succeeded = driver.done, driver.succeeded
 
     def fails(event: Any) -> bool:
-        if event is bad:
+        if event == bad:
             raise DriverError("out of order")
         return done(event)
 

@@ -69,7 +69,7 @@ def test_what_fails_before_what_is_waited_for_is_told(single: mc.Queue, monkeypa
     succeeded, done = driver.succeeded, driver.done
 
     def refuse(of: Any) -> bool:
-        if of is event:
+        if of == event:
             raise DriverError("out of luck")
         return done(of)
 
@@ -155,19 +155,19 @@ def test_what_is_ahead_is_foreseen_with_other_numbers(monkeypatch: pytest.Monkey
         for _ in range(3):
             program.turns(queue, *SIZES, x, 1000)
             queue.finish()
-        (form,) = queue.forms.values()
-        assert form._measured is not None
-        seconds = form._measured[1]
+        (entry,) = queue.launches.values()
+        assert entry.rules._measured is not None
+        seconds = entry.rules._measured[1]
         program.turns(queue, *SIZES, x, 5000)
-        assert form._seconds == pytest.approx(5 * seconds)
+        assert entry.seconds == pytest.approx(5 * seconds)
         program.turns(queue, *SIZES, x, 1000)
-        assert form._seconds == pytest.approx(seconds)
+        assert entry.seconds == pytest.approx(seconds)
         assert queue.enqueued.flight is not None
-        assert queue.enqueued.flight.ahead == pytest.approx(6 * seconds)
+        assert queue.enqueued.flight.given.ahead == pytest.approx(6 * seconds)
         queue.finish()
         monkeypatch.setattr(launch_cache, "UNKNOWN", 1e9)
         program.turns(queue, *SIZES, x, 1000)
         queue.finish()
         queue.session.land()
         program.turns(queue, *SIZES, x, 70)
-        assert queue.enqueued.flight.ahead >= in_flight.UNKNOWN
+        assert queue.enqueued.flight.given.ahead >= in_flight.UNKNOWN

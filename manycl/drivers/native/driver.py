@@ -9,14 +9,13 @@ import struct
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from manycl.drivers.addresses import address_of
-from manycl.drivers.driver import Bytes, Direct, DriverError, End, Source
+from manycl.drivers.driver import Bytes, DirectLaunch, DirectQueue, DriverError, End, Source
 from manycl.drivers.native.calls import FunctionKernel, PythonCalls
 from manycl.drivers.native.compiler.compiled import Compile, NativeProgram
-from manycl.drivers.native.compiler.library import Library, library, load
+from manycl.drivers.native.compiler.library import Library, library
 from manycl.drivers.native.elsewhere import Elsewhere, NotNativeError
 from manycl.drivers.native.kernel import NativeMemory, SetKernel, new_bytes
 from manycl.drivers.native.queue import COMPLETED, FAILED, FORKED, GIVEN, TIMES, NativeEvent, NativeQueue, settle
@@ -24,7 +23,6 @@ from manycl.errors import anew
 from manycl.group_range import RangeParts
 from manycl.machine import HOST, Device
 from manycl.region import Box
-from manycl.utilities.disk_cache import DiskCache
 
 _ONE_BOX, _ONE_WAIT = struct.Struct("@5Q"), struct.Struct("@2Q")
 _IN_PARTS, _BESIDE = 1 << 62, 1 << 63
@@ -272,11 +270,20 @@ class NativeDriver:
     def is_still(self) -> bool:
         return not (self._close.alive and os.getpid() == self._process) or bool(self._library.is_still(self._address))
 
-    def direct(self, source: Path, kept_in: DiskCache, compiles: bool = True) -> Direct:
+    def direct_queue(self, queue: NativeQueue) -> DirectQueue:
         address = ctypes.cast(self._launch, ctypes.c_void_p).value
         assert address is not None
-        types = {"compiled": SetKernel, "commands": NativeQueue, "memory": NativeMemory}
-        return Direct(load(source, kept_in, ctypes.PyDLL, compiles), types, address)
+        return DirectQueue(address, queue.address, queue.address + 8 * GIVEN, queue.kept, NativeMemory)
+
+    def direct_launch(
+        self, kernel: Any, like: Any, global_size: tuple[int, ...], local_size: tuple[int, ...] | None
+    ) -> DirectLaunch | None:
+        if type(kernel) is not SetKernel or kernel.kernel.counted:
+            return None
+        try:
+            return kernel.direct(like, global_size, local_size)
+        except NotNativeError:
+            return None
 
     def release(self) -> None:
         self._close()

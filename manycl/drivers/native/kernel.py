@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from manycl.analysis.work_group.group_function import MOST_OWN, NARROW
 from manycl.drivers.addresses import address_of, aligned
-from manycl.drivers.driver import Bytes, DriverError, Source
+from manycl.drivers.driver import Bytes, DirectLaunch, DriverError, Source
 from manycl.drivers.native.compiler.compiled import ALIGNMENT, NativeKernel
 from manycl.graph.graph import LocalArg
 from manycl.group_range import RangeParts
@@ -183,6 +183,14 @@ class SetKernel:
             self._uses = None
         self._asked = global_size, local_size, offset, shape
         return shape
+
+    def direct(self, like: SetKernel, global_size: tuple[int, ...], local_size: tuple[int, ...] | None) -> DirectLaunch:
+        """As DirectlyLaunched.direct_launch."""
+        if self._local == like._local:
+            self.shapes.update(like.shapes)  # with what was measured of them
+        shape = self.shape(global_size, local_size, None)
+        words = tuple([self._pointers.get(i, -1) for i in range(len(self._at))])
+        return DirectLaunch(shape.address, self.values, words, (shape, self))
 
     def uses(self) -> tuple[object, ...]:
         """What a launch like the last shape uses until it is complete."""

@@ -84,13 +84,26 @@ class NativeQueue:
         state, kept = self.state, self.kept
         given = state[GIVEN]
         if not given % TIMES and self.is_timed:
-            if self.times is not None:
-                kept.append((given, self.times))
-            self.times = array("Q", bytes(16 * TIMES))
-            self._library.times(self.address, self.times.buffer_info()[0])
+            self._begin_times(given)
         kept.append((given + 1, uses))
         if len(kept) > _TIDY and kept[_TIDY // 2][0] <= state[COMPLETED]:
             self.tidy()
+
+    def _begin_times(self, given: int) -> None:
+        """The times of the commands that come now lie in a new array."""
+        if self.times is not None:
+            self.kept.append((given, self.times))
+        self.times = array("Q", bytes(16 * TIMES))
+        self._library.times(self.address, self.times.buffer_info()[0])
+
+    def renew(self) -> array[int] | None:
+        """As of DirectQueue: where the times of the next command will be."""
+        given = self.state[GIVEN]
+        if not given % TIMES and self.is_timed:
+            self._begin_times(given)
+        if len(self.kept) > _TIDY:
+            self.tidy()
+        return self.times
 
     def may_stop(self, number: int, stops: array[int] | None) -> None:
         """A command, which was given last, is a launch in parts."""

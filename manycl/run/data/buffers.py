@@ -33,7 +33,7 @@ class Buffers:
         """Bytes of the largest buffer that any memory has room for."""
         self._keys = map(BufferKey, count())
         self._left: list[Owned] = []
-        self._resting = session.backend.memory.pool  # (for compiled code: manycl/api/dispatch/native)
+        self._resting = session.backend.memory.pool  # (for compiled code: manycl/api/dispatch/compiled)
         self._garbage: list[BufferKey] = []
 
     def new(self, nbytes: int, name: str = "", on_host: bool = False) -> Owned:

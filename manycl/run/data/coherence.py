@@ -202,6 +202,11 @@ class Directory:
         """Return those of some buffers whose contents a failed run or a lost device left unknown, in part at least."""
         return [key for key in keys if key in self._lost] if self._lost else []
 
+    def missing(self, key: BufferKey, memory: int, nbytes: int) -> list[ValidRegion]:
+        """Return the parts of a buffer of ``nbytes`` whose contents a memory does not hold."""
+        parts = self.parts.get(key) or (ValidRegion(Region.span(0, nbytes), self.valid.get(key, 0)),)
+        return [part for part in parts if part.mask and not part.mask >> memory & 1]
+
     def is_known_on_host(self, key: BufferKey) -> bool:
         """Return whether all contents of a buffer are valid on the host."""
         return bool(self.valid.get(key, 0) & HOST_BIT) and key not in self._lost

@@ -49,24 +49,22 @@ class KernelObject:
     """A kernel of one device, and the values of its arguments.
 
     One object serves all launches: only one thread sets arguments, and a launch takes them as they are when it is
-    enqueued. ``held[i]`` is the value of argument i, or None; a value that is set already is not set again. ``setter``:
-    the object that has set all arguments, if no other one has set any since. ``launched``: the kinds of launches so
-    far, as drivers compile for each kind.
+    enqueued. ``held[i]`` is the value of argument i, or None; a value that is set already is not set again.
+    ``launched``: the kinds of launches so far, as drivers compile for each kind.
     """
 
-    __slots__ = ("held", "kernel", "launched", "set", "setter")
+    __slots__ = ("held", "kernel", "launched", "set")
 
     def __init__(self, kernel: DeviceKernel, arguments: int) -> None:
         self.kernel = kernel
         self.set = kernel.set
         self.held: list[Any] = [None] * arguments
         self.launched: set[tuple[Any, ...]] = set()
-        self.setter: object = None
 
     def put(self, index: int, value: Any) -> None:
         """Set an argument, and remember its value; an interrupt in between leaves None."""
         held = self.held
-        self.setter = held[index] = None
+        held[index] = None
         self.set(index, value)
         held[index] = value
 
@@ -178,7 +176,7 @@ class Programs:
         found = self._kernels[device].get(key)
         if found is None:
             try:
-                kernel = self._kernel(program, name, device)
+                kernel = self.new_kernel(program, name, device)
             except DriverError as error:
                 words = f"{program.path}: kernel {name} cannot be used on {self._machine.devices[device].name}"
                 raise SourceError(f"{words}: {error.message}", hint=error.hint) from None
@@ -186,7 +184,8 @@ class Programs:
             found = self._kernels[device].keep(key, made)
         return found.kernel
 
-    def _kernel(self, program: ProgramFacts, name: str, device: DeviceIndex) -> DeviceKernel:
+    def new_kernel(self, program: ProgramFacts, name: str, device: DeviceIndex) -> DeviceKernel:
+        """Return a kernel object of the caller's own. Raises DriverError, and SourceError where it does not build."""
         driver = self._drivers[device]
         if isinstance(program, HostProgram):
             return driver.function(program.call, len(program.forms))

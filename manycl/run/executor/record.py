@@ -69,7 +69,7 @@ class RunRecord:
         """The offsets of the devices' clocks, where they are known, in seconds."""
         return [driver.clock() if i in self.timed else None for i, driver in enumerate(self._drivers)]
 
-    def leg(self, begin: float, nodes: tuple[int, int], moved: tuple[int, int]) -> RunRecord:
+    def batch(self, begin: float, nodes: tuple[int, int], moved: tuple[int, int]) -> RunRecord:
         """Return the record of a command batch, as a run that began at ``begin``. ``nodes``: the first of its commands
         and how many. ``moved``: the first of its transfers, and the one behind its last."""
         first, count = nodes

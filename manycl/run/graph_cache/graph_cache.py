@@ -154,14 +154,14 @@ class GraphCache:
         self._policy, known = policy, self._expected
         is_other = known is None or not known.is_like(run.given)
         if is_other or (isinstance(known, VariedGraph) and not gains_nothing(seconds)):
-            found = signature(run.batch) if len(run.given) <= NODES else None
+            found = signature(run.enqueued) if len(run.given) <= NODES else None
             if found is not None:
                 places = [run.found[key] for key in found.keys]
-                known = self._find(run.batch, found, places, policy, queues, options)
+                known = self._find(run.enqueued, found, places, policy, queues, options)
         if known is not None:
             self._note(known, seconds)
             known.flew(run, seconds)
-            self._look(known, seconds, lambda: run.batch)
+            self._look(known, seconds, lambda: run.enqueued)
         self._follow(known)
 
     def _note(self, known: RecurringGraph, seconds: float) -> None:

@@ -351,7 +351,7 @@ class Session:
         """Time all commands by the devices' clocks from the next run on, as with ``profile=True``."""
         self._profile = True
         with self.lock:
-            if self.flight is not None and not self.flight.has_leg:
+            if self.flight is not None and not self.flight.has_batch:
                 self.land()
 
     def use_clocks(self, learning: bool) -> None:

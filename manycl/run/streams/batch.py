@@ -3,8 +3,6 @@ of its commands. Each batch is a run."""
 
 from __future__ import annotations
 
-from time import perf_counter
-
 from manycl.graph.graph import BufferKey
 from manycl.run.data.coherence import ValidRegion
 
@@ -23,8 +21,3 @@ class CommandBatch:
         self.began = began
         self.found: dict[BufferKey, int | tuple[ValidRegion, ...]] = {}
         self.written: set[BufferKey] = set()
-
-    def begin(self) -> None:
-        """Note that its first command is about to be given."""
-        if not self.began:
-            self.began = perf_counter()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 from manycl.drivers.driver import Event
 from manycl.errors import ManyclError
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import Argument, DeviceTask, Graph, Launch
+from manycl.graph.graph import BufferKey, Graph, Launch
 from manycl.graph.launch import with_arguments
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
-from manycl.run.commands.backend import Done, Failed
-from manycl.run.commands.compiler import compiled
+from manycl.plan.problem import Problem
+from manycl.run.commands.backend import Command, Done, Failed, Run, Upload
+from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.asking_policies import UNPLANNED
@@ -24,16 +25,16 @@ from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
 from manycl.run.executor.record import RunRecord
 from manycl.run.lowering.lower import lower
+from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.session.problem_builder import problem_of
+from manycl.run.streams.command_log import Given
 
 if TYPE_CHECKING:
     from manycl.run.session.session import Session
     from manycl.run.streams.eager_stream import EagerStream
 
 Value = TypeVar("Value")
-Given = tuple[DeviceTask, Sequence[Argument] | None, Event]
-"""A command: its node, or one like it; its own arguments where they may differ from that node's; its event."""
 
 
 def launched(given: Sequence[Given], device: DeviceIndex) -> list[tuple[int, DeviceIndex, int, Event]]:
@@ -45,17 +46,17 @@ class EagerResult:
     """A batch of an eager stream that is over. ``found``: masks of the memories where its buffers were valid before.
     ``error``: its failure, of command ``failed`` and all after it."""
 
-    def __init__(self, session: Session, flight: EagerStream) -> None:
-        leg = flight.leg
+    def __init__(self, session: Session, stream: EagerStream) -> None:
+        batch = stream.batch
         self._session = session
-        self._leg = leg
-        self._after = flight.after
-        self._buffers = {key: array.buffer for key, array in flight.arrays.items()}
-        self._whole = flight.record
+        self.batch = batch
+        self._after = stream.after
+        self._buffers = {key: array.buffer for key, array in stream.arrays.items()}
+        self._whole = stream.record
         self._moved = (0, 0)  # the range of its transfers in the stream
-        self.given: Sequence[Given] = flight.given[leg.first :] if leg.first else flight.given
-        self.found = leg.found
-        self.device = flight.device
+        self.given: Sequence[Given] = stream.given[batch.first :] if batch.first else stream.given
+        self.found = batch.found
+        self.device = stream.device
         self.seconds = 0.0
         self.error: ManyclError | None = None
         self._rest: Result | None = None  # the result where other devices have gone on with it
@@ -63,32 +64,32 @@ class EagerResult:
 
     def land(self) -> None:
         """Note that all of it has ended."""
-        leg = self._leg
-        self.seconds = perf_counter() - leg.began
+        batch = self.batch
+        self.seconds = perf_counter() - batch.began
         self.given = tuple(self.given)
-        self._moved = leg.moved, len(self._whole.transfers)
+        self._moved = batch.moved, len(self._whole.transfers)
 
     @cached_property
-    def batch(self) -> Batch:
+    def enqueued(self) -> Batch:
         """The commands that were enqueued."""
         nodes = [
             with_arguments(node, tuple(args)) if args is not None and isinstance(node, Launch) else node
             for node, args, _ in self.given
         ]
-        first = self._leg.first
+        first = self.batch.first
         after = {i - first: tuple([n - first for n in found if n >= first]) for i, found in self._after.items()}
         after = {i: found for i, found in after.items() if 0 <= i < len(nodes) and found}
         return Batch(tuple(nodes), self._buffers, after)
 
     @cached_property
     def graph(self) -> Graph:
-        return self.batch.graph()
+        return self.enqueued.graph()
 
     @cached_property
     def record(self) -> RunRecord:
         """The record of when its commands ran."""
-        leg = self._leg
-        record = self._whole.leg(leg.began, (leg.first, len(self.given)), self._moved)
+        batch = self.batch
+        record = self._whole.batch(batch.began, (batch.first, len(self.given)), self._moved)
         record.graph = self.graph
         record.kernels = launched(self.given, self.device)
         return record
@@ -103,7 +104,7 @@ class EagerResult:
         no other device may go on."""
         session, executor, record = self._session, self._session.backend, self.record
         is_lost = watch is not None and len(session.machine.devices) > 1 and bool(executor.lost(self.device))
-        run = executor.underway(self.graph, (), self._leg.began)
+        run = executor.underway(self.graph, (), self.batch.began)
         run.record, run.events = record, {n: event for n, (_, _, event) in enumerate(self.given)}
         record.failure = failed
         executor.adopt(run)
@@ -139,7 +140,14 @@ class EagerResult:
             return self._result(playback)
 
         with self._session.lock:
-            return self._played(self._session.directory.copy(), ended)
+            directory = self._session.directory.copy()
+        for key, found in self.found.items():  # as it was before
+            directory.forget(key)
+            if isinstance(found, tuple):
+                directory.parts[key] = found
+            elif found:
+                directory.valid[key] = found
+        return self._played(directory, ended)
 
     def _played(self, directory: Directory, ended: Callable[[Playback], Value]) -> Value:
         """Return what ``ended`` returns for the playback of the batch's command graph."""
@@ -156,9 +164,40 @@ class EagerResult:
         lowered = lower(problem, plan, directory)
         lowered.open(directory)
         try:
-            return ended(Playback(compiled(Subject(problem, lowered, directory.valid), plan), directory))
+            return ended(Playback(self._as_given(problem, plan, lowered, directory.valid), directory))
         finally:
             lowered.close(directory)
+
+    def _as_given(self, problem: Problem, plan: Plan, lowered: Lowered, valid: Mapping[BufferKey, int]) -> CommandGraph:
+        """Return the command graph of the uploads and commands as they were given. ``valid``: masks of the memories
+        where buffers were valid before."""
+        graph, device = lowered.graph, self.device
+        bit = 1 << problem.machine.devices[device].memory
+        brought: dict[int, list[BufferKey]] = {}  # pieces of what came for each node
+        for moved in self.record.transfers:
+            if moved.is_upload:
+                brought.setdefault(moved.token, []).extend(lowered.cut.get(moved.keys[0], moved.keys))
+        needs, leaves = dict[BufferKey, int](), dict[BufferKey, int]()
+        commands, token, last = list[Command](), len(graph.nodes), len(graph.nodes) - 1
+        for node, task in enumerate(graph.nodes):
+            after: list[int] = []
+            for key in brought.get(node, ()):
+                mask = needs.setdefault(key, valid.get(key, 0))
+                if mask and not mask & bit and key not in leaves:
+                    commands.append(Upload(token, key, device, (), False))
+                    leaves[key] = mask | bit
+                    after.append(token)
+                    token += 1
+            commands.append(Run(node, device, 0, tuple(after), node == last))
+            for key in (*task.reads, *task.writes):
+                if key not in leaves and (key in task.reads or key not in task.overwrites):
+                    needs.setdefault(key, valid.get(key, 0))
+            leaves.update(dict.fromkeys(task.writes, bit))
+        queues = tuple([int(d == device) for d in problem.machine.indices])
+        count = len(commands)
+        return CommandGraph(
+            problem, plan, lowered, queues, tuple(commands), count, {}, {}, {last: ()}, needs, leaves, {}
+        )
 
     def _result(self, playback: Playback) -> Result:
         script = playback.script

@@ -5,6 +5,7 @@ it has ended."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from manycl.drivers import last_words
@@ -15,11 +16,11 @@ from manycl.graph import bounds
 from manycl.graph.copies import Place
 from manycl.graph.graph import DeviceTask, Graph, Launch
 from manycl.run.commands.backend import Failed, Run
-from manycl.run.executor.record import RunRecord
 from manycl.run.recovery.device_events import DevicesInUse
 from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.health import examine
 from manycl.run.streams.batch import CommandBatch
+from manycl.run.streams.command_log import CommandLog
 from manycl.run.streams.eager_result import EagerResult, launched
 from manycl.run.streams.eager_rule import Decision, Facts, Need, Stream, Way, decide
 from manycl.run.streams.host_access import HostAccess
@@ -34,13 +35,10 @@ _NOTHING = Graph((), {}, ())
 
 
 class Repeated(Protocol):
-    """A kind of launch that is repeated."""
+    """A launch or copy that is repeated."""
 
     def landed(self, seconds: float) -> None:
         """Note that its stream is over: what it refers to may go. ``seconds``: of one command there."""
-
-    def looked(self) -> None:
-        """Note that its stream goes on with all commands complete: arrays that it refers to may go."""
 
     @property
     def is_settled(self) -> bool:
@@ -50,7 +48,7 @@ class Repeated(Protocol):
 class EagerStream(HostAccess):
     """The commands that a queue gives a device as they are enqueued. ``given``: for each command its node (for a cached
     launch, the one for which that was made), its own arguments where they may differ from the node's, and its event.
-    ``leg``: the batch of those since the last wait for all (``look``), which is a run of its own. ``is_known``: all
+    ``batch``: the batch of those since the last wait for all (``look``), which is a run of its own. ``is_known``: all
     commands were like earlier ones; ``news``: for how many streams in a row before it that was not so. ``why``: the
     decision that it follows."""
 
@@ -58,8 +56,7 @@ class EagerStream(HostAccess):
         executor, device = session.backend, why.device
         assert device is not None, "the decision is to go on eagerly"
         super().__init__(session, device, executor.underway(_NOTHING, (device,) if executor.profile else ()))
-        given = self.given
-        self._run.launched = lambda: [(node.name, device, 0, event) for node, _, event in given]
+        self.log_in(CommandLog())
         self._busy = 0.0  # seconds of the batches before
         self._stopped: BaseException | None = None  # the exception that has ended a wait for a batch
         self._weighed = -1  # the number of arrays for which ``_is_light`` holds
@@ -69,21 +66,20 @@ class EagerStream(HostAccess):
         self.news = news
         self.why = why
         self.after: dict[int, tuple[int, ...]] = {}
-        self.forms: list[Repeated] = []
-        self.bound: list[Repeated] = []  # those that refer to arrays of the batch
+        self.repeated: list[Repeated] = []
         self.is_settled = True  # whether all of these are
         self.is_quick = True  # whether the last batch took so little that going on saves time
         self.launch = self._lanes.launch  # (for cached launches)
+
+    def log_in(self, log: CommandLog) -> None:
+        """Note all commands in a log."""
+        self.given, device = log, self.device
+        self._run.launched = lambda: [(node.name, device, 0, event) for node, _, event in log]
 
     def __del__(self) -> None:
         if self._over is None and not self.is_waited and not is_forked():
             # its commands may run still, and its arrays go now
             self._lanes.driver.finish()
-
-    @property
-    def record(self) -> RunRecord:
-        """The record of its commands."""
-        return self._run.record
 
     @property
     def began(self) -> float:
@@ -111,7 +107,7 @@ class EagerStream(HostAccess):
             if array.buffer.key not in self.arrays and not self.adopt(array):
                 return False
         index, lanes = len(self.given), self._lanes
-        self.leg.begin()
+        self.join()
         with Uninterrupted():
             try:
                 event = self._session.backend.give(self._run, task, Run(index, self.device, 0, (), False), self.uploads)
@@ -131,12 +127,19 @@ class EagerStream(HostAccess):
             self.uploads, self.is_known = [], False
             if after:
                 self.after[index] = tuple(sorted(set(after)))
-            self.leg.written.update(task.writes)
+            self.batch.written.update(task.writes)
             self._flush(self.queue)
-        self.ahead += UNKNOWN
-        if self.ahead > self.limit:
-            self.pace()
+        self.count(UNKNOWN)
         return True
+
+    def join(self, repeated: Repeated | None = None, is_first: bool = False) -> None:
+        """Note that a command is about to be given, like one before for the first time in the batch; or, if it
+        ``is_first``, in the stream."""
+        if not self.batch.began:
+            self.batch.began = perf_counter()
+        if repeated is not None and is_first:
+            self.repeated.append(repeated)
+            self.is_settled = self.is_settled and repeated.is_settled
 
     @property
     def _is_carried_on(self) -> bool:
@@ -158,7 +161,7 @@ class EagerStream(HostAccess):
     def is_complete(self, index: int) -> bool:
         """Return whether a command is complete. Raises ManyclError where it has failed, or one before it."""
         over = self._over
-        if over is not None and over.error is not None and index - self.leg.first >= over.failed:
+        if over is not None and over.error is not None and index - self.batch.first >= over.failed:
             raise anew(over.error)
         if over is not None and over.went_on:
             return True
@@ -223,7 +226,7 @@ class EagerStream(HostAccess):
     @property
     def is_young(self) -> bool:
         """True if it may go on when all that was given has been waited for: at some time it has to end."""
-        return len(self.given) <= self.why.until and len(self._run.record.transfers) <= self.why.until
+        return len(self.given) <= self.why.until and len(self.record.transfers) <= self.why.until
 
     @property
     def is_light(self) -> bool:
@@ -234,7 +237,7 @@ class EagerStream(HostAccess):
             self._weighed = count
             nbytes = sum([a.buffer.nbytes for a in self.arrays.values()])
             self._is_light = decide(Facts(stream=Stream(arrays=count, nbytes=nbytes))).way is Way.STAY
-        return self._is_light and self.is_short and self.has_leg and self.is_young and not self.is_giving
+        return self._is_light and self.is_short and self.has_batch and self.is_young and not self.is_giving
 
     @property
     def _is_usual(self) -> bool:
@@ -252,7 +255,7 @@ class EagerStream(HostAccess):
         session = self._session
         with session.lock, self.lock, Uninterrupted():
             is_busy = self.uploads or self.is_giving
-            if is_busy or not (self.is_open and self._is_usual and session.is_timed(False)):
+            if is_busy or not (self.given.is_open and self._is_usual and session.is_timed(False)):
                 return None
             over = EagerResult(session, self)
             if not over.given:
@@ -288,15 +291,13 @@ class EagerStream(HostAccess):
         self._weighed = -1
         self.arrays = {}
         self.is_joined = False
-        for form in self.bound:
-            form.looked()
-        self.bound = []
-        self.leg = CommandBatch(len(self.given), len(self.record.transfers))
+        self.batch = CommandBatch(len(self.given), len(self.record.transfers))
+        self.given.begin(self.batch.written)
 
     def close(self) -> None:
         """Give nothing more."""
         with self.lock:
-            self.is_open = False
+            self.given.is_open = False
 
     def end(self, wanted: Place | None = None) -> EagerResult:
         """Wait for all that was given, while nothing else runs, and return the run; a failure is its ``error``. Ctrl-C
@@ -311,19 +312,20 @@ class EagerStream(HostAccess):
                         self._land(self._over, self._ask_for(wanted) if wanted is not None else None)
                     elif self._brought or self.is_giving:
                         self._lanes.driver.finish()
-                    self._tell_forms()
+                    self._tell_repeated()
                 finally:
-                    self.arrays, self.forms, self.bound = {}, [], []
+                    self.arrays, self.repeated = {}, []
+                    self.given.begin(set())
                     self._used.become(())
         return self._over
 
-    def _tell_forms(self) -> None:
+    def _tell_repeated(self) -> None:
         """Pass the seconds of one command to the cached launches, where all went well."""
         assert self._over is not None
         if self._over.error is None and self.given:
             each = (self._busy + self._over.seconds) / len(self.given)
-            for form in self.forms:
-                form.landed(each)
+            for repeated in self.repeated:
+                repeated.landed(each)
 
     def _land(self, over: EagerResult, asked: Event | None) -> None:
         session, run, executor = self._session, self._run, self._session.backend
@@ -341,7 +343,7 @@ class EagerStream(HostAccess):
         except BaseException as error:
             reason = f"the run was stopped by {type(error).__name__}"
             self._take_back()
-            for key in self.leg.written:
+            for key in self.batch.written:
                 session.directory.lose(key, reason)
             over.error = RunError(reason)
             executor.abort()
@@ -350,11 +352,11 @@ class EagerStream(HostAccess):
         over.land()
         if found is not None:
             self._take_back()
-            first, last = self.leg.first, len(self.given) - 1
+            first, last = self.batch.first, len(self.given) - 1
             watch = None if self.is_joined else EventMonitor(session.device_events, session.machine, self._used)
             over.resume(
                 Failed(
-                    min(max(found.token, first), last) - first, found.time - (self.leg.began - run.began), *found[2:]
+                    min(max(found.token, first), last) - first, found.time - (self.batch.began - run.began), *found[2:]
                 ),
                 watch,
             )
@@ -367,8 +369,8 @@ class EagerStream(HostAccess):
 
     def _failure(self, failed: Failed | None) -> Failed | None:
         """Return the first command that has failed, if any, when all have ended. ``failed``: what was found before."""
-        record = self._run.record
-        if failed is None and self._lanes.driver.succeeded(self._ends(self.leg.first)):
+        record = self.record
+        if failed is None and self._lanes.driver.succeeded(self._ends(self.batch.first)):
             return None
         record.kernels = launched(self.given, self.device)
         self._session.backend.abort()
@@ -392,14 +394,14 @@ def begun(session: Session, learning: bool, why: Decision, news: int) -> EagerSt
     learn from it; ``news``: as of the stream."""
     if session.debug or last_words.keeping():
         return Need.OBSERVED
-    if session.closed or (session.flight is not None and session.flight.has_leg):
+    if session.closed or (session.flight is not None and session.flight.has_batch):
         return Need.BUSY
     if not session.lock.acquire(blocking=False):
         return Need.BUSY
     try:
         with Uninterrupted():
             if session.flight is not None:
-                if session.flight.has_leg:
+                if session.flight.has_batch:
                     return Need.BUSY
                 session.land()  # another queue's stream, with nothing in flight
             if not session.machine.devices or not session.backend.is_idle:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from manycl.drivers.driver import Bytes, DriverError, Event
@@ -11,6 +12,7 @@ from manycl.graph.copies import Place
 from manycl.graph.graph import BufferKey
 from manycl.machine import DeviceIndex
 from manycl.run.commands.backend import Failed
+from manycl.run.commands.flow_control import AHEAD
 from manycl.run.data.coherence import HOST_BIT
 from manycl.run.data.host_bytes import copy_bytes
 from manycl.run.executor.record import Transferred
@@ -34,7 +36,7 @@ class HostAccess(Residency):
     while the stream ``is_open``. ``is_giving``: an enqueued command is about to be noted; ``is_joined``: the batch has
     been waited for in between, and goes on all the same."""
 
-    __slots__ = ("_over", "is_giving", "is_open", "lock")  # as in InFlight
+    __slots__ = ("_over", "is_giving", "lock")  # as in InFlight
 
     def __init__(self, session: Session, device: DeviceIndex, run: RunState) -> None:
         super().__init__(session, device, run)
@@ -43,14 +45,18 @@ class HostAccess(Residency):
         self._sound = 0  # how many commands are known to have succeeded, as copies behind them were asked for
         self._writes = set[BufferKey]()  # keys of buffers that the host has written to within the batch
         self.lock = threading.RLock()
-        self.is_open = True
         self.is_giving = False
         self.is_joined = False
 
     @property
-    def has_leg(self) -> bool:
+    def is_open(self) -> bool:
+        """True if more commands may be given."""
+        return self.given.is_open
+
+    @property
+    def has_batch(self) -> bool:
         """True if it was given anything since the last wait for all."""
-        return len(self.given) > self.leg.first
+        return len(self.given) > self.batch.first
 
     def read(self, wanted: Place, out: Bytes) -> bool:
         """Copy few bytes of a buffer to the host after all that was given, and wait for that. Return False where the
@@ -59,7 +65,7 @@ class HostAccess(Residency):
         with self.lock:
             if not self.is_open or self.uploads or not 0 < wanted.nbytes < BESIDE or not self._is_here(key):
                 return False
-            if key not in self.leg.written and self._directory.valid.get(key, 0) & HOST_BIT:
+            if key not in self.batch.written and self._directory.valid.get(key, 0) & HOST_BIT:
                 return False
             with Uninterrupted():
                 try:
@@ -78,7 +84,7 @@ class HostAccess(Residency):
         where nothing is in flight, or the copy has to be done in another way."""
         key = wanted.buffer.key
         with self.lock:
-            if not self.is_open or not self.has_leg or (self.is_waited and wanted.nbytes < BESIDE):
+            if not self.is_open or not self.has_batch or (self.is_waited and wanted.nbytes < BESIDE):
                 return None
             if self.uploads or self.is_giving or not self._has(array):
                 return None
@@ -90,7 +96,7 @@ class HostAccess(Residency):
                 self._note(key, False, event, wanted.nbytes)
                 self._moved = len(self.given), event
                 self._flush(self.queue)
-            self.ahead += wanted.nbytes / SLOW
+            self.given.ahead += wanted.nbytes / SLOW
             return event
 
     def _has(self, array: Owner) -> bool:
@@ -108,7 +114,7 @@ class HostAccess(Residency):
         with self.lock:
             if not self.is_open or self.uploads or not 0 < nbytes <= FEW_BYTES or not self._is_here(key):
                 return False
-            valid = 0 if key in self.leg.written else self._directory.valid.get(key, 0)
+            valid = 0 if key in self.batch.written else self._directory.valid.get(key, 0)
             if valid & ~(self._bit | HOST_BIT):
                 return False  # another device has it, too
             if valid & HOST_BIT:
@@ -135,7 +141,7 @@ class HostAccess(Residency):
     def _note(self, key: BufferKey, is_upload: bool, event: Event, nbytes: int) -> None:
         """Note a copy after all that was given."""
         moved = Transferred((key,), self.device, is_upload, (event,), len(self.given), nbytes)
-        self._run.record.transfers.append(moved)
+        self.record.transfers.append(moved)
 
     # of copies for which there was no wait
 
@@ -172,14 +178,20 @@ class HostAccess(Residency):
         """Return the events that tell whether all has succeeded, from a command on."""
         # (where one fails on a GPU, all that its context is given afterwards fails)
         given = self.given[-1:] if self._lanes.watched else self.given[first:]
-        moved = self._run.record.transfers[self._seen :]
-        return [event for _, _, event in given] + [transfer.events[-1] for transfer in moved]
+        ends = list(map(itemgetter(2), given))
+        if self._seen < len(self.record.transfers):
+            ends += [transfer.events[-1] for transfer in self.record.transfers[self._seen :]]
+        return ends
 
     @property
     def _is_one(self) -> bool:
         """True if all that was given since the last wait for all is one command, and no copy."""
-        return len(self.given) == self.waited + 1 and self._seen == len(self._run.record.transfers)
+        return len(self.given) == self.waited + 1 and self._seen == len(self.record.transfers)
 
     def _caught_up(self) -> None:
-        super()._caught_up()
-        self._seen = len(self._run.record.transfers)
+        """Note that all that was given is complete."""
+        log = self.given
+        self.waited, self._seen = len(log), len(self.record.transfers)
+        log.ahead, log.limit, self._mark, self._moved = 0.0, AHEAD / 2, None, None
+        if self._coming:
+            self._coming.clear()

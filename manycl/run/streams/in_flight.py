@@ -10,7 +10,7 @@ from manycl.drivers.driver import Queue as DriverQueue
 from manycl.machine import DeviceIndex
 from manycl.run.commands.flow_control import AHEAD
 from manycl.run.executor.waits import AT_ONCE, wait_beside, wait_for, wait_soon
-from manycl.run.streams.eager_result import Given
+from manycl.run.streams.command_log import CommandLog
 
 if TYPE_CHECKING:
     from manycl.run.executor.lanes import Lanes
@@ -21,20 +21,18 @@ UNKNOWN = AHEAD / 64
 
 
 class InFlight:
-    """The commands of an eager stream and the waits for them. ``given``: commands in their order, the last part of each
-    its event. ``ahead``: the predicted seconds of what is not known to be complete; beyond ``limit``, ``pace`` has to
-    be called. ``waited``: the number of commands at the last time when all of them were complete."""
+    """The commands of an eager stream and the waits for them. ``given``: the log of the commands in their order, the
+    last part of each its event. ``waited``: the number of commands at the last time when all of them were complete."""
 
-    __slots__ = ("__dict__", "ahead", "given", "limit", "queue")  # (compiled code reads and writes these, too)
+    __slots__ = ("__dict__", "given", "queue")  # (compiled code reads ``given``)
 
     def __init__(self, device: DeviceIndex, lanes: Lanes, run: RunState) -> None:
         self.device = device
         self._lanes = lanes
         self._run = run
+        self.record = run.record  # of all commands
         self.queue: DriverQueue = lanes.queues[0]
-        self.given = list[Given]()
-        self.ahead = 0.0
-        self.limit = AHEAD / 2
+        self.given = CommandLog()
         self.waited = 0
         self._mark: tuple[Event, float] | None = None
         self._moved: tuple[int, Event] | None = None  # a copy after so many commands, for which there was no wait
@@ -50,6 +48,13 @@ class InFlight:
         """True if all that was given is known to be complete."""
         return self.waited == len(self.given) and self._moved is None
 
+    def count(self, seconds: float) -> None:
+        """Count a command that was given, of so many expected seconds."""
+        log = self.given
+        log.ahead += seconds
+        if log.ahead > log.limit:
+            self.pace()
+
     def pace(self) -> None:
         """Wait until half of what is ahead of the device is complete: what was given cannot be taken back, and Ctrl-C
         waits for it."""
@@ -60,22 +65,18 @@ class InFlight:
                 if not self._lanes.driver.done(before):
                     self._lanes.flush(self.queue)
                     wait_for(self._run, self.device, before)
-            self.ahead -= ahead
-        self._mark = event, self.ahead
-        self.limit = self.ahead + AHEAD / 2
+            self.given.ahead -= ahead
+        self._mark = event, self.given.ahead
+        self.given.limit = self.given.ahead + AHEAD / 2
 
     @property
     def is_short(self) -> bool:
         """True if what is ahead takes so little time that the driver's own wait may be used."""
-        return self.ahead <= AT_ONCE
+        return self.given.ahead <= AT_ONCE
 
     def wait_beside(self, event: Event) -> None:
         """Wait until a command has ended, with or without an error; for threads that do not have the stream's lock."""
         wait_beside(self._lanes, event)
-
-    def _caught_up(self) -> None:
-        """Note that all that was given is complete."""
-        self.waited, self.ahead, self.limit, self._mark, self._moved = len(self.given), 0.0, AHEAD / 2, None, None
 
     def _wait_soon(self, event: Event) -> None:
         """Wait until an event is complete, by the driver's own wait where that ends soon. Raises DriverError."""

@@ -36,10 +36,10 @@ class Owner(Protocol):
 
 
 class Residency(InFlight):
-    """The arrays of an eager stream. ``arrays``: by the keys of their buffers, all that the batch ``leg`` uses;
+    """The arrays of an eager stream. ``arrays``: by the keys of their buffers, all that the batch ``batch`` uses;
     ``uploads``: transfers for which the next command has to wait."""
 
-    __slots__ = ("_bit", "_directory", "allocations", "arrays", "leg", "uploads")  # as in InFlight
+    __slots__ = ("_bit", "_directory", "allocations", "arrays", "batch", "uploads")  # as in InFlight
 
     def __init__(self, session: Session, device: DeviceIndex, run: RunState) -> None:
         executor = session.backend
@@ -58,12 +58,19 @@ class Residency(InFlight):
         self._at_host: Place | None = None  # bytes that came to the host last
         self.allocations = executor.memory.buffers(device)
         self.arrays: dict[BufferKey, Owner] = {}
-        self.leg = CommandBatch(0, 0, run.began)
+        self.batch = CommandBatch(0, 0, run.began)
         self.uploads: list[Event] = []
 
     def adopt(self, array: Owner) -> bool:
         """Use an array from now on. Return False where there may be no room for it, the device is lost, or a failed run
         has left its contents unknown, so that it matters what overwrites them."""
+        key, directory = array.buffer.key, self._directory
+        if directory.lost((key,)):
+            return False
+        valid = directory.valid.get(key, 0)
+        if key in self.allocations and (valid & self._bit or not (valid or key in directory.parts)):
+            self.arrays[key], self.batch.found[key] = array, valid  # it is there, or was just made
+            return True
         try:
             return self._adopt(array)
         except DeviceLost:
@@ -77,49 +84,33 @@ class Residency(InFlight):
         raise NotImplementedError
 
     def _adopt(self, array: Owner) -> bool:
-        buffer, directory, found = array.buffer, self._directory, self.leg.found
-        key = buffer.key
-        if directory.lost((key,)):
+        """Use an array that has no memory on the device yet, or whose contents are not all there."""
+        directory, nbytes, key = self._directory, array.buffer.nbytes, array.buffer.key
+        missing, parts = directory.missing(key, self._memory, nbytes), directory.parts.get(key)
+        if not all(mask & HOST_BIT for _, mask in missing):
             return False
-        valid = directory.valid.get(key, 0)
-        if valid & self._bit and key in self.allocations:
-            self.arrays[key], found[key] = array, valid
-            return True
-        session, nbytes = self._session, buffer.nbytes
-        if not valid and key in self.allocations and key not in directory.parts:  # an array that was just made
-            self.arrays[key], found[key] = array, valid
-            return True
-        parts = directory.parts.get(key, ())
-        masks = [part.mask for part in parts] or [valid]
-        if any(mask and not mask & (self._bit | HOST_BIT) for mask in masks):
-            return False
-        is_here = all(not mask or mask & self._bit for mask in masks)
-        if key in self.allocations and is_here and not parts:
-            self.arrays[key], found[key] = array, valid
-            return True
         if key not in self.allocations:
             device = self._lanes.device
-            self._bytes = self._bytes or sum(session.backend.memory.allocated(self.device).values())
+            self._bytes = self._bytes or sum(self._session.backend.memory.allocated(self.device).values())
             if nbytes > device.max_allocation or self._bytes + nbytes > device.global_memory:
                 return False
             self._bytes += nbytes
         with Uninterrupted():
-            session.backend.memory.on_device(key, self.device)
-            if parts:
-                missing = union(part.region for part in parts if part.mask and not part.mask & self._bit)
-                if missing:
-                    self._bring(key, missing.boxes)
+            self._session.backend.memory.on_device(key, self.device)
+            self.batch.found[key] = directory.valid.get(key, 0) if parts is None else parts
+            if missing:
+                self._bring(key, union(region for region, _ in missing).boxes)
+            if parts is not None:
                 directory.joined(key, self._memory)
                 self._parted[key] = parts
-            elif not is_here:
-                self._bring(key, (Box(0, nbytes),))
+            elif missing:
                 directory.copied(key, self._memory)
-            self.arrays[key], found[key] = array, parts or valid
+            self.arrays[key] = array
         return True
 
     def _bring(self, key: BufferKey, boxes: tuple[Box, ...]) -> None:
         """Upload parts of a buffer; if they are large, by another queue than the commands'."""
-        memory, lanes, run = self._session.backend.memory, self._lanes, self._run
+        memory, lanes = self._session.backend.memory, self._lanes
         nbytes = sum(box.nbytes for box in boxes)
         is_beside = nbytes >= BESIDE
         queue = lanes.uploads if is_beside else self.queue
@@ -130,17 +121,12 @@ class Residency(InFlight):
             raise
         except DriverError as error:
             raise RunError(f"{memory.name(key)} cannot be brought to {lanes.device.name}: {error.message}") from None
-        run.record.transfers.append(Transferred((key,), self.device, True, events, len(self.given), nbytes))
+        self.record.transfers.append(Transferred((key,), self.device, True, events, len(self.given), nbytes))
         self._brought.append(key)
         self._coming.add(key)
         if is_beside:
             self.uploads.append(events[-1])
             self._flush(queue)
-
-    def _caught_up(self) -> None:
-        super()._caught_up()
-        if self._coming:
-            self._coming.clear()
 
     def _flush(self, queue: DriverQueue) -> None:
         """Send what was enqueued. Where that fails, it is in flight all the same, and the error is raised where it is
@@ -155,7 +141,7 @@ class Residency(InFlight):
         if not 0 < nbytes < BESIDE or not self._is_here(key):
             return None
         memory, lanes = self._session.backend.memory, self._lanes
-        if key not in self.leg.written and self._directory.valid.get(key, 0) & HOST_BIT:
+        if key not in self.batch.written and self._directory.valid.get(key, 0) & HOST_BIT:
             return None
         try:
             target = memory.download_target(key, self.device, nbytes if nbytes < wanted.buffer.nbytes else None)
@@ -164,7 +150,7 @@ class Residency(InFlight):
             )
         except (DriverError, RunError):
             return None  # the copy apart raises the error
-        self._run.record.transfers.append(Transferred((key,), self.device, False, events, len(self.given) - 1, nbytes))
+        self.record.transfers.append(Transferred((key,), self.device, False, events, len(self.given) - 1, nbytes))
         self._wanted = wanted
         self._asked.append((key, events[-1]))
         return events[-1]
@@ -173,11 +159,11 @@ class Residency(InFlight):
         """Return whether a buffer was used, and all of it is valid in the device's memory, which is not the host's."""
         if key not in self.arrays or self._bit == HOST_BIT or key in self._directory.parts:
             return False
-        return key in self.leg.written or bool(self._directory.valid.get(key, 0) & self._bit)
+        return key in self.batch.written or bool(self._directory.valid.get(key, 0) & self._bit)
 
     def _arrived(self) -> None:
         """Record in the directory where a batch has written its buffers."""
-        self._directory.valid.update(dict.fromkeys(self.leg.written, self._bit))
+        self._directory.valid.update(dict.fromkeys(self.batch.written, self._bit))
         wanted = self._wanted
         if wanted is None:
             return

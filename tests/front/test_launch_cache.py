@@ -1,13 +1,11 @@
-"""Launches like one before by compiled code: as by Python alone, but quicker."""
+"""The launch cache: launches like one before do as those that are checked, but quicker."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,7 @@ from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.api.arrays.arrays import Array
-from manycl.api.dispatch import native
-from manycl.api.dispatch.launch_cache import CachedLaunch
-from manycl.api.dispatch.native import places
+from manycl.api.dispatch import compiled
 from manycl.api.events import Event
 from manycl.api.program import Kernel
 from manycl.drivers.driver import DriverError
@@ -39,41 +35,28 @@ kernel void put(global int *x, int at, int value) { if (get_global_id(0) == 0) x
 """)
 
 
-def install() -> bool:
-    with mc.Queue("cpu/2#0") as queue:
-        return native.install(queue.session.backend.drivers)
-
-
 @pytest.fixture
-def compiled() -> Iterator[None]:
-    assert install()
-    yield
-    native.uninstall()
-
-
-@pytest.fixture
-def by_python(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The launches like one before that Python has done."""
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands that were checked: those that the launch cache has not given to a device."""
     done: list[str] = []
-    python = CachedLaunch.again
+    give = EagerStream.give
 
-    def counted(self: CachedLaunch, queue: mc.Queue, flight: EagerStream, args: tuple[Any, ...]) -> bool:
-        done.append(self._launch.name)
-        return python(self, queue, flight, args)
+    def counted(self: EagerStream, task: Any, *others: Any) -> bool:
+        done.append(task.name)
+        return give(self, task, *others)
 
-    monkeypatch.setattr(CachedLaunch, "again", counted)
+    monkeypatch.setattr(EagerStream, "give", counted)
     return done
 
 
-def test_python_has_nothing_to_do_with_them(compiled: None, by_python: list[str]) -> None:
+def test_python_has_nothing_to_do_with_them(checked: list[str]) -> None:
     with mc.Queue("cpu/2#0") as queue:
         x, y, z = (queue.array(np.full(N, i, np.int32)) for i in (1, 2, 3))
         event = PROGRAM.add(queue, *SIZES, x, y)
         assert PROGRAM.add(queue, *SIZES, x, y).node == event.node + 1
-        assert by_python == ["add"]  # it sets the arguments that a form has not set
         event = PROGRAM.add(queue, *SIZES, y, z)
         PROGRAM.add(queue, *SIZES, y, x)
-        assert by_python == ["add"]
+        assert checked == ["add"]
         assert (event.queue, event.enqueued, event.node) == (queue, queue.enqueued, 2)
         assert (x.get() == 5).all()
         assert (z.get() == 7).all()
@@ -83,7 +66,7 @@ def test_python_has_nothing_to_do_with_them(compiled: None, by_python: list[str]
 
 @pytest.mark.parametrize("beside", [1, 1 << 20])
 def test_what_the_device_does_not_have_is_brought(
-    beside: int, compiled: None, by_python: list[str], monkeypatch: pytest.MonkeyPatch
+    beside: int, checked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     monkeypatch.setattr(residency, "BESIDE", beside)
@@ -94,25 +77,28 @@ def test_what_the_device_does_not_have_is_brought(
         del z  # the next array has its memory on the device
         for _ in range(3):
             PROGRAM.add(queue, *SIZES, x, y)
-        by_python.clear()
+        checked.clear()
         z = queue.array(np.full(N, 30, np.int32))
         PROGRAM.add(queue, *SIZES, z, y)
-        assert by_python == (["add"] if beside == 1 else [])  # Python has it wait for what is brought beside
+        assert checked == (["add"] if beside == 1 else [])  # it has to wait for what is brought beside
         assert (y.get() == 35).all()
 
 
-def test_python_has_nothing_to_do_with_arrays_of_a_size_that_was_left_behind(
-    compiled: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_python: list[object] = []
-    monkeypatch.setattr(Array, "new", lambda queue, extents, name: by_python.append(name) or NEW(queue, extents, name))
+def test_python_has_nothing_to_do_with_arrays_of_a_size_that_was_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def new(*how: Any) -> Array:
+        made.append(how)
+        return NEW(*how)
+
+    monkeypatch.setattr(Array, "new", new)
     shape = (N,)
     with mc.Queue("cpu/2#0") as queue:
         for count in (2, 1, 1):  # the first one after some were left behind has these looked at
-            by_python.clear()
+            made.clear()
             x, y = queue.empty(shape, np.int32), queue.empty(shape, np.int32)
-            assert len(by_python) == count
-            assert (y.queue, y.shape, y.dtype, y.argument.key) == (queue, shape, np.int32, y.buffer.key)
+            assert len(made) == count
+            assert (y.queue, y.shape, y.dtype, y.argument.key) == (queue, shape, np.dtype(np.int32), y.buffer.key)
             assert x.buffer.key != y.buffer.key
             x.fill(3)
             y.fill(4)
@@ -130,60 +116,38 @@ def test_python_has_nothing_to_do_with_arrays_of_a_size_that_was_left_behind(
         queue.empty(shape, np.int32)
 
 
-class Slotted:
-    __slots__ = ("first", "second")
-
-
-class More(Slotted):
-    __slots__ = ("__dict__", "third")
-    word = 1
-
-
-def test_where_slots_lie_is_found_out() -> None:
-    found = More()
-    found.first, found.second, found.third = 1, 2, 3
-    names = ["third", "first", "second"]
-    for name, at in zip(names, places.offsets(More, names), strict=True):
-        assert ctypes.py_object.from_address(id(found) + at).value == getattr(found, name)
-    for name in ("word", "nowhere"):
-        with pytest.raises(DriverError, match="no slot"):
-            places.offsets(More, ["first", name])
-
-
 def test_what_has_been_compiled_before_is_there_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    native.uninstall()
+    compiled.uninstall()
     monkeypatch.setenv("MANYCL_CACHE", str(tmp_path))  # nothing is there
+    monkeypatch.setattr(compiled, "_loaded", [])
+    assert not compiled.install(compiles=False)
+    assert (Kernel.__call__, mc.Queue.empty) == compiled.IN_PYTHON
+    assert compiled.install()
+    compiled.uninstall()
+    monkeypatch.setattr(compiled, "_loaded", [])
+    monkeypatch.setattr(compiled, "_looked", threading.Event())
     with mc.Queue("cpu/2#0") as queue:
-        drivers = queue.session.backend.drivers
-        monkeypatch.setattr(native, "_made", [])
-        assert not native.install(drivers, compiles=False)
-        assert Kernel.__call__ is native.IN_PYTHON.call
-        assert native.install(drivers)
-        native.uninstall()
-        monkeypatch.setattr(native, "_made", [])
-        monkeypatch.setattr(native, "_asked", threading.Event())
-        native.soon(drivers)
-        assert Kernel.__call__ is not native.IN_PYTHON.call
-    native.uninstall()
+        PROGRAM.add(queue, *SIZES, queue.zeros(N, np.int32), queue.zeros(N, np.int32))
+        assert Kernel.__call__ is not compiled.IN_PYTHON[0]
 
 
-def test_what_is_enqueued_in_blocks_of_times_has_times(compiled: None, by_python: list[str]) -> None:
+def test_what_is_enqueued_in_blocks_of_times_has_times(checked: list[str]) -> None:
     with mc.Queue("cpu/2#0", profile=True) as queue:
         x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
         events = [PROGRAM.add(queue, *SIZES, x, y) for _ in range(1100)]
-        assert len(by_python) == 2  # the first like another one, and the one whose times begin a new array
+        assert len(checked) == 1
         events[-1].wait()
         times = [(event.start, event.end) for event in events]
     assert all(start <= end for start, end in times)
     assert all(end <= start for (_, end), (start, _) in pairwise(times))
 
 
-def test_what_is_far_ahead_is_paced(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_far_ahead_is_paced(monkeypatch: pytest.MonkeyPatch) -> None:
     paced, pace = list[float](), EagerStream.pace
 
-    def noted(flight: EagerStream) -> None:
-        paced.append(flight.ahead)
-        pace(flight)
+    def noted(stream: EagerStream) -> None:
+        paced.append(stream.given.ahead)
+        pace(stream)
 
     monkeypatch.setattr(EagerStream, "pace", noted)
     with mc.Queue("cpu/2#0") as queue:
@@ -193,8 +157,8 @@ def test_what_is_far_ahead_is_paced(compiled: None, monkeypatch: pytest.MonkeyPa
         assert paced == [33 / 64, 66 / 64]  # commands that nobody knows count for a 64th of a second
 
 
-def test_ctrl_c_while_it_is_paced_is_no_other_error(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def pressed(flight: EagerStream) -> None:
+def test_ctrl_c_while_it_is_paced_is_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(stream: EagerStream) -> None:
         raise KeyboardInterrupt
 
     with mc.Queue("cpu/2#0") as queue:
@@ -212,7 +176,7 @@ def test_ctrl_c_while_it_is_paced_is_no_other_error(compiled: None, monkeypatch:
         assert (y.get() == 34).all()
 
 
-def test_nothing_keeps_arrays_that_are_gone(compiled: None) -> None:
+def test_nothing_keeps_arrays_that_are_gone() -> None:
     with mc.Queue("cpu/2#0") as queue:
         x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
 
@@ -237,28 +201,29 @@ def test_nothing_keeps_arrays_that_are_gone(compiled: None) -> None:
         assert dropped() is None
 
 
-def test_without_it_all_is_launched_by_python(monkeypatch: pytest.MonkeyPatch, by_python: list[str]) -> None:
-    def fails(driver: object, compiles: bool) -> None:
+def test_without_it_each_launch_is_checked(monkeypatch: pytest.MonkeyPatch, checked: list[str]) -> None:
+    def fails(compiles: bool) -> None:
         raise DriverError("there is no compiler")
 
-    monkeypatch.setattr(native, "_compiled", fails)
-    native.uninstall()
-    assert not install()
-    assert (Kernel.__call__, mc.Queue.empty) == native.IN_PYTHON
+    compiled.uninstall()
+    monkeypatch.setattr(compiled, "_loaded", [])
+    monkeypatch.setattr(compiled, "_load", fails)
+    assert not compiled.install()
+    assert (Kernel.__call__, mc.Queue.empty) == compiled.IN_PYTHON
     with mc.Queue("cpu/2#0") as queue:
         x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
         for _ in range(3):
             PROGRAM.add(queue, *SIZES, x, y)
-        assert by_python == ["add"] * 2
+        assert checked == ["add"] * 3
 
 
-def test_many_commands_in_a_row_have_it_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    native.uninstall()
+def test_several_commands_in_a_row_have_it_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled.uninstall()
     asked: list[None] = []
-    monkeypatch.setattr(native, "soon", lambda drivers: asked.append(None))
+    monkeypatch.setattr(compiled, "soon", lambda: asked.append(None))
     with mc.Queue("cpu/2#0") as queue:
         x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
-        for count in (255, 1):
+        for count in (32, 1):
             assert not asked
             for _ in range(count):
                 PROGRAM.add(queue, *SIZES, x, y)
@@ -350,7 +315,7 @@ class Play:
 @settings(max_examples=50)
 def test_random_programs_do_the_same_either_way(steps: list[tuple[str, int, int]], zero_copy: str) -> None:
     told = []
-    for way in (install, native.uninstall):
+    for way in (compiled.install, compiled.uninstall):
         way()
         with patch.dict("os.environ", MANYCL_ZERO_COPY=zero_copy), mc.Queue("cpu/2#0") as queue:
             told.append(Play(queue).all(steps))

@@ -9,8 +9,8 @@ static object *empty_slowly, *usual_type; /* Queue.empty as Python has it, and i
 
 /* A buffer without a name that waits for an array of such a size: Memory.again. NULL with no error set if none does. */
 static object *waiting(struct held *held, object *buffers, object *nbytes) {
-    object *resting = GET(buffers, buffers, _resting);
-    object *kinds = IS(resting, resting) ? SEE(resting, resting, _waiting) : NULL;
+    object *pool = GET(buffers, buffers, _resting);
+    object *kinds = IS(pool, pool) ? SLOT(pool, pool, _waiting) : NULL;
     object *lists = kinds ? hold(held, kept(PyDict_GetItemWithError(kinds, nbytes))) : NULL;
     for (ssize i = 0; lists && i < 2; i++) { /* rather one without a copy on the host */
         object *list = hold(held, kept(PyTuple_GetItem(lists, i)));
@@ -19,9 +19,9 @@ static object *waiting(struct held *held, object *buffers, object *nbytes) {
         if (!count) continue;
         object *whole = hold(held, kept(PyList_GetItem(list, count - 1)));
         object *buffer = whole ? PyTuple_GetItem(whole, 0) : NULL;
-        object *name = IS(buffer, buffer) ? SEE(buffer, buffer, name) : NULL;
+        object *name = IS(buffer, buffer) ? SLOT(buffer, buffer, name) : NULL;
         if (!name || PyObject_Size(name) || PyList_SetSlice(list, count - 1, count, NULL)) return NULL;
-        PUT(resting, resting, is_used, &_Py_TrueStruct);
+        put(&SLOT(pool, pool, is_used), kept(&_Py_TrueStruct));
         return whole;
     }
     return NULL;
@@ -29,24 +29,24 @@ static object *waiting(struct held *held, object *buffers, object *nbytes) {
 
 /* NULL with no error set where Python has to do it. */
 static object *emptied(struct held *held, object *queue, object *shape, object *dtype) {
-    object *made = SEE(queue, queue, _made), *known = GET(queue, queue, _extents);
+    object *made = SLOT(queue, queue, _made), *known = GET(queue, queue, _extents);
     object *buffers = GET(queue, queue, _buffers), *session = GET(queue, queue, session);
     if (!made || !known || !session || !IS(buffers, buffers) || PyObject_Size(made)) return NULL;
     object *key = hold(held, PyLong_FromVoidPtr(shape));
     object *extents = key ? hold(held, kept(PyDict_GetItemWithError(known, key))) : NULL;
     if (!extents || PyTuple_GetItem(extents, 0) != shape || PyTuple_GetItem(extents, 1) != dtype) return NULL;
-    object *left = SEE(buffers, buffers, _left); /* what was left behind is looked at first */
-    if (!left || PyObject_Size(left) || !hold(held, call(of_check_open, session))) return NULL;
+    object *left = SLOT(buffers, buffers, _left); /* what was left behind is looked at first */
+    if (!left || PyObject_Size(left) || !done(call(session, name_check_open, NULL, NULL, NULL))) return NULL;
     object *whole = waiting(held, buffers, PyTuple_GetItem(extents, 4));
     if (!whole) return NULL;
-    object *array = PyType_GenericNew(manycl_types[TYPE_array].is, NULL, NULL);
+    object *array = PyType_GenericNew(class_array, NULL, NULL);
     if (!array) return NULL;
-    PUT(array, array, queue, queue);
-    PUT(array, array, shape, PyTuple_GetItem(extents, 2));
-    PUT(array, array, dtype, PyTuple_GetItem(extents, 3));
-    PUT(array, array, _owned, whole);
-    PUT(array, array, buffer, PyTuple_GetItem(whole, 0));
-    PUT(array, array, argument, PyTuple_GetItem(whole, 1));
+    put(&SLOT(array, array, queue), kept(queue));
+    put(&SLOT(array, array, shape), kept(PyTuple_GetItem(extents, 2)));
+    put(&SLOT(array, array, dtype), kept(PyTuple_GetItem(extents, 3)));
+    put(&SLOT(array, array, _owned), kept(whole));
+    put(&SLOT(array, array, buffer), kept(PyTuple_GetItem(whole, 0)));
+    put(&SLOT(array, array, argument), kept(PyTuple_GetItem(whole, 1)));
     return array;
 }
 
