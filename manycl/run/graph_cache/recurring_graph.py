@@ -21,7 +21,8 @@ from manycl.run.engine.result import Result
 from manycl.run.graph_cache.autotuner import PLANNED_RUNS, SECOND_THOUGHTS
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.session.session import Session
-from manycl.run.streams.eager_result import EagerResult, Given
+from manycl.run.streams.command_log import Given
+from manycl.run.streams.eager_result import EagerResult
 from manycl.run.streams.eager_rule import NEWS, RECENT, Decision, MeasuredGraph
 
 THOUGHTS = (*SECOND_THOUGHTS, *(4**n for n in range(3, 10)))
