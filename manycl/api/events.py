@@ -130,19 +130,19 @@ class MoveEvent(Event):
         if status != CommandStatus.COMPLETE:
             self.queue.refuse_while_preparing()
             self.queue.session.refuse_host_functions()
-            assert self.enqueued.flight is not None
-            self.enqueued.flight.wait_for_move(self.moved)
+            assert self.enqueued.stream is not None
+            self.enqueued.stream.wait_for_move(self.moved)
             status = self.status
         if isinstance(status, ManyclError):
             raise anew(status)
 
     @property
     def status(self) -> CommandStatus | ManyclError:
-        assert self.enqueued.flight is not None
+        assert self.enqueued.stream is not None
         try:
             return (
                 CommandStatus.COMPLETE
-                if self.enqueued.flight.has_moved(self.moved, self.node)
+                if self.enqueued.stream.has_moved(self.moved, self.node)
                 else CommandStatus.SUBMITTED
             )
         except ManyclError as error:

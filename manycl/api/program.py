@@ -297,7 +297,7 @@ class Kernel:
             launch = ungathered(launch)
         self._check_room(launch, queue)
         event = queue.add(launch, wait_for, arrays)
-        stream = queue.enqueued.flight
+        stream = queue.enqueued.stream
         # (launches that are collected to be prepared, or are planned, have not been checked yet)
         if is_usual and not self._versions and stream is not None and stream.was_given(launch):
             if type(global_size) is tuple and (local_size is None or type(local_size) is tuple):

@@ -253,7 +253,7 @@ class Queue(RunningQueue):
                         break
                 else:
                     enqueued = self._mine() if self.preparing else self.enqueued
-                    if enqueued.flight is not None and enqueued.flight.is_spent:
+                    if enqueued.stream is not None and enqueued.stream.is_spent:
                         enqueued = self.renew()
                     after = [e.node for e in wait_for if e.enqueued is enqueued] if wait_for else ()
                     return Event(self, enqueued, enqueued.add(self, node, after, arrays))

@@ -106,17 +106,17 @@ class RunningQueue(Waits):
     def policy(self, policy: str | Policy | Plan | None) -> None:
         with self.lock:
             self._policy, self._named = policy, _named(policy or self._default)
-            flight = self.enqueued.flight
-            if flight is not None or self.enqueued.builder.nodes:  # what comes now is the new policy's
+            stream = self.enqueued.stream
+            if stream is not None or self.enqueued.builder.nodes:  # what comes now is the new policy's
                 self.enqueued.decision = decide(Facts(self._named, Need.RENAMED))
-        if flight is not None:
-            flight.close()
+        if stream is not None:
+            stream.close()
 
     def __len__(self) -> int:
         """Return how many nodes are enqueued and have not run."""
         with self.lock:
-            flight = self.enqueued.flight
-            waited = flight.waited if flight is not None else 0
+            stream = self.enqueued.stream
+            waited = stream.waited if stream is not None else 0
             return sum(map(len, (*self._taken, self.enqueued))) - waited
 
     def flush(self) -> None:
@@ -129,8 +129,8 @@ class RunningQueue(Waits):
         self.refuse_while_preparing()
         with self.lock:
             enqueued = self.enqueued
-            if enqueued.flight is not None:
-                enqueued.flight.flush()
+            if enqueued.stream is not None:
+                enqueued.stream.flush()
             if not enqueued.builder.nodes and not enqueued.reads:
                 return
             self._take()
@@ -153,8 +153,8 @@ class RunningQueue(Waits):
         if (self.policy or self._default) != "auto" or self.options or self.preparing or self.is_running_here:
             return
         with self.lock:
-            flight = self.enqueued.flight
-            held = [*self.enqueued.arrays.values(), *(flight.arrays.values() if flight is not None else ())]
+            stream = self.enqueued.stream
+            held = [*self.enqueued.arrays.values(), *(stream.arrays.values() if stream is not None else ())]
             dropped = sum([array.buffer.nbytes for array in held if getrefcount(array) <= _ONLY_HERE])
         if 2 * dropped >= made:
             self.finish()
@@ -188,17 +188,17 @@ class RunningQueue(Waits):
         """Wait for what the eager stream has been given, where that is all that is enqueued, and more commands of that
         kind are expected: the stream goes on. Returns False where the stream has to be ended instead. ``wanted``: the
         bytes that the host is about to read."""
-        flight = self.enqueued.flight
-        if flight is None or underway or self.preparing or self._taken or self.session.closed:
+        stream = self.enqueued.stream
+        if stream is None or underway or self.preparing or self._taken or self.session.closed:
             return False
         self.session.refuse_host_functions()
         with self._running:
             enqueued = self.enqueued
-            if enqueued.flight is not flight or enqueued.builder.nodes or self._taken or self._failure is not None:
+            if enqueued.stream is not stream or enqueued.builder.nodes or self._taken or self._failure is not None:
                 return False
-            is_joined, why = flight.is_joined, flight.why
+            is_joined, why = stream.is_joined, stream.why
             try:
-                run = flight.look(wanted)
+                run = stream.look(wanted)
             except BaseException:  # Ctrl-C was pressed twice
                 self._complete(None)
                 raise
@@ -207,34 +207,34 @@ class RunningQueue(Waits):
             if not run.given:
                 return True
             self._begin()
-            self._result, self._is_known = lambda: _explained(run.result, why), flight.is_known
+            self._result, self._is_known = lambda: _explained(run.result, why), stream.is_known
             if not is_joined:
                 self._follow(run, run.seconds)
-            return flight.is_quick and self._recurring.goes_on(flight, self._named)
+            return stream.is_quick and self._recurring.goes_on(stream, self._named)
 
-    def airborne(self) -> tuple[Submission, EagerStream | None]:
+    def submitting(self) -> tuple[Submission, EagerStream | None]:
         """Return the submission that takes commands, and its eager stream, if commands may be given to a device at
         once."""
         enqueued = self.enqueued
-        flight = enqueued.flight or enqueued.open_flight(self._own)
-        if flight is not None and flight.is_spent:
+        stream = enqueued.stream or enqueued.open_stream(self._own)
+        if stream is not None and stream.is_spent:
             enqueued = self.renew()
-            flight = enqueued.flight or enqueued.open_flight(self._own)
-        return enqueued, flight
+            stream = enqueued.stream or enqueued.open_stream(self._own)
+        return enqueued, stream
 
     def renew(self) -> Submission:
         """Return the submission that takes commands from now on, where another thread has ended an eager stream that
         had nothing unfinished."""
         with self.lock:
             former = self.enqueued
-            if former.flight is not None and former.flight.is_spent and not former.builder.nodes:
+            if former.stream is not None and former.stream.is_spent and not former.builder.nodes:
                 self.enqueued = former.take(self._always)
                 former.ended(self)
             return self.enqueued
 
     def _follow(self, run: EagerResult, seconds: float) -> None:
         """Tell the graph cache how long an eager stream, or a batch of one, took from its first command on."""
-        self._recurring.flew(run, seconds, str(self.policy or self._default), self.queues, self.options)
+        self._recurring.ran_eagerly(run, seconds, str(self.policy or self._default), self.queues, self.options)
 
     def _complete(self, last: Submission | None, wanted: Place | None = None) -> None:
         """Run what is enqueued, up to the ``last`` submission (None: all), and wait for it, and for the bytes that are
@@ -263,7 +263,7 @@ class RunningQueue(Waits):
             if not enqueued.is_over:
                 enqueued.ended(self, error=_as_told(error))
             if keeps:
-                self._failure = error  # before nothing is taken any more (``take_off``)
+                self._failure = error  # before nothing is taken any more (``begin_stream``)
             self._taken.popleft()
             self._fail_all(error)
             raise
@@ -279,12 +279,12 @@ class RunningQueue(Waits):
     def _run(self, enqueued: Submission, wanted: Place | None) -> None:
         """Wait for the commands that the device has been given, and run the other ones."""
         before = None
-        if enqueued.flight is not None and not enqueued.flight.has_batch:
-            enqueued.flight.end()  # its commands have been waited for
-        elif enqueued.flight is not None:
+        if enqueued.stream is not None and not enqueued.stream.has_batch:
+            enqueued.stream.end()  # its commands have been waited for
+        elif enqueued.stream is not None:
             try:
                 is_last = not enqueued.builder.nodes and len(self._taken) == 1
-                before = self._land(enqueued, wanted if is_last else None)
+                before = self._end_stream(enqueued, wanted if is_last else None)
             except BaseException:
                 self._lose(enqueued)
                 raise
@@ -315,9 +315,9 @@ class RunningQueue(Waits):
         """Mark all submissions that were taken as failed, as what was enqueued before them has failed."""
         while self._taken:
             enqueued = self._taken[0]
-            if enqueued.flight is not None:  # its commands have run
+            if enqueued.stream is not None:  # its commands have run
                 with suppress(ManyclError):
-                    enqueued.flight.end()
+                    enqueued.stream.end()
             self._lose(enqueued)
             self._taken.popleft()
             enqueued.ended(self, error=_as_told(error))
@@ -337,12 +337,12 @@ class RunningQueue(Waits):
                 self._taken.clear()
                 self.enqueued = self.enqueued.take(self._always)
             for enqueued in left:
-                if enqueued.flight is not None:
+                if enqueued.stream is not None:
                     with suppress(ManyclError):
-                        enqueued.flight.end()
+                        enqueued.stream.end()
                 enqueued.ended(self, error=RunError("it did not run: its queue has been closed"))
 
-    def take_off(self) -> tuple[EagerStream, None] | tuple[None, Decision]:
+    def begin_stream(self) -> tuple[EagerStream, None] | tuple[None, Decision]:
         """Return a new eager stream; or None, and why commands are planned. The caller holds the lock."""
         if self._taken or self._failure is not None:
             return None, decide(Facts(need=Need.EARLIER))
@@ -360,24 +360,24 @@ class RunningQueue(Waits):
         found = begun(self.session, not self._is_known, decision, self._news)
         return (None, decide(Facts(need=found))) if isinstance(found, Need) else (found, None)
 
-    def _land(self, enqueued: Submission, wanted: Place | None) -> EagerResult:
+    def _end_stream(self, enqueued: Submission, wanted: Place | None) -> EagerResult:
         """End the eager stream: wait for all that the device has been given. Raises what went wrong with it."""
-        assert enqueued.flight is not None
+        assert enqueued.stream is not None
         self._begin()
-        is_joined, why = enqueued.flight.is_joined, enqueued.flight.why
-        run = enqueued.flight.end(wanted)
+        is_joined, why = enqueued.stream.is_joined, enqueued.stream.why
+        run = enqueued.stream.end(wanted)
         if run.error is not None:
             self._fail(run.error)
             raise anew(run.error)
         self._result = lambda: _explained(run.result, why)
-        self._is_known = enqueued.flight.is_known
+        self._is_known = enqueued.stream.is_known
         self._news = 0 if self._is_known else self._news + 1
         log.debug("ran as they were enqueued: %d commands", len(run.given))
         self._is_followed = bool(enqueued.builder.nodes)
         if self._is_followed:
-            self._recurring.stayed()
+            self._recurring.was_planned_behind()
         elif not is_joined:
-            self._follow(run, perf_counter() - enqueued.flight.batch.began)
+            self._follow(run, perf_counter() - enqueued.stream.batch.began)
         if underway:
             record(self, self._result)
         return run
@@ -419,17 +419,17 @@ class RunningQueue(Waits):
         self._past = (*self._past, self._result)[-STRETCHES:] if is_followed and self._result is not None else ()
         self._result = self._trace = None
 
-    def _land_waited(self) -> None:
+    def _end_waited(self) -> None:
         """Make a run of commands that have been waited for one by one."""
-        flight = self.enqueued.flight
-        is_over = flight is not None and flight.has_batch and flight.is_waited
+        stream = self.enqueued.stream
+        is_over = stream is not None and stream.has_batch and stream.is_waited
         if is_over and not self.enqueued.builder.nodes and not self.preparing:
             self._complete(None)
 
     @property
     def result(self) -> Result:
         """The last run: its seconds, plan and record."""
-        self._land_waited()
+        self._end_waited()
         if self._result is None:
             raise ManyclError("nothing has run on this queue yet")
         return self._result()
@@ -437,7 +437,7 @@ class RunningQueue(Waits):
     @property
     def trace(self) -> RunTrace:
         """The trace of the runs since a result was last asked for."""
-        self._land_waited()
+        self._end_waited()
         if self._trace is None:
             from manycl.run.engine.merged_traces import joined, past_run  # what runs is imported with the first queue
 

@@ -34,7 +34,7 @@ PREPARED = decide(Facts(need=Need.PREPARED))
 
 
 class Submission:
-    """The commands of a queue until a result is asked for. ``flight``: the eager stream with what the device has been
+    """The commands of a queue until a result is asked for. ``stream``: the eager stream with what the device has been
     given, unless all has to be planned. Everything that comes after it is collected for one graph; ``decision``: why.
     ``is_taken``: nothing more is added, and it is about to run. ``is_over``: it has run, or ``error`` is what went
     wrong, there or before. ``is_stretch``: more commands of the same program follow before anybody has asked for a
@@ -55,11 +55,11 @@ class Submission:
         "builder",
         "decision",
         "error",
-        "flight",
         "is_over",
         "is_stretch",
         "is_taken",
         "reads",
+        "stream",
     )
 
     def __init__(self, why: Decision | None) -> None:
@@ -68,7 +68,7 @@ class Submission:
         self.error: ManyclError | None = None
         self._result: Result | None = None  # of the planned nodes
         self._callbacks: deque[Callable[[], Any]] = deque()
-        self.flight: EagerStream | None = None
+        self.stream: EagerStream | None = None
         self.began = 0.0  # when the first planned node was added, by time.perf_counter; 0: there is none
         self._planned = why is not None
         self.decision = why
@@ -85,30 +85,30 @@ class Submission:
 
     @property
     def _given(self) -> int:
-        return len(self.flight.given) if self.flight is not None else 0
+        return len(self.stream.given) if self.stream is not None else 0
 
     @property
     def is_waited(self) -> bool:
         """True if all of it has been waited for, and more may come."""
-        flight = self.flight
-        return flight is not None and not flight.has_batch and not self.builder.nodes
+        stream = self.stream
+        return stream is not None and not stream.has_batch and not self.builder.nodes
 
     @property
     def moving(self) -> Any:
         """The driver's event of a copy that is enqueued behind all commands, if the eager stream has one that is still
         to be waited for."""
-        return self.flight.moving if self.flight is not None and not self.builder.nodes and not self.reads else None
+        return self.stream.moving if self.stream is not None and not self.builder.nodes and not self.reads else None
 
-    def open_flight(self, queue: Queue) -> EagerStream | None:
+    def open_stream(self, queue: Queue) -> EagerStream | None:
         """Return the eager stream that takes commands now, or None where they have to be planned."""
-        if self.flight is None and not self._planned:
+        if self.stream is None and not self._planned:
             with queue.lock:
-                if self.flight is None and not self.builder.nodes and self._component is None:
-                    self.flight, self.decision = queue.take_off()
-                    if self.flight is not None:
-                        queue.use_log(queue.session, self.flight)
-                    self._planned = self.flight is None
-        return self.flight
+                if self.stream is None and not self.builder.nodes and self._component is None:
+                    self.stream, self.decision = queue.begin_stream()
+                    if self.stream is not None:
+                        queue.use_log(queue.session, self.stream)
+                    self._planned = self.stream is None
+        return self.stream
 
     def add(self, queue: Queue, node: Node, after: Sequence[int], arrays: Sequence[Array]) -> int:
         """Append a node that uses some arrays, and return its index. Raises ManyclError for what the device refuses."""
@@ -137,20 +137,20 @@ class Submission:
         need = _need(node) if self._component is None else Need.COMPONENT
         if need is not None or isinstance(node, HostTask):
             self._planned = True
-        elif (flight := self.open_flight(queue)) is not None:
-            with flight.lock:
-                if flight.is_open and flight.give(node, arrays, after):
+        elif (stream := self.open_stream(queue)) is not None:
+            with stream.lock:
+                if stream.is_open and stream.give(node, arrays, after):
                     return True
             need = Need.REFUSED
-        if self.flight is not None:
-            self.flight.close()
+        if self.stream is not None:
+            self.stream.close()
         if need is not None and self.decision is None:
             self.decision = decide(Facts(need=need))
         return False
 
     def uses(self, key: BufferKey) -> bool:
         """Return True if a node uses a buffer and has not been waited for."""
-        return key in self.arrays or (self.flight is not None and key in self.flight.arrays)
+        return key in self.arrays or (self.stream is not None and key in self.stream.arrays)
 
     def open_component(self) -> None:
         """Begin a task component: it gets the nodes that this thread adds. Raises LaunchError inside another one."""
@@ -193,43 +193,43 @@ class Submission:
     def name(self, node: int) -> str:
         """Return the name of a node; empty where it is not known any more."""
         given = self._given
-        if self.flight is not None and node < given:
-            return self.flight.given[node][0].name
+        if self.stream is not None and node < given:
+            return self.stream.given[node][0].name
         nodes = self.builder.nodes
         return nodes[node - given].name if node - given < len(nodes) else ""
 
     def status(self, node: int) -> CommandStatus | ManyclError:
         """Return how far a node is, or the error that it ended with. Planned nodes fail together."""
-        flight = self.flight
-        if flight is None or node >= len(flight.given):
+        stream = self.stream
+        if stream is None or node >= len(stream.given):
             if self.error is not None:
                 return self.error
             if self.is_over:
                 return CommandStatus.COMPLETE
             return CommandStatus.SUBMITTED if self.is_taken else CommandStatus.QUEUED
         try:
-            if flight.is_complete(node):
+            if stream.is_complete(node):
                 return CommandStatus.COMPLETE
-            is_next = node == 0 or flight.is_complete(node - 1)
+            is_next = node == 0 or stream.is_complete(node - 1)
         except ManyclError as error:
             return error
         return CommandStatus.RUNNING if is_next else CommandStatus.SUBMITTED
 
     def is_complete(self, node: int) -> bool:
         """Return True if a node is known to have succeeded."""
-        flight = self.flight
-        if flight is None or node >= len(flight.given):
+        stream = self.stream
+        if stream is None or node >= len(stream.given):
             return self.is_over and self.error is None
         try:
-            return flight.is_complete(node)
+            return stream.is_complete(node)
         except ManyclError:
             return False
 
     def times(self, node: int) -> tuple[float, float]:
         """Return when a node began and ended, by ``time.perf_counter``. Raises ResultError where that is not known, and
         the error of a node that failed."""
-        if self.flight is not None and node < self._given:
-            return self.times_of(self.status(node), self.flight.given[node][2])
+        if self.stream is not None and node < self._given:
+            return self.times_of(self.status(node), self.stream.given[node][2])
         found = self._spans.get(node)
         if found is None and self._result is not None:
             found = self._result.times.get(node - self._given)
@@ -238,16 +238,16 @@ class Submission:
     def times_of(self, status: CommandStatus | ManyclError, event: Any) -> tuple[float, float]:
         """Return when a command of the eager stream began and ended, given its status and its driver's event. Raises as
         ``times``."""
-        assert self.flight is not None
-        return _known(status, self.flight.times_of(event) if status == CommandStatus.COMPLETE else None)
+        assert self.stream is not None
+        return _known(status, self.stream.times_of(event) if status == CommandStatus.COMPLETE else None)
 
     def call_back(self, queue: Queue, node: int, function: Callable[[], Any]) -> None:
         """Call a function when a node has ended, in the queue's own thread."""
-        flight = self.flight
-        if flight is not None and node < len(flight.given):
-            flight.flush()
+        stream = self.stream
+        if stream is not None and node < len(stream.given):
+            stream.flush()
 
-            self.call_behind(queue, flight.given[node][2], function)
+            self.call_behind(queue, stream.given[node][2], function)
             return
         self._callbacks.append(function)
         if self.is_over:
@@ -256,11 +256,11 @@ class Submission:
     def call_behind(self, queue: Queue, event: Any, function: Callable[[], Any]) -> None:
         """Call a function when a command of the eager stream, or a copy, has ended, given its driver's event; in the
         queue's own thread."""
-        flight = self.flight
-        assert flight is not None
+        stream = self.stream
+        assert stream is not None
 
         def wait_and_call() -> None:
-            flight.wait_beside(event)
+            stream.wait_beside(event)
             function()
 
         queue.background.submit(wait_and_call)

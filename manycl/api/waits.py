@@ -62,15 +62,15 @@ class Waits:
         with self.lock:
             if enqueued.is_over or not (enqueued.is_taken or enqueued is self.enqueued):
                 return False
-        flight = enqueued.flight
-        if flight is not None and node < flight.waited:
+        stream = enqueued.stream
+        if stream is not None and node < stream.waited:
             return False
-        if flight is not None and node < min(len(flight.given), HORIZON):
+        if stream is not None and node < min(len(stream.given), HORIZON):
             # (a part of a program ends at the horizon, and an eager stream has to end some time)
             is_last = node == len(enqueued) - 1
-            if not is_last or (flight.is_short and flight.is_young and not underway):
+            if not is_last or (stream.is_short and stream.is_young and not underway):
                 self.session.refuse_host_functions()
-                if flight.wait_for(node):
+                if stream.wait_for(node):
                     return True
         self._complete(enqueued)
         return False
@@ -79,9 +79,9 @@ class Waits:
         """Run all that is enqueued and wait for it, as ``finish``, for callers that do not look at runs. Where a device
         has been given little, and is given what comes next, too, the batch goes on: then it returns True, and no run
         was noted."""
-        flight = self._light()
-        if flight is not None and flight.wait_for_all():
-            flight.is_joined = True
+        stream = self._light()
+        if stream is not None and stream.wait_for_all():
+            stream.is_joined = True
             return True
         self.finish()
         return False
@@ -89,8 +89,8 @@ class Waits:
     def read_ahead(self, wanted: Place, out: Bytes) -> bool:
         """Copy bytes of a buffer to the host behind all that was enqueued, while the batch goes on, as in ``catch_up``.
         Returns False if that cannot be done here. For devices with memory of their own."""
-        flight = self._light()
-        return flight is not None and flight.read(wanted, out)
+        stream = self._light()
+        return stream is not None and stream.read(wanted, out)
 
     def read_behind(self, array: Array, wanted: Place, out: Bytes) -> Event | None:
         """Have bytes of an array copied to the host when all that was enqueued has run, while more is enqueued, and
@@ -104,28 +104,28 @@ class Waits:
                 node = enqueued.read_last(array, wanted, out)
                 self.flush()
                 return Event(self._own, enqueued, node)
-            flight = enqueued.flight
-            moved = flight.read_behind(array, wanted, out) if flight is not None else None
-            if flight is None or moved is None:
+            stream = enqueued.stream
+            moved = stream.read_behind(array, wanted, out) if stream is not None else None
+            if stream is None or moved is None:
                 return None
-            return MoveEvent(self._own, enqueued, len(flight.given) - 1, moved)
+            return MoveEvent(self._own, enqueued, len(stream.given) - 1, moved)
 
     def write_ahead(self, place: Place, data: Bytes) -> bool:
         """Copy bytes of the host, as they are now, to a buffer; otherwise as ``read_ahead``."""
-        flight = self._light()
-        return flight is not None and flight.write(place, data)
+        stream = self._light()
+        return stream is not None and stream.write(place, data)
 
     def _light(self) -> EagerStream | None:
         """Return the eager stream whose device is given the next commands, too, if nothing else is enqueued and the
         stream has little; else None."""
         enqueued = self.enqueued
-        flight = enqueued.flight
-        if flight is None or not flight.is_light or underway or not self._recurring.rests(flight.device):
+        stream = enqueued.stream
+        if stream is None or not stream.is_light or underway or not self._recurring.rests(stream.device):
             return None
         self.session.refuse_host_functions()
         if self._taken or self.preparing or enqueued.builder.nodes or self._failure is not None:
             return None
-        return flight
+        return stream
 
     @property
     def is_caught_up(self) -> bool:
@@ -133,7 +133,7 @@ class Waits:
         goes on."""
         with self.lock:
             enqueued = self.enqueued
-            flight = enqueued.flight
-            if flight is None or self._taken or enqueued.builder.nodes or self.preparing:
+            stream = enqueued.stream
+            if stream is None or self._taken or enqueued.builder.nodes or self.preparing:
                 return False
-            return flight.is_open and flight.is_waited and self._recurring.rests(flight.device)
+            return stream.is_open and stream.is_waited and self._recurring.rests(stream.device)

@@ -99,7 +99,7 @@ class Seen:
 @contextmanager
 def watched(seen: Seen, over: list[EagerResult]) -> Iterator[None]:
     """Count what is given to eager streams, and note their batches when these are over."""
-    give, land = EagerStream.give, EagerResult.land
+    give, close = EagerStream.give, EagerResult.close
     runs = [(name, getattr(Session, name)) for name in ("run", "repeat")]
 
     def given(*args: Any) -> bool:
@@ -107,8 +107,8 @@ def watched(seen: Seen, over: list[EagerResult]) -> Iterator[None]:
         seen.given += found
         return found
 
-    def landed(run: EagerResult) -> None:
-        land(run)
+    def closed(run: EagerResult) -> None:
+        close(run)
         seen.commands += len(run.given)
         over.append(run)
 
@@ -123,7 +123,7 @@ def watched(seen: Seen, over: list[EagerResult]) -> Iterator[None]:
         for name, run in runs:
             stack.enter_context(mock.patch.object(Session, name, planned(run)))
         stack.enter_context(mock.patch.object(EagerStream, "give", given))
-        stack.enter_context(mock.patch.object(EagerResult, "land", landed))
+        stack.enter_context(mock.patch.object(EagerResult, "close", closed))
         yield
 
 
@@ -218,8 +218,8 @@ class Program:
 
     def near(self) -> Part:
         """Four elements, if possible of an array that a batch uses."""
-        flight = self.session.flight
-        found = [m for m in self.arrays if flight is not None and m.array.buffer.key in flight.arrays]
+        stream = self.session.stream
+        found = [m for m in self.arrays if stream is not None and m.array.buffer.key in stream.arrays]
         found = [m for m in found if m.value is not None]
         if not found or self.r.random() < 0.2:
             return self.part(4)
@@ -525,7 +525,7 @@ class Program:
         self.finish()
 
     def do_flush(self) -> None:
-        self.call(self.queues[0].session.flight.flush if self.session.flight is not None else self.finish)
+        self.call(self.queues[0].session.stream.flush if self.session.stream is not None else self.finish)
 
     def do_wait(self) -> None:
         if self.events:

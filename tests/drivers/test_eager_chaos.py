@@ -199,7 +199,7 @@ def test_an_eager_stream_ends_before_devices_get_other_numbers() -> None:
         queue.finish()
         other = mc.Queue(session=queue.session)
         inc(other, array)
-        assert other.enqueued.flight is not None
+        assert other.enqueued.stream is not None
         chaos.drivers[0].die()
         with pytest.raises(ManyclError, match="cannot be brought"):
             kept.get()
@@ -249,7 +249,7 @@ def test_nothing_is_given_to_a_device_behind_a_failure_in_the_background() -> No
         queue.background.submit(reached.set)
         reached.wait()
         inc(queue, copied)
-        assert queue.enqueued.flight is None
+        assert queue.enqueued.stream is None
         with pytest.raises(ResultError, match="for a test"):
             queue.finish()
         with pytest.raises(ResultError, match="did not run"):

@@ -1,4 +1,4 @@
-"""``Queue.catch_up``: all is waited for, and the device's flight goes on as one run."""
+"""``Queue.catch_up``: all is waited for, and the device's stream goes on as one run."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_a_flight_goes_on_and_ends_some_time() -> None:
         for number in range(3 * SEVERAL):
             program.add(queue, (N,), None, x, y, np.int32(1))
             went_on += queue.catch_up()
-            flight = queue.enqueued.flight
-            assert flight is None or len(flight.given) <= SEVERAL + 1
+            stream = queue.enqueued.stream
+            assert stream is None or len(stream.given) <= SEVERAL + 1
             assert contents(queue, x)[0] == number + 1
         assert went_on > 2 * SEVERAL
 
@@ -78,8 +78,8 @@ def test_arrays_that_are_dropped_are_not_kept_for_long(count: int, each: int) ->
         for _ in range(count):
             program.add(queue, (N,), None, queue.zeros(each // 4, np.int32), y, np.int32(1))
             queue.catch_up()
-            flight = queue.enqueued.flight
-            kept = list(flight.arrays.values()) if flight is not None else []
+            stream = queue.enqueued.stream
+            kept = list(stream.arrays.values()) if stream is not None else []
             assert len(kept) <= FEW
             assert sum(array.buffer.nbytes for array in kept) <= LIGHT
 

@@ -118,7 +118,7 @@ def test_a_command_that_the_device_has_is_all_that_is_waited_for(single: mc.Queu
     assert first.status is STATUS.COMPLETE
     assert 0 < first.end - first.start < 10**9
     assert len(single) == 2, "nothing has been ended"
-    assert single.session.flight is not None
+    assert single.session.stream is not None
     second.wait()
     assert len(single) == 0, "it was the last"
     assert second.start >= first.end
@@ -185,8 +185,8 @@ def test_a_command_that_fails_is_what_its_event_tells(single: mc.Queue, monkeypa
     a = single.zeros(N, np.int32)
     events = [PROGRAM.inc(single, *SIZES, a) for _ in range(3)]
     behind = single.call(lambda x: None, a)
-    assert single.enqueued.flight is not None
-    driver, bad = single.session.backend.lanes[0].driver, single.enqueued.flight.given[1][2]
+    assert single.enqueued.stream is not None
+    driver, bad = single.session.backend.lanes[0].driver, single.enqueued.stream.given[1][2]
     done = driver.done
 
     def fails(event: Any) -> bool:
@@ -388,7 +388,7 @@ def test_flights_are_sent(single: mc.Queue) -> None:
     while event.status is not STATUS.COMPLETE:
         assert time.monotonic() < until
     assert len(single) == 1
-    assert single.session.flight is not None
+    assert single.session.stream is not None
     PROGRAM.inc(single, *SIZES, a)
     assert (a.get() == 2).all()
 
@@ -468,13 +468,13 @@ def test_nothing_overtakes_what_was_flushed(single: mc.Queue, monkeypatch: pytes
     read = single.read(a)
     single.flush()
     PROGRAM.inc(single, *SIZES, a)
-    assert single.enqueued.flight is None
+    assert single.enqueued.stream is None
     assert (a.get() == 2).all()
     assert (read.out == 1).all()
     for job in jobs:
         job()
     PROGRAM.inc(single, *SIZES, a)
-    assert single.enqueued.flight is not None
+    assert single.enqueued.stream is not None
 
 
 STEPS = ["inc", "inc", "add", "add", "fill", "read", "call", "flush", "wait", "other queue"]

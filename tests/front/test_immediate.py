@@ -53,7 +53,7 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def given_at_once(queue: mc.Queue) -> int:
-    eager_stream = queue.enqueued.flight
+    eager_stream = queue.enqueued.stream
     return len(eager_stream.given) if eager_stream is not None else 0
 
 
@@ -78,9 +78,9 @@ def test_launches_run_before_anybody_asks(queue: mc.Queue) -> None:
     for count in range(1, 4):
         PROGRAM.inc(queue, *SIZES, a)
         assert given_at_once(queue) == len(queue) == count
-    assert queue.session.flight is not None
+    assert queue.session.stream is not None
     assert (a.get() == 3).all()
-    assert queue.session.flight is None
+    assert queue.session.stream is None
     assert len(queue) == 0
 
 
@@ -158,14 +158,14 @@ def test_where_something_is_new_each_time_flights_go_on_all_the_same(
     queue: mc.Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eager_rule, "WORTH", 1e9)
-    flights = []
+    streams = []
     for k in range(1, NEWS + 4):
         a = queue.zeros(16 * k, np.int32)
         PROGRAM.inc(queue, (16 * k,), (16,), a)
-        flights.append(queue.enqueued.flight)
+        streams.append(queue.enqueued.stream)
         assert (a.get() == 1).all()
-    assert len(set(flights[:NEWS])) == NEWS
-    assert len(set(flights[NEWS:])) == 1
+    assert len(set(streams[:NEWS])) == NEWS
+    assert len(set(streams[NEWS:])) == 1
 
 
 def test_another_queue_of_the_session_lets_it_end(queue: mc.Queue) -> None:
@@ -176,7 +176,7 @@ def test_another_queue_of_the_session_lets_it_end(queue: mc.Queue) -> None:
             PROGRAM.inc(other, *SIZES, b)
             assert given_at_once(other) == 0
             assert (b.get() >= 1).all()
-            PROGRAM.inc(queue, *SIZES, a)  # its flight is over, but nobody has asked
+            PROGRAM.inc(queue, *SIZES, a)  # its stream is over, but nobody has asked
             assert (a.get() % 2 == 0).all()
         PROGRAM.inc(queue, *SIZES, a)
         PROGRAM.inc(other, *SIZES, a)
@@ -267,7 +267,7 @@ def test_values_that_change_in_place_are_converted_each_time(queue: mc.Queue) ->
                 if times == 2:
                     kernel(queue, *SIZES, x, value)
                 assert (x.get() == want).all(), (kernel.name, k)
-    for k in range(3):  # within one flight
+    for k in range(3):  # within one stream
         vector[0] = k
         program.vec(queue, *SIZES, x, vector)
         y = x if k == 2 else None
@@ -416,8 +416,8 @@ def test_a_command_that_fails_is_told_to_who_asks(
     queue.finish()
     PROGRAM.inc(queue, *SIZES, a)
     PROGRAM.add(queue, *SIZES, a, b)
-    assert queue.enqueued.flight is not None
-    bad, done = queue.enqueued.flight.given[1][2], driver.done
+    assert queue.enqueued.stream is not None
+    bad, done = queue.enqueued.stream.given[1][2], driver.done
 
     def fails(event: Any) -> bool:
         if event == bad:

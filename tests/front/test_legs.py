@@ -42,15 +42,15 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def settle(queue: mc.Queue, *arrays: mc.Array) -> eager_stream.EagerStream:
-    """Let it see commands of the kinds that follow until a flight goes on; that."""
+    """Let it see commands of the kinds that follow until a stream goes on; that."""
     for _ in range(20):
         for array in arrays:
             PROGRAM.inc(queue, *SIZES, array)
         queue.finish()
-        found = queue.enqueued.flight
+        found = queue.enqueued.stream
         if found is not None and not found.has_batch:
             return found
-    raise AssertionError("no flight goes on")
+    raise AssertionError("no stream goes on")
 
 
 def test_each_leg_is_a_run_with_its_own_trace(queue: mc.Queue) -> None:
@@ -68,7 +68,7 @@ def test_each_leg_is_a_run_with_its_own_trace(queue: mc.Queue) -> None:
         PROGRAM.add(queue, *SIZES, a, b)
         want_b = want_b + want_a
         assert (b.get() == want_b).all()
-        seen.add(id(queue.session.flight))
+        seen.add(id(queue.session.stream))
         if turn % 2:
             trace = queue.trace
             assert [k.name for k in trace.kernels()] == ["inc"] * (turn % 3 + 1) + ["add"]
@@ -77,7 +77,7 @@ def test_each_leg_is_a_run_with_its_own_trace(queue: mc.Queue) -> None:
             assert (turn % 3, turn % 3 + 1) in trace.edges
             assert "add" in queue.result.story(turn % 3 + 1)
     assert (a.get() == want_a).all()
-    assert len(seen) <= 3, "flights went on"
+    assert len(seen) <= 3, "streams went on"
 
 
 def test_what_is_waited_for_and_then_read_is_one_run(queue: mc.Queue) -> None:
@@ -123,7 +123,7 @@ def test_the_host_may_change_arrays_between_legs(queue: mc.Queue) -> None:
 
 def test_a_program_whose_sizes_change_each_time_keeps_its_flight(queue: mc.Queue) -> None:
     """Though all of its commands are new; results are right, and each leg is a run of its own."""
-    flights = []
+    streams = []
     for turn in range(1, 24):
         n = 16 * turn
         a = queue.array(np.arange(n, dtype=np.int32))
@@ -131,10 +131,10 @@ def test_a_program_whose_sizes_change_each_time_keeps_its_flight(queue: mc.Queue
         PROGRAM.inc(queue, (n,), (16,), a)
         assert (a.get() == np.arange(n) * turn + 1).all()
         assert [k.name for k in queue.trace.kernels()] == ["scale", "inc"]
-        flights.append(queue.enqueued.flight)
-    assert flights[0] is None
-    assert flights[-1] is not None
-    assert all(eager_stream is flights[-1] for eager_stream in flights[12:])
+        streams.append(queue.enqueued.stream)
+    assert streams[0] is None
+    assert streams[-1] is not None
+    assert all(eager_stream is streams[-1] for eager_stream in streams[12:])
 
 
 def test_a_new_command_that_fails_ends_the_flight(queue: mc.Queue) -> None:
@@ -160,7 +160,7 @@ def test_what_fails_in_a_later_leg_is_told_of_that(queue: mc.Queue, monkeypatch:
         queue.finish()
     first = PROGRAM.inc(queue, *SIZES, a)
     second = PROGRAM.add(queue, *SIZES, a, b)
-    current = queue.enqueued.flight
+    current = queue.enqueued.stream
     assert current is not None
     assert current.batch.first > 0, "it has gone on"
     driver, bad = queue.session.backend.lanes[0].driver, current.given[-1][2]
@@ -192,7 +192,7 @@ def test_ctrl_c_ends_the_waiting_for_a_leg(queue: mc.Queue, monkeypatch: pytest.
     a = queue.zeros(N, np.int32)
     going = settle(queue, a)
     PROGRAM.inc(queue, *SIZES, a)
-    assert queue.enqueued.flight is going
+    assert queue.enqueued.stream is going
 
     def interrupted(of: eager_stream.EagerStream, event: Any) -> None:
         raise KeyboardInterrupt
@@ -201,7 +201,7 @@ def test_ctrl_c_ends_the_waiting_for_a_leg(queue: mc.Queue, monkeypatch: pytest.
         patch.setattr(eager_stream.EagerStream, "_wait_soon", interrupted)
         with pytest.raises(KeyboardInterrupt):
             a.get()
-    assert queue.session.flight is None
+    assert queue.session.stream is None
     with pytest.raises(ResultError, match=r"unknown.*KeyboardInterrupt"):
         a.get()
     a.set(np.zeros(N, np.int32))
@@ -222,7 +222,7 @@ def test_arrays_that_the_program_drops_go_while_a_flight_goes_on(queue: mc.Queue
         assert gone() is not None, "the device may still read it"
         PROGRAM.inc(queue, *SIZES, a)
         queue.finish()
-        if queue.enqueued.flight is going:
+        if queue.enqueued.stream is going:
             assert gone() is None
     finally:
         gc.enable()
@@ -253,12 +253,12 @@ def test_queues_of_one_session_take_turns(queue: mc.Queue) -> None:
             PROGRAM.inc(queue, *SIZES, a)
             assert (a.get() == 2 * turn - 1).all()
             PROGRAM.add(other, *SIZES, a, b)
-            assert other.enqueued.flight is not None, "nothing was in its way"
+            assert other.enqueued.stream is not None, "nothing was in its way"
             PROGRAM.inc(other, *SIZES, a)
             assert (b.get() == turn * turn).all()
     for _ in range(3):
         PROGRAM.inc(queue, *SIZES, a)
-    assert queue.enqueued.flight is not None
+    assert queue.enqueued.stream is not None
     assert (a.get() == 41).all()
 
 
@@ -268,7 +268,7 @@ def test_prepared_graphs_and_flights_take_turns(queue: mc.Queue) -> None:
         PROGRAM.add(queue, *SIZES, a, b)
     for turn in range(1, 12):
         PROGRAM.inc(queue, *SIZES, a)
-        assert queue.enqueued.flight is not None
+        assert queue.enqueued.stream is not None
         queue.finish()
         graph.run()
         assert (b.get() == turn * (turn + 1) // 2).all()

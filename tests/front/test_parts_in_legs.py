@@ -35,7 +35,7 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def test_only_the_bytes_that_are_written_and_read_move(queue: mc.Queue) -> None:
-    a, flights = queue.zeros(N, np.int32), set[int]()
+    a, streams = queue.zeros(N, np.int32), set[int]()
     want = np.zeros(N, np.int32)
     for turn in range(20):
         a[3:5].set(np.array([turn, -turn], np.int32))
@@ -43,11 +43,11 @@ def test_only_the_bytes_that_are_written_and_read_move(queue: mc.Queue) -> None:
         PROGRAM.inc(queue, *SIZES, a)
         want += 1
         assert (a[4:8].get() == want[4:8]).all()
-        flights.add(id(queue.enqueued.flight))
+        streams.add(id(queue.enqueued.stream))
         if turn >= 10:
             assert {e.nbytes for e in queue.trace.events if e.event == "transfer"} == {8, 16}
     assert (a.get() == want).all()
-    assert len(flights) <= 3, "flights went on"
+    assert len(streams) <= 3, "streams went on"
 
 
 def test_bytes_of_the_host_that_came_for_nothing_are_not_lost(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_after_a_failure_parts_are_where_they_were(queue: mc.Queue, monkeypatch:
     c[5:6].set(np.array([1], np.int32))
     PROGRAM.inc(queue, *SIZES, c)
     PROGRAM.add(queue, *SIZES, a, b)
-    current = queue.enqueued.flight
+    current = queue.enqueued.stream
     assert current is not None
     driver, bad = queue.session.backend.lanes[0].driver, current.given[-1][2]
     done, succeeded = driver.done, driver.succeeded

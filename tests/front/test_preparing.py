@@ -239,7 +239,7 @@ def test_a_component_around_a_block_does_not_reach_into_it(queue: mc.Queue) -> N
 
 
 def test_what_is_refused_when_it_runs_is_refused_when_it_is_enqueued_next() -> None:
-    """It was not given to a device, which has a flight under way: nothing says yet that it keeps to its arrays."""
+    """It was not given to a device, which has a stream under way: nothing says yet that it keeps to its arrays."""
     with mc.Queue("cpu/2#0") as queue:
         x, short = queue.zeros(N, np.int32), queue.zeros(N // 2, np.int32)
         for _ in range(2):

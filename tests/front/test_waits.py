@@ -33,7 +33,7 @@ def single(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
 
 
 def test_waiting_for_one_after_another_is_one_run(single: mc.Queue) -> None:
-    """Commands that are known are waited for without the flight's end; what is asked then is of all of them."""
+    """Commands that are known are waited for without the stream's end; what is asked then is of all of them."""
     a = single.zeros(N, np.int32)
     for _ in range(4):
         PROGRAM.inc(single, *SIZES, a).wait()
@@ -61,7 +61,7 @@ def test_what_fails_before_what_is_waited_for_is_told(single: mc.Queue, monkeypa
         PROGRAM.inc(single, *SIZES, a).wait()
         PROGRAM.inc(single, *SIZES, b).wait()
     driver = single.session.backend.drivers[0]
-    before = single.enqueued.flight
+    before = single.enqueued.stream
     assert before is not None
     first = PROGRAM.inc(single, *SIZES, a)
     second = PROGRAM.inc(single, *SIZES, b)
@@ -162,12 +162,12 @@ def test_what_is_ahead_is_foreseen_with_other_numbers(monkeypatch: pytest.Monkey
         assert entry.seconds == pytest.approx(5 * seconds)
         program.turns(queue, *SIZES, x, 1000)
         assert entry.seconds == pytest.approx(seconds)
-        assert queue.enqueued.flight is not None
-        assert queue.enqueued.flight.given.ahead == pytest.approx(6 * seconds)
+        assert queue.enqueued.stream is not None
+        assert queue.enqueued.stream.given.ahead == pytest.approx(6 * seconds)
         queue.finish()
         monkeypatch.setattr(launch_cache, "UNKNOWN", 1e9)
         program.turns(queue, *SIZES, x, 1000)
         queue.finish()
-        queue.session.land()
+        queue.session.end_stream()
         program.turns(queue, *SIZES, x, 70)
-        assert queue.enqueued.flight.given.ahead >= in_flight.UNKNOWN
+        assert queue.enqueued.stream.given.ahead >= in_flight.UNKNOWN

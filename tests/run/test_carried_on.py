@@ -82,13 +82,13 @@ def test_what_was_given_without_a_plan(begun: int, queue: mc.Queue, monkeypatch:
         os.kill(driver.pid, signal.SIGKILL)
         when(lambda: driver._link._lost is not None)
     PROGRAM.twice(queue, (N,), (64,), x, y)
-    flight: Any = queue.enqueued.flight
+    stream: Any = queue.enqueued.stream
     if begun < 2:
         PROGRAM.slow(queue, (N,), (64,), y, z, LONG)
     PROGRAM.change(queue, (N,), (64,), y, LONG)
     if begun:
-        flight.flush()
-        when(lambda: is_over(driver, flight.given[0][2]))
+        stream.flush()
+        when(lambda: is_over(driver, stream.given[0][2]))
         os.kill(driver.pid, signal.SIGKILL)
     assert (y.get() == EXPECTED).all()
     if begun < 2:
@@ -107,10 +107,10 @@ def test_what_cannot_be_made_again_is_named(queue: mc.Queue, monkeypatch: pytest
     queue.finish()
     driver = driver_of(queue)
     PROGRAM.change(queue, (N,), (64,), y, 1 << 30)
-    flight: Any = queue.enqueued.flight
-    flight.flush()
-    words = driver._link._queues[flight.given[-1][2].queue.number].progress
-    when(lambda: words[2] == flight.given[-1][2].number)  # it has been given to the device
+    stream: Any = queue.enqueued.stream
+    stream.flush()
+    words = driver._link._queues[stream.given[-1][2].queue.number].progress
+    when(lambda: words[2] == stream.given[-1][2].number)  # it has been given to the device
     os.kill(driver.pid, signal.SIGKILL)
     with pytest.raises(RunError, match="cannot go on without: yonder"):
         queue.finish()

@@ -294,7 +294,7 @@ def test_a_device_is_free_when_what_it_was_given_as_it_was_enqueued_has_ended(de
             sums.reckon()
         queue.leave(only)
         assert queue.device_events.wait_until_free(only, 60.0)
-        assert queue.session.flight is None
+        assert queue.session.stream is None
         sums.check()
 
 

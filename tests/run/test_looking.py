@@ -83,14 +83,14 @@ def test_a_loop_is_divided_when_it_has_been_looked_at(monkeypatch: pytest.Monkey
     """Whatever is found when, results are right; and what was found is planned with."""
     split: list[bool] = []
     with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
-        took, flew = RecurringGraph.took, RecurringGraph.flew
+        took, ran_eagerly = RecurringGraph.took, RecurringGraph.ran_eagerly
 
         def took_so(known: RecurringGraph, seconds: float) -> None:
             known.ran = known.ran and 0.5
             took(known, 0.5)
 
         patch.setattr(RecurringGraph, "took", took_so)
-        patch.setattr(RecurringGraph, "flew", lambda known, run, seconds: flew(known, run, 1.0))
+        patch.setattr(RecurringGraph, "ran_eagerly", lambda known, run, seconds: ran_eagerly(known, run, 1.0))
         patch.setattr(background_analysis, "PLANNING", replace(PLANNING, looking=1e9, beside=1e9))
         expected = np.arange(1 << 14, dtype=np.int32)
         for i in range(500):

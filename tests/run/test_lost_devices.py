@@ -265,7 +265,7 @@ def test_commands_given_at_once_after_a_device_has_died(death: Death, monkeypatc
             for _ in range(n):
                 PROGRAM.inc(queue, (N,), (16,), x)
             PROGRAM.add(queue, (N,), (16,), x, y)
-            is_flight = queue.enqueued.flight is not None
+            is_flight = queue.enqueued.stream is not None
             assert (y.get() == n + 1).all()
             assert (x.get() == n).all()
         assert is_flight

@@ -334,7 +334,7 @@ def test_with_several_devices_scalars_are_part_of_the_graph(asked: list[int]) ->
 def test_with_several_devices_floats_are_no_part_of_it(
     asked: list[int], monkeypatch: pytest.MonkeyPatch, zero_copy: str
 ) -> None:
-    """Whole kernels, kernels in parts, and flights: each run has its own numbers."""
+    """Whole kernels, kernels in parts, and streams: each run has its own numbers."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
     program = mc.Program("""
     kernel void scaled(global const float *x, global float *y, float a, int first) {

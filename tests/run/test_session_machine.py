@@ -368,7 +368,7 @@ class SessionMachine(RuleBasedStateMachine):
         if not works:
             return
         if which < 2:
-            given = queue.enqueued.flight is not None
+            given = queue.enqueued.stream is not None
             queue.policy = self.plan(works, data) if data is not None and not given else "in_order"
             event("given at once" if given else "planned")
         try:

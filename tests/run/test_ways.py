@@ -25,7 +25,7 @@ def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, flown
     """How a loop runs whose runs take so long, planned and given at once: a letter for each run."""
     taken = {"p": planned, "f": flown}
     out = ""
-    took, flew = RecurringGraph.took, RecurringGraph.flew
+    took, ran_eagerly = RecurringGraph.took, RecurringGraph.ran_eagerly
 
     def took_so(known: RecurringGraph, seconds: float) -> None:
         known.ran = known.ran and taken["p"]
@@ -33,12 +33,12 @@ def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, flown
 
     monkeypatch.setattr(RecurringGraph, "took", took_so)
     monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
-    monkeypatch.setattr(RecurringGraph, "flew", lambda known, run, seconds: flew(known, run, taken["f"]))
+    monkeypatch.setattr(RecurringGraph, "ran_eagerly", lambda known, run, seconds: ran_eagerly(known, run, taken["f"]))
     for n in range(runs):
         x, y = queue.array(np.full(COUNT, n, np.int32)), queue.zeros(COUNT, np.int32)
         PROGRAM.stencil(queue, (COUNT,), (GROUP,), x, y)
         PROGRAM.add(queue, (COUNT,), (GROUP,), y, 1)
-        out += "p" if queue.enqueued.flight is None else "f"
+        out += "p" if queue.enqueued.stream is None else "f"
         assert (y.get()[:-1] == 4 * n + 1).all()
     return out
 
@@ -100,19 +100,21 @@ def test_graphs_that_differ_by_scalars_are_known_together(monkeypatch: pytest.Mo
     monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
     for planned, flown, then in ((2.0, 3.0, "p"), (3.0, 2.0, "f")):
         with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
-            took, flew = VariedGraph.took, VariedGraph.flew
+            took, ran_eagerly = VariedGraph.took, VariedGraph.ran_eagerly
 
             def took_so(known: RecurringGraph, _: float, seconds: float = planned, to: Any = took) -> None:
                 known.ran = known.ran and seconds
                 to(known, seconds)
 
             patch.setattr(VariedGraph, "took", took_so)
-            patch.setattr(VariedGraph, "flew", lambda known, run, _, by=flown, to=flew: to(known, run, by))
+            patch.setattr(
+                VariedGraph, "ran_eagerly", lambda known, run, _, by=flown, to=ran_eagerly: to(known, run, by)
+            )
             x, expected, ways = queue.zeros(COUNT, np.int32), np.zeros(COUNT, np.int32), ""
             for k in [*range(40), 30, 30]:
                 program.put(queue, (COUNT,), (GROUP,), x, k)
                 program.shift(queue, (COUNT,), (GROUP,), x, k)
-                ways += "p" if queue.enqueued.flight is None else "f"
+                ways += "p" if queue.enqueued.stream is None else "f"
                 queue.finish()
                 expected[k] = k
                 expected[k + 1 :] += expected[k]
@@ -162,7 +164,7 @@ def test_what_is_tried_again_without_a_plan_does_not_rest() -> None:
         known = RecurringGraph(session, 1, Signature((), (), ()), "auto")
     known.then = weakref.ref(known)
     for _ in range(RETRIED):
-        known.flew(SimpleNamespace(device=DeviceIndex(0), given=[]), 1e-2)
+        known.ran_eagerly(SimpleNamespace(device=DeviceIndex(0), given=[]), 1e-2)
     for _ in range(PLANNED_RUNS):
         known.ran = 2e-3
         known.took(2e-3)

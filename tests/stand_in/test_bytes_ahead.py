@@ -1,4 +1,4 @@
-"""Bytes that a program reads and writes between launches, on a device with memory of its own: the flight goes on, and
+"""Bytes that a program reads and writes between launches, on a device with memory of its own: the stream goes on, and
 the program sees what NumPy sees."""
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ def test_a_loop_that_writes_launches_and_reads_is_few_runs(program: Runtime, cou
         source.add(queue, (5 + count,), None, x, y, np.int32(1))
         if number % every == 0:
             assert set(loaded(program, x, 5, count)) == {number + 1}
-        flight = queue.enqueued.flight
-        joined += flight is not None and flight.is_joined
+        stream = queue.enqueued.stream
+        joined += stream is not None and stream.is_joined
     assert loaded(program, x, 0, 5) == [3 * SEVERAL] * 5
     assert queue.result.seconds > 0.0
     if (count, every) == (1, 1):
@@ -219,8 +219,8 @@ def test_what_is_kept_of_reads_does_not_grow(program: Runtime) -> None:
         assert loaded(program, x, 3, 1)
     for number in range(3 * SEVERAL):
         assert loaded(program, x, number % N, 1) == [20 + number % N]
-        flight = queue.enqueued.flight
-        assert flight is None or len(flight.record.transfers) <= SEVERAL + 1
+        stream = queue.enqueued.stream
+        assert stream is None or len(stream.record.transfers) <= SEVERAL + 1
 
 
 @pytest.mark.parametrize("nbytes", [4, 1 << 20])

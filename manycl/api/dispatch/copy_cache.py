@@ -40,7 +40,7 @@ class CachedCopy:
         self._held: tuple[Allocation, ...] = ()
         self._enqueue: Callable[[Queue, Sequence[Event]], Event] | None = None
 
-    def landed(self, seconds: float) -> None:
+    def ended(self, seconds: float) -> None:
         """Note that its eager stream is over. ``seconds``: of such a command there; it takes as long each time."""
         self._stream = self._batch = None
         self._held, self._enqueue = (), None
@@ -98,7 +98,7 @@ def again(queue: OwnQueue, key: MoveKey, arrays: Sequence[Array]) -> QueueEvent 
     copy = queue.moves.get(key)
     if copy is None or queue.preparing:
         return None
-    enqueued, stream = queue.airborne()
+    enqueued, stream = queue.submitting()
     if stream is None or not copy.again(queue, stream, arrays):
         return None
     return QueueEvent(queue, enqueued, len(stream.given) - 1)
@@ -106,7 +106,7 @@ def again(queue: OwnQueue, key: MoveKey, arrays: Sequence[Array]) -> QueueEvent 
 
 def remember(queue: OwnQueue, key: MoveKey, task: CopyTask | FillTask) -> None:
     """Put a copy or fill that was enqueued into the cache, if the device was given it at once."""
-    stream = queue.enqueued.flight
+    stream = queue.enqueued.stream
     if stream is not None and stream.was_given(task):
         if len(queue.moves) >= KEPT:
             queue.moves.clear()

@@ -129,7 +129,7 @@ class CachedLaunch:
         """True if the ends of more eager streams would tell nothing new about it."""
         return self._streams > 1
 
-    def landed(self, seconds: float) -> None:
+    def ended(self, seconds: float) -> None:
         """Note that its eager stream is over. ``seconds``: of such a command there. The next stream counts on that for
         kernels that do the same work each time; for others, too, but on no less than ``UNKNOWN``."""
         args = self.entry.bound

@@ -106,8 +106,8 @@ class Buffers:
             wanted = Region.span(low, low + nbytes) if nbytes < size else None
             with session.lock, Uninterrupted():
                 session.directory.check(key, wanted)
-                flight = session.flight
-                if wanted is None or flight is None or not flight.has_brought(key, low, nbytes):
+                stream = session.stream
+                if wanted is None or stream is None or not stream.has_brought(key, low, nbytes):
                     self._bring(key, wanted)
         data = memory.host(key)
         return data[low : low + nbytes] if nbytes < size else data

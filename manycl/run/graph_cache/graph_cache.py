@@ -140,7 +140,7 @@ class GraphCache:
             return False
         return self._is_as_before(self._seen[0])
 
-    def flew(
+    def ran_eagerly(
         self,
         run: EagerResult,
         seconds: float,
@@ -160,7 +160,7 @@ class GraphCache:
                 known = self._find(run.enqueued, found, places, policy, queues, options)
         if known is not None:
             self._note(known, seconds)
-            known.flew(run, seconds)
+            known.ran_eagerly(run, seconds)
             self._look(known, seconds, lambda: run.enqueued)
         self._follow(known)
 
@@ -175,7 +175,7 @@ class GraphCache:
         if known.nodes <= NODES and (known.thinks or is_awaited):
             known.analyse(seconds, graph, is_awaited)
 
-    def stayed(self) -> None:
+    def was_planned_behind(self) -> None:
         """Note that some commands could not be given to the device that was expected to get all of them."""
         if self._expected is not None:
             self._expected.stays = True

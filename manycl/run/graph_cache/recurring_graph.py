@@ -54,7 +54,7 @@ class RecurringGraph(CachedGraph):
         self.latest = 0.0  # seconds of the last run
         self._device: DeviceIndex | None = None  # the device that can run all of it eagerly
         self._given_last: list[DeviceTask] = []  # the commands of its last eager run
-        self._flights = self._runs = 0
+        self._streams = self._runs = 0
         self._flown = deque[float](maxlen=RECENT)  # seconds of the last eager runs
         self._since = self._retries = 0  # the runs since the other way was tried again, and how often it was
         self._answer: Plan | None = None  # the policy's last plan
@@ -122,10 +122,10 @@ class RecurringGraph(CachedGraph):
             used = Counter(a.device for a in self._answer.assignments if a.device != ON_HOST)
             self._device = used.most_common(1)[0][0] if used else None
 
-    def flew(self, run: EagerResult, seconds: float) -> None:
+    def ran_eagerly(self, run: EagerResult, seconds: float) -> None:
         """Note an eager run."""
         self._runs += 1
-        self._flights += 1
+        self._streams += 1
         self._flown.append(seconds)
         self.latest = seconds
         self._device, self._given_last = run.device, [task for task, _, _ in run.given]
@@ -146,7 +146,7 @@ class RecurringGraph(CachedGraph):
             self._runs,
             self.latest,
             median_low(self._flown) if self._flown else inf,
-            self._flights,
+            self._streams,
             median_low(self._played) if self._played else self._plan_seconds,
             self._planned,
             self._planning,

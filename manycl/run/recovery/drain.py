@@ -30,9 +30,9 @@ def leaving(session: Session) -> Callable[[], None]:
         if here is None or here.closed:
             return
         away = here.away
-        flight = here.flight
+        stream = here.stream
         own = any(here.machine.devices[d].memory != HOST for d in away)
-        if own or (flight is not None and flight.device in away):
+        if own or (stream is not None and stream.device in away):
             # in a thread of its own: the source of the event does not wait for the device's work
             threading.Thread(target=_leave, args=(of,), name="manycl-leaving", daemon=True).start()
 
@@ -43,15 +43,15 @@ def _leave(of: weakref.ref[Session]) -> None:
     session = of()
     if session is None:
         return
-    flight = session.flight
-    if flight is not None and flight.device in session.away:
-        flight.close()  # nothing more is given to it
+    stream = session.stream
+    if stream is not None and stream.device in session.away:
+        stream.close()  # nothing more is given to it
     with session.lock, Uninterrupted():
         if session.closed:
             return
         with suppress(ManyclError):  # the error is raised where results are asked for
-            if session.flight is not None and session.flight.device in session.away:
-                session.land()
+            if session.stream is not None and session.stream.device in session.away:
+                session.end_stream()
     left()  # a process that waits for the device need not wait for its memory
     with session.lock, Uninterrupted():
         if not session.closed:

@@ -20,7 +20,7 @@ log = logger(__name__)
 def examine(session: Session) -> None:
     """Ask every device, after a failure, to allocate a few bytes, and leave out those that fail. What an eager stream
     has been given ends first: devices and memories get other numbers."""
-    session.land()
+    session.end_stream()
     found = {lanes.device.name: reason for lanes in session.backend.lanes if (reason := lanes.probe())}
     if not found:
         return

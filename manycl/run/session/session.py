@@ -128,7 +128,7 @@ class Session:
         """The number of times that the session's devices have changed."""
         self.closed = False
         """True once the devices have been released."""
-        self.flight: EagerStream | None = None
+        self.stream: EagerStream | None = None
         """The eager stream whose commands have not been waited for, if there is one."""
         _open.add(self)
         self.device_events.listen(self.backend.wake)
@@ -157,7 +157,7 @@ class Session:
         with self.lock:
             if not self.closed:
                 with suppress(Exception):  # the error is raised by the queue that is used next
-                    self.land()
+                    self.end_stream()
                 self.closed = True
                 log.debug("closing %s", ", ".join(d.name for d in self._all.devices))
                 self._builder.close()
@@ -175,7 +175,7 @@ class Session:
         """Use a device again that was left out. Raises DeviceError if it still does not work."""
         self.check_open()
         with self.lock, Uninterrupted():
-            self.land()
+            self.end_stream()
             self.backend.settle()
             admit(self, name)
 
@@ -190,7 +190,7 @@ class Session:
         """Free the memory that arrays and results have left behind and that is kept for later ones."""
         self.check_open()
         with self.lock, Uninterrupted():
-            self.land()
+            self.end_stream()
             self.buffers.collect()
             self.backend.memory.trim()
             self.backend.undo.trim()
@@ -275,7 +275,7 @@ class Session:
 
     def _get_ready(self, learning: bool) -> None:
         """Leave nothing of earlier runs under way, and set the clocks."""
-        self.land()
+        self.end_stream()
         self.buffers.collect()
         self.use_clocks(learning)
 
@@ -351,8 +351,8 @@ class Session:
         """Time all commands by the devices' clocks from the next run on, as with ``profile=True``."""
         self._profile = True
         with self.lock:
-            if self.flight is not None and not self.flight.has_batch:
-                self.land()
+            if self.stream is not None and not self.stream.has_batch:
+                self.end_stream()
 
     def use_clocks(self, learning: bool) -> None:
         """Set whether commands are timed from now on; ``learning``: whether their times are learned from."""
@@ -411,10 +411,10 @@ class Session:
         if not self.device_events.slow:
             self.models.learn_from(run)
 
-    def land(self) -> None:
+    def end_stream(self) -> None:
         """Wait for the commands of the eager stream; errors are raised by the queue that they belong to."""
-        if self.flight is not None:
-            self.flight.end()
+        if self.stream is not None:
+            self.stream.end()
 
     def check_open(self) -> None:
         """Raise DeviceError if the session is closed; and what :meth:`refuse_host_functions` raises."""

@@ -62,7 +62,7 @@ class EagerResult:
         self._rest: Result | None = None  # the result where other devices have gone on with it
         self.failed = 0
 
-    def land(self) -> None:
+    def close(self) -> None:
         """Note that all of it has ended."""
         batch = self.batch
         self.seconds = perf_counter() - batch.began

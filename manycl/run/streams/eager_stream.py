@@ -37,7 +37,7 @@ _NOTHING = Graph((), {}, ())
 class Repeated(Protocol):
     """A launch or copy that is repeated."""
 
-    def landed(self, seconds: float) -> None:
+    def ended(self, seconds: float) -> None:
         """Note that its stream is over: what it refers to may go. ``seconds``: of one command there."""
 
     @property
@@ -271,7 +271,7 @@ class EagerStream(HostAccess):
                 return None
             if not self._lanes.driver.succeeded(self._ends(self.waited)):
                 return None
-            over.land()
+            over.close()
             self._busy += over.seconds
             self.is_quick = over.seconds <= self.why.within
             self._arrived()
@@ -305,11 +305,11 @@ class EagerStream(HostAccess):
         self.close()
         with self._session.lock, Uninterrupted():
             if self._over is None:  # else another thread has waited
-                self._session.flight = None
+                self._session.stream = None
                 self._over = EagerResult(self._session, self)
                 try:
                     if self._over.given:
-                        self._land(self._over, self._ask_for(wanted) if wanted is not None else None)
+                        self._end_batch(self._over, self._ask_for(wanted) if wanted is not None else None)
                     elif self._brought or self.is_giving:
                         self._lanes.driver.finish()
                     self._tell_repeated()
@@ -325,9 +325,9 @@ class EagerStream(HostAccess):
         if self._over.error is None and self.given:
             each = (self._busy + self._over.seconds) / len(self.given)
             for repeated in self.repeated:
-                repeated.landed(each)
+                repeated.ended(each)
 
-    def _land(self, over: EagerResult, asked: Event | None) -> None:
+    def _end_batch(self, over: EagerResult, asked: Event | None) -> None:
         session, run, executor = self._session, self._run, self._session.backend
         executor.adopt(run)
         failed = None
@@ -349,7 +349,7 @@ class EagerStream(HostAccess):
             executor.abort()
             raise
         found = self._failure(failed)
-        over.land()
+        over.close()
         if found is not None:
             self._take_back()
             first, last = self.batch.first, len(self.given) - 1
@@ -394,22 +394,22 @@ def begun(session: Session, learning: bool, why: Decision, news: int) -> EagerSt
     learn from it; ``news``: as of the stream."""
     if session.debug or last_words.keeping():
         return Need.OBSERVED
-    if session.closed or (session.flight is not None and session.flight.has_batch):
+    if session.closed or (session.stream is not None and session.stream.has_batch):
         return Need.BUSY
     if not session.lock.acquire(blocking=False):
         return Need.BUSY
     try:
         with Uninterrupted():
-            if session.flight is not None:
-                if session.flight.has_batch:
+            if session.stream is not None:
+                if session.stream.has_batch:
                     return Need.BUSY
-                session.land()  # another queue's stream, with nothing in flight
+                session.end_stream()  # another queue's stream, with nothing in flight
             if not session.machine.devices or not session.backend.is_idle:
                 return Need.BUSY
             session.check_open()
             session.buffers.collect()
             session.use_clocks(learning)
-            session.flight = EagerStream(session, why, news)
-            return session.flight
+            session.stream = EagerStream(session, why, news)
+            return session.stream
     finally:
         session.lock.release()

@@ -247,7 +247,7 @@ static int find_log(struct launching *at) {
     struct held *held = &at->held;
     at->submission = GET(at->queue, queue, enqueued);
     if (!IS(at->submission, submission)) return 0;
-    at->stream = GET(at->submission, submission, flight);
+    at->stream = GET(at->submission, submission, stream);
     object *log = IS(at->stream, stream) ? GET(at->stream, stream, given) : NULL;
     if (!log || log->type != log_type) return 0;
     at->log = (struct log *)log;

@@ -20,11 +20,11 @@ enum { MOST_ARGUMENTS = 32 };
     _(queue, _buffers) _(queue, _extents) _(queue, _made) _(queue, enqueued) _(queue, launches) _(queue, mapped)       \
     _(queue, preparing) _(queue, session)                                                                              \
     _(stream, allocations) _(stream, arrays) _(stream, given) _(stream, uploads)                                       \
-    _(submission, flight)
+    _(submission, stream)
 
 /* Methods that are called, and attributes that are set. */
 #define NAMES(_)                                                                                                       \
-    _(acquire) _(adopt) _(airborne) _(append) _(check_open) _(is_giving) _(join) _(numbers) _(pace) _(part)            \
+    _(acquire) _(adopt) _(submitting) _(append) _(check_open) _(is_giving) _(join) _(numbers) _(pace) _(part)            \
     _(release) _(renew) _(set)
 
 #define DECLARE_CLASS(name) static object *class_##name;
