@@ -237,16 +237,16 @@ class ChaosBackend:
         run = active.command if active is not None else waiting[0] if waiting else None
         if not isinstance(run, Run) or run.parts is None or self._random.random() < 0.1:
             return None
-        count = self._random.randint(1, len(run.cells)) if active is not None else 1
-        short = run._replace(cells=run.cells[:count], task=command.launch(count))
+        count = self._random.randint(1, len(run.chunks)) if active is not None else 1
+        short = run._replace(chunks=run.chunks[:count], task=command.launch(count))
         if active is not None:
             active.command = short
-            for node in run.cells[count:]:
+            for node in run.chunks[count:]:
                 del active.seen[node]
         else:
             line = self._lines[place]
             line[line.index(run)] = short
-        if count < len(run.cells):
+        if count < len(run.chunks):
             self.shortened += 1
         return EndsEarly(count, self._random.random() if active is not None else 0.0)
 

@@ -77,7 +77,7 @@ def test_a_kernel_ends_when_the_formulas_say(k: float, part: float) -> None:
     wait = part * SECONDS
     moved = wait + (SECONDS - wait) / k  # Device-Hopping's Equations 6 and 14
     together = wait + (SECONDS - wait) / (1.0 + k)
-    # what the slow device was given before the fast one came ends there: two packets, of a cell at least, which saves
+    # what the slow device was given before the fast one came ends there: two packets, of a chunk at least, which saves
     # time, or costs some; of a launch on one device at a time they end before what the fast one has taken over
     least, most = 2 * max(2e-3, SECONDS / 40.0), 2 * SECONDS / 10.0
     bound = max(2 * SECONDS / (1.0 + k) / 10.0, least)

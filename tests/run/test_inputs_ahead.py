@@ -197,7 +197,7 @@ def test_nothing_comes_to_a_device_whose_memory_is_full() -> None:
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("kind", [Upload, Download])
 def test_neighbours_move_in_one_transfer(kind: Any, ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three inputs and three outputs, all that packets of many cells read, or that comes ahead, or leaves."""
+    """Of three inputs and three outputs, all that packets of many chunks read, or that comes ahead, or leaves."""
     counts: list[tuple[int, int]] = []  # of pieces, and of transfers
     perform = SimBackend.perform
 
@@ -245,24 +245,24 @@ def test_who_would_send_its_results_home_too_late_takes_nothing() -> None:
     assert ran_on(hopped("hop", 0.05, 10.0, loop=Loop.made(outputs=32)), "gpu0")
 
 
-def cells_of(loop: Loop) -> tuple[Any, Graph]:
-    """The cells of the kernel, all of them the slow device's."""
+def chunks_of(loop: Loop) -> tuple[Any, Graph]:
+    """The chunks of the kernel, all of them the slow device's."""
     where = Machine((Device("cpu0", "cpu", memory=HOST), Device("gpu0", "gpu", memory=1)))
     problem = Problem(loop.graph, where, FarTimes(SECONDS, 0.0, 1.0), (1, 1), splits=loop.splits)
     shares = Assignment(0, FAST, 0, 0.0, 0.0), Assignment(1, SLOW, 0, 0.0, SECONDS, 0, 0, GROUPS)
     directory = Directory()
     lowered = lower(problem, Plan(shares, "", ("cpu0", "gpu0"), 0.0, movable=(1,)), directory)
-    return lowered.cells[1], lowered.graph
+    return lowered.chunks[1], lowered.graph
 
 
 def test_pieces_come_from_the_far_end_as_much_at_a_time_as_a_step_takes() -> None:
     loop = Loop.made()
-    cells, graph = cells_of(loop)
+    chunks, graph = chunks_of(loop)
     times = FarTimes(SECONDS, 0.0, 1.0)
     ahead = Prefetch(graph, (HOST, 1), times)
-    found, there = Foreseen(5, len(cells.steps), None), set[BufferKey]()
+    found, there = Foreseen(5, len(chunks.steps), None), set[BufferKey]()
     lows: list[int] = []
-    while keys := ahead.next(cells, FAST, found, 0.0, lambda key: key not in there):
+    while keys := ahead.next(chunks, FAST, found, 0.0, lambda key: key not in there):
         buffers = [graph.buffers[key] for key in keys]
         assert FAST in ahead.coming
         assert ahead.left(keys, FAST, 0.0) == pytest.approx(times.transfer(sum(b.nbytes for b in buffers), HOST, 1))
@@ -273,24 +273,24 @@ def test_pieces_come_from_the_far_end_as_much_at_a_time_as_a_step_takes() -> Non
         rows = [b.region.hull for b in buffers if hasattr(b, "region")]
         assert all(a[1] == b[0] for a, b in pairwise(rows)), "they are neighbours, and one transfer"
         lows.append(rows[0][0])
-        assert (loop.table in keys) == (not there)  # all cells read it, the last one, too
+        assert (loop.table in keys) == (not there)  # all chunks read it, the last one, too
         there.update(keys)
         ahead.arrived(FAST)
     assert len(lows) > 1
     assert lows == sorted(lows, reverse=True)
-    assert there == {key for step in cells.steps[5:] for key in graph.nodes[step].reads}
-    assert not ahead.next(cells, FAST, found._replace(end=0.5e-3), 0.0, lambda key: True)  # too late
+    assert there == {key for step in chunks.steps[5:] for key in graph.nodes[step].reads}
+    assert not ahead.next(chunks, FAST, found._replace(end=0.5e-3), 0.0, lambda key: True)  # too late
 
 
 def test_what_a_device_would_take() -> None:
-    """100 cells of one work-group each; the others run one a second since 0."""
-    cells, _ = cells_of(Loop.made())
-    cells = replace(cells, steps=tuple(range(100)), groups=(1,) * 100)
+    """100 chunks of one work-group each; the others run one a second since 0."""
+    chunks, _ = chunks_of(Loop.made())
+    chunks = replace(chunks, steps=tuple(range(100)), groups=(1,) * 100)
     mine = Standing(9.0, 0.0, 0, 0, None, 0.0)
     theirs = Standing(1.0, 0.0, 0, 100, 0.0, 100.0)
 
     def of(free: float, in_turn: bool, mine: Standing = mine) -> Foreseen | None:
-        return foreseen(cells, {FAST: mine, SLOW: theirs}, FAST, free, in_turn)
+        return foreseen(chunks, {FAST: mine, SLOW: theirs}, FAST, free, in_turn)
 
     assert of(40.5, True) == (41, 100, 100.0)  # one has begun, and is not over
     assert of(40.5, False) == (46, 100, 100.0)  # both end when 46.45 are left to the others
@@ -303,8 +303,8 @@ def test_what_a_device_would_take() -> None:
     assert of(40.5, True, mine._replace(first=90, last=100)) == (90, 100, None)  # its own
     assert of(40.5, True, mine._replace(since=1.0)) is None  # it has begun
     assert of(-1.0, True) is None  # it has nothing else to do
-    assert foreseen(cells, {FAST: mine}, FAST, 0.0, True) is None
-    assert foreseen(cells, {SLOW: theirs}, FAST, 0.0, True) is None
+    assert foreseen(chunks, {FAST: mine}, FAST, 0.0, True) is None
+    assert foreseen(chunks, {SLOW: theirs}, FAST, 0.0, True) is None
 
 
 SOURCE = """

@@ -79,18 +79,18 @@ class StolenAnyhow(WorkStealing):
         return self._random.randint(first if member.given else first + 1, end)
 
     def _steal(self, device: DeviceIndex, thief: Any, now: float) -> DeviceIndex | None:
-        stocks = [(d, *w.rest) for d, w in self._members.items() if w.rest[0] < w.rest[1]]
-        if not stocks:
+        deques = [(d, *w.rest) for d, w in self._members.items() if w.rest[0] < w.rest[1]]
+        if not deques:
             return None
-        victim, low, high = self._random.choice(stocks)
+        victim, low, high = self._random.choice(deques)
         cut = self._random.randint(low, high - 1)
         thief.rest, self._members[victim].rest = (cut, high), (low, cut)
         return victim
 
     def _divide(
-        self, device: DeviceIndex, thief: Any, victim: Any, cells: tuple[int, int], end: float, now: float
+        self, device: DeviceIndex, thief: Any, victim: Any, chunks: tuple[int, int], end: float, now: float
     ) -> int:
-        return self._random.randint(*cells)
+        return self._random.randint(*chunks)
 
     def wanted(self, device: DeviceIndex, now: float) -> Packet | None:
         thief = self._members.get(device)
@@ -101,11 +101,11 @@ class StolenAnyhow(WorkStealing):
         return self._random.choice(packets) if packets else None
 
 
-def foreseen_anyhow(cells: Chunks, *given: Any) -> Foreseen:
-    """Any device takes any cells of any launch, whatever it has run of it: the same where all else is the same."""
+def foreseen_anyhow(chunks: Chunks, *given: Any) -> Foreseen:
+    """Any device takes any chunks of any launch, whatever it has run of it: the same where all else is the same."""
     chance = random.Random(repr(given))
-    first = chance.randrange(len(cells.steps))
-    return Foreseen(first, chance.randint(first, len(cells.steps)), None)
+    first = chance.randrange(len(chunks.steps))
+    return Foreseen(first, chance.randint(first, len(chunks.steps)), None)
 
 
 @pytest.fixture(autouse=True, scope="module", params=["as it pays", "anyhow"])
@@ -201,27 +201,27 @@ def packets_of_a_run(played: list[MovingPlayer], data: Any, graph: Graph, where:
         assert result.plan is plan
         script, lowered = player.written(), player.ran
         ran = [lowered.step(c.token) for c in script.commands if isinstance(c, Run)]
-        for node in lowered.cells:
+        for node in lowered.chunks:
             mine = sorted((step for step in ran if step.node == node), key=lambda step: step.first)
             assert [s.first for s in mine] == [sum(s.groups for s in mine[:i]) for i in range(len(mine))]
             assert sum(s.groups for s in mine) == GROUPS
         if (kept := player.settled(plan)) is not None:  # what it is kept as runs all of each launch
-            for node in lowered.cells:
+            for node in lowered.chunks:
                 assert sum(a.groups for a in kept.assignments if a.node == node) == GROUPS
 
 
 def test_packets_are_all_of_a_launch(played: list[MovingPlayer], stealing: str) -> None:
     SHORTENED.clear()
     BROUGHT.clear()
-    for number in range(20):  # graphs are few in which somebody is idle while others have stocks, or packets
+    for number in range(20):  # graphs are few in which somebody is idle while others have deques, or packets
         hypothesis.seed(number)(packets_of_a_run)(
             played
         )  # other examples in each round, also where they are the same every time
         if stealing != "anyhow" or (any(SHORTENED) and any(player._following.stolen for player in played)):
             break
-    takes = [c for player in played for c in player.written().commands if isinstance(c, Run) and c.cells]
+    takes = [c for player in played for c in player.written().commands if isinstance(c, Run) and c.chunks]
     assert len(takes) > 20
-    assert any(len(c.cells) > 1 for c in takes)
+    assert any(len(c.chunks) > 1 for c in takes)
     assert any(c.beside for c in takes)
     assert not all(c.beside for c in takes)
     assert stealing != "anyhow" or any(player._following.stolen for player in played)

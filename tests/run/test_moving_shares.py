@@ -113,7 +113,7 @@ def test_results_are_those_of_one_device(run: MovingChain, played: list[MovingPl
     for player in played:
         ran = player.ran
         apart = run.queue.session.machine.memories > 1
-        assert ran.cells.keys() == (set(range(4)) if apart else set(range(5)))  # counts are merged between memories
+        assert ran.chunks.keys() == (set(range(4)) if apart else set(range(5)))  # counts are merged between memories
 
 
 def test_launches_are_cut_once_whoever_had_their_chunks_before(
@@ -262,4 +262,4 @@ def test_both_devices_stay_at_work_when_one_becomes_slow() -> None:
             return max(e.end for e in events if isinstance(e, KernelEvent) and e.node == 0)
 
         assert seconds(()) == pytest.approx(0.17, rel=0.01)  # 40 ms of what it has to do take 160
-        assert seconds((0,)) < 1.06 * (0.01 + 0.08 / 1.25)  # what is left after 10 ms, on both (a cell is 3 ms)
+        assert seconds((0,)) < 1.06 * (0.01 + 0.08 / 1.25)  # what is left after 10 ms, on both (a chunk is 3 ms)

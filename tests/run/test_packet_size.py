@@ -48,11 +48,11 @@ def test_what_is_settled_stays() -> None:
 
 def test_packets_are_no_longer_than_pieces() -> None:
     """Of a launch of 200 ms, on a device that is all alone, and as fast as foreseen."""
-    total, cells = 40_000, 400
+    total, chunks = 40_000, 400
     each = 0.2 / total
     packets = PacketSize(SHORT, 2, total)
     terms = {DEVICE: Terms(each, 20e-6, size=packets)}
-    stealing = WorkStealing([total // cells] * cells, {DEVICE: (0, cells)}, terms)
+    stealing = WorkStealing([total // chunks] * chunks, {DEVICE: (0, chunks)}, terms)
     given_, now, sizes = [], 0.0, []
     while not stealing.is_over:
         while (packet := stealing.take(DEVICE, now)) is not None:

@@ -1,5 +1,5 @@
-"""Who runs which cells: every cell once, whatever ends, leaves and comes when; and how long that takes on devices whose
-speeds nobody knew, in a simulator of its own, against an oracle that knows them, and against shares that stay."""
+"""Who runs which chunks: every chunk once, whatever ends, leaves and comes when; and how long that takes on devices
+whose speeds nobody knew, in a simulator of its own, against an oracle that knows them, and against shares that stay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def device(index: int) -> DeviceIndex:
     return DeviceIndex(index)
 
 
-# cells
+# chunks
 
 
 @given(st.integers(1, 10**6), st.integers(1, MOST), st.integers(1, 5000), st.sampled_from([1, 1, 2, 3, 64]))
@@ -73,7 +73,7 @@ def test_the_last_cells_are_small() -> None:
     assert max(sizes[-3:]) <= 3 * GROUPS / FINEST
 
 
-# every cell once
+# every chunk once
 
 
 @dataclass
@@ -89,8 +89,8 @@ class CellBooks:
         assert len(mine) <= GIVEN
         assert taken.first < taken.last
         under_way = [c for line in self.given.values() for t in line for c in range(t.first, t.last)]
-        assert len(under_way) == len(set(under_way)), "a cell runs twice at the same time"
-        assert not any(self.ran[c] for c in under_way), "a cell that has run is given again"
+        assert len(under_way) == len(set(under_way)), "a chunk runs twice at the same time"
+        assert not any(self.ran[c] for c in under_way), "a chunk that has run is given again"
 
     def ended(self, taken: Packet) -> None:
         assert self.given[taken.device].pop(0) == taken, "packets of a device end in their order"
@@ -98,10 +98,10 @@ class CellBooks:
 
 
 def test_the_first_packets_are_as_small_as_is_foreseen() -> None:
-    """Until one has ended, which tells; but of one cell at least."""
-    cells = [10] * 64
+    """Until one has ended, which tells; but of one chunk at least."""
+    chunks = [10] * 64
     for first, wanted in ((20.0, 2), (1.0, 1), (math.inf, 6)):
-        stealing = WorkStealing(cells, {device(0): (0, 64)}, {device(0): Terms(1e-3, 1e-6, first)})
+        stealing = WorkStealing(chunks, {device(0): (0, 64)}, {device(0): Terms(1e-3, 1e-6, first)})
         packets = [stealing.take(device(0), 0.0) for _ in range(GIVEN)]
         assert [taken.last - taken.first for taken in packets if taken is not None] == [wanted] * GIVEN
         stealing.ended(device(0), 10e-3 * wanted)
@@ -117,13 +117,13 @@ def test_every_cell_runs_once(data: Any) -> None:
     shares = [data.draw(st.lists(st.integers(1, 50), max_size=12)) for _ in range(count)]
     groups = [g for share in shares for g in share]
     bounds = [0, *itertools.accumulate(map(len, shares))]
-    stocks = {device(d): (bounds[d], bounds[d + 1]) for d in range(count)}
+    deques = {device(d): (bounds[d], bounds[d + 1]) for d in range(count)}
     seconds = st.floats(1e-6, 1.0)
-    terms = {d: Terms(data.draw(seconds), data.draw(seconds)) for d in stocks}
+    terms = {d: Terms(data.draw(seconds), data.draw(seconds)) for d in deques}
     moving = data.draw(st.sampled_from([0.0, 1e-3, 10.0]))
     in_turn = data.draw(st.booleans())
-    state = WorkStealing(groups, stocks, terms, lambda d, first, last: moving * (last - first), in_turn=in_turn)
-    books, now, here = CellBooks(), 0.0, set(stocks)
+    state = WorkStealing(groups, deques, terms, lambda d, first, last: moving * (last - first), in_turn=in_turn)
+    books, now, here = CellBooks(), 0.0, set(deques)
     for _ in range(data.draw(st.integers(0, 60))):
         now += data.draw(seconds)
         d = device(data.draw(st.integers(0, count)))  # one more than there are at first
@@ -160,16 +160,16 @@ def test_every_cell_runs_once(data: Any) -> None:
             if books.given.get(d):
                 books.ended(state.ended(d, now))
                 progress = True
-        assert progress, "cells are left, and nobody takes them"
+        assert progress, "chunks are left, and nobody takes them"
     assert books.ran == Counter(range(len(groups)))
 
 
 def test_what_would_come_too_late_is_not_stolen() -> None:
     both = {device(0): Terms(1e-3, 0.0), device(1): Terms(1e-3, 0.0)}
-    stocks = {device(0): (0, 10), device(1): (10, 10)}
+    deques = {device(0): (0, 10), device(1): (10, 10)}
 
     def stolen(seconds: float) -> Packet | None:
-        state = WorkStealing([1] * 10, stocks, both, lambda *_: seconds)
+        state = WorkStealing([1] * 10, deques, both, lambda *_: seconds)
         assert state.take(device(0), 0.0) is not None
         return state.take(device(1), 0.0)
 
@@ -236,16 +236,16 @@ def simulated(case: Speeds, reaction: float = 50e-6) -> float:
     """The seconds of a launch, the host enqueueing one packet after another, and hearing of an end ``reaction`` seconds
     later."""
     members = [d for d in range(len(case.rates)) if case.comes is None or case.comes[0] != d]
-    total, groups, stocks, before = sum(case.foreseen[d] for d in members), list[int](), {}, 0
+    total, groups, deques, before = sum(case.foreseen[d] for d in members), list[int](), {}, 0
     for i, d in enumerate(members):
         until = round(GROUPS * sum(case.foreseen[m] for m in members[: i + 1]) / total)
         most = MOST * max(2, len(members)) // len(members)
-        cells = cut(until - before, most, -(-GROUPS // FINEST))
-        stocks[device(d)] = (len(groups), len(groups) + len(cells))
-        groups += cells
+        chunks = cut(until - before, most, -(-GROUPS // FINEST))
+        deques[device(d)] = (len(groups), len(groups) + len(chunks))
+        groups += chunks
         before = until
     terms = {device(d): Terms(1 / case.foreseen[d], case.each[d] + ENQUEUING) for d in range(len(case.rates))}
-    state = WorkStealing(groups, stocks, {d: terms[d] for d in stocks})
+    state = WorkStealing(groups, deques, {d: terms[d] for d in deques})
     bounds = (0, *itertools.accumulate(groups))
     events: list[tuple[float, int, str, int]] = [(0.0, 0, "", 0)]
     number = itertools.count(1)
@@ -398,18 +398,18 @@ def run_alone(state: WorkStealing, d: int, now: float, each: float, until: float
 def test_nobody_waits_for_a_device_that_has_not_begun(in_turn: bool) -> None:
     """The other one has a group, or half of the launch, and never begins: all is run all the same."""
     for theirs in (1, 32):
-        stocks = {device(0): (0, 64 - theirs), device(1): (64 - theirs, 64)}
+        deques = {device(0): (0, 64 - theirs), device(1): (64 - theirs, 64)}
         terms = {device(0): Terms(1e-3, 1e-5), device(1): Terms(1e-6, 1e-5)}
-        state = WorkStealing([1] * 64, stocks, terms, in_turn=in_turn)
+        state = WorkStealing([1] * 64, deques, terms, in_turn=in_turn)
         _, ran = run_alone(state, 0, 0.0, 1e-3)
         assert [c for t in ran for c in range(t.first, t.last)] == list(range(64))
         assert state.is_over
 
 
 def test_who_is_faster_takes_all_that_is_left() -> None:
-    stocks = {device(0): (0, 63), device(1): (63, 64)}
+    deques = {device(0): (0, 63), device(1): (63, 64)}
     terms = {device(0): Terms(2e-3, 1e-5), device(1): Terms(1e-3, 1e-5)}
-    state = WorkStealing([1] * 64, stocks, terms, in_turn=True)
+    state = WorkStealing([1] * 64, deques, terms, in_turn=True)
     now, before = run_alone(state, 0, 0.0, 2e-3, until=40e-3)
     begun = sum(t.last - t.first for t in before)
     assert 18 <= begun <= 32  # 40 ms of 2 ms each, and a packet more
@@ -420,10 +420,10 @@ def test_who_is_faster_takes_all_that_is_left() -> None:
 
 
 def test_who_is_slower_takes_nothing_from_who_has_begun() -> None:
-    stocks = {device(0): (0, 1), device(1): (1, 64)}
+    deques = {device(0): (0, 1), device(1): (1, 64)}
     terms = {device(0): Terms(2e-3, 1e-5), device(1): Terms(1e-3, 1e-5)}
     for in_turn in (False, True):
-        state = WorkStealing([1] * 64, stocks, terms, in_turn=in_turn)
+        state = WorkStealing([1] * 64, deques, terms, in_turn=in_turn)
         assert state.take(device(1), 0.0) is not None
         assert state.take(device(0), 0.0) == Packet(device(0), 0, 1)
         state.ended(device(0), 2e-3)
@@ -432,8 +432,8 @@ def test_who_is_slower_takes_nothing_from_who_has_begun() -> None:
 
 def test_packets_at_the_end_are_no_shorter_where_another_device_is_late() -> None:
     """The other one should have ended its two packets, of 20 ms each, with the launch; its first has not ended yet."""
-    stocks = {device(0): (0, 40), device(1): (40, 42)}
-    state = WorkStealing([1] * 40 + [20, 20], stocks, dict.fromkeys(stocks, Terms(1e-3, 1e-6)))
+    deques = {device(0): (0, 40), device(1): (40, 42)}
+    state = WorkStealing([1] * 40 + [20, 20], deques, dict.fromkeys(deques, Terms(1e-3, 1e-6)))
     assert [state.take(device(1), 0.0), state.take(device(1), 0.0)] == [Packet(device(1), c, c + 1) for c in (40, 41)]
     now, ran = run_alone(state, 0, 0.0, 1e-3)
     assert now == pytest.approx(40e-3)
@@ -441,10 +441,10 @@ def test_packets_at_the_end_are_no_shorter_where_another_device_is_late() -> Non
 
 
 def test_of_a_packet_that_should_have_begun_the_last_cell_is_wanted() -> None:
-    """More cells would come too late. The packet waits behind one that takes longer, of fewer cells."""
+    """More chunks would come too late. The packet waits behind one that takes longer, of fewer chunks."""
     terms = {device(0): Terms(1e-3, 0.0, shortens=True), device(1): Terms(1e-3, 0.0)}
-    stocks, groups = {device(0): (0, 2)}, [10, 10] + [1] * 10
-    state = WorkStealing(groups, stocks, terms, lambda _, first, last: 7e-3 * (last - first), others=[(2, 12)])
+    deques, groups = {device(0): (0, 2)}, [10, 10] + [1] * 10
+    state = WorkStealing(groups, deques, terms, lambda _, first, last: 7e-3 * (last - first), others=[(2, 12)])
     given = [state.take(device(0), 0.0), state.take(device(0), 0.0)]
     assert given == [Packet(device(0), 0, 2), Packet(device(0), 2, 12)]
     assert state.wanted(device(1), 15e-3) == given[1]

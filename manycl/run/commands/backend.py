@@ -40,7 +40,7 @@ moves twelve times as many bytes."""
 
 
 class Run(NamedTuple):
-    """A command that runs node ``token`` on a device; or the nodes ``cells``, of which the first is ``token``, as the
+    """A command that runs node ``token`` on a device; or the nodes ``chunks``, of which the first is ``token``, as the
     one launch ``task``. ``parts``: the part of each of these in the launch, if it may be shortened. ``beside``: it need
     not come after the previous command of its queue. ``undo``: buffers whose contents are copied beforehand in the same
     queue, so that they can be put back if the device is lost meanwhile (``Backend.ends``); such a command comes after
@@ -51,7 +51,7 @@ class Run(NamedTuple):
     queue: int
     after: Sequence[int]
     notify: bool
-    cells: tuple[int, ...] = ()
+    chunks: tuple[int, ...] = ()
     task: Launch | None = None
     beside: bool = False
     undo: tuple[BufferKey, ...] = ()
@@ -163,7 +163,7 @@ def lane_of(command: Queued) -> Lane:
 
 def nodes_of(command: Run | HostCall) -> tuple[int, ...]:
     """Return the nodes that a command runs."""
-    return command.cells if isinstance(command, Run) and command.cells else (command.token,)
+    return command.chunks if isinstance(command, Run) and command.chunks else (command.token,)
 
 
 class Done(NamedTuple):

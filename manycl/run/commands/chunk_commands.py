@@ -19,10 +19,10 @@ Found = TypeVar("Found")
 
 
 class _Before(NamedTuple):
-    """The state of a piece before a chunk (``cell``) writes it: its mask, the commands that made it valid there, its
+    """The state of a piece before a chunk (``chunk``) writes it: its mask, the commands that made it valid there, its
     writers, and the transfers that still read it."""
 
-    cell: int
+    chunk: int
     key: BufferKey
     mask: int | None
     made: dict[int, int] | None
@@ -51,16 +51,16 @@ class PacketEmitter(Emitter):
         # by token of a packet that may be shortened, the state of what its chunks write as it is without each
         self._without: dict[int, list[_Before]] = {}
 
-    def take(self, token: int, lane: Lane, cells: tuple[int, ...], task: Launch, launch: Chunks) -> int:
+    def take(self, token: int, lane: Lane, chunks: tuple[int, ...], task: Launch, launch: Chunks) -> int:
         """Emit the command of a packet of chunks and return its index. The command is one launch with the first chunk's
         token, and its end is reported."""
         device, first, last, index = lane[0], launch.steps[0], self._last.get(lane), len(self.commands)
         near = first in self._known or (self._is_near and self._know(launch, self._memory[device]))
         has_before = self._known[first] if near else bool(launch.bytes(self._graph).before)
-        undo = self._keeper.undo(cells, device) if self._keeps else ()
+        undo = self._keeper.undo(chunks, device) if self._keeps else ()
         # (undo copies put back all that the whole packet was to change)
         ends_early = self._shortens[device] and not undo
-        parts = launch.parts(launch.steps.index(token), len(cells)) if ends_early else None
+        parts = launch.parts(launch.steps.index(token), len(chunks)) if ends_early else None
         beside = self._latest.get(lane) == (last, first) and not undo
         waits: tuple[int, ...] = ()
         if near and not has_before:
@@ -68,34 +68,34 @@ class PacketEmitter(Emitter):
             if last is not None and last in self.held:
                 self._hold(index, {last}, set())
         else:
-            before = {p for cell in cells for p in self._graph.predecessors[cell]} if has_before else ()
+            before = {p for chunk in chunks for p in self._graph.predecessors[chunk]} if has_before else ()
             order = launch.order(self._graph) if self.far else AS_NODES_HAVE_IT
             read_on = dict(self._unawaited) if self.far and ends_early else {}
-            after, told, heard = ([], set(), set()) if near else self._find(cells, before, lane, order)
+            after, told, heard = ([], set(), set()) if near else self._find(chunks, before, lane, order)
             if before:
                 self._comes_behind(before, lane, after, told, heard)
             index = len(self.commands)
             waits = self._in_queue(index, lane, after, heard)
-        self.commands.append(named(Run, (token, device, lane[1], waits, True, cells, task, beside, undo, parts)))
+        self.commands.append(named(Run, (token, device, lane[1], waits, True, chunks, task, beside, undo, parts)))
         self._newest[lane], self._latest[lane] = token, (index, first)
         self._is_cut = True
         lanes, at = self._lane, self._at
-        for cell in cells:
-            lanes[cell], at[cell] = lane, index
+        for chunk in chunks:
+            lanes[chunk], at[chunk] = lane, index
         if not near:
             if self.far and ends_early:
-                self._remember(cells, read_on)
-            self._change(cells, lane, token, order)
+                self._remember(chunks, read_on)
+            self._change(chunks, lane, token, order)
         return index
 
-    def _remember(self, cells: tuple[int, ...], read_on: Mapping[BufferKey, list[int]]) -> None:
+    def _remember(self, chunks: tuple[int, ...], read_on: Mapping[BufferKey, list[int]]) -> None:
         """Store the state of pieces as it is without some chunks. ``read_on``: the transfers that still read what they
         are to write."""
         masks, made, writers, tasks = self.masks, self._made, self._writers, self._graph.nodes
-        self._without[cells[0]] = [
-            _Before(cell, k, masks.get(k), made.get(k), writers.get(k), read_on.get(k, []))
-            for cell in cells
-            for k in tasks[cell].writes
+        self._without[chunks[0]] = [
+            _Before(chunk, k, masks.get(k), made.get(k), writers.get(k), read_on.get(k, []))
+            for chunk in chunks
+            for k in tasks[chunk].writes
         ]
 
     # prefetching: uploads to devices before it is known whether they need the data
@@ -130,33 +130,33 @@ class PacketEmitter(Emitter):
         assert isinstance(command, Run)
         assert command.parts is not None
         parts = command.parts._replace(ends=command.parts.ends[:count])
-        self.commands[index] = command._replace(cells=command.cells[:count], task=task, parts=parts)
-        gone = command.cells[count:]
-        for cell in gone:
-            self._lane[cell] = None
-            del self._at[cell]
+        self.commands[index] = command._replace(chunks=command.chunks[:count], task=task, parts=parts)
+        gone = command.chunks[count:]
+        for chunk in gone:
+            self._lane[chunk] = None
+            del self._at[chunk]
         if self.far:
             lane = command.device, command.queue
             self._turn[lane] -= len(gone)
-            for cell in gone:
-                self._lines[lane].remove(cell)
-                self._going.pop(cell, None)
+            for chunk in gone:
+                self._lines[lane].remove(chunk)
+                self._going.pop(chunk, None)
             left = set(gone)
-            for cell, key, mask, made, writers, read_on in self._without[token]:
-                if cell not in left:
+            for chunk, key, mask, made, writers, read_on in self._without[token]:
+                if chunk not in left:
                     continue
                 _put(self.masks, key, mask)
                 _put(self._made, key, made)
                 _put(self._writers, key, writers)
                 if read_on or key in self._unawaited:  # (later transfers read the contents from before)
                     self._unawaited[key] = list(dict.fromkeys((*read_on, *self._unawaited.get(key, ()))))
-            for cell in gone:
-                self._moves_in_vain(cell)
+            for chunk in gone:
+                self._moves_in_vain(chunk)
         return gone
 
-    def _moves_in_vain(self, cell: int) -> None:
+    def _moves_in_vain(self, chunk: int) -> None:
         """Note that transfers to the host's memory may still run for a chunk that leaves a packet."""
-        node = self._graph.nodes[cell]
+        node = self._graph.nodes[chunk]
         for key in dict.fromkeys((*node.reads, *node.writes)):
             token = self._transfer_to(key, HOST)
             if token is not None and token not in self._unawaited.get(key, ()):
@@ -186,7 +186,7 @@ class PacketEmitter(Emitter):
         waited: set[int] = set()
         for p in steps:
             at = of[p]
-            assert at is not None, "a cell is given before what it depends on"
+            assert at is not None, "a chunk is given before what it depends on"
             if at == lane:
                 continue
             by = self._by(p)

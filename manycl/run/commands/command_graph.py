@@ -84,7 +84,7 @@ class CommandGraph:
     def index(self) -> Mapping[int, int]:
         """The indices of commands by token; for a command that runs several nodes, by each of these."""
         found = {c.token: i for i, c in enumerate(self.commands) if not isinstance(c, Evict)}
-        found.update((n, i) for i, c in enumerate(self.commands) if isinstance(c, Run) and c.cells for n in c.cells)
+        found.update((n, i) for i, c in enumerate(self.commands) if isinstance(c, Run) and c.chunks for n in c.chunks)
         return found
 
     @cached_property

@@ -23,7 +23,7 @@ from manycl.utilities.unforeseen import told
 
 class Assigned(NamedTuple):
     """A node that may be enqueued now. ``watched``: the assigner must be notified when the node is complete.
-    ``seconds``: its predicted time (0: no prediction). ``cells``: the nodes, ``node`` being the first, that run
+    ``seconds``: its predicted time (0: no prediction). ``chunks``: the nodes, ``node`` being the first, that run
     together as one ``task``, a packet of the chunks ``of`` a launch."""
 
     node: int
@@ -31,7 +31,7 @@ class Assigned(NamedTuple):
     queue: int
     watched: bool
     seconds: float = 0.0
-    cells: tuple[int, ...] = ()
+    chunks: tuple[int, ...] = ()
     task: Launch | None = None
     of: Chunks | None = None
 

@@ -37,7 +37,7 @@ class Dynamic(Playback):
         self._frees: dict[int, list[int]] = {}
         self._hears: dict[int, list[int]] = {}
         self._nodes: defaultdict[Lane, deque[int]] = defaultdict(deque)  # by queue, incomplete nodes and packets
-        self._cells: dict[int, tuple[int, ...]] = {}  # by a packet's token, the nodes of its chunks
+        self._chunks: dict[int, tuple[int, ...]] = {}  # by a packet's token, the nodes of its chunks
         self._complete: set[int] = set(done)
         self._is_heard: set[int] = set(done)
         self._coming: dict[int, DeviceIndex] = {}  # by token of a prefetching transfer, its device
@@ -119,7 +119,7 @@ class Dynamic(Playback):
     def _end(self, node: int | None) -> list[int]:
         """Return the nodes that are known to be complete when one is: what its queue was given before, and whatever any
         of these depends on; for packets, their tokens."""
-        complete, predecessors, packets = self._complete, self.graph.predecessors, self._cells
+        complete, predecessors, packets = self._complete, self.graph.predecessors, self._chunks
         ended: list[int] = []
         pending = [] if node is None else [node]
         while pending:
@@ -133,10 +133,10 @@ class Dynamic(Playback):
             while following != last:
                 following = line.popleft()
                 ended.append(following)
-                cells = packets.pop(following, None) or (following,)
-                complete.update(cells)
-                for cell in cells:
-                    if before := predecessors[cell]:
+                chunks = packets.pop(following, None) or (following,)
+                complete.update(chunks)
+                for chunk in chunks:
+                    if before := predecessors[chunk]:
                         pending += before
         if len(ended) > 1:
             ended.sort()
@@ -149,11 +149,11 @@ class Dynamic(Playback):
         emitter = self._emitter
         first = len(emitter.commands)
         for a in assigned if emitter.far else ():  # in one memory nothing is transferred ahead
-            emitter.give((a.device, a.queue), a.cells or (a.node,))
+            emitter.give((a.device, a.queue), a.chunks or (a.node,))
         last = {(a.device, a.queue): a.node for a in assigned} if len(assigned) > 1 else {}
         for a in assigned:
             self._emit(a, a.watched or last.get((a.device, a.queue), a.node) == a.node)
-            self._undecided -= len(a.cells) or 1
+            self._undecided -= len(a.chunks) or 1
         if not self._undecided:
             emitter.finish()
         self._play(first)
@@ -165,8 +165,8 @@ class Dynamic(Playback):
             command = emitter.commands[index]
             if isinstance(command, Run):
                 self._nodes[command.device, command.queue].append(command.token)
-                if command.cells:
-                    self._cells[command.token] = command.cells
+                if command.chunks:
+                    self._chunks[command.token] = command.chunks
             elif isinstance(command, HostCall):
                 self._nodes[lane_of(command)].append(command.token)
             elif isinstance(command, (Download, Copy)):

@@ -153,4 +153,4 @@ def joined_steps(plans: Sequence[tuple[Lowered, Sequence[int]]]) -> Lowered:
         predecessors=tuple(predecessors),
         beside={},
     )
-    return changed(first, graph=graph, plan=None, steps=tuple(steps), cells={})
+    return changed(first, graph=graph, plan=None, steps=tuple(steps), chunks={})

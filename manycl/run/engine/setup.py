@@ -111,6 +111,6 @@ def _player(
     """Return the playback of a plan, or of what a policy decides at run time."""
     if plan is None:
         return Dynamic.of(subject, cast("DynamicPolicy", policy), directory)
-    if subject.lowered.cells:
+    if subject.lowered.chunks:
         return MovingPlayer.following(subject, plan, directory)
     return Playback(compiled(subject, plan), directory)

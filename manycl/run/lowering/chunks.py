@@ -18,7 +18,7 @@ from manycl.plan.problem import Problem
 from manycl.run.lowering.declared_access import Declared
 from manycl.run.lowering.range_tasks import RangeTask
 from manycl.run.lowering.ranges import launches_of
-from manycl.run.lowering.steps import RANGE, Chunks, Stock
+from manycl.run.lowering.steps import RANGE, ChunkDeque, Chunks
 from manycl.run.stealing.packet_size import settled_packets
 
 MOST = 48
@@ -42,7 +42,7 @@ LEAST = 30
 """Such groups of work-items that a launch must have for its chunks to be multiples of them."""
 
 
-def in_cells(plan: Plan, problem: Problem) -> Plan:
+def in_chunks(plan: Plan, problem: Problem) -> Plan:
     """Return the plan with the ranges of launches whose shares may move (``Plan.movable``) cut into chunks."""
     movable, graph = frozenset(plan.movable), problem.graph
     shares: dict[int, list[int]] = {}
@@ -134,10 +134,10 @@ def cut(groups: int, most: int, least: int, together: int = 1) -> list[int]:
         at = max(range(len(halves[place])), key=halves[place].__getitem__)
         halves[place][at : at + 1] = [size - size // 2, size // 2]
         heapq.heapreplace(largest, (-max(halves[place]), place))
-    return [size for cells in halves for size in cells]
+    return [size for chunks in halves for size in chunks]
 
 
-def cells_of(
+def chunks_of(
     problem: Problem, node: int, drafts: Sequence[RangeTask], tokens: Sequence[int], sizes: Mapping[BufferKey, int]
 ) -> Chunks | None:
     """Return the chunks of a node whose steps these are, as range tasks and by token. None where its shares may not
@@ -153,13 +153,13 @@ def cells_of(
             touched = [d.access[key] for d, _ in ordered]
             if interfere([(access.reads, access.writes) for access in touched]):
                 return None
-    stocks: list[Stock] = []
+    deques: list[ChunkDeque] = []
     for number, (d, _) in enumerate(ordered):
-        if stocks and stocks[-1][:2] == (d.device, d.queue):
-            stocks[-1] = stocks[-1]._replace(last=number + 1)
+        if deques and deques[-1][:2] == (d.device, d.queue):
+            deques[-1] = deques[-1]._replace(last=number + 1)
         else:
-            stocks.append(Stock(d.device, d.queue, number, number + 1))
-    if len({s.device for s in stocks}) < len(stocks):
+            deques.append(ChunkDeque(d.device, d.queue, number, number + 1))
+    if len({s.device for s in deques}) < len(deques):
         return None
     dimension = steps[0].dimension
     assert dimension is not None
@@ -167,7 +167,7 @@ def cells_of(
     groups = tuple(s.groups for s in steps)
     before = (0, *accumulate(groups))
     items = launch.global_size[dimension] // before[-1]
-    return Chunks(tuple(t for _, t in ordered), groups, tuple(stocks), launches.packets(before), dimension, items)
+    return Chunks(tuple(t for _, t in ordered), groups, tuple(deques), launches.packets(before), dimension, items)
 
 
 def _division(problem: Problem, node: int, launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> Division:

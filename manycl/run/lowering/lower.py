@@ -25,7 +25,7 @@ from manycl.model.transfer import CHUNK, chunk_of
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.data.coherence import Directory
-from manycl.run.lowering.chunks import cells_of, in_cells
+from manycl.run.lowering.chunks import chunks_of, in_chunks
 from manycl.run.lowering.partition import Cut, Order, Touches
 from manycl.run.lowering.pipelining import in_turns, overlapped
 from manycl.run.lowering.range_tasks import RangeTask, draft_steps
@@ -59,7 +59,7 @@ def lower(
     if not split and not in_parts:
         lowered = Lowered(problem.graph, plan)
     elif split and plan is not None and plan.movable and not limits:
-        lowered = _Assembly(problem, in_cells(plan, problem), directory, {}).result()
+        lowered = _Assembly(problem, in_chunks(plan, problem), directory, {}).result()
     elif split and plan is not None and not limits:
         parts = overlapped(problem, plan)
         lowered = in_turns(_Assembly(problem, parts.plan, directory, {}).result(), parts.turns)
@@ -158,7 +158,7 @@ class _Assembly:
             beside=beside,
             windows=self.windows,
         )
-        cells = self._cells(of_node)
+        chunks = self._chunks(of_node)
         return Lowered(
             graph=graph,
             plan=self._planned(of_node),
@@ -166,19 +166,19 @@ class _Assembly:
             cut={k: c for k, c in cut.cut.items() if k not in temporary},
             temporaries=tuple(self.temporaries),
             own=tuple(p for k in temporary for p in (k, *cut.cut.get(k, ()))),
-            state=state_of(self.graph, self.directory, cut.along, anywhere=bool(cells) and not temporary),
+            state=state_of(self.graph, self.directory, cut.along, anywhere=bool(chunks) and not temporary),
             room=self._room(using),
-            cells=cells,
+            chunks=chunks,
         )
 
-    def _cells(self, of_node: Sequence[Sequence[int]]) -> dict[int, Chunks]:
+    def _chunks(self, of_node: Sequence[Sequence[int]]) -> dict[int, Chunks]:
         """Return the chunks of the launches whose shares may move."""
         found: dict[int, Chunks] = {}
         sizes = {key: b.nbytes for key, b in self.graph.buffers.items()}
         for node in self.plan.movable if self.plan is not None and not self.limits else ():
-            cells = cells_of(self.problem, node, self.drafts[node], of_node[node], sizes)
-            if cells is not None:
-                found[node] = cells
+            chunks = chunks_of(self.problem, node, self.drafts[node], of_node[node], sizes)
+            if chunks is not None:
+                found[node] = chunks
         return found
 
     def _rounds(self, alike: Mapping[int, Sequence[_OnPieces]]) -> Iterator[tuple[int, Sequence[_OnPieces]]]:

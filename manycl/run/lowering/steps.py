@@ -68,7 +68,7 @@ class Room:
     spills: tuple[Spill, ...] = ()
 
 
-class Stock(NamedTuple):
+class ChunkDeque(NamedTuple):
     """A device's deque of chunks at the beginning of a launch: from ``first`` to before ``last``, for its queue
     ``queue``."""
 
@@ -90,22 +90,22 @@ class ChunkBytes(NamedTuple):
 @dataclass(frozen=True)
 class Chunks:
     """A launch whose shares may move. ``steps``: the step of each chunk, in the order of work-groups; ``groups``: its
-    work-groups, each of ``items`` work-items along the launch's ``dimension``. ``stocks``: the devices' deques.
+    work-groups, each of ``items`` work-items along the launch's ``dimension``. ``deques``: the devices' deques.
     ``launch(first, last)`` makes one launch of the chunks from ``first`` to before ``last``."""
 
     steps: tuple[int, ...]
     groups: tuple[int, ...]
-    stocks: tuple[Stock, ...]
+    deques: tuple[ChunkDeque, ...]
     launch: Callable[[int, int], Launch]
     dimension: int = 0
     items: int = 1
     _bytes: list[ChunkBytes] = field(default_factory=list, compare=False, repr=False)
     _order: dict[BufferKey, int] = field(default_factory=dict, compare=False, repr=False)
 
-    def each(self, stock: Stock, seconds: Mapping[int, float]) -> float:
+    def each(self, deque: ChunkDeque, seconds: Mapping[int, float]) -> float:
         """Return the seconds of a work-group in a deque. ``seconds``: of its chunks, by step."""
-        cells = slice(stock.first, stock.last)
-        return sum(seconds[step] for step in self.steps[cells]) / sum(self.groups[cells])
+        chunks = slice(deque.first, deque.last)
+        return sum(seconds[step] for step in self.steps[chunks]) / sum(self.groups[chunks])
 
     def parts(self, first: int, count: int) -> RangeParts:
         """Return how a launch of ``count`` chunks from ``first`` on is divided into these."""
@@ -162,7 +162,7 @@ class Lowered:
     the run). ``steps[i]``: the step that node i of the graph is; empty where nodes are those of the graph before.
     ``cut``: the pieces of each buffer that has several, by key. ``temporaries``: buffers that only this run needs.
     ``state``: what of the directory has decided the steps. ``room``: for a run that does not fit into the devices
-    that it uses. ``cells``: the chunks of nodes of the graph before lowering whose shares may move."""
+    that it uses. ``chunks``: the chunks of nodes of the graph before lowering whose shares may move."""
 
     graph: Graph
     plan: Plan | None = None
@@ -172,7 +172,7 @@ class Lowered:
     own: tuple[BufferKey, ...] = ()  # keys of the temporaries and of their pieces
     state: State = field(default_factory=dict)
     room: Room | None = None
-    cells: Mapping[int, Chunks] = field(default_factory=dict)
+    chunks: Mapping[int, Chunks] = field(default_factory=dict)
     joined: dict[tuple[int, ...], tuple[ValidRegion, ...]] = field(default_factory=dict, compare=False)
     """The results of ``Directory.close`` when this ran before."""
     lies: Lies = field(default_factory=dict, compare=False, repr=False)
@@ -185,7 +185,7 @@ class Lowered:
         if not self._timetable:
             assert self.plan is not None
             given = self.plan.assignments
-            launch = {step: node for node, cells in self.cells.items() for step in cells.steps}
+            launch = {step: node for node, chunks in self.chunks.items() for step in chunks.steps}
             lines: dict[tuple[DeviceIndex, int], list[int]] = {}
             for a in given:
                 line = lines.setdefault((a.device, a.queue), [])
@@ -193,7 +193,7 @@ class Lowered:
                 if not line or line[-1] != item:
                     line.append(item)
             seconds, position = {a.node: a.end - a.start for a in given}, {a.node: n for n, a in enumerate(given)}
-            each = {n: {s.device: c.each(s, seconds) for s in c.stocks} for n, c in self.cells.items()}
+            each = {n: {s.device: c.each(s, seconds) for s in c.deques} for n, c in self.chunks.items()}
             of = {lane: tuple(line) for lane, line in lines.items()}
             self._timetable.append(Timetable(seconds, position, launch, of, each, {}))
         return self._timetable[0]

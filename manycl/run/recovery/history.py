@@ -262,7 +262,7 @@ def _spoilt(script: CommandGraph, given: Set[int], failed: Failed) -> set[int]:
     """Return the nodes that may have run without the contents that they read, as a command has failed."""
     index, graph = script.index, script.lowered.graph
     command, count = script.commands[index[failed.token]], len(graph)
-    spoilt = {failed.token, *(command.cells if isinstance(command, Run) else ())}
+    spoilt = {failed.token, *(command.chunks if isinstance(command, Run) else ())}
     if failed.token >= count:  # a transfer: a driver that goes on has run all that was enqueued after it
         since = index[failed.token]
         spoilt.update(n for n in range(count) if index.get(n, -1) > since and index[n] in given)

@@ -438,7 +438,7 @@ class Session:
 def _is_in_packets(result: Result) -> bool:
     """Return whether launches ran in packets, beside each other: their times tell little of whole launches."""
     playback = result.playback
-    return playback is not None and bool(playback.script.problem.demanded) and bool(playback.script.lowered.cells)
+    return playback is not None and bool(playback.script.problem.demanded) and bool(playback.script.lowered.chunks)
 
 
 @atexit.register

@@ -195,12 +195,12 @@ class SimBackend:
         if run.parts is None:
             return None
         done = active.seconds - self._progress.left(run.token, now)
-        ends = [0.0, *(self._takes(run, count, active.start) for count in range(1, len(run.cells) + 1))]
-        at = min(bisect_left(ends, done, 1), len(run.cells))  # the part that it is at, from 1 on
+        ends = [0.0, *(self._takes(run, count, active.start) for count in range(1, len(run.chunks) + 1))]
+        at = min(bisect_left(ends, done, 1), len(run.chunks))  # the part that it is at, from 1 on
         items = (0, *run.parts.ends)
         part = min(1.0, (done - ends[at - 1]) / (ends[at] - ends[at - 1])) if ends[at] > ends[at - 1] else 0.0
         begun = (items[at - 1] + part * (items[at] - items[at - 1])) / items[-1]
-        if at < len(run.cells):
+        if at < len(run.chunks):
             active.command = _first_of(run, command, at)
             active.seconds = self._until_lost(run, ends[at], active.start)
             self._ending(self._progress.shorten(run.token, now, max(0.0, active.seconds - done)))
@@ -217,7 +217,7 @@ class SimBackend:
 
     def _takes(self, run: Run, count: int, start: float) -> float:
         """Return the seconds of the first ``count`` chunks of a launch that has started, when it runs alone."""
-        seconds = self._estimates.together(run.cells[:count], run.device)
+        seconds = self._estimates.together(run.chunks[:count], run.device)
         if self._disturbance is UNDISTURBED:
             return seconds
         return self._disturbance.slowed(run.device, self._disturbance.noisy(run.token, run.device, seconds), start)
@@ -357,7 +357,7 @@ class SimBackend:
             if command.task is None:
                 seconds = self._estimates.launch(command.token, command.device)
             else:
-                seconds = self._estimates.together(command.cells, command.device)
+                seconds = self._estimates.together(command.chunks, command.device)
             if not isinstance(launch, Launch):  # a copy within the device
                 return seconds, 0.0
             key = (command.device, launch.global_size, launch.local_size)
@@ -455,4 +455,4 @@ class SimBackend:
 
 def _first_of(run: Run, command: Shorten, count: int) -> Run:
     """Return the first ``count`` chunks of a launch."""
-    return run._replace(cells=run.cells[:count], task=command.launch(count))
+    return run._replace(chunks=run.chunks[:count], task=command.launch(count))

@@ -66,9 +66,9 @@ class DeviceEstimates:
     def _ends_early(self, node: int) -> bool:
         """Return whether chunks of a launch run one after another, which is so where work-groups begin with dimension 0
         fastest."""
-        launch, cells = self._problem.graph.nodes[node], self._lowered.cells[node]
+        launch, chunks = self._problem.graph.nodes[node], self._lowered.chunks[node]
         assert isinstance(launch, Launch)
-        return is_in_order(launch, cells.dimension)
+        return is_in_order(launch, chunks.dimension)
 
     def _first(self, node: int, device: DeviceIndex, total: int) -> float:
         """Return the most work-groups that the first packets of a device may have."""

@@ -54,7 +54,7 @@ class MovingPlayer(Dynamic):
 
     @staticmethod
     def following(subject: Subject, plan: Plan, directory: Directory) -> MovingPlayer:
-        """Return the playback of a plan of which some shares may move (``lowered.cells``)."""
+        """Return the playback of a plan of which some shares may move (``lowered.chunks``)."""
         return MovingPlayer(subject, plan, ShareScheduler(subject.problem, subject.lowered, directory.valid), directory)
 
     @property
@@ -127,11 +127,11 @@ class MovingPlayer(Dynamic):
             self._bring_ahead()
 
     def _emit(self, assigned: Assigned, watched: bool) -> None:
-        token, device, queue, _, _, cells, task, launch = assigned
+        token, device, queue, _, _, chunks, task, launch = assigned
         if task is None or launch is None:
             super()._emit(assigned, watched)
         else:
-            self._packets.take(token, (device, queue), cells, task, launch)
+            self._packets.take(token, (device, queue), chunks, task, launch)
 
     def _came(self, token: int, now: float) -> None:
         device = self._coming.pop(token)
@@ -154,11 +154,11 @@ class MovingPlayer(Dynamic):
 
     def shortened(self, command: Shorten, found: EndsEarly | None, now: float) -> list[Command]:
         token = command.token
-        if found is None and token in self._cells and self._packets.is_held(token):
+        if found is None and token in self._chunks and self._packets.is_held(token):
             found = EndsEarly(1, 0.0)
-        if found is not None and token in self._cells:
+        if found is not None and token in self._chunks:
             gone = self._packets.shorten(token, found.nodes, command.launch(found.nodes))
-            self._cells[token] = self._cells[token][: found.nodes]
+            self._chunks[token] = self._chunks[token][: found.nodes]
             self._undecided += len(gone)
         self._add(self._following.shortened(token, found, now))
         return self._released()
@@ -178,7 +178,7 @@ class MovingPlayer(Dynamic):
         nodes, steps = list(lowered.graph.nodes), list(lowered.steps)
         for command in self._emitter.commands:
             if isinstance(command, Run) and command.task is not None:
-                first, last = steps[command.cells[0]], steps[command.cells[-1]]
+                first, last = steps[command.chunks[0]], steps[command.chunks[-1]]
                 groups = last.first + last.groups - first.first
                 steps[command.token] = first._replace(groups=groups)
                 nodes[command.token] = command.task

@@ -49,7 +49,7 @@ class _Coming(NamedTuple):
 
 
 def foreseen(
-    cells: Chunks, standings: Mapping[DeviceIndex, Standing], device: DeviceIndex, free: float, in_turn: bool
+    chunks: Chunks, standings: Mapping[DeviceIndex, Standing], device: DeviceIndex, free: float, in_turn: bool
 ) -> Foreseen | None:
     """Return the chunks that a device is predicted to take of a launch of which it has run nothing yet; ``free``: when
     it will have ended what it was given before. Return None if it takes nothing, or has nothing else to do, and takes
@@ -62,7 +62,7 @@ def foreseen(
     others = [s for s in standings.values() if s.since is not None and (not in_turn or s.rate < mine.rate)]
     if not others:
         return None
-    victim, before = max(others, key=lambda s: s.end), (0, *accumulate(cells.groups))
+    victim, before = max(others, key=lambda s: s.end), (0, *accumulate(chunks.groups))
     (theirs, _, first, last, since, end), start = victim, free + mine.packet
     assert since is not None
     if in_turn:  # all chunks that have not begun by then
@@ -97,13 +97,13 @@ class Prefetch:
         return max(0.0, coming.seconds - (now - coming.begun) / self._slower)
 
     def next(
-        self, cells: Chunks, device: DeviceIndex, found: Foreseen, now: float, may_bring: Callable[[BufferKey], bool]
+        self, chunks: Chunks, device: DeviceIndex, found: Foreseen, now: float, may_bring: Callable[[BufferKey], bool]
     ) -> list[BufferKey]:
         """Return the pieces to prefetch next for the chunks that a device would take, in the order of their bytes, and
         count them as in flight. Return nothing if they would come too late."""
         wanted, nbytes, seconds = dict[BufferKey, None](), 0, 0.0
-        for cell in reversed(self._reads(cells)[found.first : found.last]):
-            new = [key for key in cell if key not in wanted and may_bring(key)]
+        for chunk in reversed(self._reads(chunks)[found.first : found.last]):
+            new = [key for key in chunk if key not in wanted and may_bring(key)]
             if not new:
                 continue
             more = nbytes + sum(self._graph.buffers[key].nbytes for key in new)
@@ -115,13 +115,13 @@ class Prefetch:
         if not wanted or (found.end is not None and now + self._slower * seconds >= found.end):
             return []
         self.coming[device] = _Coming(frozenset(wanted), now, seconds)
-        return sorted(wanted, key=cells.order(self._graph).__getitem__)
+        return sorted(wanted, key=chunks.order(self._graph).__getitem__)
 
-    def _reads(self, cells: Chunks) -> list[list[BufferKey]]:
+    def _reads(self, chunks: Chunks) -> list[list[BufferKey]]:
         """Return what each chunk of a launch reads and no chunk writes."""
-        found = self._read.get(cells.steps[0])
+        found = self._read.get(chunks.steps[0])
         if found is None:
-            written, nodes = {*cells.bytes(self._graph).writes}, self._graph.nodes
-            found = [[key for key in nodes[step].reads if key not in written] for step in cells.steps]
-            self._read[cells.steps[0]] = found
+            written, nodes = {*chunks.bytes(self._graph).writes}, self._graph.nodes
+            found = [[key for key in nodes[step].reads if key not in written] for step in chunks.steps]
+            self._read[chunks.steps[0]] = found
         return found

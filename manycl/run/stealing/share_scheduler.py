@@ -38,9 +38,9 @@ class _Moved:
     all of these have been given to devices; ``lanes``: the queues of the devices that take part; ``thieves``: devices
     that have stolen."""
 
-    def __init__(self, node: int, cells: Chunks, stealing: WorkStealing, before: frozenset[int]) -> None:
-        self.node, self.cells, self.stealing, self.before = node, cells, stealing, before
-        self.lanes = {stock.device: (stock.device, stock.queue) for stock in cells.stocks}
+    def __init__(self, node: int, chunks: Chunks, stealing: WorkStealing, before: frozenset[int]) -> None:
+        self.node, self.chunks, self.stealing, self.before = node, chunks, stealing, before
+        self.lanes = {deque.device: (deque.device, deque.queue) for deque in chunks.deques}
         self.is_ready = False
         self.thieves: set[DeviceIndex] = set()
 
@@ -82,11 +82,11 @@ class ShareScheduler:
         self.decisions: list[DecisionEvent] = []
         self.stolen: list[Packet] = []
         self._moved = {
-            n: _Moved(n, c, self._stealing(n, c), c.bytes(lowered.graph).before) for n, c in lowered.cells.items()
+            n: _Moved(n, c, self._stealing(n, c), c.bytes(lowered.graph).before) for n, c in lowered.chunks.items()
         }
         for one in self._moved.values():
             # any device may take it over, also without a share of its own
-            is_alone = one.node in self._in_turn or len(one.cells.stocks) == 1
+            is_alone = one.node in self._in_turn or len(one.chunks.deques) == 1
             if is_alone and len(one.lanes) < len(self._memory):
                 for device in self._others_of(one):
                     self._join(one, device, 0.0)
@@ -130,22 +130,22 @@ class ShareScheduler:
     def shares(self) -> Iterator[tuple[int, Share]]:
         """Yield each launch (node) with its shares, in the order of their work-groups."""
         for moved in self._moved.values():
-            for device, _, first, last in moved.cells.stocks:
-                planned = sum(moved.cells.groups[first:last])
+            for device, _, first, last in moved.chunks.deques:
+                planned = sum(moved.chunks.groups[first:last])
                 yield moved.node, Share(device, planned, moved.stealing.ran(device))
 
-    def _stealing(self, node: int, cells: Chunks) -> WorkStealing:
-        problem, total = self._problem, sum(cells.groups)
+    def _stealing(self, node: int, chunks: Chunks) -> WorkStealing:
+        problem, total = self._problem, sum(chunks.groups)
         terms = {d: self._estimates.terms(node, d, total, seconds) for d, seconds in self._each[node].items()}
 
         def moving(device: DeviceIndex, first: int, last: int) -> float:
-            return self._estimates.moving(cells.steps[first:last], device, self._valid, self._now)
+            return self._estimates.moving(chunks.steps[first:last], device, self._valid, self._now)
 
-        stocks, others = stocks_left(cells, self._done)
-        ran = sum(1 for step in cells.steps if step in self._done)
+        deques, others = stocks_left(chunks, self._done)
+        ran = sum(1 for step in chunks.steps if step in self._done)
         cost = moving if problem.machine.memories > 1 else nothing_moves
         in_turn = node in self._in_turn
-        return WorkStealing(cells.groups, stocks, terms, cost, others=others, ran=ran, in_turn=in_turn)
+        return WorkStealing(chunks.groups, deques, terms, cost, others=others, ran=ran, in_turn=in_turn)
 
     # the assigner
 
@@ -166,8 +166,8 @@ class ShareScheduler:
             else:
                 packet = moved.stealing.ended(device, now)
                 if device in moved.stealing.shortening:
-                    for cell in moved.cells.steps[packet.first : packet.last]:
-                        self._given[cell] = 1
+                    for chunk in moved.chunks.steps[packet.first : packet.last]:
+                        self._given[chunk] = 1
         return self._go(now)
 
     def _go(self, now: float) -> list[Assigned]:
@@ -235,8 +235,8 @@ class ShareScheduler:
 
     def _ready(self, moved: _Moved, device: DeviceIndex) -> int:
         """Return the first chunk of a device's deque that cannot be given yet, or the deque's end."""
-        first, last = moved.stealing.stock(device)
-        steps = moved.cells.steps
+        first, last = moved.stealing.deque(device)
+        steps = moved.chunks.steps
         return next((c for c in range(first, last) if not self._may_run(steps[c])), last)
 
     def _give(self, step: int, lane: Lane, out: list[Assigned]) -> None:
@@ -265,15 +265,15 @@ class ShareScheduler:
         if stolen is not None:
             self.stolen.append(taken)
             moved.thieves.add(device)
-        launch, given = moved.cells, self._given
-        cells = launch.steps[first:last]
-        token = cells[0]
+        launch, given = moved.chunks, self._given
+        chunks = launch.steps[first:last]
+        token = chunks[0]
         if device not in moved.stealing.shortening:  # else its chunks may be given again
-            for cell in cells:
-                given[cell] = 1
+            for chunk in chunks:
+                given[chunk] = 1
         self._under_way[token] = (device, queue), moved
         task = launch.launch(first, last)
-        out.append(named(Assigned, (token, device, queue, True, 0.0, cells, task, launch)))
+        out.append(named(Assigned, (token, device, queue, True, 0.0, chunks, task, launch)))
         return True
 
     # prefetching
@@ -300,8 +300,8 @@ class ShareScheduler:
                 if moved in mine or device not in moved.lanes:
                     continue
                 standings = moved.stealing.standings(now)
-                found = foreseen(moved.cells, standings, device, free, moved.node in self._in_turn)
-                keys = found and inputs.next(moved.cells, device, found, now, partial(may_bring, device))
+                found = foreseen(moved.chunks, standings, device, free, moved.node in self._in_turn)
+                keys = found and inputs.next(moved.chunks, device, found, now, partial(may_bring, device))
                 if keys:
                     out.append((device, keys))
                     break
@@ -316,14 +316,14 @@ class ShareScheduler:
     # packets that end early
 
     def _wish(self, moved: _Moved, packet: Packet, thief: DeviceIndex | None) -> None:
-        self._wishes.setdefault(moved.cells.steps[packet.first], _Wish(moved, packet, thief))
+        self._wishes.setdefault(moved.chunks.steps[packet.first], _Wish(moved, packet, thief))
 
     def shortening(self) -> list[Shorten]:
         """Return the packets that are to end early. Nothing that was given depends on them yet."""
         out = []
         for token, (moved, (device, first, _, _), _) in self._wishes.items():
 
-            def launch(count: int, of: Chunks = moved.cells, first: int = first) -> Launch:
+            def launch(count: int, of: Chunks = moved.chunks, first: int = first) -> Launch:
                 return of.launch(first, first + count)
 
             out.append(Shorten(token, device, launch))
@@ -373,7 +373,7 @@ class ShareScheduler:
         found = [step for step, device in self._in_lines().items() if device in devices]
         for moved in self._moved.values():
             if moved.stealing.left and not self._able(moved):
-                found += moved.cells.steps
+                found += moved.chunks.steps
         return found
 
     def come(self, device: DeviceIndex, now: float) -> None:
@@ -399,8 +399,8 @@ class ShareScheduler:
             self._place({step: at for step, at in found.items() if at != was[step]})
 
     def _able(self, moved: _Moved) -> list[DeviceIndex]:
-        step = moved.cells.steps[0]
-        return self._reassignment.able(step, moved.cells.stocks[0].device, self._away)
+        step = moved.chunks.steps[0]
+        return self._reassignment.able(step, moved.chunks.deques[0].device, self._away)
 
     def _are_others(self, moved: _Moved) -> bool:
         """Return whether any device can take the chunks that another one leaves; all devices that can take part
@@ -412,7 +412,7 @@ class ShareScheduler:
         return bool(able)
 
     def _join(self, moved: _Moved, device: DeviceIndex, now: float) -> None:
-        terms = self._estimates.terms(moved.node, device, sum(moved.cells.groups))
+        terms = self._estimates.terms(moved.node, device, sum(moved.chunks.groups))
         moved.stealing.come(device, terms, now)
         moved.lanes.setdefault(device, (device, 0))
 
@@ -445,6 +445,6 @@ class ShareScheduler:
         """Return the position of an item in the plan's order."""
         if isinstance(item, int):
             return self._position[item]
-        cells = item.cells
-        first = next((s.first for s in cells.stocks if s.device == device), 0)
-        return self._position[cells.steps[first]]
+        chunks = item.chunks
+        first = next((s.first for s in chunks.deques if s.device == device), 0)
+        return self._position[chunks.steps[first]]

@@ -53,7 +53,7 @@ def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
 
 
 class WorkStealing:
-    """The work stealing of one launch. ``groups[c]``: the work-groups of chunk c. ``stocks``: by device, its deque:
+    """The work stealing of one launch. ``groups[c]``: the work-groups of chunk c. ``deques``: by device, its deque:
     chunks from one to before another. Each chunk is in one of them, or in one of the deques ``others``, which no device
     owns, except for ``ran`` chunks that need not run. ``terms``: the estimates of each device that may take part.
     ``moving(device, first, last)``: the seconds in which what chunks need comes to a device that does not have it.
@@ -62,7 +62,7 @@ class WorkStealing:
     def __init__(
         self,
         groups: Sequence[int],
-        stocks: Mapping[DeviceIndex, tuple[int, int]],
+        deques: Mapping[DeviceIndex, tuple[int, int]],
         terms: Mapping[DeviceIndex, Terms],
         moving: Callable[[DeviceIndex, int, int], float] = nothing_moves,
         *,
@@ -72,12 +72,12 @@ class WorkStealing:
     ) -> None:
         self._before = (0, *accumulate(groups))  # groups before a chunk
         self._moment = self._before[-1] * MOMENT
-        self._members = {d: StealingWorker(t, stocks.get(d, (0, 0))) for d, t in terms.items()}
+        self._members = {d: StealingWorker(t, deques.get(d, (0, 0))) for d, t in terms.items()}
         self._present = list(self._members.values())  # workers whose devices have not left
         self._open = list(others)  # deques that no device owns
         covered = sorted([*(w.rest for w in self._members.values() if w.rest[0] < w.rest[1]), *others])
-        assert all(a[1] <= b[0] for a, b in pairwise(covered)), "no cell is in two stocks"
-        assert sum(last - first for first, last in covered) == len(groups) - ran, "each cell is in a stock"
+        assert all(a[1] <= b[0] for a, b in pairwise(covered)), "no chunk is in two deques"
+        assert sum(last - first for first, last in covered) == len(groups) - ran, "each chunk is in a deque"
         self._moving, self._in_turn = moving, in_turn
         self.shortening = {d for d, t in terms.items() if t.shortens}
         """The devices whose packets can end early."""
@@ -151,7 +151,7 @@ class WorkStealing:
 
     # packets
 
-    def stock(self, device: DeviceIndex) -> tuple[int, int]:
+    def deque(self, device: DeviceIndex) -> tuple[int, int]:
         """Return the deque of a device: chunks from one to before another."""
         return self._members[device].rest
 
@@ -274,13 +274,13 @@ class WorkStealing:
         device: DeviceIndex,
         thief: StealingWorker,
         victim: StealingWorker,
-        cells: tuple[int, int],
+        chunks: tuple[int, int],
         end: float,
         now: float,
     ) -> int:
         """Return the chunk from which on a thief takes chunks of a victim that would end at ``end``; the end of the
         chunks if it takes none."""
-        before, (low, high), own, theirs = self._before, cells, thief.rate, victim.rate
+        before, (low, high), own, theirs = self._before, chunks, thief.rate, victim.rate
         start = now + thief.packet
         if self._in_turn:
             groups = before[high] - before[low]
@@ -322,8 +322,8 @@ class WorkStealing:
         if found is None or self._moving is nothing_moves or latest == math.inf:
             return found
         # another device must not be stopped for chunks whose data come too late
-        cells = self._not_begun(victim, found, now), found.last
-        return found if self._divide(device, thief, victim, cells, latest, now) < found.last else None
+        chunks = self._not_begun(victim, found, now), found.last
+        return found if self._divide(device, thief, victim, chunks, latest, now) < found.last else None
 
     def _not_begun(self, member: StealingWorker, packet: Packet, now: float) -> int:
         """Return the first chunk of a packet that a device should not have begun yet, at most the last one."""
@@ -402,24 +402,24 @@ class WorkStealing:
 
 
 def stocks_left(
-    cells: Chunks, done: Collection[int]
+    chunks: Chunks, done: Collection[int]
 ) -> tuple[dict[DeviceIndex, tuple[int, int]], list[tuple[int, int]]]:
     """Return the deque of each device, the first run of its neighbouring chunks that are left, and the other runs.
     ``done``: the steps that need not run."""
     own: dict[DeviceIndex, tuple[int, int]] = {}
     others: list[tuple[int, int]] = []
-    for device, _, first, last in cells.stocks:
-        found = list(_left(cells, done, first, last))
+    for device, _, first, last in chunks.deques:
+        found = list(_left(chunks, done, first, last))
         if found:
             own[device] = found[0]
             others += found[1:]
     return own, others
 
 
-def _left(cells: Chunks, done: Collection[int], first: int, last: int) -> Iterator[tuple[int, int]]:
+def _left(chunks: Chunks, done: Collection[int], first: int, last: int) -> Iterator[tuple[int, int]]:
     begin = first
-    for cell in range(first, last + 1):
-        if cell == last or cells.steps[cell] in done:
-            if begin < cell:
-                yield begin, cell
-            begin = cell + 1
+    for chunk in range(first, last + 1):
+        if chunk == last or chunks.steps[chunk] in done:
+            if begin < chunk:
+                yield begin, chunk
+            begin = chunk + 1
