@@ -179,3 +179,28 @@ def test_the_longest_files_of_tests_are_there() -> None:
     found = re.findall(r'"([^"]+)"', names[1])
     assert found
     assert [name for name in found if not (tests / name).is_file()] == []
+
+
+BEGIN = {
+    "manycl.run.engine.engine: backend.begin",
+    "manycl.run.executor.command_buffer: executor.start",
+    "manycl.run.executor.executor: self.underway",
+    "manycl.run.streams.eager_stream: executor.underway",
+    "manycl.run.streams.eager_result: executor.underway",
+}
+"""Where runs begin: played command graphs, recorded calls, eager streams, and what is left of one that has failed."""
+
+
+def test_runs_begin_in_few_places() -> None:
+    """The table in docs/design.md has as many ways as there are."""
+    found = set()
+    for path in modules():
+        for node in ast.walk(tree(path)):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called.endswith((".underway", "executor.start", "backend.begin")):
+                found.add(f"{name_of(path)}: {called.removeprefix('self._')}")
+    assert found == BEGIN
+    table = (
+        (ROOT / "docs" / "design.md").read_text(encoding="utf-8").partition("## Ways to run")[2].partition("\n## ")[0]
+    )
+    assert sum(line.startswith("| ") for line in table.splitlines()) - 1 == 6
