@@ -27,6 +27,20 @@ kernel void found_or_not(global int *out, global const int *map, global const fl
     int i = get_global_id(0);
     if (x[i] > 0.5f) out[map[i]] = 1;
 }
+kernel void sorted(global int *out, global int *order, global const int *base) {
+    int i = get_global_id(0);
+    order[i] = 3 * i;
+    out[order[i] + base[i]] = 1;
+}
+kernel void by_weight(global int *out, global const int *map, global const float *x, global const int *mask) {
+    int i = get_global_id(0);
+    if (mask[(int)x[i]] > 2) out[map[i]] = 1;
+}
+kernel void partly(global int *out, global const int *map) {
+    int i = get_global_id(0);
+    out[i < 8 ? i : map[i]] = 1;
+}
+kernel void scatter(global int *out, global const int *map) { out[map[get_global_id(0)]] = 1; }
 """
 BUFFERS = {0: 64, 1: 64, 2: 64}
 
@@ -128,3 +142,26 @@ def test_conditions_on_what_is_not_an_integer_keep_it_inexact() -> None:
     assert [(b.offset, b.end) for b in region.boxes] == [(32, 48)]
     assert not region.exact
     assert looked.split(0).splittable
+
+
+def test_arrays_that_would_narrow_nothing_are_not_wanted() -> None:
+    """Beside one that the kernel writes, and where a float chooses the element."""
+    assert known_of("sorted").wanted(0, "write") == ()
+    assert known_of("by_weight", sizes={i: 64 for i in range(4)}).wanted(0, "write") == (1,)
+
+
+def test_elements_outside_of_an_index_array_may_be_anything() -> None:
+    known = known_of("partly", sizes={0: 64, 1: 32})
+    looked = known.look({1: np.arange(8, dtype=np.int32)})
+    inside, outside = (looked.region(0, "write", GroupRange(0, first, 1)) for first in (1, 2))
+    assert ([(b.offset, b.end) for b in inside.boxes], inside.exact) == ([(16, 32)], True)
+    assert ([(b.offset, b.end) for b in outside.boxes], outside.exact) == ([(0, 64)], False)
+    assert "an element outside of its array" in outside.reason
+
+
+def test_what_lies_before_or_behind_the_memory_is_nobodys() -> None:
+    known = known_of("scatter", sizes={0: 64, 1: 64})
+    looked = known.look({1: np.array([*range(4), -1, -2, -3, -4, -1, -5, -6, -7, *range(16, 20)], np.int32)})
+    nbytes = [looked.region(0, "write", GroupRange(0, group, 1)).nbytes for group in range(4)]
+    assert nbytes == [16, 0, 0, 0]
+    assert looked.split(0).splittable, "groups share no element of the memory"

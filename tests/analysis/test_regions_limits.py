@@ -8,17 +8,17 @@ from typing import Any
 import islpy as isl
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manycl.analysis.known_launch import KnownLaunch
 from manycl.analysis.launched import LaunchFacts
 from manycl.analysis.reading import frontend, kernels
 from manycl.analysis.reading.options import read_options
-from manycl.analysis.regions import regions
+from manycl.analysis.regions import regions, shapes
 from manycl.analysis.regions.regions import Footprint, Regions, TooComplexError
 from manycl.group_range import GroupRange
-from manycl.region import Box
+from manycl.region import Box, Region
 
 SOURCE = """
 kernel void plain(global const int *a, global int *b) { b[get_global_id(0)] = a[2 * get_global_id(0)]; }
@@ -176,6 +176,17 @@ def test_just_what_is_written_is_found(body: str, element: Callable[[int, int], 
         ("int t[3], u[3] = {5, 9, 7}, *p = d[0] ? u : t; x[p[d[i]]] = 1;", 0, 64),
         ("int t[8] = {[5] = 3}; x[t[5] + i] = 1;", 0, 64),
         ("struct pair { int a, b; } p = {3, 4}, *r = &p, q = *r; x[q.b + i] = 1;", 4, 12),
+        # of what a loop changes whose iterations data count
+        ("int t[2] = {0, 0}; for (int k = 0; k < d[0]; k++) t[d[k] & 1] = k; t[0] = 2; x[t[0] + i] = 1;", 2, 10),
+        ("for (int s = 16; d[s] > 0; s /= 3) x[s + i] = 1;", 0, 24),
+        ("x[mul24(1 << 25, i) & 15] = 1;", 0, 16),  # what has more than 24 bits may have any product
+        # pointers that the analysis has lost may be equal, or not
+        (
+            "global const int *p = d, *q = d; for (int k = 0; k < d[0]; k++) { p += d[k]; q += d[k] / 2; }"
+            "if (p == q) x[i] = 1; else x[8 + i] = 1;",
+            0,
+            16,
+        ),
     ],
 )
 def test_elements_of_tables_and_records_are_bounded(body: str, low: int, high: int) -> None:
@@ -186,11 +197,32 @@ def test_elements_of_tables_and_records_are_bounded(body: str, low: int, high: i
     assert found.boxes == (Box(4 * low, 4 * (high - low)),)
 
 
+@pytest.mark.parametrize("limit", ["d[0]", "5000"])
+def test_what_an_earlier_return_may_leave_out_is_not_certain(limit: str) -> None:
+    body = f"for (int k = i; k < {limit}; k++) if (k * d[k] == i) return; x[i] = 1;"
+    text = f"kernel void f(global int *x, global const int *d) {{ int i = get_global_id(0); {body} }}"
+    unit = frontend.load(text, "<source>", None, read_options(()))
+    known = LaunchFacts(unit, kernels.kernel_facts(unit)["f"], KnownLaunch((8,), (2,), (), {}, {0: 256, 1: 256}))
+    found = known.regions.region(0, "write")
+    assert (found.boxes, found.exact) == ((Box(0, 32),), False)
+    assert "whether the loop in line 1 returns" in found.reason
+
+
 BOXES = st.builds(
     Box,
     *[st.integers(0, 20), st.integers(1, 6), st.integers(6, 9), st.integers(1, 3)],
     *[st.integers(30, 32), st.integers(1, 2)],
 )
+
+
+@settings(max_examples=30)
+@given(BOXES)
+def test_a_set_of_rows_and_slices_is_found_to_be_one_box(box: Box) -> None:
+    counts = f"0 <= s < {box.slices} and 0 <= r < {box.rows} and 0 <= b < {box.width}"
+    place = f"{box.offset} + {box.slice_pitch} s + {box.pitch} r + b"
+    (found,), tight = shapes.boxes(isl.Set(f"{{ [x] : exists s, r, b : {counts} and x = {place} }}"))
+    assert tight
+    assert Region.of_boxes((found,)).intervals == Region.of_boxes((box,)).intervals
 
 
 @given(st.lists(BOXES, max_size=4))
