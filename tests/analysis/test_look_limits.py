@@ -147,7 +147,7 @@ def test_conditions_on_what_is_not_an_integer_keep_it_inexact() -> None:
 def test_arrays_that_would_narrow_nothing_are_not_wanted() -> None:
     """Beside one that the kernel writes, and where a float chooses the element."""
     assert known_of("sorted").wanted(0, "write") == ()
-    assert known_of("by_weight", sizes={i: 64 for i in range(4)}).wanted(0, "write") == (1,)
+    assert known_of("by_weight", sizes=dict.fromkeys(range(4), 64)).wanted(0, "write") == (1,)
 
 
 def test_elements_outside_of_an_index_array_may_be_anything() -> None:
