@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -241,7 +241,7 @@ def _words(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer], foun
     """What is said of accesses that leave their memory: of all to the argument of the first."""
     first = found[0]
     found = [o for o in found if o.argument == first.argument]
-    low, high = _bound(min, [o.low for o in found]), _bound(max, [o.high for o in found])
+    low, high = min(o.low for o in found), max(o.high for o in found)
     argument = task.args[first.argument] if first.argument < len(task.args) else None
     size = first.element
     elements = f"{first.nbytes // size} elements, {first.nbytes} bytes"
@@ -250,24 +250,16 @@ def _words(task: Launch, own: Version, buffers: Mapping[BufferKey, Buffer], foun
         buffer += f", from byte {argument.offset} on"
     held = f" (buffer {buffer})" if buffer not in ("", first.name) else ""
     whose = "the kernel's own array" if argument is None else f"argument {first.argument} ({first.name})"
-    begin = "?" if low is None else str(low // size)
-    end = "?" if high is None else str(-(-high // size) - 1)
+    begin, end = low // size, -(-high // size) - 1
     where = f"{first.name}[{begin}]" + (f" to {first.name}[{end}]" if begin != end else "")
-    where += f" (bytes {'?' if low is None else low} to {'?' if high is None else high - 1})"
+    where += f" (bytes {low} to {high - 1})"
     outside = "a buffer" if isinstance(argument, BufferArg) else "its memory"
     problem = (
         f"kernel {task.name} would {first.kind} outside of {outside} in"
         f" {first.path or own.program.path}, line {first.line}: {where} of {whose}{held}, which has {elements};"
         f" the global size is {own.global_size}"
     )
-    if low is not None and low < 0:
+    if low < 0:
         return problem, f"no size of {first.name} would do: it is used before its first element. {_INSIST}"
-    if high is None:
-        return problem, _INSIST
     needed = -(-high // size)
     return problem, f"{needed} elements ({needed * size} bytes) would do, or fewer work-items. {_INSIST}"
-
-
-def _bound(choose: Callable[[list[int]], int], values: Sequence[int | None]) -> int | None:
-    known = [v for v in values if v is not None]
-    return choose(known) if len(known) == len(values) else None

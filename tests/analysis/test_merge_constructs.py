@@ -108,6 +108,16 @@ def test_inputs_that_steer_are_read() -> None:
     assert "barrier" in body(merging(of_more("in_local")))
 
 
+@pytest.mark.parametrize(
+    ("values", "reads"), [("{[1] = i, [0] = s[i] & 7}", (1,)), ("{get_local_id(0), (d + i, 2), d[2] = 3}", ())]
+)
+def test_values_of_tables_are_kept_where_they_steer(values: str, reads: tuple[int, ...]) -> None:
+    parameters = "global int *d, global const int *s"
+    text = f"kernel void k({parameters}) {{ int i = get_global_id(0), t[3] = {values}; d[t[0] * 8 + i] = t[1]; }}"
+    merge = merging(Case("k", "", (), (), text=text))
+    assert (merge.reason, merge.reads) == ("", reads)
+
+
 def test_a_kernel_without_stores_copies_nothing() -> None:
     merge = merging(of_bodies("absent"))
     assert (merge.reason, merge.written, merge.hidden, merge.reads) == ("", (), (), ())

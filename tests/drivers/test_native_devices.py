@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import native_entries
@@ -20,7 +21,7 @@ from manycl.drivers import choice
 from manycl.drivers.choice import open_devices
 from manycl.drivers.driver import DriverError
 from manycl.drivers.native import cores as processor
-from manycl.drivers.native import devices
+from manycl.drivers.native import devices, program
 from manycl.drivers.native.compiler import library
 from manycl.drivers.native.driver import NativeDriver
 from manycl.errors import DeviceError, ManyclError
@@ -184,6 +185,18 @@ def test_cores_in_the_order_of_nodes_packages_and_cores(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 6})
     assert list(processor.cores(0, tmp_path)) == [6, 1]
     assert list(processor.cores(0, tmp_path / "absent")) == [1, 6]
+
+
+@pytest.mark.parametrize(
+    ("flags", "lanes"), [("sse2 sse4_1", 4), ("sse2 avx avx2", 8), ("sse2 avx avx2 avx512f", 16), ("", 4)]
+)
+def test_vectors_are_as_wide_as_the_processors(flags: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a device is taken to compute at once, and what kernels are compiled for."""
+    monkeypatch.setattr(processor, "_cpuinfo", lambda: f"processor : 0\nflags\t\t: fpu {flags}\nbugs\t: none\n")
+    assert processor.lanes() == lanes
+    compiler = SimpleNamespace(features=tuple(f"+{flag}" for flag in flags.split()))
+    monkeypatch.setattr(program.clang, "find", lambda: compiler)
+    assert program.lanes() == lanes
 
 
 def test_numbers_of_threads_that_mean_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

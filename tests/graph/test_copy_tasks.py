@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.errors import GraphError, LaunchError
-from manycl.graph.copies import copy_task, fill_task
+from manycl.graph.copies import Place, copy_task, fill_task
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, CopyTask, FillTask, same_graph
 from manycl.graph.rename import renamed
@@ -46,6 +46,24 @@ def test_fills_are_whole_patterns(to: int, nbytes: int | None, length: int) -> N
         return
     with pytest.raises(LaunchError, match="fill: "):
         fill_task(A, bytes(length), nbytes, target_offset=to)
+
+
+@given(st.integers(0, 8), st.integers(1, 8), numbers, numbers, st.integers(1, 8))
+def test_what_views_are_given_stays_within_them(low: int, size: int, to: int, of: int, nbytes: int) -> None:
+    """Whatever their buffers have before and behind them."""
+    view = Place(A, low, size)
+    tasks = (
+        lambda: fill_task(view, b"x", nbytes, target_offset=to),
+        lambda: copy_task(view, B, nbytes, target_offset=to),
+        lambda: copy_task(B, view, nbytes, source_offset=of),
+    )
+    for make, offset in zip(tasks, (to, to, of), strict=True):
+        if offset >= 0 and offset + nbytes <= size:
+            task = make()
+            assert (task.source_offset if task.reads == (A.key,) else task.target_offset) == low + offset
+            continue
+        with pytest.raises(LaunchError, match=f"bytes {offset} to {offset + nbytes} of the (source|target), which has"):
+            make()
 
 
 def test_without_a_size_both_must_have_equally_much() -> None:

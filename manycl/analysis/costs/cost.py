@@ -186,7 +186,7 @@ class LaunchCost:
             trips = None if loop.trips is None else self.settled(loop.trips)
             known = None if trips is None else trips if told and self.told(trips) else known_trips(trips)
             if not loop.exact:
-                reasons[loop.reason or f"the end of the loop in line {loop.line}"] = None
+                reasons[loop.reason] = None
             if trips is None or (trips.unknown and known is not trips):
                 reasons[f"how often the loop in line {loop.line} runs"] = None
                 open_.add(loop.name)

@@ -246,7 +246,6 @@ class Loops(LoopParts):
     def unsure_return(self, returns: int, changed: set[int], parts: Parts) -> None:
         """Some iteration may have returned: then nothing behind the loop runs."""
         assert self.path is not None
-        states = self.frames[-1].returns[returns:]
         del self.frames[-1].returns[returns:]
         gone = self.fresh(0, 1, f"whether the loop in line {parts.line} returns")
         path = self.path.where(gone)
@@ -256,7 +255,7 @@ class Loops(LoopParts):
             env[cell] = self.lost(cell, env[cell], None)
         value: Cell = OPAQUE
         type_ = self.unit.functions[self.frames[-1].function].result
-        if type_.kind != "void" and states:
+        if type_.kind != "void":
             value = self.unknown_of(type_)
         self.frames[-1].returns.append((ControlState(path, env), value))
         self.path = self.path.where(x.negate(gone))

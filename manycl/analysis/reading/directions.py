@@ -128,7 +128,7 @@ class _Body(PointsTo):
         for child in node.children:
             self.escape(self.value(child), reason)
         for child in node.walk():
-            if child.kind == "DECL_REF_EXPR" and child.ref in self.declared:
+            if child.ref in self.declared:
                 self.escape({("var", child.ref)}, reason)
         return frozenset({("unknown", reason)}) if node.type.holds_pointers else NONE
 

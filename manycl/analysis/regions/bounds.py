@@ -18,7 +18,7 @@ work-items 512 KiB)."""
 class Outside:
     """Line ``line`` of ``path`` reads or writes (``kind``) the bytes ``low`` … ``high - 1`` of argument ``argument``
     or, behind these, of an array of the kernel's own, which has ``nbytes`` bytes in elements of ``element``: the first
-    and the last of those that lie outside. None where they have no bound."""
+    and the last of those that lie outside."""
 
     argument: int
     element: int
@@ -28,15 +28,13 @@ class Outside:
     path: str
     nbytes: int
     unit: int
-    low: int | None
-    high: int | None
+    low: int
+    high: int
 
     def __str__(self) -> str:
         words = "reads" if self.kind == "read" else "writes"
-        last = None if self.high is None else self.high - self.unit
-        return (
-            f"line {self.line} {words} {self.name} outside of its {self.nbytes} bytes (at bytes {self.low} to {last})"
-        )
+        where = f"at bytes {self.low} to {self.high - self.unit}"
+        return f"line {self.line} {words} {self.name} outside of its {self.nbytes} bytes ({where})"
 
 
 def suspicious(summary: KernelSummary, launch: KnownLaunch) -> bool:

@@ -179,8 +179,8 @@ class _Intervals:
         factors = dict(_terms(offset))
         for gap in map(self._plain, gaps):  # offset + n * gap is not less, -n * gap not more: atoms in both cancel out
             for atom, factor in _terms(gap):
-                times, rest = divmod(-factors.get(atom, 0), factor)
-                if times and not rest:
+                times = -factors.get(atom, 0) // factor
+                if times:
                     least, most, _ = self.of(x.add(offset, x.scale(gap, times)))
                     low, high = (low, min(high, most)) if times > 0 else (max(low, least), high)
         return low >= 0 and high <= last

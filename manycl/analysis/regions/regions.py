@@ -421,11 +421,9 @@ class Regions:
                 for relation in self.relations(index, kind):
                     if relation.outside is None or relation.access is None:
                         continue
-                    low = relation.outside.dim_min_val(0)
-                    high = relation.outside.dim_max_val(0)
                     unit, size = self.units[index], self._nbytes(index)
-                    first = low.to_python() * unit if low.is_int() else None
-                    end = (high.to_python() + 1) * unit if high.is_int() else None
+                    first = relation.outside.dim_min_val(0).to_python() * unit
+                    end = (relation.outside.dim_max_val(0).to_python() + 1) * unit
                     line, path = relation.access.line, relation.access.path
                     found.append(
                         Outside(index, max(facts.size, 1), facts.name, kind, line, path, size, unit, first, end)

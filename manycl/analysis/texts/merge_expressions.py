@@ -278,8 +278,7 @@ class MergeExpressions(Needs):
                 target = child
             else:
                 break
-        subscripts = target.kind == "ARRAY_SUBSCRIPT_EXPR" and target.children[0].type.kind == "vector"
-        if lanes is None and subscripts:
+        if target.kind == "ARRAY_SUBSCRIPT_EXPR" and target.children[0].type.kind == "vector":
             vector, index = target.children
             if is_component(vector):
                 raise RefusedError(f"a component of components is stored to, {self.points.line(target)}")

@@ -140,12 +140,8 @@ class Contexts:
         inside = {id(node) for node in root.walk()}
         for ref in used:
             variable = self.variables[ref]
-            declared = variable.statement is not None and any(id(c) in inside for c in variable.statement.children)
-            if (
-                declared
-                or any(id(node) in inside for node in (*variable.writes, *variable.partial))
-                or variable.escapes
-            ):
+            changes = (variable.node, *variable.writes, *variable.partial)
+            if variable.escapes or any(id(node) in inside for node in changes):
                 written.add(ref)
 
     def _find_elements(self) -> None:
