@@ -160,6 +160,9 @@ def test_what_is_put_away_can_be_assigned_to(outside: str, head: str, cut: bool)
         ("int i = get_global_id(0), j = get_global_id(1);", "a[i * n + k] + j", True),
         ("int i = get_global_id(0);", "max(a[i * n + k], n)", True),
         ("int i = get_global_id(0);", "a[k * n + i]", True),
+        # neighbours read what does not change from turn to turn once: it lies in registers
+        ("int i = get_global_id(0);", "a[k] * a[i * n]", True),
+        ("int i = get_global_id(0);", "a[i * n + k] * a[i]", False),
     ],
 )
 def test_rows_of_work_items_in_one_dimension_are_summed_one_after_the_other(ids: str, turn: str, apart: bool) -> None:
@@ -170,6 +173,32 @@ def test_rows_of_work_items_in_one_dimension_are_summed_one_after_the_other(ids:
     found = work_group_function(unit, "f", (64, 1, 1)).source
     assert ("for (; k < n; k++)" in found) == apart
     assert ("for (int k = 0; k < n; k++)" in found) != apart
+
+
+@pytest.mark.parametrize(
+    ("loop", "apart"),
+    [
+        ("for (int m = 0; m < 3; m++) { INNER }", True),
+        ("for (int m = 0; m < 3; m++) { if (m == h) break; INNER }", True),
+        ("for (int m = 0;; m++) { INNER if (m == h) break; }", True),
+        ("for (int m = 0; m < 3; m++) { if (m == i) break; INNER }", False),
+    ],
+)
+def test_loops_that_pay_are_reached_where_all_leave_those_around_them_together(loop: str, apart: bool) -> None:
+    inner = "for (int k = 0; k < n; k++) sum += a[i * n + k] * b[k * w + j];"
+    body = f"float sum = 0; {loop.replace('INNER', inner)} {PLAIN}"
+    source = text("product", "float").replace(KERNELS["product"].replace("{T}", "float"), HEAD + body)
+    unit = load(source, "<source>", None, read_options(()), everything=True)
+    rounds = work_group_function(unit, "product", (64, 2, 1)).source.count("manycl_ITEMS ")
+    assert (rounds > 1) == apart, "work-items take turns by turns"
+
+
+@pytest.mark.parametrize("own", ["float t[2] = {0, 0};", "float t[2] = {j, i};"])
+def test_tiles_with_arrays_of_work_items_own_are_not_put_away(own: str) -> None:
+    body = f"{own} for (int k = 0; k < n; k++) t[k & 1] += a[i * n + k] * b[k * w + j]; c[i * w + j] = t[0] - t[1];"
+    source = text("product", "float").replace(KERNELS["product"].replace("{T}", "float"), HEAD + body)
+    unit = load(source, "<source>", None, read_options(()), everything=True)
+    assert "manycl_resume1:" not in work_group_function(unit, "product", (64, 2, 1)).source
 
 
 @given(

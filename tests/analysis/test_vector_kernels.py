@@ -118,3 +118,27 @@ def test_sums_of_products_and_functions_of_the_program() -> None:
         want[:, :3] += np.cross(x[:, :3], other[:3])
         want[:, 3] -= 5 * x[:, 0]
     assert (natively.view(out)[: x.nbytes].view(np.float32).reshape(-1, 4) == want).all()
+
+
+def test_bits_as_a_vector_of_more_components() -> None:
+    """Also in words of the compiler's own, which programs may have."""
+    source = """kernel void f(global const ulong *x, global uint2 *y, global int4 *z, global const float4 *w) {
+        int i = get_global_id(0);
+        uint2 v = __builtin_astype(x[i], uint2);
+        int4 u = w[i] < w[i].wzyx;
+        y[i] = v + 1u;
+        z[i] = u;
+    }"""
+    driver, items = natively.device(), 64
+    random = np.random.default_rng(1)
+    x, w = random.integers(0, 1 << 63, items, np.uint64), random.random((items, 4), np.float32)
+    kernel, queue = driver.kernel(driver.build(natively.Source(source)), "f"), driver.queue(False)
+    memories = [driver.allocate(size * items) for size in (8, 8, 16, 16)]
+    for index, memory in enumerate(memories):
+        kernel.set(index, memory)
+    for memory, data in ((memories[0], x), (memories[3], w)):
+        natively.view(memory)[: data.nbytes] = data.view(np.uint8).reshape(-1)
+    driver.wait(driver.launch(queue, kernel, (items,), None, None, None))
+    y, z = (natively.view(memory).view(np.uint32) for memory in memories[1:3])
+    assert (y[: 2 * items] == x.view(np.uint32) + np.uint32(1)).all()
+    assert (z[: 4 * items].view(np.int32).reshape(-1, 4) == -(w < w[:, ::-1]).astype(np.int32)).all()

@@ -257,3 +257,56 @@ def test_queries_of_dimensions_that_only_a_loop_knows(between: str) -> None:
             want = [math.prod(size[:n]), math.prod(local[:n]), math.prod(counts[:n]), math.prod(size[:n]), 0]
             found = natively.view(memory)[: math.prod(size) * 20].view(np.uint32).reshape(-1, 5)
             assert (found == want).all(), (size, n)
+
+
+def made(body: str, before: str = "") -> str:
+    text = f"{before} kernel void f(global int *x, int n) {{ int i = get_global_id(0); local int y[8]; {body} }}"
+    found = work_group_function(load(text, "<source>", None, read_options(()), everything=True), "f", (8, 1, 1))
+    assert found.reason == ""
+    return found.source
+
+
+@pytest.mark.parametrize(
+    ("body", "counted"),
+    [
+        ("if (i >= n) return; x[i] = 1;", False),
+        ("y[i & 7] = x[i]; barrier(1); if (i >= n) return; x[i] = y[7 - (i & 7)];", False),
+        ("if (i >= n) return; y[i & 7] = x[i]; barrier(1); x[i] = y[0];", True),
+        ("for (int k = 0; k < n; k++) { if (i == k) return; barrier(1); } x[i] = 1;", True),
+    ],
+)
+def test_who_has_returned_is_only_noted_where_others_go_on(body: str, counted: bool) -> None:
+    """A kernel whose work-items return at its end, as most do, pays nothing for it."""
+    assert ("manycl_alive" in made(body)) == counted
+
+
+@pytest.mark.parametrize(
+    ("parameters", "arguments", "written"),
+    [("", "", True), ("int a", "i", True), ("int a, int b[2]", "i, x + n", False)],
+)
+def test_loops_of_functions_are_written_where_they_are_called(parameters: str, arguments: str, written: bool) -> None:
+    """But for those of functions whose parameters say how many elements there are."""
+    before = f"int own({parameters.replace('int b', 'global int b')})"
+    before += "{ int s = 0; for (int k = 0; k < 9; k++) s += k; return s; }"
+    assert (f"own({arguments})" not in made(f"x[i] = own({arguments});", before)) == written
+
+
+@pytest.mark.parametrize("place", ["x[i * n + 1]", "*(x + (i * n + 1))", "*(i * n + 1 + x)", "*(x + i * n + 1)"])
+def test_places_are_computed_in_64_bits_however_they_are_written(place: str) -> None:
+    assert "((long)(i)) * ((long)(n))" in made(f"{place} = 1;")
+
+
+def test_several_variables_in_the_head_of_a_loop() -> None:
+    text = """kernel void f(global int *x) {
+        int i = get_global_id(0);
+        for (int j = 0, k = i; j < 4; j++, k += i) x[i] += k;
+        barrier(CLK_GLOBAL_MEM_FENCE);
+        for (int j = 0, k = i, v[2] = {i, j}; j < 4; j++) x[i] += v[k & 1];
+    }"""
+    driver, items = natively.device(), 16
+    kernel, memory = driver.kernel(driver.build(Source(text)), "f"), driver.allocate(4 * items)
+    data = natively.view(memory)[: 4 * items].view(np.int32)
+    data[:] = 0
+    kernel.set(0, memory)
+    driver.wait(driver.launch(driver.queue(False), kernel, (items,), (8,), None, None))
+    assert data.tolist() == [10 * i + (0 if i % 2 else 4 * i) for i in range(items)]

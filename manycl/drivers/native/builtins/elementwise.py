@@ -120,8 +120,8 @@ def source(name: str, widths: Sequence[int]) -> str | None:
 
 
 def _overloads(row: Row, of: Scalar, widths: Sequence[int]) -> list[str]:
-    result = _kind(row.result, of, vector=False)
-    given = [_kind(code, of, vector=False) for code in row.parameters]
+    result = _kind(row.result, of)
+    given = [_kind(code, of) for code in row.parameters]
     names = _RESULTS[: len(given)]
     parts = []
     if not row.only_vectors:
@@ -130,7 +130,6 @@ def _overloads(row: Row, of: Scalar, widths: Sequence[int]) -> list[str]:
         body = _filled(row.bodies[of.name], words)
         parts.append(f"BUILTIN {result.scalar} {row.name}({listed}) {{ {body} }}")
     result = _kind(row.result, of, vector=True)
-    given = [_kind(code, of, vector=True) for code in row.parameters]
     return parts + [_of_vectors(row, result, given, width) for width in widths]
 
 
@@ -155,7 +154,7 @@ def _of_vectors(row: Row, result: _ParameterKind, given: list[_ParameterKind], w
     return f"{head} {{ {kind.scalar} {put}_[{width}]; {shape} r_ = {calls}; *{put} = {stored}; return r_; }}"
 
 
-def _kind(code: str, of: Scalar, *, vector: bool) -> _ParameterKind:
+def _kind(code: str, of: Scalar, *, vector: bool = False) -> _ParameterKind:
     """T: the type itself; t: one for all elements; I, i: the same for int; U: the unsigned integer of its size; R: what
     relations result in; other words are types' names. With * a pointer to it."""
     pointer = code.endswith("*")
