@@ -303,10 +303,7 @@ def test_several_variables_in_the_head_of_a_loop() -> None:
         barrier(CLK_GLOBAL_MEM_FENCE);
         for (int j = 0, k = i, v[2] = {i, j}; j < 4; j++) x[i] += v[k & 1];
     }"""
-    driver, items = natively.device(), 16
-    kernel, memory = driver.kernel(driver.build(Source(text)), "f"), driver.allocate(4 * items)
-    data = natively.view(memory)[: 4 * items].view(np.int32)
-    data[:] = 0
-    kernel.set(0, memory)
-    driver.wait(driver.launch(driver.queue(False), kernel, (items,), (8,), None, None))
-    assert data.tolist() == [10 * i + (0 if i % 2 else 4 * i) for i in range(items)]
+    items = 16
+    case = Case("f", "", (launched(items, 8, out(items, "i4")),), (True,), text=text)
+    found = natively.run(case, case.launches[0], {0: np.zeros(4 * items, np.uint8)})[0].view(np.int32)
+    assert found.tolist() == [10 * i + (0 if i % 2 else 4 * i) for i in range(items)]
