@@ -172,6 +172,19 @@ def test_what_is_outside_is_not_enclosed(
     assert not idiom_keeps(kernel, size, offset, {0: 4 * elements}, scalars)
 
 
+@pytest.mark.parametrize("which", ["min", "max"])
+@pytest.mark.parametrize("ends", ["i, at[i]", "at[i], i", "at[i], at[0]"])
+def test_what_contents_may_decide_is_kept_to(which: str, ends: str) -> None:
+    program = parse_program(
+        f"kernel void f(global int *x, global const int *at) {{ int i = get_global_id(0); x[{which}({ends})] = 1; }}"
+    )
+    enclosure, sizes = service.enclosed(program, "f"), {0: 256, 1: 256}
+    assert enclosure is not None
+    known = KnownLaunch((64,), (8,), (), {}, sizes)
+    assert keeps(enclosure, program.kernels["f"], known, sizes)
+    assert not keeps(whatever_is_in_buffers(enclosure), program.kernels["f"], known, sizes)
+
+
 def idiom_keeps(
     kernel: str, size: tuple[int, ...], offset: tuple[int, ...], sizes: dict[int, int], scalars: list[int]
 ) -> bool:
