@@ -92,6 +92,22 @@ def test_a_mutant_is_judged_by_what_executes_it_quickest_first(mutate: ModuleTyp
     assert not mutate.judges(found, module, {4})
 
 
+def test_what_runs_at_import_or_in_another_process_is_judged_by_tests_that_are_named(mutate: ModuleType) -> None:
+    builtins = "tests/drivers/native/test_builtins_integer.py"
+    found = {
+        f"{builtins}::slow": (30.0, {}),
+        f"{builtins}::quick": (0.1, {"manycl/drivers/native/builtins/elementwise.py": [7]}),
+        "tests/drivers/native/test_clang.py::other": (0.1, {}),
+    }
+    both = [f"{builtins}::quick", f"{builtins}::slow"]
+    assert list(mutate.judges(found, "manycl/drivers/native/builtins/mathematical.py", {7})) == both
+    assert list(mutate.judges(found, "manycl/drivers/native/builtins/elementwise.py", {7})) == both[:1]
+    assert not mutate.judges(found, "manycl/run/lowering/partition.py", {7}), "what nobody executes survives"
+    for module, files in mutate.ELSEWHERE.items():
+        assert [*ROOT.glob(module)]
+        assert all([*ROOT.glob(file)] for file in files)
+
+
 def test_modules_of_all_folders_are_drawn_from(mutate: ModuleType) -> None:
     found = {str(path.relative_to(ROOT)) for pattern in mutate.WHERE for path in ROOT.glob(pattern)}
     kept = {entry["file"] for entry in json.loads((ROOT / "scripts" / "mutants_kept.json").read_text(encoding="utf-8"))}
