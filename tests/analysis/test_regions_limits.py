@@ -208,6 +208,27 @@ def test_what_an_earlier_return_may_leave_out_is_not_certain(limit: str) -> None
     assert "whether the loop in line 1 returns" in found.reason
 
 
+def test_what_pointers_change_in_ever_more_turns_of_a_loop_is_given_up() -> None:
+    """Each round of the analysis finds one more of the variables that a loop changes."""
+    held = "".join(f"int v{k} = 0, *p{k} = &v{k}; " for k in range(10))
+    chain = "".join(f"if (v{k - 1}) *p{k} = 1; " for k in range(9, 0, -1))
+    body = f"{held} for (int k = 0; k < x[9]; k++) {{ {chain} *p0 = 1; }} x[v9 + i] = 1;"
+    unit = frontend.load(f"kernel void f(global int *x) {{ int i = 0; {body} }}", "<source>", None, read_options(()))
+    found = LaunchFacts(unit, kernels.kernel_facts(unit)["f"], KnownLaunch((8,), (2,), (), {}, {0: 256}))
+    region = found.regions.region(0, "write")
+    assert (region.boxes, region.exact) == ((Box(0, 256),), False)
+    assert region.reason == "what the loop in line 1 changes is not found out"
+
+
+def test_a_call_of_nobody_knows_what_is_a_hazard() -> None:
+    text = """#pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
+    int one(int a) { return a; }
+    kernel void f(global int *x) { int i = get_global_id(0); x[i] = (i > 3 ? one : one)(i); }"""
+    unit = frontend.load(text, "<source>", None, read_options(()))
+    found = LaunchFacts(unit, kernels.kernel_facts(unit)["f"], KnownLaunch((8,), (2,), (), {}, {0: 256}))
+    assert found.split(0).reasons == ("calls a function pointer, of which nothing is known, line 3",)
+
+
 BOXES = st.builds(
     Box,
     *[st.integers(0, 20), st.integers(1, 6), st.integers(6, 9), st.integers(1, 3)],
