@@ -19,11 +19,13 @@ from manycl.run.data.coherence import Directory
 from manycl.run.lowering.steps import Lowered, Room
 
 
-def uploads(order: list[int], room: int) -> int:
-    """How many transfers bring what launches read, one buffer each, to a device that has room for so many."""
+def uploads(order: list[int], room: int, written: frozenset[int] = frozenset(), proved: bool = False) -> int:
+    """How many transfers bring what launches read, one buffer each, to a device that has room for so many. ``written``:
+    the nodes that write their buffer instead, of which all is ``proved`` to be written."""
     keys = sorted({*order})
-    args = ((BufferArg(key),) for key in order)
-    nodes = (Launch(f"n{n}", PROGRAM, FACTS, (1,), None, arg, (arg[0].key,), ()) for n, arg in enumerate(args))
+    args = [(BufferArg(key),) for key in order]
+    uses = [((), (key,)) if n in written else ((key,), ()) for n, key in enumerate(order)]
+    nodes = [Launch(f"n{n}", PROGRAM, FACTS, (1,), None, args[n], *use) for n, use in enumerate(uses)]
     graph = Graph(tuple(nodes), {key: Buffer(key, 1, f"b{key}") for key in keys}, tuple(() for _ in order))
     where = Machine((Device("d", "gpu", memory=1, global_memory=room),))
     plan = Plan(tuple(Assignment(n, 0, 0, 0.0, 0.0) for n in range(len(order))), "given", ("d",), 0.0)
@@ -31,7 +33,8 @@ def uploads(order: list[int], room: int) -> int:
     for key in keys:
         directory.define(key)
     lowered = Lowered(graph, plan, room=Room({0: room}, {}, (), dict.fromkeys(keys, 1)))
-    script = compiled(Subject(Problem(graph, where, Unit(), (1,)), lowered, directory.valid), plan)
+    problem = Problem(graph, where, Unit(), (1,))
+    script = compiled(Subject(problem, lowered, directory.valid, lambda node, key: proved and node in written), plan)
     return sum(isinstance(c, Upload) for c in script.commands)
 
 
@@ -67,3 +70,10 @@ def test_where_the_last_use_is_furthest_ahead_it_goes_first() -> None:
     assert uploads([0, 1, 2, 3, 0, 1, 3, 0, 1, 3], 4) == 4
     assert uploads([0, 1, 2, 0, 3, 0, 1, 3, 0, 1, 3], 3) == 4
     assert uploads([0, 1, 2, 3, 0, 1, 3, 0, 1, 3], 3) == 5
+
+
+def test_what_is_proved_to_be_overwritten_is_not_brought() -> None:
+    order, written = [0, 1, 2, 0, 3], frozenset({1, 4})
+    assert uploads(order, 2) == 5
+    assert uploads(order, 2, written) == 5, "it may be that only a part is written"
+    assert uploads(order, 2, written, True) == 3

@@ -132,8 +132,10 @@ def test_what_does_not_build_is_told_when_it_is_asked_for() -> None:
     assert [driver.count for driver in drivers] == [1, 1]
     made.kernel(PROGRAMS[1], "b", 1)
     assert drivers[1].count == 1
-    with pytest.raises(SourceError, match=r"does not build on d0(?s:.)*no such function"):
+    with pytest.raises(SourceError, match=r"does not build on d0(?s:.)*no such function") as raised:
         made.kernel(PROGRAMS[1], "b", 0)
+    (told,) = raised.value.diagnostics
+    assert (told.line, told.column, told.severity) == (0, 0, "build log"), "a driver says no place"
     builder.close()
 
 

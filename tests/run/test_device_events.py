@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from manycl.run.recovery.device_events import (
     DevicesInUse,
     DeviceSlows,
 )
+from manycl.run.recovery.drain import leaving
 from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.reservation_listener import _Watched
 
@@ -318,3 +321,22 @@ def test_contents_leave_the_memory_of_a_device_that_leaves(devices: str, monkeyp
             if thread.name == "manycl-leaving":
                 thread.join()
         assert not memory.allocated(held[0])
+
+
+@pytest.mark.parametrize(("device", "ends"), [(0, True), (1, False)])
+def test_only_the_eager_commands_of_a_device_that_leaves_are_ended(device: int, ends: bool) -> None:
+    class Stub:
+        closed, lock, away = False, threading.RLock(), {0: "drain"}
+        machine, ended = Machine(tuple(Device(f"d{m}", "gpu", memory=m) for m in (1, 2))), list[str]()
+        flight = SimpleNamespace(device=device, close=lambda: Stub.ended.append("closed"))
+        backend = SimpleNamespace(memory=SimpleNamespace(allocated=lambda device: ()))
+
+        def land(self) -> None:
+            self.ended.append("landed")
+
+    session: Any = Stub()
+    leaving(session)()
+    for thread in threading.enumerate():
+        if thread.name == "manycl-leaving":
+            thread.join()
+    assert session.ended == (["closed", "landed"] if ends else [])

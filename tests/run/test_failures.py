@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ import manycl as mc
 from manycl.drivers.driver import DriverError
 from manycl.drivers.opencl import staging
 from manycl.errors import DeviceError, ResultError, RunError
+from manycl.graph.copies import copy_task, fill_task
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Graph, HostTask
+from manycl.graph.graph import Buffer, Graph, HostTask
 from manycl.machine import Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
@@ -31,9 +33,11 @@ from manycl.run.data import host_memory
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, execute
 from manycl.run.engine.observers import Counting
-from manycl.run.engine.playback import Playback
+from manycl.run.engine.playback import Playback, where
 from manycl.run.executor.record import RunRecord
+from manycl.run.executor.run_state import RunState
 from manycl.run.lowering.steps import Lowered
+from manycl.run.recovery.history import Stopped
 
 N = 64
 TOO_LARGE = 1 << 16  # work-items in one work-group
@@ -431,3 +435,83 @@ def test_a_download_is_complete_when_it_is_reported_itself() -> None:
     first = state.handle(Done(token[a], 3.0))
     assert [type(c) for c in first] == [Upload, Run]
     assert first[-1].token == 2
+
+
+def test_messages_say_what_a_command_is() -> None:
+    builder, buffers = GraphBuilder(), [Buffer(key, 16, name) for key, name in enumerate("ab")]
+    for buffer in buffers:
+        builder.adopt(buffer)
+    for task in (
+        copy_task(*buffers),
+        copy_task(*buffers, name="shifted"),
+        fill_task(buffers[0], b"x"),
+        HostTask("looks", print, (), (0,), ()),
+        launch("k", (0,), (1,)),
+        launch("other", (0,), (1,)),
+    ):
+        builder.add(task)
+    graph = builder.build()
+    assert [where(graph, 0, n, 7 + n)[2] for n in range(len(graph) + 1)] == [
+        "copy (node 7)",
+        "copy shifted (node 8)",
+        "fill (node 9)",
+        "host function looks (node 10)",
+        "kernel k (node 11)",
+        "kernel k (other, node 12)",
+        "a transfer",
+    ]
+
+
+TRANSFERS: list[tuple[list[Any], set[int]]] = [  # and the tokens of those that may have begun, if that of token 9 has
+    ([Upload(7, 0, 0, (), False), Upload(8, 1, 0, (), False), Upload(9, 2, 0, (), False)], {7, 8, 9}),
+    ([Upload(9, 0, 0, (), False), Upload(8, 1, 0, (), False)], {9}),
+    ([Upload(8, 0, 1, (), False), Upload(9, 1, 0, (), False)], {9}),
+    ([Upload(7, 0, 0, (), False), Download(8, 1, 0, (), False), Upload(9, 2, 0, (), False)], {9}),
+    ([Upload(8, 0, 0, (), False), Run(0, 0, 0, (), False), Upload(9, 1, 0, (), False)], {9}),
+    ([Download(8, 0, 0, (), False), Download(9, 1, 0, (), False), Run(0, 0, 0, (), False)], {8, 9}),
+]
+
+
+@pytest.mark.parametrize(("given", "begun"), TRANSFERS)
+def test_transfers_right_before_one_that_has_begun_may_be_a_part_of_it(given: list[Any], begun: set[int]) -> None:
+    """Drivers make one of those of a kind that follow one another."""
+    stopped = Stopped(ended=set(), begun={9})
+    judged = list(stopped.judged([(command, False) for command in given]))
+    assert {command.token for command, _ in judged} == begun
+    assert not any(is_complete for _, is_complete in judged)
+
+
+@pytest.mark.parametrize(
+    ("is_lost", "tells", "begun", "complete", "undone"),
+    [
+        (True, True, {0}, set(), [0]),
+        (True, True, {0, 1}, {0}, [1]),
+        (True, True, {0, 1}, set(), []),  # either may have changed what the other's copy holds
+        (True, True, {0}, {0}, []),
+        (True, True, set(), set(), []),
+        (False, True, {0}, set(), []),
+        (True, False, {0}, set(), []),  # whatever it says
+    ],
+)
+def test_what_a_lost_process_had_begun_alone_is_undone(
+    is_lost: bool, tells: bool, begun: set[int], complete: set[int], undone: list[int]
+) -> None:
+    """Of two commands in one queue, of which both have copies of what they may change."""
+    driver = SimpleNamespace(tells_when_lost=tells, done=lambda event: event in complete)
+    lanes: Any = SimpleNamespace(is_lost=is_lost, driver=driver)
+    copies: list[Any] = [object(), object()]
+    run = RunState(1, GraphBuilder().build(), machine([1]), [lanes], False)
+    for token, copy in enumerate(copies):
+        run.record.kernels.append((token, 0, 0, token))
+        run.undo(token, copy)
+    assert list(run.undone(begun)) == [(token, copies[token]) for token in undone]
+
+
+def test_a_device_is_lost_as_long_as_it_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with mc.Queue("native") as queue:
+        backend = queue.session.backend
+        (lanes,) = backend.lanes
+        for said in ("gone", ""):
+            monkeypatch.setattr(lanes, "probe", lambda said=said: said)
+            assert backend.lost(0) == said
+            assert lanes.is_lost == bool(said)

@@ -206,6 +206,18 @@ MemoryMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=
 TestMemory = MemoryMachine.TestCase
 
 
+@given(SIZES)
+def test_an_array_that_is_counted_takes_memory_when_it_needs_it(nbytes: int) -> None:
+    pool, capacity = Pool[int](print), size_class(nbytes)
+    assert pool.made(nbytes) is None
+    pool.allocated(capacity)
+    assert pool.made(nbytes) is None
+    pool.give(1, nbytes, capacity)
+    assert (pool.used, pool.waiting) == (0, capacity)
+    assert pool.take(nbytes) == 1
+    assert (pool.used, pool.waiting, len(pool)) == (capacity, 0, 0)
+
+
 @given(st.lists(SIZES, max_size=20))
 def test_buffers_come_back_by_size(sizes: list[int]) -> None:
     freed: list[int] = []

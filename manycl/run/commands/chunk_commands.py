@@ -148,7 +148,7 @@ class PacketEmitter(Emitter):
                 _put(self.masks, key, mask)
                 _put(self._made, key, made)
                 _put(self._writers, key, writers)
-                if read_on or key in self._unawaited:  # (later transfers read the contents from before)
+                if read_on:  # (later transfers read the contents from before)
                     self._unawaited[key] = list(dict.fromkeys((*read_on, *self._unawaited.get(key, ()))))
             for chunk in gone:
                 self._moves_in_vain(chunk)

@@ -106,7 +106,8 @@ class RangeLaunches:
     def _place(self) -> _Common | None:
         """The values that ranges have in common, if the NDRange alone tells them apart; else None."""
         division, launch, local = self.division, self.division.launch, self.division.launch.local_size
-        if local is None or division.sub_kernel.hidden:
+        assert local is not None
+        if division.sub_kernel.hidden:
             return None
         kernel = self._program.kernels[launch.kernel.name]
         return _place(division, self._program, kernel, local if division.own_groups else None, local)
