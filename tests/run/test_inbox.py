@@ -6,6 +6,7 @@ import gc
 import itertools
 import threading
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from manycl.api.program import Program
 from manycl.api.queue import Queue
 from manycl.drivers.driver import DriverError
 from manycl.run.commands.backend import Done, Failed
-from manycl.run.executor.waits import Completions
+from manycl.run.executor.waits import Awaited, Completions, wait_for_all
 
 
 class Event:
@@ -106,3 +107,19 @@ def test_a_run_is_forgotten_with_its_events_when_others_have_come() -> None:
             assert runs[0]() is None
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize(("faults", "told"), [(["", "", ""], None), (["", "it burns", "it leaks"], (1, "it burns"))])
+def test_the_first_failure_is_told_once_all_have_ended(faults: list[str], told: tuple[int, str] | None) -> None:
+    waited: list[str] = []
+
+    def wait(fault: str) -> None:
+        waited.append(fault)
+        if fault:
+            raise DriverError(fault)
+
+    lanes = SimpleNamespace(is_interruptible=False, watched=False, driver=SimpleNamespace(wait=wait))
+    run: Any = SimpleNamespace(lanes=[lanes], now=lambda: 0.5, number=3)
+    failure = wait_for_all(run, [Awaited(0, 0, token, fault) for token, fault in enumerate(faults)], at_once=True)
+    assert failure == (told and Failed(told[0], 0.5, told[1], 3))
+    assert waited == faults
