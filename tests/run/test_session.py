@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -366,6 +367,30 @@ def test_what_is_discarded_is_freed_on_the_device_before_the_next_run(queue: Que
         session.trim()
         assert not session.backend.memory.has(key)
     free.assert_called_once_with(buffer)
+
+
+@pytest.mark.parametrize(("limit", "steady"), [("9", True), ("n", False)])
+def test_how_long_commands_take_is_known_where_their_scalars_do_not_decide(
+    limit: str, steady: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then a short wait need not let Ctrl-C in; with the same scalars, too."""
+    monkeypatch.setattr(kept_module, "AT_ONCE", math.inf)
+    text = f"kernel void f(global int *x, int n) {{ for (int k = 0; k < {limit}; k++) x[get_global_id(0)] += k * n; }}"
+    with Queue("native") as made:
+        x = made.array(np.zeros(64, np.int32))
+        with made.prepare() as prepared:
+            Program(text).f(made, (64,), (8,), x, np.int32(2))
+        session, graph = made.session, prepared.graph
+        script = session.run(graph, InOrder().plan(session.problem(graph))).script
+        assert script is not None
+        asked = []
+        with mock.patch.object(kept_module, "play", wraps=kept_module.play) as played:
+            kept = KeptCommands(script, Signature((), (b"2",), (x.buffer.key,)), session.devices, lasting=True)
+            for scalars in (b"2", b"2", b"3", b"3"):
+                kept.of = kept.of._replace(scalars=(scalars,))
+                assert kept.play(session, learning=False) is not None
+                asked.append(played.call_args.args[3])
+    assert asked == [True, True, steady, True]
 
 
 def in_two_queues(queue: Queue) -> tuple[Any, CommandGraph]:
