@@ -328,15 +328,15 @@ def test_only_the_eager_commands_of_a_device_that_leaves_are_ended(device: int, 
     class Stub:
         closed, lock, away = False, threading.RLock(), {0: "drain"}
         machine, ended = Machine(tuple(Device(f"d{m}", "gpu", memory=m) for m in (1, 2))), list[str]()
-        flight = SimpleNamespace(device=device, close=lambda: Stub.ended.append("closed"))
+        stream = SimpleNamespace(device=device, close=lambda: Stub.ended.append("closed"))
         backend = SimpleNamespace(memory=SimpleNamespace(allocated=lambda device: ()))
 
-        def land(self) -> None:
-            self.ended.append("landed")
+        def end_stream(self) -> None:
+            self.ended.append("ended")
 
     session: Any = Stub()
     leaving(session)()
     for thread in threading.enumerate():
         if thread.name == "manycl-leaving":
             thread.join()
-    assert session.ended == (["closed", "landed"] if ends else [])
+    assert session.ended == (["closed", "ended"] if ends else [])
