@@ -7,6 +7,7 @@ import os
 import runpy
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +150,9 @@ MORE = {
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_prints_one_json_object(name: str) -> None:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+def test_prints_one_json_object(name: str, tmp_path: Path) -> None:
+    # what it reserves is nobody else's
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": tempfile.mkdtemp(dir=tmp_path)}
     command = [
         sys.executable,
         str(ROOT / "benchmarks" / f"{name}.py"),
@@ -207,7 +209,7 @@ def test_files_of_applications_are_counted(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(source % more)
     command = [sys.executable, str(ROOT / "benchmarks" / "corpus.py"), "--json", str(tmp_path)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": tempfile.mkdtemp(dir=tmp_path)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)

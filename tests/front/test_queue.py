@@ -296,7 +296,8 @@ def test_memory_limits_are_looked_at_before_anything_is_allocated(
     small = tuple(replace(d, max_allocation=4 * N) for d in machine.devices)
     queue = mc.Queue(session=session)
     fits, large = queue.zeros(N, np.int32), queue.zeros(2 * N, np.int32)
-    monkeypatch.setattr(session.backend.memory, "_machine", replace(machine, devices=small))
+    for held, device in zip(session.backend.memory._devices, small, strict=True):
+        monkeypatch.setattr(held, "device", device)
     PROGRAM.inc(queue, *size(), fits, 1)
     assert (fits.get() == 1).all()
     PROGRAM.inc(queue, (2 * N,), (16,), large, 1)

@@ -14,7 +14,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import WHOLE, Assignment, Plan
 from manycl.plan.preemptible import FILLED, FREE, LONG, ahead, at_a_time, in_packets, least_groups, longest_packet
 from manycl.plan.problem import Problem
-from manycl.run.lowering.chunks import CELLS, FINEST_DEMANDED, MOST, in_cells
+from manycl.run.lowering.chunks import CELLS, FINEST_DEMANDED, MOST, in_chunks
 
 D0, D1 = DeviceIndex(0), DeviceIndex(1)
 SOON = FREE["cpu"]
@@ -60,7 +60,7 @@ def test_pieces_are_as_short_as_they_have_to_be() -> None:
     groups = 10**6
     for seconds in (0.02, 0.2, 2.0):
         there = Assignment(0, D0, 0, 0.0, seconds, 0, 0, groups)
-        cells = in_cells(Plan((there,), "p", ("d0", "d1"), seconds, movable=(0,)), one).assignments
+        cells = in_chunks(Plan((there,), "p", ("d0", "d1"), seconds, movable=(0,)), one).assignments
         assert sum(a.groups for a in cells) == groups
         assert len(cells) <= max(MOST, FINEST_DEMANDED)
         longest_cell = max(a.groups for a in cells) * seconds / groups
@@ -81,5 +81,5 @@ def test_packets_on_gpus_are_no_shorter_than_what_fills_them() -> None:
         assert least * each * count == pytest.approx(max(132 * FILLED, count * each))
     assert least_groups(asked(D0), 0, D0, GROUPS) == 1.0
     there = Assignment(0, D0, 0, 0.0, 0.2, 0, 0, GROUPS)
-    cells = in_cells(Plan((there,), "p", ("d0", "d1"), 0.2, movable=(0,)), one).assignments
+    cells = in_chunks(Plan((there,), "p", ("d0", "d1"), 0.2, movable=(0,)), one).assignments
     assert len(cells) <= max(MOST, ceil(CELLS * GROUPS / least_groups(one, 0, D0, GROUPS)))

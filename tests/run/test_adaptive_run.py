@@ -67,8 +67,8 @@ def test_a_split_moves_until_all_end_together_and_then_only_halos_do(queue: Call
     for r in results:
         assert ranges(r, 0) == ranges(r, 1)  # the stencil and its copy
         assert all(m.step.role == RANGE for m in r.measured())
-    # a row (without its ends) beside each of two cuts, either way, by the host's memory
-    assert moved(results[-1]) == moved(results[-2]) == 2 * 2 * 2 * (SIZE - 2) * 4
+    # a row (without its ends) beside each of two cuts, either way
+    assert moved(results[-1]) == moved(results[-2]) == 2 * 2 * (SIZE - 2) * 4
     found = {name: arrays[name].get() for name in ("a", "b")}
     alone = queue("cpu/3#0", policy="in_order")
     arrays = application.allocate(alone)

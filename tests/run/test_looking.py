@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,7 +90,7 @@ def test_a_loop_is_divided_when_it_has_been_looked_at(monkeypatch: pytest.Monkey
 
         patch.setattr(RecurringGraph, "took", took_so)
         patch.setattr(RecurringGraph, "ran_eagerly", lambda known, run, seconds: ran_eagerly(known, run, 1.0))
-        patch.setattr(background_analysis, "PLANNING", replace(PLANNING, looking=1e9, beside=1e9))
+        patch.setattr(background_analysis, "PLANNING", PLANNING._replace(looking=1e9, beside=1e9))
         expected = np.arange(1 << 14, dtype=np.int32)
         for i in range(500):
             expected = expected * np.int32(3) + np.int32(i)

@@ -58,7 +58,15 @@ class Real:
     starts: float
     up: tuple[float, float] = (1e9, 1e-5)
     down: tuple[float, float] = (1e9, 1e-5)
+    peer: tuple[float, float] | None = None  # from another device
     world: ClassVar[World | None] = None
+
+    @property
+    def handle(self) -> Real:
+        return self
+
+    def can_copy(self, other: Real) -> bool:
+        return self.peer is not None
 
     def open(self) -> Driver:
         assert self.world is not None
@@ -120,17 +128,22 @@ class Driver:
 
     def copy(self, queue: Any, target: Any, source: Any, rows: Any, after: Any) -> list[Event]:
         ((offset, nbytes, *_),), made = rows, self.world
-        if isinstance(target.memory, tuple) and not source.is_pinned:
+        if isinstance(target.memory, tuple) and not isinstance(source.memory, tuple) and not source.is_pinned:
             assert (source.memory.view(np.float32) == 1).all()
             made.filled.append((offset, nbytes))
             queue.append(Event(made.now, made.now + 1.0))
             return [queue[-1]]
-        way, data = ("up", source) if source.is_pinned else ("down", target)
-        assert data.is_pinned
-        assert 0 <= offset <= offset + nbytes <= len(data.memory)
-        assert data.memory[0] == data.memory[-1] == 1
+        if isinstance(target.memory, tuple) and isinstance(source.memory, tuple):
+            way = "peer"
+            assert (target.memory[0], source.memory[0]).count(self.device.name) == 1
+            assert 0 <= offset <= offset + nbytes <= min(target.memory[1], source.memory[1])
+        else:
+            way, data = ("up", source) if source.is_pinned else ("down", target)
+            assert data.is_pinned
+            assert 0 <= offset <= offset + nbytes <= len(data.memory)
+            assert data.memory[0] == data.memory[-1] == 1
+            made.pinned[way].add(data.memory.__array_interface__["data"][0])
         bandwidth, latency = getattr(self.real, way)
-        made.pinned[way].add(data.memory.__array_interface__["data"][0])
         seconds = made.took(latency + nbytes / bandwidth)
         made.log.append((self.device.name, way, nbytes, seconds))
         start = max([made.now, *(event.end for event in queue[-1:])])
@@ -296,6 +309,14 @@ def test_equal_devices_are_measured_once_and_all_links_together(world: World) ->
         "down": pytest.approx(3 * MIB / (1e-5 + MIB / 1e9)),
     }
     assert world.closed == ["gpu0", "gpu1", "gpu2", "cpu"]
+
+
+def test_ways_between_devices_are_measured_where_there_are_some(world: World) -> None:
+    same = {"model": "m", "platform": "p"}
+    pair = [Real(device(f"gpu{i}", memory=i + 1, **same), 2e9, 4e9, 1e-6, peer=(4e9, 2e-5)) for i in range(2)]
+    values = measured(*pair)[identity(pair[0].device)]
+    assert values["peer_bandwidth"] == pytest.approx(4e9, rel=0.01)
+    assert values["peer_latency"] == pytest.approx(2e-5 + SMALL / 4e9)
 
 
 def test_devices_are_closed_whatever_happens(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
 
 import numpy as np
 
@@ -38,6 +39,9 @@ _UNKNOWN = object()
 """An object that is no argument."""
 KEPT = 1024
 """The most launches in the cache of a queue, and scalars that one was checked with; our own choice."""
+FEW = 64
+"""The number of launches in the cache from which those of dropped kernels are looked for, whenever it has doubled; our
+own choice."""
 _SEVERAL = 8  # checks, after which the analysis is asked which scalars matter
 _FIXED = (int, float, bytes, np.number, np.bool_)
 """Types of arguments whose value is the same as long as they are the same object; others (arrays, lists, structs) are
@@ -78,7 +82,7 @@ class CachedLaunch:
         self._device = device
         self._alignment = session.machine.devices[device].alignment
         self._launch = launch
-        self._convert = convert
+        self._convert = WeakMethod(convert)  # the program may drop the kernel
         self._arrays = _types(args)
         self._locals = _locals(launch)
         facts = launch.kernel.arguments
@@ -123,6 +127,11 @@ class CachedLaunch:
             a is b or (a is not None and b is not None and a[0] is b[0] and a[1] == b[1])
             for a, b in zip(types, self._arrays, strict=True)
         )
+
+    @property
+    def is_dropped(self) -> bool:
+        """True if the program has dropped the kernel."""
+        return self._convert() is None
 
     @property
     def is_settled(self) -> bool:
@@ -170,9 +179,10 @@ class CachedLaunch:
         """Convert the arguments that are no arrays and have changed. Return for each an object that has the same value
         whenever it is given. Return None where it has to be another entry. Raises LaunchError where the launch would
         leave its buffers with them."""
-        is_longer, steering = False, self._steering
+        is_longer, steering, convert = False, self._steering, self._convert()
+        assert convert is not None, "the kernel is being called"
         for i in changed:
-            found = self._convert(i, args[i])
+            found = convert(i, args[i])
             if type(found) is LocalArg and found != bound[i]:
                 return None
             bound[i] = found
@@ -243,6 +253,9 @@ def remember(
     if found is not None and found.rules.fits(device, launch, args):
         return
     if not unaligned(launch.args, queue.session.machine.devices[device].alignment):
-        if len(queue.launches) >= KEPT:
-            queue.launches.clear()
+        count = len(queue.launches)
+        if count >= FEW and not count & (count - 1):
+            dropped = [known for known, entry in queue.launches.items() if entry.rules.is_dropped]
+            for known in dropped if count < KEPT else [*queue.launches]:
+                del queue.launches[known]
         queue.launches[key] = CachedLaunch(queue.session, device, launch, args, convert).entry
