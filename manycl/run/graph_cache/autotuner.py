@@ -4,6 +4,7 @@ fastest; later ones, made when more is known, replace it if they run faster. Pur
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from manycl.plan.plan import Plan, same_plan
 
@@ -41,7 +42,7 @@ class Autotuner:
         self._asked = 0
         self._thoughts = list(thoughts) if plan is None else []
         self._thought = 0
-        self._seconds: list[float] = []  # of each run of the plan
+        self._count, self._least = 0, inf  # runs of the plan, and the seconds of the fastest
         # the plan that was kept before the policy was asked again, and its time
         self._former: tuple[Plan, float] | None = None
 
@@ -73,7 +74,7 @@ class Autotuner:
             if plan is None or same_plan(plan, self._former[0]):
                 self._keep(self._former[0])
             else:
-                self.plan, self._seconds = plan, []
+                self.plan, self._count, self._least = plan, 0, inf
             return
         if not postponed:
             self._tried.append((seconds, plan))
@@ -82,16 +83,16 @@ class Autotuner:
 
     def repeated(self, seconds: float) -> None:
         """Note one more run of the plan."""
-        self._seconds.append(seconds)
+        self._count, self._least = self._count + 1, min(self._least, seconds)
         if self._former is not None:
             former, before = self._former
             lost = seconds > max(1.5 * before, before + MUCH)
-            if lost or len(self._seconds) >= COMPARED:
-                self._keep(self.plan if min(self._seconds) < before else former)
-        elif self._thoughts and len(self._seconds) >= self._thoughts[0] and self.plan is not None:
+            if lost or self._count >= COMPARED:
+                self._keep(self.plan if self._least < before else former)
+        elif self._thoughts and self._count >= self._thoughts[0] and self.plan is not None:
             del self._thoughts[0]
             self._thought += 1
-            self._former, self.plan = (self.plan, min(self._seconds)), None
+            self._former, self.plan = (self.plan, self._least), None
 
     def _keep(self, plan: Plan | None) -> None:
-        self.plan, self._former, self._seconds = plan, None, []
+        self.plan, self._former, self._count, self._least = plan, None, 0, inf
