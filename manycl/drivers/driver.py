@@ -322,6 +322,69 @@ class Shortening(Protocol):
         as many as it was last said to."""
 
 
+class RecordedLaunch(NamedTuple):
+    """A launch of a recorded sequence. ``args``: slots of the binding table, one for each argument; ``after``: commands
+    of the sequence, by their places in it. The rest is as for ``Driver.launch``."""
+
+    queue: Queue
+    after: tuple[int, ...]
+    kernel: DeviceKernel
+    args: tuple[int, ...]
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...] | None
+    offset: tuple[int, ...] | None
+
+
+class RecordedCopy(NamedTuple):
+    """A copy within the device: of ``nbytes`` bytes from byte ``source_offset`` of the memory in the slot ``source``,
+    to byte ``target_offset`` of that in ``target``."""
+
+    queue: Queue
+    after: tuple[int, ...]
+    target: int
+    source: int
+    target_offset: int
+    source_offset: int
+    nbytes: int
+
+
+class RecordedFill(NamedTuple):
+    """A fill, as ``Driver.fill``, of the memory in the slot ``target``."""
+
+    queue: Queue
+    after: tuple[int, ...]
+    target: int
+    pattern: bytes
+    offset: int
+    nbytes: int
+
+
+RecordedCommand = RecordedLaunch | RecordedCopy | RecordedFill
+Values = Sequence[Allocation | bytes | LocalArg]
+"""The values of a binding table, by slot."""
+
+
+@runtime_checkable
+class CommandRecorder(Protocol):
+    """A driver that keeps a sequence of commands and plays it with other buffers and scalars than it was recorded with.
+    All of its kernels' arguments, and the ends of copies and fills, are slots of a binding table (as of IREE's command
+    buffers, or cl_khr_mutable_dispatch)."""
+
+    def record(self, commands: Sequence[RecordedCommand], values: Values) -> Any:
+        """Return the sequence in the driver's own form, or None where it cannot keep these commands. ``values``: one
+        binding table; all others have values of the same kinds and sizes in the same slots, and the same local memory.
+        Kernels may be left with arguments set."""
+
+    def bind(self, recorded: Any, values: Values) -> Any:
+        """Return the recorded sequence with a binding table. It may be played as long as no memory in it is freed.
+        Raises DriverError where a value is not of the kind or size of its slot."""
+
+    def play(self, bound: Any, events: list[Event]) -> None:
+        """Enqueue all commands, and append their events to the empty list ``events``, in the order of the sequence.
+        Where it raises DriverError, or is interrupted, those that were enqueued have their events, and what comes
+        behind them was not enqueued. Kernels may be left with arguments set."""
+
+
 @runtime_checkable
 class Countable(Protocol):
     """A driver whose queues complete commands one after another, and that keeps in memory how far each is, for whoever

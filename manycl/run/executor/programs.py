@@ -74,6 +74,10 @@ class KernelObject:
             if not same(self.held[index], value):
                 self.put(index, value)
 
+    def forget(self) -> None:
+        """Have all arguments set anew by the next launch: others than ``put`` set some."""
+        self.held[:] = [None] * len(self.held)
+
 
 def same(value: Any, held: Any) -> bool:
     """Return whether an argument has this value already."""
