@@ -245,7 +245,7 @@ import os, signal, sys, threading, time
 sys.path.insert(0, {str(FOLDER)!r})
 import numpy as np
 import native_entries
-from manycl.drivers.driver import DriverError, End
+from manycl.drivers.driver import DriverError, End, RecordedLaunch
 from manycl.drivers.native.devices import found_with
 from manycl.drivers.native.driver import NativeDriver
 from manycl.region import Box
@@ -337,9 +337,12 @@ print(os.waitstatus_to_exitcode(status))
     assert in_process(code) == "7"
 
 
-def test_a_launch_without_memory_for_its_frame_fails_and_others_run() -> None:
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_a_launch_without_memory_for_its_frame_fails_and_others_run(is_recorded: bool) -> None:
     """Where the address space is short."""
-    code = """
+    code = (
+        f"is_recorded = {is_recorded}"
+        + """
 import resource
 x = np.zeros(8, np.uint32)
 run, little = kernel("huge", shared(x), one), kernel("add", shared(x), one)
@@ -347,9 +350,13 @@ other = driver.queue(True)
 driver.wait(driver.launch(queue, little, (8,), (1,), None, None))
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (96 << 20), resource.RLIM_INFINITY))
-first = driver.launch(queue, little, (8,), (1,), None, None)
-failed = driver.launch(queue, run, (8,), (1,), None, None)
-last = driver.launch(queue, little, (8,), (1,), None, None)
+if is_recorded:
+    commands = [RecordedLaunch(queue, (), of, (0, 1), (8,), (1,), None) for of in (little, run, little)]
+    table, events = [shared(x), one], []
+    driver.play(driver.bind(driver.record(commands, table), table), events)
+    first, failed, last = events
+else:
+    first, failed, last = [driver.launch(queue, of, (8,), (1,), None, None) for of in (little, run, little)]
 beside = driver.launch(other, little, (8,), (1,), None, [failed])
 driver.finish()
 for event in (first, failed, last, beside):
@@ -364,6 +371,7 @@ resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_IN
 driver.wait(driver.launch(queue, run, (8,), (1,), None, None))
 print(x.tolist())
 """
+    )
     *outcomes, both, values = in_process(code).splitlines()
     assert outcomes == ["ran", "failed", "ran", "ran"]
     assert both == "True False"

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from manycl.drivers.addresses import address_of
-from manycl.drivers.driver import Bytes, DirectLaunch, DirectQueue, DriverError, End, Source
+from manycl.drivers.driver import Bytes, DirectLaunch, DirectQueue, DriverError, End, RecordedCommand, Source, Values
 from manycl.drivers.native.calls import FunctionKernel, PythonCalls
 from manycl.drivers.native.compiler.compiled import Compile, NativeProgram
 from manycl.drivers.native.compiler.library import Library, library
 from manycl.drivers.native.elsewhere import Elsewhere, NotNativeError
-from manycl.drivers.native.kernel import NativeMemory, SetKernel, new_bytes
+from manycl.drivers.native.kernel import CopyEnd, NativeMemory, SetKernel, check_fill, new_bytes
 from manycl.drivers.native.queue import COMPLETED, FAILED, FORKED, GIVEN, TIMES, NativeEvent, NativeQueue, settle
+from manycl.drivers.native.recording import BoundSteps, RecordedSteps, record
 from manycl.errors import anew
 from manycl.group_range import RangeParts
 from manycl.machine import HOST, Device
@@ -170,7 +171,7 @@ class NativeDriver:
     def copy(
         self, queue: NativeQueue, target: End, source: End, boxes: Sequence[Box], after: Sequence[NativeEvent]
     ) -> Sequence[NativeEvent]:
-        into, of = (_CopyEnd(end) for end in (target, source))
+        into, of = (CopyEnd(end) for end in (target, source))
         if len(boxes) == 1 and boxes[0].rows == 1:
             offset, width, *_ = boxes[0]
             packed: Any = _ONE_BOX.pack(into.at(offset, width), of.at(offset, width), width, 0, 1)
@@ -204,12 +205,20 @@ class NativeDriver:
         nbytes: int,
         after: Sequence[NativeEvent],
     ) -> NativeEvent:
-        at, length = _CopyEnd(End(target)).at(offset, nbytes), len(pattern)
-        if length not in (1, 2, 4, 8, 16, 32, 64, 128) or offset % length or nbytes % length:
-            raise DriverError(f"{nbytes} bytes from {offset} on cannot be filled with a pattern of {length}")
+        at, length = CopyEnd(End(target)).at(offset, nbytes), len(pattern)
+        check_fill(pattern, offset, nbytes)
         queue.keep(target)
         waits, count = _waits(after) if after else (None, 0)
         return queue.event(self._library.fill(queue.address, at, pattern, length, nbytes, waits, count))
+
+    def record(self, commands: Sequence[RecordedCommand], values: Values) -> RecordedSteps | None:
+        return record(commands, values)
+
+    def bind(self, recorded: RecordedSteps, values: Values) -> BoundSteps:
+        return recorded.bind(values)
+
+    def play(self, bound: BoundSteps, events: list[NativeEvent]) -> None:
+        bound.play(self._library, events)
 
     def flush(self, queue: NativeQueue) -> None:
         pass  # every command is sent as it is given
@@ -295,26 +304,6 @@ class NativeDriver:
             raise DriverError(f"{self.device.name} has been released")
         if os.getpid() != self._process:
             raise DriverError(FORKED)
-
-
-class _CopyEnd:
-    """An end of a copy: where its bytes are, and how many."""
-
-    def __init__(self, end: End) -> None:
-        memory, self._low, _ = end
-        if isinstance(memory, NativeMemory):
-            if memory.kept is None:
-                raise DriverError("memory that has been freed cannot be copied or filled")
-            self._address, self._nbytes = memory.address, memory.nbytes
-        else:
-            self._address, self._nbytes = address_of(memory), memory.nbytes
-
-    def at(self, offset: int, nbytes: int) -> int:
-        """The address of so many bytes of the buffer, from a byte of it on."""
-        start = offset - self._low
-        if start < 0 or start + nbytes > self._nbytes:
-            raise DriverError(f"bytes {offset} to {offset + nbytes} are not all in {self._nbytes} from {self._low} on")
-        return self._address + start
 
 
 def _waits(after: Sequence[NativeEvent]) -> tuple[Any, int]:

@@ -6,11 +6,12 @@ import ctypes
 import math
 import struct
 from array import array
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from manycl.analysis.work_group.group_function import MOST_OWN, NARROW
 from manycl.drivers.addresses import address_of, aligned
-from manycl.drivers.driver import Bytes, DirectLaunch, DriverError, Source
+from manycl.drivers.driver import Bytes, DirectLaunch, DriverError, End, Source
 from manycl.drivers.native.compiler.compiled import ALIGNMENT, NativeKernel
 from manycl.graph.graph import LocalArg
 from manycl.group_range import RangeParts
@@ -43,6 +44,49 @@ def new_bytes(nbytes: int) -> tuple[Bytes, int]:
     except MemoryError as error:
         raise DriverError(str(error)) from None
     return data, address_of(data)
+
+
+class CopyEnd:
+    """An end of a copy: where its bytes are, and how many."""
+
+    def __init__(self, end: End) -> None:
+        memory, self._low, _ = end
+        if isinstance(memory, NativeMemory):
+            if memory.kept is None:
+                raise DriverError("memory that has been freed cannot be copied or filled")
+            self._address, self._nbytes = memory.address, memory.nbytes
+        else:
+            self._address, self._nbytes = address_of(memory), memory.nbytes
+
+    def at(self, offset: int, nbytes: int) -> int:
+        """The address of so many bytes of the buffer, from a byte of it on."""
+        start = offset - self._low
+        if start < 0 or start + nbytes > self._nbytes:
+            raise DriverError(f"bytes {offset} to {offset + nbytes} are not all in {self._nbytes} from {self._low} on")
+        return self._address + start
+
+
+def check_fill(pattern: bytes, offset: int, nbytes: int) -> None:
+    """Raises DriverError where bytes cannot be filled with a pattern."""
+    length = len(pattern)
+    if length not in (1, 2, 4, 8, 16, 32, 64, 128) or offset % length or nbytes % length:
+        raise DriverError(f"{nbytes} bytes from {offset} on cannot be filled with a pattern of {length}")
+
+
+def extents(counted: Sequence[int], memories: Mapping[int, NativeMemory]) -> list[int]:
+    """The bytes of what is only counted in, and of which threads may have copies, as nothing else overlaps it (else 0).
+    ``memories``: by the arguments that are set to them, some of which are ``counted``."""
+    found, left = [], MOST_OWN
+    for index in counted:
+        memory = memories[index]
+        begin, end = memory.address, memory.address + memory.nbytes
+        others = [other for i, other in memories.items() if i != index]
+        is_alone = all(other.address + other.nbytes <= begin or end <= other.address for other in others)
+        room = -(-memory.nbytes // 64) * 64
+        fits = is_alone and room <= left
+        found.append(memory.nbytes if fits else 0)
+        left -= room if fits else 0
+    return found
 
 
 class LaunchShape(NamedTuple):
@@ -146,6 +190,20 @@ class SetKernel:
         if self._unset:
             self._unset.discard(index)
 
+    @property
+    def places(self) -> Sequence[int]:
+        """Where the values of the arguments begin in ``content``; what they are counted in, at ``extents_at``."""
+        return self._at
+
+    @property
+    def extents_at(self) -> int:
+        return 8 * self._extents[0]
+
+    @property
+    def content(self) -> bytes:
+        """The values of the arguments, and of the last shape, as the compiled code finds them."""
+        return bytes(self._bytes[: self._nbytes])
+
     def set_values(self) -> dict[int, NativeMemory | bytes | LocalArg]:
         """What the arguments are set to. Raises DriverError if one is not."""
         if self._unset:
@@ -197,22 +255,10 @@ class SetKernel:
         found = self._uses
         if found is None:
             if self._extents:
-                self._tell_extents()
+                told = extents(self.kernel.counted, self._held)
+                self._words[self._extents[0] : self._extents[-1] + 1] = memoryview(array("Q", told))
             found = self._uses = (self._last, self.kernel, *self._held.values())
         return found
-
-    def _tell_extents(self) -> None:
-        """The bytes of what is only counted in, and of which threads may have copies: nothing else overlaps it."""
-        left = MOST_OWN
-        for index, word in zip(self.kernel.counted, self._extents, strict=True):
-            memory = self._held[index]
-            begin, end = memory.address, memory.address + memory.nbytes
-            others = [other for i, other in self._held.items() if i != index]
-            is_alone = all(other.address + other.nbytes <= begin or end <= other.address for other in others)
-            room = -(-memory.nbytes // 64) * 64
-            fits = is_alone and room <= left
-            self._words[word] = memory.nbytes if fits else 0
-            left -= room if fits else 0
 
     def _shape(
         self, global_size: tuple[int, ...], local_size: tuple[int, ...] | None, offset: tuple[int, ...] | None

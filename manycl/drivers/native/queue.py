@@ -79,13 +79,20 @@ class NativeQueue:
         self._mirror: Any = None
         _queues.add(self)
 
-    def keep(self, uses: object) -> None:
-        """What the next command uses. Before it is given, so that it is kept whatever interrupts that."""
+    @property
+    def room(self) -> int:
+        """Commands that may be given before a timed queue needs room for further times."""
+        given: int = self.state[GIVEN]
+        return TIMES - given % TIMES
+
+    def keep(self, uses: object, count: int = 1) -> None:
+        """What the next ``count`` commands use, which are no more than there is ``room`` for. Before they are given, so
+        that it is kept whatever interrupts that."""
         state, kept = self.state, self.kept
         given = state[GIVEN]
         if not given % TIMES and self.is_timed:
             self._begin_times(given)
-        kept.append((given + 1, uses))
+        kept.append((given + count, uses))
         if len(kept) > _TIDY and kept[_TIDY // 2][0] <= state[COMPLETED]:
             self.tidy()
 

@@ -149,6 +149,7 @@ class Library:
         self.shorten = function("shorten", 4)
         self.copy = function("copy", 5)
         self.fill = function("fill", 7)
+        self.play = function("play", 5)
         self.has_failed = function("has_failed", 2, ctypes.c_int)
         self.wait = function("wait", 2, ctypes.c_int, blocking)
         function("tell", 2, None)(ctypes.addressof(last_words.sink), ctypes.addressof(last_words.running))

@@ -3,6 +3,7 @@
 #include "copies.h"
 #include "device.h"
 #include "faults.h"
+#include "recording.h"
 #include "stack.h"
 #include "waiting.h"
 #include "workers.h"
@@ -145,21 +146,14 @@ EXPORTED COLD void manycl_mirror(struct queue *queue, u64 *mirror) {
 
 enum { COUNT_BITS = 62 };
 
-/* The following return the command's number, 0 where there is no memory. What is pointed at may go, but for the shape,
-   and the memory of copies and fills. A launch whose `count` has the first bit behind COUNT_BITS set may be shortened; one
-   that has the second one may run beside the command before it: it waits for what it is said to, and begins nothing before
-   that one has no blocks left to be taken. */
-EXPORTED u64 manycl_launch(struct queue *queue, struct shape *shape, const char *values, const struct wait *waits,
-                           u64 count) {
-    u32 in_order = (u32)(count >> COUNT_BITS) & 1, is_beside = (u32)(count >> COUNT_BITS) >> 1;
-    count &= ((u64)1 << COUNT_BITS) - 1;
+/* A launch, and where the values of its arguments lie in it; NULL where there is no memory. */
+static struct command *new_launch(struct queue *queue, struct shape *shape, const char *values, u64 count, char **content,
+                                  struct edge **edges) {
     u64 pointers = (shape->nargs * sizeof(void *) + count * sizeof(struct edge) + sizeof(struct command) + 127) & ~127ul;
     struct command *command = new_command(queue, pointers - sizeof *command + shape->nbytes);
-    if (!command) return 0;
-    command->is_beside = is_beside;
-    command->in_order = in_order;
+    if (!command) return NULL;
     const void **args = (const void **)(command + 1);
-    char *copied = (char *)command + pointers;
+    char *copied = *content = (char *)command + pointers;
     memcpy(copied, values, shape->nbytes);
     for (u64 i = 0; i < shape->nargs; i++) args[i] = copied + shape->at[i];
     command->shape = shape;
@@ -168,7 +162,25 @@ EXPORTED u64 manycl_launch(struct queue *queue, struct shape *shape, const char 
     command->args = args;
     command->groups = shape->groups;
     command->frame = shape->frame;
-    return enqueue(command, waits, count, (struct edge *)(args + shape->nargs));
+    *edges = (struct edge *)(args + shape->nargs);
+    return command;
+}
+
+/* The following return the command's number, 0 where there is no memory. What is pointed at may go, but for the shape,
+   and the memory of copies and fills. A launch whose `count` has the first bit behind COUNT_BITS set may be shortened; one
+   that has the second one may run beside the command before it: it waits for what it is said to, and begins nothing before
+   that one has no blocks left to be taken. */
+EXPORTED u64 manycl_launch(struct queue *queue, struct shape *shape, const char *values, const struct wait *waits,
+                           u64 count) {
+    u32 in_order = (u32)(count >> COUNT_BITS) & 1, is_beside = (u32)(count >> COUNT_BITS) >> 1;
+    count &= ((u64)1 << COUNT_BITS) - 1;
+    char *content;
+    struct edge *edges;
+    struct command *command = new_launch(queue, shape, values, count, &content, &edges);
+    if (!command) return 0;
+    command->is_beside = is_beside;
+    command->in_order = in_order;
+    return enqueue(command, waits, count, edges);
 }
 
 /* Commands of our own: what they work on lies behind the structure, and `args` points at it. */
@@ -213,6 +225,39 @@ EXPORTED u64 manycl_fill(struct queue *queue, char *target, const char *pattern,
     for (u64 at = length; at < PATTERN; at *= 2) memcpy(fill->pattern + at, fill->pattern, at);
     command->groups = (nbytes + PIECE - 1) / PIECE;
     return enqueue(command, waits, count, edges);
+}
+
+/* Enqueue the steps `first` to `end` - 1 of a recorded sequence with a binding table; what comes behind the last one that
+   was, as there may be no memory for all. `numbers`: of the commands of all steps. */
+EXPORTED u64 manycl_play(const struct step *steps, u64 first, u64 end, const char *table, u64 *numbers) {
+    for (; first < end; first++) {
+        const struct step *step = &steps[first];
+        struct wait waits[step->nafter + 1];
+        for (u64 i = 0; i < step->nafter; i++)
+            waits[i] = (struct wait){steps[step->after[i]].queue, numbers[step->after[i]]};
+        if (step->kind == LAUNCH) {
+            char *content;
+            struct edge *edges;
+            struct command *command =
+                new_launch(step->queue, step->shape, step->content, step->nafter, &content, &edges);
+            if (!command) return first;
+            patch(content, step, table);
+            numbers[first] = enqueue(command, waits, step->nafter, edges);
+        } else if (step->kind == COPY) {
+            u64 box[5];
+            memcpy(box, step->content, sizeof box);
+            patch((char *)box, step, table);
+            numbers[first] = manycl_copy(step->queue, (const u64(*)[5])box, 1, waits, step->nafter);
+        } else {
+            struct filled filled;
+            memcpy(&filled, step->content, sizeof filled);
+            patch((char *)&filled, step, table);
+            numbers[first] = manycl_fill(step->queue, filled.target, filled.pattern, filled.length, filled.nbytes, waits,
+                                         step->nafter);
+        }
+        if (!numbers[first]) return first;
+    }
+    return end;
 }
 
 /* Have a launch end early, as shorten() says: with how many of its parts; and how many of its groups have begun. */
