@@ -43,16 +43,21 @@ class CompiledProgram:
         self.facts = facts
         self.threads = threads
         self.lanes = lanes()
+        self._kernels: dict[str, CompiledKernel] = {}
 
     def kernel(self, name: str) -> NativeKernel:
-        """Raises DriverError if there is none. One that cannot be compiled is refused when it is launched."""
+        """Return a kernel, which all kernel objects of its name share. Raises DriverError if there is none. One that
+        cannot be compiled is refused when it is launched."""
         if name not in self.facts.kernels:
             raise DriverError(f"the program has no kernel {name}")
-        facts = self.facts.kernels[name]
-        parameters = tuple(_parameter(parameter) for parameter in facts.arguments)
-        kernel = CompiledKernel(self, name, parameters, facts.required_work_group)
-        kernel.prepare(facts.dimensions)
-        return kernel
+        found = self._kernels.get(name)
+        if found is None:
+            facts = self.facts.kernels[name]
+            parameters = tuple(_parameter(parameter) for parameter in facts.arguments)
+            found = CompiledKernel(self, name, parameters, facts.required_work_group)
+            found.prepare(facts.dimensions)
+            found = self._kernels.setdefault(name, found)
+        return found
 
     def function(self, kernel: str, local_size: tuple[int, int, int], wide: bool) -> WorkGroupFunction:
         """Raises NotNativeError if a kernel cannot be a work-group function."""
