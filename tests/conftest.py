@@ -48,26 +48,6 @@ def _cache() -> str:
 
 _cache_of_the_environment, flags.cache = flags.cache, _cache
 
-LONGEST = (
-    "analysis/test_work_group.py",
-    "analysis/test_generated.py",
-    "test_benchmarks.py",
-    "analysis/test_merge.py",
-    "analysis/test_regions.py",
-    "test_bench_libsplit_pairs.py",
-    "stand_in/test_same_as_plain.py",
-    "fuzz/test_fuzz.py",
-    "analysis/test_truth.py",
-    "test_readme.py",
-    "analysis/test_vector_kernels.py",
-    "drivers/native/test_builtins_mathematical.py",
-    "test_bench_libsplit.py",
-    "plan/test_split_policies.py",
-    "front/test_views_random.py",
-    "plan/test_exact.py",
-)
-"""Files whose tests take more than twenty seconds together on a quiet core, longest first."""
-
 # what reproduces a failure is printed, and belongs into the test as an @example
 settings.register_profile("default", deadline=None, print_blob=True)
 # the same examples every time: what lands depends on the change, not on luck (Hypothesis's own choice where CI is set)
@@ -84,15 +64,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore::pyopencl.CompilerWarning")
     # as an error it would take the place of the failure of a test whose values are long (FlakyStrategyDefinition)
     config.addinivalue_line("filterwarnings", "ignore:Generating overly large repr:hypothesis.errors.HypothesisWarning")
-
-    if hasattr(config.option, "loadscopereorder"):  # pytest-xdist would begin with the files that have most tests
-        config.option.loadscopereorder = False
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first: a worker that took one of them up last would end long after all others."""
-    place = {Path(__file__).parent / name: i for i, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 def pytest_unconfigure() -> None:
