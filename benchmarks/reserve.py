@@ -33,6 +33,8 @@ AT_WORK = 0.05
 """Seconds after which a process is at work again, which has to allocate a GPU's memory anew: some 10 ms."""
 SETTLING = 3.0
 """Seconds after the first request, in which a process finds out how its launches may be divided."""
+QUICK = (1, 20)  # ms
+"""What --quick is for, that everything runs, shows with short launches and without settling as well."""
 COMPUTE = """
 import statistics, sys, time
 import numpy as np
@@ -81,9 +83,9 @@ class Times(NamedTuple):
     launch: float
 
 
-def times_of(devices: str, length: int, repeats: int, items: int) -> Times:
-    """Seconds until a device is free, launches taking about so many ms."""
-    lasts = repeats * (AT_WORK + 0.05 + 4e-3 * length) + SETTLING + 1.0
+def times_of(devices: str, length: int, repeats: int, items: int, settling: float) -> Times:
+    """Seconds until a device is free, launches taking about so many ms, with ``settling`` after the first request."""
+    lasts = repeats * (AT_WORK + 0.05 + 4e-3 * length) + settling + 1.0
     words = [sys.executable, "-W", "ignore", "-c", COMPUTE, devices, str(length), str(lasts), str(items)]
     chance = random.Random(length)
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
@@ -91,7 +93,7 @@ def times_of(devices: str, length: int, repeats: int, items: int) -> Times:
         assert other.stdout.readline() == "ready\n"
         found = []
         for number in range(repeats + 1):
-            time.sleep((SETTLING if number == 1 else AT_WORK) + chance.random() * 2e-3 * length)
+            time.sleep((settling if number == 1 else AT_WORK) + chance.random() * 2e-3 * length)
             device = reserve(devices)
             begin = time.perf_counter()
             with device:
@@ -124,7 +126,8 @@ def main() -> None:
     made.add_argument("--devices", default="cpu", help="what is reserved, and computed on (default: cpu)")
     made.add_argument("--items", type=int, default=1 << 14, help="work-items of a launch (default: 16384)")
     args = made.parse_args()
-    each = {length: times_of(args.devices, length, args.repeats, args.items) for length in LENGTHS}
+    lengths, settling = (QUICK, 0.2) if args.quick else (LENGTHS, SETTLING)
+    each = {length: times_of(args.devices, length, args.repeats, args.items, settling) for length in lengths}
     medians: dict[str, Any] = {f"free_{length}_ms": 1e3 * statistics.median(of.then) for length, of in each.items()}
     figures = {
         "free_ms": max(medians.values()),
