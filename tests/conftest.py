@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
 
 from manycl import flags
+from manycl.utilities.disk_cache import DiskCache
 
 # The drivers read these when they are loaded, so they are set before any test module is imported. pytest-xdist's
 # workers inherit them from the controller, and share its folder.
@@ -38,15 +40,36 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     }
 
 _CACHE = os.environ["MANYCL_CACHE"]
+_COMPILED = ("native", "compilers")
+"""Caches of what clang makes of one text by one command, which no fault of the tested code can change."""
+
+
+class _Asking(threading.local):
+    """Whether a thread asks a cache of objects."""
+
+    of_objects = False
+
+
+_asking = _Asking()
 
 
 def _cache() -> str:
-    """In the tests' own processes every analysis is made, but for tests that have a cache folder of their own."""
+    """In the tests' own processes every analysis is made, but for tests that have a cache folder of their own; what a
+    compiler has made of a text is kept for all tests."""
     given = _cache_of_the_environment()
-    return "0" if given == _CACHE else given
+    return "0" if given == _CACHE and not _asking.of_objects else given
+
+
+def _folder(cache: DiskCache, made: bool = False) -> Path | None:
+    _asking.of_objects = cache._name in _COMPILED
+    try:
+        return _folder_of_the_cache(cache, made)
+    finally:
+        _asking.of_objects = False
 
 
 _cache_of_the_environment, flags.cache = flags.cache, _cache
+_folder_of_the_cache, DiskCache._folder = DiskCache._folder, _folder  # type: ignore[method-assign]
 
 # what reproduces a failure is printed, and belongs into the test as an @example
 settings.register_profile("default", deadline=None, print_blob=True)
