@@ -1,4 +1,5 @@
-"""One OpenCL world for all tests, whatever the machine has: PoCL and Oclgrind from PyPI, four CPU cores, no caches."""
+"""One OpenCL world for all tests, whatever the machine has: PoCL and Oclgrind from PyPI, four CPU cores, no caches
+but of what is compiled."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def _folder(cache: DiskCache, made: bool = False) -> Path | None:
 
 
 _cache_of_the_environment, flags.cache = flags.cache, _cache
-_folder_of_the_cache, DiskCache._folder = DiskCache._folder, _folder  # type: ignore[method-assign]
+_folder_of_the_cache, DiskCache._folder = DiskCache._folder, _folder  # type: ignore[assignment, method-assign]
 
 # what reproduces a failure is printed, and belongs into the test as an @example
 settings.register_profile("default", deadline=None, print_blob=True)
