@@ -171,16 +171,6 @@ def test_every_data_file_is_shipped(package: Path) -> None:
     assert not [p for p in data if not any(fnmatch.fnmatch(p.name, pattern) for pattern in patterns)]
 
 
-def test_the_longest_files_of_tests_are_there() -> None:
-    """They are begun first (tests/conftest.py); one that is renamed would be begun last."""
-    tests = Path(__file__).parent
-    names = re.search(r"LONGEST = \((.*?)\)", (tests / "conftest.py").read_text(encoding="utf-8"), re.S)
-    assert names is not None
-    found = re.findall(r'"([^"]+)"', names[1])
-    assert found
-    assert [name for name in found if not (tests / name).is_file()] == []
-
-
 BEGIN = {
     "manycl.run.engine.engine: backend.begin",
     "manycl.run.executor.command_buffer: executor.start",
