@@ -152,9 +152,10 @@ def losses(case: Case, count: int, steps: int, turns: int, seed: int) -> Iterato
         both.begin(carried)
         driver: Any = both.queue.session.backend.drivers[victim]
         outcome = one_loss(both, expected[carried], when, driver.pid)
-        with both.queue.session.lock:
-            both.queue.session.end_stream()
-            examine(both.queue.session)  # it may have been killed when it had nothing to do any more
+        session = both.queue.session
+        with session.devices.lock:
+            session.devices.end_stream()
+            examine(session.devices, session.directory)  # it may have been killed when it had nothing to do any more
         for name in list(both.queue.excluded):
             both.queue.admit(name)
         if outcome is None:

@@ -127,7 +127,7 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
 def test_circles_of_imports_only_shrink() -> None:
     """Modules that import each other can only be understood together. The bounds are today's sizes: none may grow, and
     who makes one smaller lowers its bound."""
-    bounds = {"manycl.api": 21, "manycl.run": 13}
+    bounds = {"manycl.api": 21}
     sizes: dict[str, int] = {}
     for circle in circles(imported()):
         for of in {stage(name) for name in circle}:

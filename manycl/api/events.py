@@ -129,7 +129,7 @@ class MoveEvent(Event):
         status = self.status
         if status != CommandStatus.COMPLETE:
             self.queue.refuse_while_preparing()
-            self.queue.session.refuse_host_functions()
+            self.queue.session.devices.refuse_host_functions()
             assert self.enqueued.stream is not None
             self.enqueued.stream.wait_for_move(self.moved)
             status = self.status

@@ -82,8 +82,8 @@ class Queue(RunningQueue):
             with Uninterrupted(), _uncollected():  # it imports drivers
                 from manycl.run.session.session import Session
             session = Session(devices, profile=profile, serve=serve, merging=merging)
-        elif merging is not None and merging != session.merging:
-            raise DeviceError(f"merging={merging!r}", hint=f"the session that is given has {session.merging!r}")
+        elif merging is not None and merging != session.data.merging:
+            raise DeviceError(f"merging={merging!r}", hint=f"the session that is given has {session.data.merging!r}")
         super().__init__(session, policy, learners, dict(known_counts(session.machine, queues or {})), settings)
         with Uninterrupted():
             from manycl.api.dispatch.compiled import use_log
@@ -137,7 +137,7 @@ class Queue(RunningQueue):
     @property
     def excluded(self) -> dict[str, str]:
         """The devices that have failed for good and are left out, and what was wrong with each."""
-        return dict(self.session.excluded)
+        return dict(self.session.devices.excluded)
 
     def admit(self, name: str) -> None:
         """Use a device again that was left out. Raises DeviceError if it still does not work."""
@@ -146,12 +146,12 @@ class Queue(RunningQueue):
     @property
     def device_events(self) -> DeviceEvents:
         """The session's device events, by which any thread reports devices that leave and come."""
-        return self.session.device_events
+        return self.session.devices.events
 
     @property
     def away(self) -> Mapping[str, DeviceLeaves]:
         """The devices that have left, and how."""
-        return self.session.device_events.away
+        return self.session.devices.events.away
 
     def leave(self, device: str, how: How = "drain", *, returns: bool = False) -> None:
         """Give a device (its name, or that of the device that it is a part of) no more commands until ``come``; the
@@ -159,18 +159,18 @@ class Queue(RunningQueue):
         to the host. Returns at once, from any thread: ``device_events.wait_until_free(device)`` waits until the device
         has nothing to do any more. ``returns``: ``come`` will be called, so commands that no other device can run wait
         for that; else such a call is refused (DeviceError). Raises DeviceError for a device that there is not."""
-        self.session.device_events.put(DeviceLeaves(device, how, returns))
+        self.session.devices.events.put(DeviceLeaves(device, how, returns))
 
     def come(self, device: str) -> None:
         """Use a device again that has left. Raises DeviceError for one that there is not."""
-        self.session.device_events.put(DeviceComes(device))
+        self.session.devices.events.put(DeviceComes(device))
 
     def slow(self, device: str, factor: float) -> None:
         """Count on a device (its name, or that of the device that it is a part of) taking ``factor`` times as long for
         kernels as was measured, until the next call (1: as long as measured). Launches are divided accordingly, and the
         rest of a run that is under way is planned anew where that pays. Returns at once, from any thread. Raises
         DeviceError for a device that there is not, or a factor that is not positive."""
-        self.session.device_events.put(DeviceSlows(device, factor))
+        self.session.devices.events.put(DeviceSlows(device, factor))
 
     @property
     def _own(self) -> Queue:

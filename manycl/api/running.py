@@ -71,7 +71,7 @@ class RunningQueue(Waits):
         self.queues = queues
         self.options = options
         self._recurring = GraphCache(session)
-        need = always_planned(session, queues) or (Need.OPTIONS if options else None)
+        need = always_planned(session.devices, queues) or (Need.OPTIONS if options else None)
         self._always = decide(Facts(need=need)) if need is not None else None  # how all of its commands run
         if self._always is None and len(session.backend.lanes) == 1:
             session.backend.lanes[0].warm()
@@ -86,7 +86,7 @@ class RunningQueue(Waits):
         self._made_bytes = 0  # of new arrays, since the last check in make_room
         self.moves: dict[MoveKey, CachedCopy] = {}  # the copy cache
         self._is_known, self._news = False, 0  # whether the last eager stream had nothing new; how many in a row had
-        self._changes = session.changes
+        self._changes = session.devices.changes
         self.preparing: dict[int, Submission] = {}  # submissions of threads inside `with queue.prepare()`
         self._result: Callable[[], Result] | None = None
         self._past: tuple[Callable[[], Result], ...] = ()  # earlier runs since a result was last asked for
@@ -191,7 +191,7 @@ class RunningQueue(Waits):
         stream = self.enqueued.stream
         if stream is None or underway or self.preparing or self._taken or self.session.closed:
             return False
-        self.session.refuse_host_functions()
+        self.session.devices.refuse_host_functions()
         with self._running:
             enqueued = self.enqueued
             if enqueued.stream is not stream or enqueued.builder.nodes or self._taken or self._failure is not None:
@@ -239,7 +239,7 @@ class RunningQueue(Waits):
     def _complete(self, last: Submission | None, wanted: Place | None = None) -> None:
         """Run what is enqueued, up to the ``last`` submission (None: all), and wait for it, and for the bytes that are
         ``wanted`` on the host. Raises what went wrong."""
-        self.session.refuse_host_functions()  # the run that they are part of would be waited for
+        self.session.devices.refuse_host_functions()  # the run that they are part of would be waited for
         self.refuse_while_preparing()
         with self._running:
             if last is None or last is self.enqueued:
@@ -330,7 +330,7 @@ class RunningQueue(Waits):
 
     def _leave(self) -> None:
         """Drop what is enqueued, as the queue closes: only commands that devices have already still end."""
-        self.session.refuse_host_functions()
+        self.session.devices.refuse_host_functions()
         with self._running:
             with self.lock:
                 left = [*self._taken, self.enqueued]
@@ -351,13 +351,16 @@ class RunningQueue(Waits):
         decision = self._recurring.next(self._named)
         if decision.device is None:
             return None, decision
-        if self._changes != self.session.changes:
+        if self._changes != self.session.devices.changes:
             for entry in self.launches.values():  # they refer to kernels of devices that are gone
                 entry.retire()
             self.moves.clear()
             self.launches.clear()
-            self._changes = self.session.changes
-        found = begun(self.session, not self._is_known, decision, self._news)
+            self._changes = self.session.devices.changes
+        session = self.session
+        if session.debug:
+            return None, decide(Facts(need=Need.OBSERVED))
+        found = begun(session.devices, session.data, not self._is_known, decision, self._news)
         return (None, decide(Facts(need=found))) if isinstance(found, Need) else (found, None)
 
     def _end_stream(self, enqueued: Submission, wanted: Place | None) -> EagerResult:

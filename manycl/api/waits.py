@@ -69,7 +69,7 @@ class Waits:
             # (a part of a program ends at the horizon, and an eager stream has to end some time)
             is_last = node == len(enqueued) - 1
             if not is_last or (stream.is_short and stream.is_young and not underway):
-                self.session.refuse_host_functions()
+                self.session.devices.refuse_host_functions()
                 if stream.wait_for(node):
                     return True
         self._complete(enqueued)
@@ -122,7 +122,7 @@ class Waits:
         stream = enqueued.stream
         if stream is None or not stream.is_light or underway or not self._recurring.rests(stream.device):
             return None
-        self.session.refuse_host_functions()
+        self.session.devices.refuse_host_functions()
         if self._taken or self.preparing or enqueued.builder.nodes or self._failure is not None:
             return None
         return stream

@@ -39,7 +39,7 @@ _EXTENSIONS = (
 def compiles(session: Session, facts: ProgramFacts) -> bool:
     """Whether all devices of a session are native, and can compile all kernels of a program, as far as that is known
     before they are launched: then no other driver has to build it."""
-    if not all(isinstance(one.handle, NativeHandle) for one in session.opened):
+    if not all(isinstance(one.handle, NativeHandle) for one in session.devices.opened):
         return False
     if _STRICT in facts.options:
         return False

@@ -131,8 +131,8 @@ class Runtime:
     def __init__(self, devices: str | None = None, policy: str | None = None) -> None:
         self.queue = Queue(devices, policy=policy, serve=False)
         self.session = self.queue.session
-        self.one = OneDevice(best(self.session.opened))
-        self.handles: tuple[Any, ...] = tuple([handle_of(one) for one in self.session.opened])
+        self.one = OneDevice(best(self.session.devices.opened))
+        self.handles: tuple[Any, ...] = tuple([handle_of(one) for one in self.session.devices.opened])
         self.shared = SharedMemory()
         self.arrivals = Arrivals()
         self.whole: Counter[tuple[str, int, str]] = Counter()

@@ -245,7 +245,7 @@ def _opencl_device(queue: Queue, device: int) -> tuple[Any, bool]:
     """PyOpenCL's device for one of the queue's, and whether both run the same compiled code: a native device does not.
     Raises DriverError where no OpenCL driver shows it, ManyclError where none could."""
     name = queue.devices[device]
-    handle = next(o.handle for o in queue.session.opened if o.device.name == name)
+    handle = next(o.handle for o in queue.session.devices.opened if o.device.name == name)
     if isinstance(handle, OpenCLHandle | NativeHandle):
         return handle.cl, isinstance(handle, OpenCLHandle)
     raise ManyclError(f"{name} is no OpenCL device")

@@ -40,7 +40,7 @@ def session() -> Iterator[Session]:
 
 def use(session: Session, machine: Machine) -> None:
     """From now on, the devices are as a machine says, with what they hold."""
-    session.machine = machine
+    session.devices.machine = machine
     session.backend.memory.rearrange(machine, session.backend.drivers, machine.indices)
 
 

@@ -218,7 +218,7 @@ class Program:
 
     def near(self) -> Part:
         """Four elements, if possible of an array that a batch uses."""
-        stream = self.session.stream
+        stream = self.session.devices.stream
         found = [m for m in self.arrays if stream is not None and m.array.buffer.key in stream.arrays]
         found = [m for m in found if m.value is not None]
         if not found or self.r.random() < 0.2:
@@ -357,7 +357,7 @@ class Program:
     def judge(self) -> None:
         """The command graphs of some batches that are over."""
         over, self.over[:] = list(self.over), []
-        if self.is_settled or self.session.changes:
+        if self.is_settled or self.session.devices.changes:
             return
         for run in over[-4:]:
             if run.error is None and run.given and not run.went_on:
@@ -525,7 +525,8 @@ class Program:
         self.finish()
 
     def do_flush(self) -> None:
-        self.call(self.queues[0].session.stream.flush if self.session.stream is not None else self.finish)
+        stream: Any = self.session.devices.stream
+        self.call(stream.flush if stream is not None else self.finish)
 
     def do_wait(self) -> None:
         if self.events:

@@ -85,7 +85,7 @@ def test_devices_of_other_drivers_cannot_be_slowed_down(selection: str) -> None:
 def test_a_device_with_a_process_of_its_own_is_slowed_down_there() -> None:
     source = "kernel void add(global int *x) { x[get_global_id(0)] += 1; }"
     with mc.Queue("native/2#1@3@process") as queue:
-        assert queue.session.opened[0].selection.endswith("#1@3")
+        assert queue.session.devices.opened[0].selection.endswith("#1@3")
         x = queue.array(np.arange(64, dtype=np.int32))
         mc.Program(source).add(queue, (64,), (16,), x)
         assert (x.get() == np.arange(1, 65)).all()

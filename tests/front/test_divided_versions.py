@@ -211,7 +211,7 @@ def test_models_learn_ranges_of_each_version(kinds: mc.Queue) -> None:
     session.models.forget()
     for _ in range(2):
         session.run(prepared.graph, by_hand(kinds, [(0, 0, 0), (1, 8, 1)]))
-    session.learn()
+    session.devices.learn()
     names = [identity(d) for d in session.machine.devices]
     known = [session.models.history.on(kernel_key(v), name) for v, name in itertools.product(task.versions, names)]
     assert [k is not None for k in known] == [True, False, False, True]

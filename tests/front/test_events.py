@@ -118,7 +118,7 @@ def test_a_command_that_the_device_has_is_all_that_is_waited_for(single: mc.Queu
     assert first.status is STATUS.COMPLETE
     assert 0 < first.end - first.start < 10**9
     assert len(single) == 2, "nothing has been ended"
-    assert single.session.stream is not None
+    assert single.session.devices.stream is not None
     second.wait()
     assert len(single) == 0, "it was the last"
     assert second.start >= first.end
@@ -151,7 +151,7 @@ def test_the_last_event_is_of_all_that_was_enqueued(queue: mc.Queue) -> None:
 
 def test_times_can_be_wanted_later() -> None:
     with mc.Queue("cpu/2#0", profile="learning") as queue:
-        queue.session.time_all()
+        queue.session.devices.time_all()
         a = queue.zeros(4, np.int32)
         for _ in range(5):
             event = queue.fill(a, 1)
@@ -388,7 +388,7 @@ def test_flights_are_sent(single: mc.Queue) -> None:
     while event.status is not STATUS.COMPLETE:
         assert time.monotonic() < until
     assert len(single) == 1
-    assert single.session.stream is not None
+    assert single.session.devices.stream is not None
     PROGRAM.inc(single, *SIZES, a)
     assert (a.get() == 2).all()
 

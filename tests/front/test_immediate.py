@@ -78,9 +78,9 @@ def test_launches_run_before_anybody_asks(queue: mc.Queue) -> None:
     for count in range(1, 4):
         PROGRAM.inc(queue, *SIZES, a)
         assert given_at_once(queue) == len(queue) == count
-    assert queue.session.stream is not None
+    assert queue.session.devices.stream is not None
     assert (a.get() == 3).all()
-    assert queue.session.stream is None
+    assert queue.session.devices.stream is None
     assert len(queue) == 0
 
 

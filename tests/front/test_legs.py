@@ -68,7 +68,7 @@ def test_each_leg_is_a_run_with_its_own_trace(queue: mc.Queue) -> None:
         PROGRAM.add(queue, *SIZES, a, b)
         want_b = want_b + want_a
         assert (b.get() == want_b).all()
-        seen.add(id(queue.session.stream))
+        seen.add(id(queue.session.devices.stream))
         if turn % 2:
             trace = queue.trace
             assert [k.name for k in trace.kernels()] == ["inc"] * (turn % 3 + 1) + ["add"]
@@ -201,7 +201,7 @@ def test_ctrl_c_ends_the_waiting_for_a_leg(queue: mc.Queue, monkeypatch: pytest.
         patch.setattr(eager_stream.EagerStream, "_wait_soon", interrupted)
         with pytest.raises(KeyboardInterrupt):
             a.get()
-    assert queue.session.stream is None
+    assert queue.session.devices.stream is None
     with pytest.raises(ResultError, match=r"unknown.*KeyboardInterrupt"):
         a.get()
     a.set(np.zeros(N, np.int32))

@@ -117,7 +117,7 @@ def test_models_learn_it_as_a_whole_and_the_faster_one_is_chosen(queue: mc.Queue
     x, y, session = queue.array(data), queue.empty(N, np.int32), queue.session
     for _ in range(4):
         queue.check_versions(kernel, (N,), (16,), x, y, N)
-    session.learn()
+    session.devices.learn()
     with queue.prepare() as prepared:
         kernel(queue, (N,), (16,), x, y, N)
     (task,) = prepared.graph.nodes

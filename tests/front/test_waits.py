@@ -168,6 +168,6 @@ def test_what_is_ahead_is_foreseen_with_other_numbers(monkeypatch: pytest.Monkey
         monkeypatch.setattr(launch_cache, "UNKNOWN", 1e9)
         program.turns(queue, *SIZES, x, 1000)
         queue.finish()
-        queue.session.end_stream()
+        queue.session.devices.end_stream()
         program.turns(queue, *SIZES, x, 70)
         assert queue.enqueued.stream.given.ahead >= in_flight.UNKNOWN

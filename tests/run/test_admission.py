@@ -17,7 +17,8 @@ from manycl.run.commands.chunk_commands import PacketEmitter
 from manycl.run.data.admission import make_room
 from manycl.run.engine.playback import Playback
 from manycl.run.lowering.steps import Lowered
-from manycl.run.session.session import Session
+from manycl.run.session.device_set import DeviceSet
+from manycl.run.session.session_data import SessionData
 
 LIMIT = 1 << 20
 COUNT = 1 << 16  # ints: a quarter of the limit
@@ -124,11 +125,11 @@ def test_a_run_that_does_not_fit_begins_with_what_it_finds_valid_alone(
     """Of other runs' arrays, and of its own that have become stale, nothing is left where room is scarce."""
     began: list[bool] = []
 
-    def judged(session: Session, lowered: Lowered, state: Playback) -> None:
-        before = [set(session.backend.memory.allocated(d)) for d in state.limited]
-        make_room(session, lowered, state)
+    def judged(devices: DeviceSet, data: SessionData, lowered: Lowered, state: Playback) -> None:
+        before = [set(devices.backend.memory.allocated(d)) for d in state.limited]
+        make_room(devices, data, lowered, state)
         for device in state.limited:
-            assert session.backend.memory.allocated(device).keys() <= state.held(device)
+            assert devices.backend.memory.allocated(device).keys() <= state.held(device)
         began.extend(len(b) >= 3 for b in before)
 
     monkeypatch.setattr("manycl.run.session.session.make_room", judged)

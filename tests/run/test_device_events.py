@@ -205,7 +205,8 @@ def test_what_was_said_of_a_device_since_it_was_reserved_holds_when_it_is_free(d
     with mc.Queue(devices) as queue:
         session = queue.session
         names = [d.name for d in session.machine.devices]
-        events, watched = session.device_events, _Watched(weakref.ref(session), {n: frozenset({n}) for n in names})
+        events = session.devices.events
+        watched = _Watched(weakref.ref(session.devices), {n: frozenset({n}) for n in names})
         for _ in range(2):
             watched.look(frozenset({names[0]}), ())
             assert [*events.away] == [names[0]]
@@ -297,7 +298,7 @@ def test_a_device_is_free_when_what_it_was_given_as_it_was_enqueued_has_ended(de
             sums.reckon()
         queue.leave(only)
         assert queue.device_events.wait_until_free(only, 60.0)
-        assert queue.session.stream is None
+        assert queue.session.devices.stream is None
         sums.check()
 
 
@@ -334,9 +335,13 @@ def test_only_the_eager_commands_of_a_device_that_leaves_are_ended(device: int, 
         def end_stream(self) -> None:
             self.ended.append("ended")
 
-    session: Any = Stub()
-    leaving(session)()
+        @property
+        def devices(self) -> Any:  # it stands for the buffers, too
+            return self
+
+    devices: Any = Stub()
+    leaving(devices)()
     for thread in threading.enumerate():
         if thread.name == "manycl-leaving":
             thread.join()
-    assert session.ended == (["closed", "ended"] if ends else [])
+    assert devices.ended == (["closed", "ended"] if ends else [])

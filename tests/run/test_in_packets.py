@@ -44,7 +44,7 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 def ask_for(queue: mc.Queue) -> None:
     """Another process has had all devices, and has given them back."""
-    events = queue.session.device_events
+    events = queue.session.devices.events
     for name in queue.devices:
         events.put(DeviceLeaves(name, returns=True))
     for name in queue.devices:
@@ -96,11 +96,11 @@ def test_long_launches_are_in_pieces_once_somebody_has_asked(queue: mc.Queue) ->
         change(queue, (ITEMS,), (LOCAL,), x, np.uint32(50))
     graph.run()
     graph.run()
-    assert queue.session.demanded == frozenset()
+    assert queue.session.devices.demanded == frozenset()
     computed = Computed()
     assert x.get().tobytes() == computed.after(2)
     ask_for(queue)
-    assert queue.session.demanded == {*queue.session.machine.indices}
+    assert queue.session.devices.demanded == {*queue.session.machine.indices}
     turn = 2
     while graph.plan is None or not graph.plan.movable:
         graph.run()
@@ -117,14 +117,14 @@ def test_long_launches_are_in_pieces_once_somebody_has_asked(queue: mc.Queue) ->
 def test_launches_that_can_end_early_need_no_pieces() -> None:
     with mc.Queue("native") as queue:
         ask_for(queue)
-        assert queue.session.demanded == frozenset()
+        assert queue.session.devices.demanded == frozenset()
 
 
 @pytest.mark.parametrize("after", [0, 3, 9])
 def test_a_launch_waits_between_two_pieces(queue: mc.Queue, after: int) -> None:
     change = mc.Program(SOURCE).change
     x = queue.array(np.arange(ITEMS, dtype=np.uint32))
-    events, heard, ended = queue.session.device_events, 0, threading.Event()
+    events, heard, ended = queue.session.devices.events, 0, threading.Event()
     free, others = list[tuple[bool, bool]](), list[threading.Thread]()
 
     def other() -> None:

@@ -15,7 +15,8 @@ from manycl.api.program import Program
 from manycl.api.queue import Queue
 from manycl.drivers.driver import DriverError
 from manycl.run.commands.backend import Done, Failed
-from manycl.run.executor.waits import Awaited, Completions, wait_for_all
+from manycl.run.executor.run_state import Awaited, wait_for_all
+from manycl.run.executor.waits import Completions
 
 
 class Event:

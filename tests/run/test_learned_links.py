@@ -31,7 +31,7 @@ def test_bandwidths_are_learned_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_pa
                 assert (array.get() == 0.5).all()
             PROGRAM.halve(queue, (ITEMS,), (64,), array)
             queue.finish()
-            queue.session.learn()
+            queue.session.devices.learn()
             machine = queue.session.machine
             assert machine.notes["host->cpu0.0.bandwidth"] == OBSERVED
             seen.append(machine.link(HOST, memory).bandwidth)

@@ -257,7 +257,7 @@ def test_commands_given_at_once_after_a_device_has_died(death: Death, monkeypatc
         death.of, death.calls = victim(queue, 0), 0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            examine(queue.session)
+            examine(queue.session.devices, queue.session.directory)
         death.of = None
         assert len(queue.devices) == 2
         for n in range(1, 40):  # new graphs that take little are not planned any more
@@ -282,7 +282,7 @@ def test_launches_that_are_known_are_looked_at_anew_on_a_device_that_is_admitted
         death.of, death.calls = victim(queue, 0), 0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            examine(queue.session)
+            examine(queue.session.devices, queue.session.directory)
         death.of = None
         queue.admit(f"{death.name}.0")
         before = list(old.held)

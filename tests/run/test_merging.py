@@ -85,7 +85,7 @@ def test_what_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         mc.Queue("native", merging="first")  # type: ignore[arg-type]
     monkeypatch.setenv("MANYCL_MERGING", "last")
     with mc.Queue("native") as queue:
-        assert queue.session.merging == "last"
+        assert queue.session.data.merging == "last"
         with pytest.raises(DeviceError, match="merging='each'"):
             mc.Queue(session=queue.session, merging="each")
 

@@ -395,8 +395,8 @@ def test_where_devices_have_changed_a_prepared_graph_begins_anew(monkeypatch: py
             prepared.run()
         assert prepared.plan is not None
         x.get()
-        queue.session.excluded[names[1]] = "it is tired"
-        arrange(queue.session)
+        queue.session.devices.excluded[names[1]] = "it is tired"
+        arrange(queue.session.devices, queue.session.directory)
         assert [d.name for d in queue.session.machine.devices] == names[:1]
         prepared.run()
         assert prepared.plan is None, "it is asked anew"

@@ -289,7 +289,7 @@ def test_recurring_is_forgotten_when_devices_change() -> None:
         known: GraphCache = queue._recurring
         loop(queue, 1)
         assert known._known
-        queue.session.changes += 1
+        queue.session.devices.changes += 1
         loop(queue, 1)
         assert len(known._known) == 1
         assert known._nodes == 6

@@ -63,7 +63,7 @@ def keep(session: Session, script: CommandGraph | None) -> Callable[[], Result |
     assert script is not None
     graph = script.problem.graph
     of = Signature((), (), tuple(graph.buffers))
-    kept = KeptCommands(script, of, session.devices, lasting=True)
+    kept = KeptCommands(script, of, session.devices.version, lasting=True)
     return lambda: kept.play(session, learning=True)
 
 
@@ -173,13 +173,13 @@ def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypa
     for _ in range(2):
         script = session.run(graph, plan).script
     again = keep(session, script)
-    examined: list[Session] = []
+    examined: list[Any] = []
 
     def fails(*args: Any, **named: Any) -> None:
         raise RunError("broken")
 
     for module in (session_module, buffers_module):
-        monkeypatch.setattr(module, "examine", examined.append)
+        monkeypatch.setattr(module, "examine", lambda devices, directory: examined.append(devices))
     monkeypatch.setattr(session_module, "execute", fails)
     monkeypatch.setattr(kept_module, "again", fails)
     monkeypatch.setattr(session.backend, "fetch", fails)
@@ -193,7 +193,7 @@ def test_after_every_kind_of_failure_devices_are_examined(queue: Queue, monkeypa
     for count, run in enumerate(runs, 1):
         with pytest.raises(RunError, match="broken"):
             run()
-        assert examined == [session] * count
+        assert examined == [session.devices] * count
     assert len(tidied) == 2, "of runs that decide, and of repetitions"
 
 
@@ -206,13 +206,13 @@ def test_only_the_last_results_are_learned_from_and_a_defect_stops_nothing(
     results = [session.run(graph, plan) for _ in range(UNLEARNED + 2)]
     learned: list[Any] = []
     monkeypatch.setattr(session.models, "_learn_from", lambda result, machine: bool(learned.append(result)))
-    session.learn()
+    session.devices.learn()
     assert learned == results[2:]
-    session.learn()
+    session.devices.learn()
     assert len(learned) == UNLEARNED
     session.run(graph, plan)
     session.models.forget()
-    session.learn()
+    session.devices.learn()
     assert len(learned) == UNLEARNED
     assert (x.get() == UNLEARNED + 3).all()
 
@@ -226,21 +226,21 @@ def test_devices_that_are_left_out_leave_nothing_to_follow(queue: Queue) -> None
     x.get()
     session.buffers.evict(x.buffer.key, 1)
     session.buffers.evict(x.buffer.key, 2)
-    assert [d.name for d in session.restrict(everything[:1]).devices] == everything[:1]
+    assert [d.name for d in session.devices.restrict(everything[:1]).devices] == everything[:1]
     assert again() is None, "it is of other devices"
-    assert [d.name for d in session.restrict(everything).devices] == everything
+    assert [d.name for d in session.devices.restrict(everything).devices] == everything
 
 
 def test_no_run_without_a_device_or_by_nobody(queue: Queue) -> None:
     _, graph = up(queue)
     session = queue.session
     names = [d.name for d in session.machine.devices]
-    session.excluded = {"cpu0": "burnt"}
-    session.restrict([])
+    session.devices.excluded = {"cpu0": "burnt"}
+    session.devices.restrict([])
     with pytest.raises(DeviceError, match=r"no device is left that works \(cpu0: burnt\)"):
         session.run(graph)
-    session.restrict(names)
-    session.excluded = {}
+    session.devices.restrict(names)
+    session.devices.excluded = {}
 
 
 class Room:
@@ -288,9 +288,9 @@ def test_what_a_run_does_not_use_makes_way_the_largest_first_and_no_more_than_th
     short = [d for d in range(2) if d in places and sum(before[d].values()) + total > limits[d]]
     if any(needed[d] > limits[d] for d in short):
         with pytest.raises(RunError, match=r"the run needs .* bytes of buffers on d"):
-            make_room(session, lowered, state)
+            make_room(session, session, lowered, state)
         return
-    make_room(session, lowered, state)
+    make_room(session, session, lowered, state)
     for d in range(2):
         gone = [key for key, memory in session.evicted if memory == d + 1]
         if d not in short:
@@ -311,14 +311,14 @@ def test_links_are_learned_where_there_are_any(zero_copy: str, monkeypatch: pyte
     with Queue("cpu/2#0-1") as made:
         x, graph = up(made, 1 << 16)
         session, seen = made.session, []
-        session.learn()
+        session.devices.learn()
         monkeypatch.setattr(session.models.links, "observe", lambda device, *found: seen.append((device.name, *found)))
         before, after = session.machine, object()
         session.run(graph, InOrder())
         with monkeypatch.context() as patch:
             patch.setattr(models_module, "on_machine", lambda *given: after)
-            session.learn()
-        found, session.machine = session.machine, before
+            session.devices.learn()
+        found, session.devices.machine = session.machine, before
         assert (x.get() == 1).all()
         if zero_copy == "1":
             assert not seen
@@ -338,7 +338,7 @@ def test_what_is_played_is_learned_from_and_what_cannot_be_played_is_not(monkeyp
         session.run(graph, plan)
         again = keep(session, session.run(graph, plan).script)
         again()
-        session.learn()
+        session.devices.learn()
         with mock.patch.object(kept_module, "play", wraps=kept_module.play) as shortest:
             result = again()
         assert shortest.call_count == 1
@@ -385,7 +385,7 @@ def test_how_long_commands_take_is_known_where_their_scalars_do_not_decide(
         assert script is not None
         asked = []
         with mock.patch.object(kept_module, "play", wraps=kept_module.play) as played:
-            kept = KeptCommands(script, Signature((), (b"2",), (x.buffer.key,)), session.devices, lasting=True)
+            kept = KeptCommands(script, Signature((), (b"2",), (x.buffer.key,)), session.devices.version, lasting=True)
             for scalars in (b"2", b"2", b"3", b"3"):
                 kept.of = kept.of._replace(scalars=(scalars,))
                 assert kept.play(session, learning=False) is not None
@@ -413,7 +413,7 @@ def test_a_repetition_that_is_not_timed_has_as_many_queues(monkeypatch: pytest.M
         session, (arrays, script) = made.session, in_two_queues(made)
         of = Signature((), (), tuple([x.buffer.key for x in arrays]))
         with mock.patch.object(kept_module, "play", wraps=kept_module.play) as shortest:
-            found = KeptCommands(script, of, session.devices, lasting=True).play(session, learning=False)
+            found = KeptCommands(script, of, session.devices.version, lasting=True).play(session, learning=False)
         assert shortest.call_count == 1
         assert found is not None
         assert {lane for _, _, lane, _ in found.record.kernels} == {0, 1}

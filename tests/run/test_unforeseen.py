@@ -127,7 +127,7 @@ def forgotten(queue: mc.Queue) -> None:
     for answers in (splitting._known, trips._known, division._known, division._shared):
         answers.clear()
     queue.session.models.forget()
-    queue.session.steps._kept.clear()
+    queue.session.data.steps._kept.clear()
 
 
 def right(queue: mc.Queue, policy: Any) -> None:

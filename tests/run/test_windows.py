@@ -71,8 +71,8 @@ def shrink(queue: mc.Queue, nbytes: int) -> None:
     session = queue.session
     session.trim()
     devices = tuple(replace(d, global_memory=nbytes, max_allocation=nbytes) for d in session.machine.devices)
-    session._opened = replace(session._opened, devices=devices)  # what learning begins with
-    session.machine = session.backend.machine = machine = replace(session.machine, devices=devices)
+    session.devices._in_use = replace(session.devices._in_use, devices=devices)  # what learning begins with
+    session.devices.machine = session.backend.machine = machine = replace(session.machine, devices=devices)
     session.backend.memory.rearrange(machine, session.backend.drivers, machine.indices)
 
 
@@ -231,7 +231,7 @@ def test_a_prepared_graph_that_does_not_fit_runs_again_and_again(queue: mc.Queue
         """The buffers that are runs' own."""
         return [key for key in session.backend.memory._stored if key < 0]
 
-    session.steps.clear()
+    session.data.steps.clear()
     session.buffers.collect()
     assert not own(), "of earlier runs, whose steps are forgotten"
     with queue.prepare() as enqueued:

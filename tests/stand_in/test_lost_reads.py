@@ -100,7 +100,7 @@ def test_others_go_on_and_the_read_is_told_to_have_failed(stranger: Stranger, is
     assert (stranger.read(is_blocking=True)[0] == 2 * X).all()
     assert launched.status == CommandStatus.COMPLETE
     assert launched.command_execution_status == 0
-    assert len(stranger.runtime.session.excluded) == 1
+    assert len(stranger.runtime.session.devices.excluded) == 1
 
 
 @pytest.mark.parametrize("stranger", [ALONE], indirect=True)

@@ -124,7 +124,7 @@ class _Check:
         assignments = tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(places))
         names = tuple(d.name for d in self._machine.devices)
         queue.session.run(moved, Plan(assignments, "check_versions", names, 0.0))
-        queue.session.learn()  # learns how long each version takes
+        queue.session.devices.learn()  # learns how long each version takes
         return {key: copy.get() for key, copy in copies.items()}
 
     def _compare(

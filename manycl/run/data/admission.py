@@ -12,34 +12,36 @@ from manycl.run.lowering.steps import Lowered
 
 if TYPE_CHECKING:
     from manycl.run.engine.playback import Playback
-    from manycl.run.session.session import Session
+    from manycl.run.session.device_set import DeviceSet
+    from manycl.run.session.session_data import SessionData
 
 
-def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
+def make_room(devices: DeviceSet, data: SessionData, lowered: Lowered, state: Playback) -> None:
     """Evict buffers of earlier runs where a device with memory of its own would not hold all that a run needs there.
 
     From a device that cannot hold all of the run in any case, every buffer is evicted that the run does not find valid
     there: the run keeps track of the rest itself. ``state.full`` gets the devices that may have too little room. Raises
     RunError where the run's own buffers do not fit.
     """
+    memory = devices.backend.memory
     for limited in state.limited:
-        for key in session.backend.memory.allocated(limited).keys() - state.held(limited):
+        for key in memory.allocated(limited).keys() - state.held(limited):
             if key in state.buffers:
-                session.backend.memory.evict(key, limited)
+                memory.evict(key, limited)
             else:
-                session.buffers.evict(key, session.machine.devices[limited].memory)
+                data.buffers.evict(key, devices.machine.devices[limited].memory)
     limits = lowered.room.limits if lowered.room is not None else {}
     sizes = {b.key: b.nbytes for b in (*lowered.graph.buffers.values(), *lowered.temporaries)}
     total = sum(sizes.values())
-    for index, device in session.machine.numbered():
+    for index, device in devices.machine.numbered():
         if device.memory == HOST or not state.queues[index] or index in limits:
             continue
-        held = session.backend.memory.allocated(index)
+        held = memory.allocated(index)
         if sum(held.values()) + total <= device.global_memory:
             continue  # nearly always
         state.full |= {index}
         wanted = _used(lowered, index)
-        needed = sum(session.backend.memory.nbytes(key) for key in wanted)
+        needed = sum(memory.nbytes(key) for key in wanted)
         if needed > device.global_memory:
             raise RunError(
                 f"the run needs {needed:,} bytes of buffers on {device.name}, which has {device.global_memory:,}",
@@ -48,18 +50,18 @@ def make_room(session: Session, lowered: Lowered, state: Playback) -> None:
         over = sum(n for key, n in held.items() if key not in wanted) + needed - device.global_memory
         for key, nbytes in sorted(held.items(), key=lambda item: -item[1]):
             if over > 0 and key not in wanted:
-                _evict_pieces(session, lowered, key, device.memory)
-                session.buffers.evict(key, device.memory)
+                _evict_pieces(devices, data, lowered, key, device.memory)
+                data.buffers.evict(key, device.memory)
                 over -= nbytes
 
 
-def _evict_pieces(session: Session, lowered: Lowered, key: BufferKey, memory: int) -> None:
+def _evict_pieces(devices: DeviceSet, data: SessionData, lowered: Lowered, key: BufferKey, memory: int) -> None:
     """Evict a buffer whose pieces the directory keeps track of now, because other devices use it in this run."""
-    valid = session.directory.valid
+    valid = data.directory.valid
     for piece, region in lowered.cut.get(key, {}).items():
         mask = valid.get(piece, 0)
         if mask == 1 << memory:
-            session.backend.fetch(key, memory, region.boxes)
+            devices.backend.fetch(key, memory, region.boxes)
             mask |= HOST_BIT
         if mask:
             valid[piece] = mask & ~(1 << memory)

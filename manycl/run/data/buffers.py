@@ -1,57 +1,51 @@
-"""A session's buffers between runs: make, read, write, evict and forget them."""
+"""The buffers of a session between runs: make, read, write, evict and forget them."""
 
 from __future__ import annotations
 
-import weakref
 from itertools import count
-from typing import TYPE_CHECKING
 
 from manycl.drivers.driver import Bytes, End
 from manycl.errors import GraphError, LaunchError, RunError
 from manycl.graph.graph import Buffer, BufferKey, Owned, owned
 from manycl.machine import HOST
 from manycl.region import NOTHING, Box, Region
-from manycl.run.data.coherence import ValidRegion
+from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.data.host_bytes import copy_bytes, ram_bytes
 from manycl.run.recovery.health import examine
+from manycl.run.session.device_set import DeviceSet
 from manycl.utilities.interrupts import Uninterrupted
-
-if TYPE_CHECKING:
-    from manycl.run.session.session import Session
 
 
 class Buffers:
-    """A session's buffers, by their keys."""
+    """The buffers on ``devices``, by their keys; ``directory``: where they are valid."""
 
-    __slots__ = ("_garbage", "_is_all_on_host", "_keys", "_left", "_resting", "_session", "most")
+    __slots__ = ("__dict__", "__weakref__", "_left", "_resting")  # (compiled code reads the last two)
 
-    def __init__(self, session: Session) -> None:
-        # weak: a session that is dropped without being closed ends its threads
-        self._session: Session = weakref.proxy(session)
-        self._is_all_on_host = session.machine.memories == 1  # of all devices that were opened
-        self.most = max([ram_bytes(), *[device.max_allocation for device in session.machine.devices]])
+    def __init__(self, devices: DeviceSet, directory: Directory) -> None:
+        self.devices, self._directory, self._memory = devices, directory, devices.backend.memory
+        self._is_all_on_host = devices.machine.memories == 1  # of all devices that were opened
+        self.most = max([ram_bytes(), *[device.max_allocation for device in devices.machine.devices]])
         """Bytes of the largest buffer that any memory has room for."""
         self._keys = map(BufferKey, count())
         self._left: list[Owned] = []
-        self._resting = session.backend.memory.pool  # (for compiled code: manycl/api/dispatch/compiled)
+        self._resting = self._memory.pool
         self._garbage: list[BufferKey] = []
 
     def new(self, nbytes: int, name: str = "", on_host: bool = False) -> Owned:
         """Return a buffer with undefined contents, which the caller alone owns and has to ``leave``. ``on_host``: the
         host is about to write its contents. Raises LaunchError for a size that no memory has."""
-        session = self._session
-        session.check_open()
+        devices, memory = self.devices, self._memory
+        devices.check_open()
         if nbytes > self.most:
             raise LaunchError(f"{name or 'an array'} of {nbytes:,} bytes: no memory has more than {self.most:,}")
         # a buffer left behind may have the size that is wanted now
-        if self._left and session.lock.acquire(blocking=False):
+        if self._left and devices.lock.acquire(blocking=False):
             try:
-                if session.backend.is_idle:  # arrays of an eager stream are still in use
+                if devices.backend.is_idle:  # arrays of an eager stream are still in use
                     with Uninterrupted():
                         self._release_garbage()
             finally:
-                session.lock.release()
-        memory = session.backend.memory
+                devices.lock.release()
         found = memory.again(nbytes, name, on_host)
         if found is None:
             found = owned(Buffer(next(self._keys), nbytes, name))
@@ -60,10 +54,10 @@ class Buffers:
 
     def adopt(self, buffer: Buffer) -> None:
         """Take over a buffer that has a key already (an application's graph comes with its own) into a new session."""
-        self._session.check_open()
+        self.devices.check_open()
         if buffer.key != next(self._keys):
             raise GraphError(f"buffer {buffer.key} is adopted out of turn: keys count up from 0 in a new session")
-        self._session.backend.memory.create(buffer.key, buffer.nbytes, buffer.name)
+        self._memory.create(buffer.key, buffer.nbytes, buffer.name)
 
     def leave(self, whole: Owned) -> None:
         """Note that an array is gone and its buffer free for others. The garbage collector may call this at any time,
@@ -76,13 +70,12 @@ class Buffers:
 
     def collect(self) -> None:
         """Free what was discarded, before a run."""
-        session = self._session
-        session.backend.settle()
-        session.backend.memory.tick()
+        self.devices.backend.settle()
+        self._memory.tick()
         self._release_garbage()
 
     def _release_garbage(self) -> None:
-        directory, memory = self._session.directory, self._session.backend.memory
+        directory, memory = self._directory, self._memory
         if left := self._left[::-1]:
             del self._left[: len(left)]  # (more may have been left by now)
             directory.forget(*[whole[0].key for whole in left])
@@ -97,16 +90,15 @@ class Buffers:
         """Return ``nbytes`` bytes (None: all) of the host's copy from ``low`` on, brought up to date, for reading. No
         other bytes are transferred. Of a part they are to be read before anything runs. Undefined contents stay as they
         lie in memory."""
-        session = self._session
-        session.check_open()
-        memory = session.backend.memory
+        devices, memory = self.devices, self._memory
+        devices.check_open()
         size = memory.nbytes(key)
         nbytes = size if nbytes is None else nbytes
         if not self._is_up_to_date(key):
             wanted = Region.span(low, low + nbytes) if nbytes < size else None
-            with session.lock, Uninterrupted():
-                session.directory.check(key, wanted)
-                stream = session.stream
+            with devices.lock, Uninterrupted():
+                self._directory.check(key, wanted)
+                stream = devices.stream
                 if wanted is None or stream is None or not stream.has_brought(key, low, nbytes):
                     self._bring(key, wanted)
         data = memory.host(key)
@@ -115,10 +107,9 @@ class Buffers:
     def result(self, key: BufferKey, low: int, nbytes: int) -> Bytes:
         """Return a copy of some bytes, in memory that is reused once nothing refers to it. The bytes come straight from
         the device where one has all of the buffer and the host does not."""
-        session = self._session
-        session.check_open()
-        with session.lock, Uninterrupted():
-            memory, directory = session.backend.memory, session.directory
+        memory, directory = self._memory, self._directory
+        self.devices.check_open()
+        with self.devices.lock, Uninterrupted():
             try:
                 out = memory.results.take(nbytes)
             except MemoryError:
@@ -134,13 +125,13 @@ class Buffers:
 
     def _is_up_to_date(self, key: BufferKey) -> bool:
         """Return whether the host's copy is up to date: it is the only copy there is, or the directory says so."""
-        directory = self._session.directory
+        directory = self._directory
         return not directory.lost((key,)) if self._is_all_on_host else directory.is_known_on_host(key)
 
     def _bring(self, key: BufferKey, wanted: Region | None = None) -> None:
         """Bring the host's copy up to date, in some bytes or (None) as a whole, which is noted."""
-        directory = self._session.directory
-        whole = Region.span(0, self._session.backend.memory.nbytes(key))
+        directory = self._directory
+        whole = Region.span(0, self._memory.nbytes(key))
         for region, mask in directory.parts.get(key, (ValidRegion(whole, directory.valid.get(key, 0)),)):
             mine = region if wanted is None else region & wanted
             if mine and mask and not mask >> HOST & 1:
@@ -151,52 +142,51 @@ class Buffers:
     def _fetch(self, key: BufferKey, mask: int, rows: tuple[Box, ...] = (), result: End | None = None) -> None:
         """Copy rows of a buffer (none: all) from one of the memories of a mask to the host's copy, or to a result."""
         try:
-            self._session.backend.fetch(key, (mask & -mask).bit_length() - 1, rows, result)
+            self.devices.backend.fetch(key, (mask & -mask).bit_length() - 1, rows, result)
         except RunError:
-            examine(self._session)
+            examine(self.devices, self._directory)
             raise
 
     def evict(self, key: BufferKey, memory: int) -> None:
         """Free a buffer's copy in a memory that is not the host's, outside a run. Contents that are nowhere else are
         copied to the host first."""
-        session, directory = self._session, self._session.directory
+        devices, directory = self.devices, self._directory
         parts = directory.parts.get(key, (ValidRegion(NOTHING, directory.valid.get(key, 0)),))
         if any(p.mask == 1 << memory for p in parts):
-            with session.lock, Uninterrupted():
+            with devices.lock, Uninterrupted():
                 self._bring(key)
         directory.evict(key, memory)
-        for index, device in session.machine.numbered():
+        for index, device in devices.machine.numbered():
             if device.memory == memory:
-                session.backend.memory.evict(key, index)
+                self._memory.evict(key, index)
 
     def overwrite(self, key: BufferKey, low: int = 0, nbytes: int | None = None, keeps: bool = False) -> Bytes:
         """Return some bytes (``nbytes`` None: all) of the host's copy, for writing all of them, or (``keeps``, of all)
         brought up to date, for reading and writing. Other copies of these bytes become stale; the buffer's other bytes
         stay valid where they are."""
-        session, memory = self._session, self._session.backend.memory
-        session.check_open()
+        backend, directory, memory = self.devices.backend, self._directory, self._memory
+        self.devices.check_open()
         if keeps:
             self.host(key)
         size = memory.nbytes(key)
         high = size if nbytes is None else low + nbytes
         is_whole = high - low == size
         begin = memory.replace if is_whole and not keeps else memory.host
-        if self._is_all_on_host and session.directory.is_known_on_host(key) and session.backend.is_idle:
+        if self._is_all_on_host and directory.is_known_on_host(key) and backend.is_idle:
             return begin(key)[low:high]  # nothing has to be noted
-        with session.lock, Uninterrupted():
-            session.backend.settle()
+        with self.devices.lock, Uninterrupted():
+            backend.settle()
             data = begin(key)
             if is_whole:
-                session.directory.define(key)
+                directory.define(key)
             else:
-                session.directory.define_part(key, Region.span(low, high), size)
+                directory.define_part(key, Region.span(low, high), size)
             return data[low:high]
 
     def borrow(self, key: BufferKey, data: Bytes) -> None:
         """Make the caller's own bytes the contents; they are read in place."""
-        session = self._session
-        session.check_open()
-        with session.lock, Uninterrupted():
-            session.backend.settle()
-            session.backend.memory.borrow(key, data)
-            session.directory.define(key, HOST)
+        self.devices.check_open()
+        with self.devices.lock, Uninterrupted():
+            self.devices.backend.settle()
+            self._memory.borrow(key, data)
+            self._directory.define(key, HOST)

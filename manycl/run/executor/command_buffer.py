@@ -44,8 +44,8 @@ from manycl.run.commands.backend import Failed, Run
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.executor.programs import KernelObject
 from manycl.run.executor.record import RunRecord
+from manycl.run.executor.run_state import Awaited, wait_for_all
 from manycl.run.executor.sub_buffers import placed
-from manycl.run.executor.waits import Awaited, wait_for_all
 from manycl.utilities.changed import changed
 
 if TYPE_CHECKING:

@@ -20,21 +20,14 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, NamedTuple
 
 from manycl.drivers.driver import Driver, DriverError, Event
-from manycl.machine import DeviceIndex
 from manycl.run.commands.backend import Done, Failed, Report
-from manycl.utilities.interrupts import interruptible
 from manycl.utilities.prompt import ShortTurns, give_way
-
-if TYPE_CHECKING:
-    from manycl.run.executor.lanes import Lanes
-    from manycl.run.executor.run_state import RunState
 
 SPIN = 2e-4
 """Seconds from the beginning of a wait in which looks follow one another directly. For devices for which a thread can
@@ -88,87 +81,13 @@ def polled(driver: Driver, event: Event, within: float = math.inf) -> bool:
     return True
 
 
-class Awaited(NamedTuple):
-    """An event of a run that is waited for. ``token``: the number of its command; no other event that the run's reports
-    are about has it."""
-
-    device: DeviceIndex
-    queue: int
-    token: int
-    event: Event
-
-
-def wait_for_all(run: RunState, ends: Sequence[Awaited], at_once: bool = False) -> Failed | None:
-    """Wait until some events are complete, or one has failed; return the failure. ``at_once``: they end so soon that
-    Ctrl-C may wait for them. Waiting in a thread lets Ctrl-C in, but learns of the end 30 us later (two cores,
-    PoCL)."""
-    lanes = [run.lanes[end.device] for end in ends]
-    are_interruptible = all(one.is_interruptible for one in lanes)
-    if at_once and not are_interruptible and not any(one.watched for one in lanes):
-        return _blocked(run, ends)
-    if not at_once:
-        responsive.enter(run)
-    try:
-        if are_interruptible:
-            with interruptible:
-                return _blocked(run, ends)
-        return _reported(run, ends)
-    finally:
-        responsive.leave(run)
-
-
-def _reported(run: RunState, ends: Iterable[Awaited]) -> Failed | None:
-    """Wait until some events are reported as complete, or one as failed; return the failure."""
-    missing: set[int] = set()
-    for end in ends:
-        missing.add(end.token)
-        run.watch(end.device, end.queue, [end.token], end.event)
-    while missing:  # (a report of an earlier wait, which Ctrl-C ended, may come now)
-        with interruptible:
-            reports = run.inbox.wait()
-        for report in reports:
-            if isinstance(report, Failed) and report.token in missing:
-                return report
-            missing.discard(report.token)
-    return None
-
-
-def _blocked(run: RunState, ends: Iterable[Awaited]) -> Failed | None:
-    """Wait for some events in the drivers' own waits; return the first failure."""
-    failure: Failed | None = None
-    for end in ends:
-        try:
-            run.lanes[end.device].driver.wait(end.event)
-        except DriverError as error:
-            failure = failure or Failed(end.token, run.now(), error.message, run.number)
-    return failure
-
-
-def wait_for(run: RunState, device: DeviceIndex, event: Event, at_once: bool = False) -> None:
-    """Wait until an event of a run is complete, as :func:`wait_for_all` does. Raises DriverError if it has failed."""
-    if at_once:
-        run.lanes[device].driver.wait(event)
-    elif (failure := wait_for_all(run, (Awaited(device, 0, next(run.waits), event),))) is not None:
-        raise DriverError(failure.message)
-
-
-def wait_soon(run: RunState, device: DeviceIndex, event: Event, at_once: bool) -> None:
-    """Wait until an event that may be complete soon is complete, by looking or as :func:`wait_for` does, whichever has
-    taken less. Raises DriverError if it has failed."""
-    lanes, began = run.lanes[device], perf_counter()
-    looks = lanes.patience.looks()
-    if not looks or not polled(lanes.driver, event, SPIN):
-        wait_for(run, device, event, at_once)
-    lanes.patience.took(looks, perf_counter() - began)
-
-
-def wait_beside(lanes: Lanes, event: Event) -> None:
+def wait_beside(driver: Driver, event: Event) -> None:
     """Wait until a command has ended, with or without an error, beside the thread that gives the device commands."""
     with suppress(DriverError):  # the status tells
-        if lanes.watched:
-            polled(lanes.driver, event)
+        if driver.is_polled:
+            polled(driver, event)
         else:
-            lanes.driver.wait(event)
+            driver.wait(event)
 
 
 class AdaptiveWait:

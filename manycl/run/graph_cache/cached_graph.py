@@ -58,8 +58,8 @@ class CachedGraph:
         self._thoughts, self._planned_runs = thoughts, runs
         self._arranged: dict[tuple[tuple[BufferKey, BufferKey], ...], tuple[CachedGraph, Graph, Signature]] = {}
         self.interest, self.is_looked_at = Interest(), False
-        self._devices = session.devices
-        self._there = session.present, session.demanded
+        self._devices = session.devices.version
+        self._there = session.devices.present, session.devices.demanded
         self._was_other = False  # whether the last run was of a plan that is compared with the kept one
         self._begin(self._given)
 
@@ -94,7 +94,7 @@ class CachedGraph:
         if found is None:
             found = self._arranged[changes] = self._on(dict(changes))
         cached, graph, of = found
-        if self.session.demanded:
+        if self.session.devices.demanded:
             cached.analyse(0.0, lambda: graph, is_awaited=True)
         return cached.run_as(graph, of)
 
@@ -139,14 +139,14 @@ class CachedGraph:
         """Begin anew if a device was left out, has left or returned, or another process has asked for one. A plan that
         was made as a run began may be for fewer devices, if one was lost then and is there again."""
         session = self.session
-        if self._devices == session.devices:
+        if self._devices == session.devices.version:
             return
-        there, plan = (session.present, session.demanded), self._tuner.plan
+        there, plan = (session.devices.present, session.devices.demanded), self._tuner.plan
         names = tuple(d.name for d in session.machine.devices)
         is_other = plan is not None and plan is not self._given and plan.devices != names
         if self._there != there or is_other:
             self._begin(self._given)
-        self._devices, self._there, self._commands = session.devices, there, []
+        self._devices, self._there, self._commands = session.devices.version, there, []
 
     def _plan(self, graph: Graph) -> Result:
         """Run a graph by the policy."""

@@ -29,7 +29,8 @@ from manycl.plan.problem import queue_counts
 from manycl.run.data.coherence import ValidRegion
 from manycl.run.engine.result import Result
 from manycl.run.graph_cache.recurring_graph import THOUGHTS, RecurringGraph, VariedGraph
-from manycl.run.session.session import Devices, Session
+from manycl.run.session.device_set import DeviceVersion
+from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
 from manycl.run.streams.eager_rule import NEWS, Decision, Facts, decide, gains_nothing
 
@@ -48,13 +49,13 @@ class GraphCache:
         self._known: OrderedDict[Hashable, RecurringGraph] = OrderedDict()
         self._varied: OrderedDict[Hashable, VariedGraph] = OrderedDict()
         self._nodes = 0
-        self._changes = session.changes
+        self._changes = session.devices.changes
         self._static: dict[str, bool] = {}
         self._last: RecurringGraph | None = None
         self._expected: RecurringGraph | None = None
         self._fresh: tuple[tuple[float, int], ...] = ()  # seconds and nodes of the last graphs that were new
         self._decided: Decision | None = None  # how the last commands run
-        self._seen: tuple[str, Devices] = ("", ())  # policy and devices of the last decision
+        self._seen: tuple[str, DeviceVersion] = ("", ())  # policy and devices of the last decision
         self._policy = ""  # of the last graph
         self._there = Facts()[2:8]  # what is known of these
         self._foreseen: Decision | None = None  # what was decided ahead of time
@@ -100,7 +101,7 @@ class GraphCache:
         if known is None:
             self._decided = decide(Facts(policy, None, *self._there, False, self._fresh))
         else:
-            is_asked = bool(self._session.demanded) and known.is_looked_at
+            is_asked = bool(self._session.devices.demanded) and known.is_looked_at
             is_awaited = is_asked and known.is_awaited(self._session.machine)
             self._decided = decide(Facts(policy, None, *self._there, is_awaited, self._fresh, known.measured))
             known.obey(self._decided)
@@ -112,17 +113,17 @@ class GraphCache:
 
     def _is_as_before(self, policy: str) -> bool:
         """Return whether the policy and the devices are those of the last decision."""
-        return self._seen == (policy, self._session.devices)
+        return self._seen == (policy, self._session.devices.version)
 
     def _look_around(self, policy: str) -> None:
         """Look at the devices: these facts are the same for all graphs."""
         session = self._session
         machine, lanes = session.machine, session.backend.lanes
-        self._seen = policy, session.devices
+        self._seen = policy, session.devices.version
         gpu = next((d for d in machine.indices if lanes[d].watched), None)
         fastest = max(machine.indices, key=lambda d: machine.devices[d].flops, default=None)
-        is_demanded, is_mortal = bool(session.demanded), bool(session.mortal)
-        self._there = len(machine.devices), session.away, gpu, fastest, is_demanded, is_mortal
+        is_demanded, is_mortal = bool(session.devices.demanded), bool(session.devices.mortal)
+        self._there = len(machine.devices), session.devices.away, gpu, fastest, is_demanded, is_mortal
 
     def goes_on(self, stream: EagerStream, policy: str) -> bool:
         """Return whether the device of an eager stream is also given the next commands."""
@@ -171,7 +172,7 @@ class GraphCache:
 
     def _look(self, known: RecurringGraph, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:
         """Note the seconds of a graph for its background analysis, and use its results."""
-        is_awaited = bool(self._session.demanded) and known.is_awaited(self._session.machine)
+        is_awaited = bool(self._session.devices.demanded) and known.is_awaited(self._session.machine)
         if known.nodes <= NODES and (known.thinks or is_awaited):
             known.analyse(seconds, graph, is_awaited)
 
@@ -188,11 +189,11 @@ class GraphCache:
 
     def _forget_others(self) -> None:
         """Forget all graphs if the session's devices have changed."""
-        if self._changes != self._session.changes:
+        if self._changes != self._session.devices.changes:
             self._known.clear()
             self._varied.clear()
             self._last = self._expected = self._foreseen = self._decided = None
-            self._nodes, self._changes = 0, self._session.changes
+            self._nodes, self._changes = 0, self._session.devices.changes
 
     def _find(
         self,
@@ -210,7 +211,7 @@ class GraphCache:
         scalars = () if alone and machine.memories == 1 else deciding_scalars(batch)
         # which bytes the parts of a buffer have, their command graphs know
         masks = tuple([place if isinstance(place, int) else tuple([part.mask for part in place]) for place in places])
-        kind = (policy, *settings, masks, found.structure, self._session.away, self._session.demanded)
+        kind = (policy, *settings, masks, found.structure, self._session.devices.away, self._session.devices.demanded)
         known = self._known.get((kind, scalars))
         if known is None:
             made = partial(VariedGraph, self._session, len(batch.nodes), found, policy, queues, options)

@@ -24,7 +24,8 @@ from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
-    from manycl.run.session.session import Devices, Session
+    from manycl.run.session.device_set import DeviceVersion
+    from manycl.run.session.session import Session
 
 
 class _Recording:
@@ -46,7 +47,7 @@ class KeptCommands:
         self,
         script: CommandGraph,
         of: Signature,
-        devices: Devices,
+        devices: DeviceVersion,
         lasting: bool,
         recording: _Recording | None = None,
     ) -> None:
@@ -76,8 +77,8 @@ class KeptCommands:
 
     def _play(self, session: Session) -> Result | None:
         script, lowered, memory = self.script, self.script.lowered, session.backend.memory
-        session.use(script.queues)
-        if not session.steps.exists(lowered):
+        session.devices.use(script.queues)
+        if not session.data.steps.exists(lowered):
             return None
         if not lowered.fits(session.directory):
             return None
@@ -89,9 +90,9 @@ class KeptCommands:
             session.backend,
             session.directory,
             name=script.plan.policy,
-            setup=PLAIN if is_roomy else Setup(prepare=partial(make_room, session)),
+            setup=PLAIN if is_roomy else Setup(prepare=partial(make_room, session.devices, session.data)),
             observers=debugging(session.debug),
-            watch=(watch := session.watch()),
+            watch=(watch := session.devices.watch()),
             shortest=partial(self._by_calls, session, is_ready, watch),
         )
 

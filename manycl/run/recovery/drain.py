@@ -16,22 +16,23 @@ from manycl.utilities.interrupts import Uninterrupted, interruptible
 from manycl.utilities.logs import logger
 
 if TYPE_CHECKING:
-    from manycl.run.session.session import Session
+    from manycl.run.data.buffers import Buffers
+    from manycl.run.session.device_set import DeviceSet
 
 log = logger(__name__)
 
 
-def leaving(session: Session) -> Callable[[], None]:
-    """Return the listener to a session's device events."""
-    of = weakref.ref(session)
+def leaving(buffers: Buffers) -> Callable[[], None]:
+    """Return the listener to the events of the devices on which buffers are."""
+    of = weakref.ref(buffers)
 
     def listener() -> None:
         here = of()
-        if here is None or here.closed:
+        if here is None or here.devices.closed:
             return
-        away = here.away
-        stream = here.stream
-        own = any(here.machine.devices[d].memory != HOST for d in away)
+        devices = here.devices
+        away, stream = devices.away, devices.stream
+        own = any(devices.machine.devices[d].memory != HOST for d in away)
         if own or (stream is not None and stream.device in away):
             # in a thread of its own: the source of the event does not wait for the device's work
             threading.Thread(target=_leave, args=(of,), name="manycl-leaving", daemon=True).start()
@@ -39,49 +40,50 @@ def leaving(session: Session) -> Callable[[], None]:
     return listener
 
 
-def _leave(of: weakref.ref[Session]) -> None:
-    session = of()
-    if session is None:
+def _leave(of: weakref.ref[Buffers]) -> None:
+    buffers = of()
+    if buffers is None:
         return
-    stream = session.stream
-    if stream is not None and stream.device in session.away:
+    devices = buffers.devices
+    stream = devices.stream
+    if stream is not None and stream.device in devices.away:
         stream.close()  # nothing more is given to it
-    with session.lock, Uninterrupted():
-        if session.closed:
+    with devices.lock, Uninterrupted():
+        if devices.closed:
             return
         with suppress(ManyclError):  # the error is raised where results are asked for
-            if session.stream is not None and session.stream.device in session.away:
-                session.end_stream()
+            if devices.stream is not None and devices.stream.device in devices.away:
+                devices.end_stream()
     left()  # a process that waits for the device need not wait for its memory
-    with session.lock, Uninterrupted():
-        if not session.closed:
-            vacate(session)
+    with devices.lock, Uninterrupted():
+        if not devices.closed:
+            vacate(devices, buffers)
 
 
-def vacate(session: Session) -> None:
+def vacate(devices: DeviceSet, buffers: Buffers) -> None:
     """Free the memories of devices that have left, outside a run. Contents that are nowhere else go to the host."""
-    away, devices = session.away, session.machine.devices
+    away, machine = devices.away, devices.machine
     for device in away:
-        memory = devices[device].memory
-        if memory == HOST or any(d.memory == memory and i not in away for i, d in session.machine.numbered()):
+        memory = machine.devices[device].memory
+        if memory == HOST or any(d.memory == memory and i not in away for i, d in machine.numbered()):
             continue
-        held = session.backend.memory.allocated(device)
-        if held and session.backend.is_idle:
-            log.info("%s has left: %d buffers leave its memory", devices[device].name, len(held))
+        held = devices.backend.memory.allocated(device)
+        if held and devices.backend.is_idle:
+            log.info("%s has left: %d buffers leave its memory", machine.devices[device].name, len(held))
             for key in tuple(held):
-                session.buffers.evict(key, memory)
+                buffers.evict(key, memory)
 
 
-def await_devices(session: Session) -> None:
+def await_devices(devices: DeviceSet) -> None:
     """Return when there is a device to run something on, if need be after waiting for one that has left and will
     return. Raises DeviceError where there is none; Ctrl-C ends the waiting."""
-    if not session.machine.devices:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in session.excluded.items())
+    if not devices.machine.devices:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in devices.excluded.items())
         raise DeviceError(f"no device is left that works ({reasons})", hint="Queue.admit tries one again")
-    events = session.device_events
+    events = devices.events
     while True:
         count, away = events.count, events.away
-        there = [d.name for d in session.machine.devices]
+        there = [d.name for d in devices.machine.devices]
         if any(name not in away for name in there):
             return
         if not any(away[name].returns for name in there):

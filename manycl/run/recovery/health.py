@@ -12,56 +12,57 @@ from manycl.run.executor.lanes import Lanes
 from manycl.utilities.logs import logger
 
 if TYPE_CHECKING:
-    from manycl.run.session.session import Session
+    from manycl.run.data.coherence import Directory
+    from manycl.run.session.device_set import DeviceSet
 
 log = logger(__name__)
 
 
-def examine(session: Session) -> None:
+def examine(devices: DeviceSet, directory: Directory) -> None:
     """Ask every device, after a failure, to allocate a few bytes, and leave out those that fail. What an eager stream
     has been given ends first: devices and memories get other numbers."""
-    session.end_stream()
-    found = {lanes.device.name: reason for lanes in session.backend.lanes if (reason := lanes.probe())}
+    devices.end_stream()
+    found = {lanes.device.name: reason for lanes in devices.backend.lanes if (reason := lanes.probe())}
     if not found:
         return
-    session.excluded.update(found)
-    lost = arrange(session)
+    devices.excluded.update(found)
+    lost = arrange(devices, directory)
     for name, reason in found.items():
-        left = ", ".join(d.name for d in session.machine.devices) or "none"
+        left = ", ".join(d.name for d in devices.machine.devices) or "none"
         words = f"; lost with it: {', '.join(lost)}" if lost else ""
         said = f"{name} does not work any more ({reason}) and is left out; devices that are left: {left}{words}"
         log.warning("%s", said)
         warnings.warn(said, RuntimeWarning, stacklevel=2)
 
 
-def admit(session: Session, name: str) -> None:
+def admit(devices: DeviceSet, directory: Directory, name: str) -> None:
     """Use a device again that was left out, from a new context on. Raises DeviceError if it still does not work."""
-    if name not in session.excluded:
-        raise DeviceError(f"{name} was not left out", hint=f"left out are: {', '.join(session.excluded) or 'none'}")
-    opened = next(o for o in session.opened if o.device.name == name)
-    lanes = Lanes(opened.open(), session.backend.profile)
+    if name not in devices.excluded:
+        raise DeviceError(f"{name} was not left out", hint=f"left out are: {', '.join(devices.excluded) or 'none'}")
+    opened = next(o for o in devices.opened if o.device.name == name)
+    lanes = Lanes(opened.open(), devices.backend.profile)
     if reason := lanes.probe():
         lanes.release()
         raise DeviceError(f"{name} still does not work: {reason}")
-    del session.excluded[name]
-    arrange(session, lanes)
+    del devices.excluded[name]
+    arrange(devices, directory, lanes)
     log.info("%s is used again", name)
 
 
-def arrange(session: Session, new: Lanes | None = None) -> list[str]:
-    """Rearrange the session to its devices less those that are left out. Return the names of buffers whose contents
+def arrange(devices: DeviceSet, directory: Directory, new: Lanes | None = None) -> list[str]:
+    """Rearrange a session to its devices less those that are left out. Return the names of buffers whose contents
     were nowhere else."""
     with suppress(Exception):  # a failure to learn from a failed run is not worth another error
-        session.learn()
-    before, names = session.machine, [o.device.name for o in session.opened if o.device.name not in session.excluded]
-    lanes = {x.device.name: x for x in session.backend.lanes}
+        devices.learn()
+    before, names = devices.machine, [o.device.name for o in devices.opened if o.device.name not in devices.excluded]
+    lanes = {x.device.name: x for x in devices.backend.lanes}
     if new is not None:
         lanes[new.device.name] = new
-    after = session.restrict(names)
+    after = devices.restrict(names)
     numbers = {0: 0} | {d.memory: a.memory for d in before.devices for a in after.devices if a.name == d.name}
-    lost = sorted(session.directory.renumber(numbers))
-    session.backend.rearrange(after, [lanes[name] for name in names])
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in session.excluded.items())
+    lost = sorted(directory.renumber(numbers))
+    devices.backend.rearrange(after, [lanes[name] for name in names])
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in devices.excluded.items())
     for key in lost:
-        session.directory.lose(key, f"they were only on a device that has failed for good ({reasons})")
-    return [session.backend.memory.name(key) for key in lost]
+        directory.lose(key, f"they were only on a device that has failed for good ({reasons})")
+    return [devices.backend.memory.name(key) for key in lost]

@@ -36,7 +36,7 @@ from manycl.utilities.runtime_folder import runtime_folder
 from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
-    from manycl.run.session.session import Session
+    from manycl.run.session.device_set import DeviceSet
 
 log = logger(__name__)
 LOOK_AGAIN = 0.05
@@ -51,10 +51,10 @@ had. A device that is held is soon still."""
 
 @dataclass
 class _Watched:
-    """A session that heeds reservations. ``resources``: of its devices, by name; ``away``: the devices that other
+    """The ``devices`` of a session that heeds reservations. ``resources``: of each, by name; ``away``: those that other
     processes have, of which some are ``held``, and some the session has left (``left``)."""
 
-    session: weakref.ref[Session]
+    devices: weakref.ref[DeviceSet]
     resources: dict[str, Resources]
     away: set[str] = field(default_factory=set)
     held: set[str] = field(default_factory=set)
@@ -62,18 +62,18 @@ class _Watched:
 
     @property
     def is_over(self) -> bool:
-        session = self.session()
-        return session is None or session.closed
+        devices = self.devices()
+        return devices is None or devices.closed
 
     def look(self, taken: Resources, there: Sequence[Reservation]) -> None:
         """Act on the resources that other processes have now; ``there``: all reservations."""
-        session = self.session()
-        if session is None or session.closed:
+        devices = self.devices()
+        if devices is None or devices.closed:
             return
         wanted = {name for name, own in self.resources.items() if own & taken}
         gone, new, self.away = self.away - wanted, wanted - self.away, wanted
-        drivers = {lanes.device.name: lanes.driver for lanes in session.backend.lanes}
-        events = session.device_events
+        drivers = {lanes.device.name: lanes.driver for lanes in devices.backend.lanes}
+        events = devices.events
         present = {name for name in drivers if name in self.left or name not in events.away}
         is_all = bool(present) and present <= wanted
         for name in self.held & gone:
@@ -111,14 +111,14 @@ class _Watched:
     def has_left(self) -> bool:
         """Return whether the devices that other processes have reserved have nothing to do for this session any
         more."""
-        session = self.session()
-        if session is None or session.closed:
+        devices = self.devices()
+        if devices is None or devices.closed:
             return True
-        drivers = {lanes.device.name: lanes.driver for lanes in session.backend.lanes}
+        drivers = {lanes.device.name: lanes.driver for lanes in devices.backend.lanes}
         return all(
             name not in drivers
             or (name in self.held and isinstance(driver := drivers[name], Holdable) and driver.is_still)
-            or session.device_events.wait_until_free(name, 0.0)
+            or devices.events.wait_until_free(name, 0.0)
             for name in self.away
         )
 
@@ -136,12 +136,12 @@ class ReservationListener:
         self._waiting: list[int] = []  # pipes of processes that wait until this one has left
         self._asked = 0.0  # when the last of them asked
 
-    def watch(self, session: Session) -> None:
-        """Make a session leave those of its devices that are reserved by now, or will be."""
+    def watch(self, devices: DeviceSet) -> None:
+        """Make a session leave those of its ``devices`` that are reserved by now, or will be."""
         if not flags.heeds_reservations():
             return
-        resources = {opened.device.name: opened.handle.resources for opened in session.opened}
-        watched = _Watched(weakref.ref(session), resources)
+        resources = {opened.device.name: opened.handle.resources for opened in devices.opened}
+        watched = _Watched(weakref.ref(devices), resources)
         with self._lock:
             self._watched = [one for one in self._watched if not one.is_over] + [watched]
             if self._ear is None or not self._ear.is_there:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Protocol
 
 from manycl import flags
-from manycl.graph.graph import Launch
+from manycl.graph.graph import Graph, Launch
 from manycl.machine import DeviceIndex, Machine
 from manycl.model.history.history import History, share_key
 from manycl.model.history.imbalance import Imbalances
@@ -22,11 +23,17 @@ from manycl.run.graph_cache.background_analysis import BackgroundAnalysis
 from manycl.run.lowering.steps import RANGE
 from manycl.utilities.unforeseen import told
 
-if TYPE_CHECKING:
-    from manycl.run.streams.eager_result import EagerResult
-
 UNLEARNED = 4
 """Results that are kept until something is planned; older ones are dropped unread."""
+
+
+class MeasuredRun(Protocol):
+    """A run that models learn from: its ``record``, and the seconds of its graph's nodes on devices."""
+
+    @property
+    def record(self) -> object: ...
+
+    def samples(self) -> tuple[Graph, Iterable[tuple[int, DeviceIndex, float]]]: ...
 
 
 class Models:
@@ -39,7 +46,7 @@ class Models:
         self.links = ObservedLinks()
         self.history = self._store.history() if self._store is not None else History()
         # reading thousands of times out costs more than running again
-        self._unlearned: deque[Result | EagerResult] = deque(maxlen=UNLEARNED)
+        self._unlearned: deque[MeasuredRun] = deque(maxlen=UNLEARNED)
         self.looks = Looks()
         self.looking = BackgroundAnalysis(self.looks)
 
@@ -57,7 +64,7 @@ class Models:
         self._unlearned.clear()
         self.history = History()
 
-    def learn_from(self, run: Result | EagerResult) -> None:
+    def learn_from(self, run: MeasuredRun) -> None:
         """Keep a run to learn from when something is planned; only the last ``UNLEARNED`` runs are kept."""
         self._unlearned.append(run)
 
@@ -71,7 +78,7 @@ class Models:
                 told(error, "learning from a run")
         return is_of_links
 
-    def _learn_from(self, result: Result | EagerResult, machine: Machine) -> bool:
+    def _learn_from(self, result: MeasuredRun, machine: Machine) -> bool:
         record = result.record
         graph, durations = result.samples()
         learn(self.history, graph, machine, durations, record.versions if isinstance(record, RunRecord) else {})

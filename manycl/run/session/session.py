@@ -1,26 +1,22 @@
-"""A session: opened devices, and the state that lives on them between runs (buffers, where they are valid, programs,
-history)."""
+"""A session: opened devices, their models, and the data that lives on them between runs. It runs graphs."""
 
 from __future__ import annotations
 
 import atexit
 import ctypes
-import threading
 import weakref
-from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Literal, cast
+from typing import cast
 
 from manycl import flags
 from manycl.drivers.serve.opener import opener
-from manycl.drivers.survey import is_forked, refuse_forked
-from manycl.errors import DeviceError, ManyclError, PolicyError, RunError
+from manycl.drivers.survey import is_forked
+from manycl.errors import ManyclError, PolicyError
 from manycl.graph import bounds
 from manycl.graph.graph import BufferKey, Graph
-from manycl.graph.versions.host_version import is_calling
-from manycl.machine import DeviceIndex, Machine
+from manycl.machine import Machine
 from manycl.model.history.history import identity, kernel_key
 from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
@@ -28,7 +24,6 @@ from manycl.plan.policy import Policy
 from manycl.plan.problem import Problem, queue_counts
 from manycl.region import Region
 from manycl.run.data.admission import make_room
-from manycl.run.data.buffers import Buffers
 from manycl.run.data.coherence import Directory
 from manycl.run.data.memory import MemoryUse
 from manycl.run.engine.engine import RunFailure, execute
@@ -37,34 +32,18 @@ from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
 from manycl.run.engine.run_history import MergedRecord
 from manycl.run.engine.setup import Setup
-from manycl.run.executor.building import Builder
-from manycl.run.executor.executor import Executor
-from manycl.run.graph_cache.lowering_cache import KEPT, LoweringCache
 from manycl.run.lowering.overwritten import contents
 from manycl.run.lowering.steps import Lowered
-from manycl.run.recovery.device_events import DeviceEvents, DevicesInUse
+from manycl.run.recovery.device_events import DeviceEvents
 from manycl.run.recovery.drain import await_devices, leaving
-from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.health import admit, examine
 from manycl.run.recovery.reservation_listener import left, watch
+from manycl.run.session.device_set import DeviceSet, DeviceVersion, Profile
 from manycl.run.session.models import Models
 from manycl.run.session.problem_builder import asked, problem_of
+from manycl.run.session.session_data import SessionData
 from manycl.utilities.interrupts import Uninterrupted, interruptible, is_failing
 from manycl.utilities.logs import logger
-
-if TYPE_CHECKING:
-    from manycl.run.streams.eager_result import EagerResult
-    from manycl.run.streams.eager_stream import EagerStream
-
-NOBODY: frozenset[DeviceIndex] = frozenset()
-
-Profile = bool | Literal["learning"] | None
-"""The times at which the devices' clocks time commands: always, never, or as long as a run's times are learned from
-("learning"). None: "learning" where timing makes commands slower, as on GPUs, else always."""
-
-
-Devices = tuple[object, ...]
-"""What tells whether the devices that a session may use are still the same (``Session.devices``)."""
 
 log = logger(__name__)
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -100,44 +79,34 @@ class Session:
         merging: Merging | None = None,
     ) -> None:
         flags.check()
-        self.merging: Merging = merging or cast("Merging", flags.merging())
         self.debug = flags.debug()
-        self._all, self.opened = opener(serve)(devices if devices is not None else flags.devices())
-        self._opened = self._all  # without those that are left out
-        self.excluded: dict[str, str] = {}
-        """Devices that have failed for good, by name, and why they are left out."""
-        self.device_events = DeviceEvents((d.name for d in self._all.devices), left)
-        """The events of devices that leave and come."""
+        everything, opened = opener(serve)(devices if devices is not None else flags.devices())
+        events = DeviceEvents((d.name for d in everything.devices), left)
         self.models = Models(remember)
-        self.machine = self.models.on(self._opened)
-        self.sharing = self.models.sharing(self.machine)
-        self._profile: Profile = profile
-        self.backend = Executor(self.machine, self.opened, profile is not False)
-        for learning in (False, True):  # make the queues of both kinds now, if both will be wanted
-            self.use_clocks(learning)
-        self.directory = Directory(self.backend.memory.name)
-        self.buffers = Buffers(self)
-        # results to learn from later: reading thousands of times takes longer than the runs
-        self.steps = LoweringCache(self.backend.memory, self.buffers.discard)
-        """The steps of plans that have run."""
-        self.unneeded: deque[tuple[Graph, frozenset[BufferKey]]] = deque(maxlen=KEPT)
-        self._builder = Builder(self.backend.programs)
-        self._used = DevicesInUse(self.device_events)  # by the run under way
-        self.lock = threading.RLock()
-        self.changes = 0
-        """The number of times that the session's devices have changed."""
-        self.closed = False
-        """True once the devices have been released."""
-        self.stream: EagerStream | None = None
-        """The eager stream whose commands have not been waited for, if there is one."""
+        self.devices = DeviceSet(everything, opened, events, self.models, profile)
+        self.data = SessionData(self.devices, merging or cast("Merging", flags.merging()))
+        self.backend = self.devices.backend
+        self.directory, self.buffers = self.data.directory, self.data.buffers
+        self.check_open = self.devices.check_open
+        self._lowered_for = self.devices.changes
         _open.add(self)
-        self.device_events.listen(self.backend.wake)
-        self.device_events.listen(leaving(self))
+        events.listen(self.backend.wake)
+        events.listen(leaving(self.buffers))
         # a session that is dropped without being closed ends its threads
         for release in (self.backend.release, self.models.looking.close):
             weakref.finalize(self, release).atexit = False
-        log.info("opened %s", ", ".join(f"{d.name} ({d.model})" for d in self._all.devices))
-        watch(self)
+        log.info("opened %s", ", ".join(f"{d.name} ({d.model})" for d in everything.devices))
+        watch(self.devices)
+
+    @property
+    def machine(self) -> Machine:
+        """The machine of the devices that are used."""
+        return self.devices.machine
+
+    @property
+    def closed(self) -> bool:
+        """True once the devices have been released."""
+        return self.devices.closed
 
     def __enter__(self) -> Session:
         return self
@@ -147,23 +116,24 @@ class Session:
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"devices: {', '.join(d.name for d in self.machine.devices) or 'none'}"
-        left = f", left out: {', '.join(self.excluded)}" if self.excluded else ""
+        left = f", left out: {', '.join(self.devices.excluded)}" if self.devices.excluded else ""
         return f"<manycl.Session, {state}{left}>"
 
     def close(self) -> None:
         """Release the devices. Arrays of the session cannot be used afterwards."""
         if is_forked():
             return  # the devices are another process's
-        with self.lock:
-            if not self.closed:
+        devices = self.devices
+        with devices.lock:
+            if not devices.closed:
                 with suppress(Exception):  # the error is raised by the queue that is used next
-                    self.end_stream()
-                self.closed = True
-                log.debug("closing %s", ", ".join(d.name for d in self._all.devices))
-                self._builder.close()
+                    devices.end_stream()
+                devices.closed = True
+                log.debug("closing %s", ", ".join(d.name for d in devices.everything.devices))
+                devices.builder.close()
                 self.models.looking.close()
                 with suppress(Exception):  # learning from a failed run is not worth another error
-                    self.learn()
+                    devices.learn()
                 is_over = self.backend.close()
                 self.models.save()
                 for key in (*self.directory.valid, *self.directory.parts) if is_over else ():
@@ -174,37 +144,27 @@ class Session:
     def admit(self, name: str) -> None:
         """Use a device again that was left out. Raises DeviceError if it still does not work."""
         self.check_open()
-        with self.lock, Uninterrupted():
-            self.end_stream()
+        with self.devices.lock, Uninterrupted():
+            self.devices.end_stream()
             self.backend.settle()
-            admit(self, name)
+            admit(self.devices, self.directory, name)
 
     def memory(self) -> Mapping[str, MemoryUse]:
         """Return the bytes in use, and the bytes kept for arrays and results to come, of the host and of each device
         with memory of its own. Memory dropped since the last run counts as in use."""
         self.check_open()
-        with self.lock:
+        with self.devices.lock:
             return self.backend.memory.use()
 
     def trim(self) -> None:
         """Free the memory that arrays and results have left behind and that is kept for later ones."""
         self.check_open()
-        with self.lock, Uninterrupted():
-            self.end_stream()
+        with self.devices.lock, Uninterrupted():
+            self.devices.end_stream()
             self.buffers.collect()
             self.backend.memory.trim()
             self.backend.undo.trim()
             self.backend.kept.trim()
-
-    def restrict(self, names: Collection[str]) -> Machine:
-        """Use only these of the opened devices from now on, and return the machine. Lowered plans are forgotten."""
-        self._opened = self._all.only(names)
-        self.machine = self.models.on(self._opened)
-        self.sharing = self.models.sharing(self.machine)
-        self.changes += 1
-        self.steps.clear()
-        self._builder = Builder(self.backend.programs)
-        return self.machine
 
     # runs
 
@@ -213,8 +173,8 @@ class Session:
     ) -> Problem:
         """Return the problem of a policy for this graph in the session's present state. ``queues`` by device name or
         kind."""
-        self.learn()
-        return problem_of(self, graph, queue_counts(self.machine, queues or {}), options or {})
+        self.devices.learn()
+        return problem_of(self.devices, self.data, graph, queue_counts(self.machine, queues or {}), options)
 
     def run(
         self,
@@ -233,13 +193,13 @@ class Session:
         :class:`manycl.plan.problem.Problem`; ``learning``: whether its kernels' times are learned from."""
         self.check_open()
         bounds.check(graph)
-        with self.lock, Uninterrupted():
+        with self.devices.lock, Uninterrupted():
             result = None
             while result is None:  # until it has begun on devices that work
                 self._get_ready(learning)
-                await_devices(self)
-                watch = self.watch()
-                problem, chosen, name = asked(self, graph, policy, queues, options, repeated, rival)
+                await_devices(self.devices)
+                watch = self.devices.watch()
+                problem, chosen, name = asked(self.devices, self.data, graph, policy, queues, options, repeated, rival)
                 play = partial(
                     execute,
                     problem,
@@ -247,7 +207,7 @@ class Session:
                     self.backend,
                     self.directory,
                     name=name,
-                    setup=Setup(self._lower, self._prepare, partial(self._left, problem), self.mortal),
+                    setup=Setup(self._lower, self._prepare, partial(self._left, problem), self.devices.mortal),
                     observers=(*debugging(self.debug), *observers),
                     watch=watch,
                 )
@@ -255,19 +215,15 @@ class Session:
             log.info("planned and ran: %r", result)
             return result
 
-    def watch(self) -> EventMonitor:
-        """Return the monitor of devices that leave and come during a run that begins now."""
-        return EventMonitor(self.device_events, self.machine, self._used)
-
     def repeat(
-        self, graph: Graph, devices: Devices, learning: bool, play: Callable[[], Result | None]
+        self, graph: Graph, version: DeviceVersion, learning: bool, play: Callable[[], Result | None]
     ) -> Result | None:
-        """Run a graph again by ``play``. Return None where the session's ``devices`` have changed, or where nothing was
+        """Run a graph again by ``play``. Return None where the devices have another ``version``, or where nothing was
         played. Raises what ``run`` raises."""
         self.check_open()
-        with self.lock, Uninterrupted():
+        with self.devices.lock, Uninterrupted():
             self._get_ready(learning)
-            if devices != self.devices:
+            if version != self.devices.version:
                 return None
             result = self._attempt(graph, play)
             log.debug("ran as before: %r", result)
@@ -275,9 +231,9 @@ class Session:
 
     def _get_ready(self, learning: bool) -> None:
         """Leave nothing of earlier runs under way, and set the clocks."""
-        self.end_stream()
+        self.devices.end_stream()
         self.buffers.collect()
-        self.use_clocks(learning)
+        self.devices.use_clocks(learning)
 
     def _attempt(self, graph: Graph, play: Callable[[], Result | None]) -> Result | None:
         """Run a graph by ``play``, with all that surrounds a run. Return None where nothing was played, or where a
@@ -290,7 +246,7 @@ class Session:
                 raise
             return None
         finally:
-            self._used.become(())
+            self.devices.used.become(())
             self.backend.memory.tidy()
         if result is not None:
             self._over(result, written)
@@ -299,35 +255,9 @@ class Session:
     def _may_begin_again(self, error: ManyclError) -> bool:
         """Return, after a failure, whether nothing of the run had begun, and it was for a device that is left out
         now."""
-        before = self.changes
-        examine(self)
-        return self.changes != before and bool(self.machine.devices) and not isinstance(error, RunFailure)
-
-    @property
-    def devices(self) -> Devices:
-        """The devices that may be used, to be compared with those of another time."""
-        events = self.device_events
-        return self.changes, events.away, events.demanded
-
-    @property
-    def away(self) -> frozenset[DeviceIndex]:
-        """The devices that have left and are not to be used."""
-        left = self.device_events.away
-        return frozenset(i for i, d in self.machine.numbered() if d.name in left) if left else NOBODY
-
-    @property
-    def demanded(self) -> frozenset[DeviceIndex]:
-        """The devices that other processes have had in the meantime, and whose launches cannot end early."""
-        names = self.device_events.demanded
-        return (
-            frozenset(i for i, d in self.machine.numbered() if d.name in names and not d.shortens) if names else NOBODY
-        )
-
-    @property
-    def present(self) -> tuple[str, ...]:
-        """The names of the devices that may be used."""
-        left = self.device_events.away
-        return tuple([d.name for d in self.machine.devices if d.name not in left])
+        before = self.devices.changes
+        examine(self.devices, self.directory)
+        return self.devices.changes != before and bool(self.machine.devices) and not isinstance(error, RunFailure)
 
     def _written(self, graph: Graph) -> dict[BufferKey, Region]:
         """Return the bytes that a run of a graph writes for certain, for buffers whose contents are unknown. Raises
@@ -343,47 +273,23 @@ class Session:
         for key, region in written.items():
             self.directory.heal(key, region, self.backend.memory.nbytes(key))
         if result.lost:
-            examine(self)
+            examine(self.devices, self.directory)
         elif not isinstance(result.record, MergedRecord) and not _is_in_packets(result):  # other times are disturbed
-            self.learn_from(result)
-
-    def time_all(self) -> None:
-        """Time all commands by the devices' clocks from the next run on, as with ``profile=True``."""
-        self._profile = True
-        with self.lock:
-            if self.stream is not None and not self.stream.has_batch:
-                self.end_stream()
-
-    def use_clocks(self, learning: bool) -> None:
-        """Set whether commands are timed from now on; ``learning``: whether their times are learned from."""
-        self.backend.use(self._wants_times(learning))
-
-    def is_timed(self, learning: bool) -> bool:
-        """Return whether the present setting of the clocks is the one for ``learning``."""
-        return self.backend.profile == self._wants_times(learning)
-
-    def _wants_times(self, learning: bool) -> bool:
-        wanted = self._profile
-        if wanted is None:
-            wanted = "learning" if any(lanes.watched for lanes in self.backend.lanes) else True
-        return learning if wanted == "learning" else wanted
+            self.devices.learn_from(result)
 
     def _left(self, problem: Problem, graph: Graph) -> Problem:
         """Return the problem of what is left of a problem's graph."""
-        return problem_of(self, graph, problem.queues, problem.options)
-
-    @property
-    def mortal(self) -> frozenset[DeviceIndex]:
-        """The devices whose processes may end without this one; none if there is no other device to continue on."""
-        lanes = self.backend.lanes
-        return frozenset(d for d in self.machine.indices if lanes[d].driver.may_be_lost) if len(lanes) > 1 else NOBODY
+        return problem_of(self.devices, self.data, graph, problem.queues, problem.options)
 
     def _lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
         """Return the steps of a plan. Raises PolicyError where ranges are to run in versions that their devices cannot
         run, which no later plan uses, and what lowering raises."""
-        lowered = self.steps.lower(problem, plan, directory)
+        if self._lowered_for != self.devices.changes:  # steps are for the devices that there were
+            self._lowered_for = self.devices.changes
+            self.data.steps.clear()
+        lowered = self.data.steps.lower(problem, plan, directory)
         with interruptible:
-            unable = list(self._builder.unable(problem.graph, lowered))
+            unable = list(self.devices.builder.unable(problem.graph, lowered))
         for version, device, fault in unable:
             name = self.machine.devices[device].name
             self.models.history.unable.add((kernel_key(version), identity(self.machine.devices[device])))
@@ -392,47 +298,10 @@ class Session:
 
     def _prepare(self, lowered: Lowered, playback: Playback) -> None:
         """Make room for what the run needs, and build its programs and kernels for the devices."""
-        make_room(self, lowered, playback)
+        make_room(self.devices, self.data, lowered, playback)
         with interruptible:
-            self._builder.build(lowered, playback.queues)
-        self.use(playback.queues)
-
-    def use(self, queues: Sequence[int]) -> None:
-        """Note how many queues of each device a run uses."""
-        self._used.become([d.name for d, count in zip(self.machine.devices, queues, strict=True) if count])
-
-    def learn(self) -> None:
-        """Add the measurements of runs since the last call to the models, and those of links to the machine."""
-        if self.models.learn(self.machine):
-            self.machine = self.models.on(self._opened)
-
-    def learn_from(self, run: Result | EagerResult) -> None:
-        """Have the models learn from a run. While a device takes longer than its measurements, nothing is learned."""
-        if not self.device_events.slow:
-            self.models.learn_from(run)
-
-    def end_stream(self) -> None:
-        """Wait for the commands of the eager stream; errors are raised by the queue that they belong to."""
-        if self.stream is not None:
-            self.stream.end()
-
-    def check_open(self) -> None:
-        """Raise DeviceError if the session is closed; and what :meth:`refuse_host_functions` raises."""
-        if self.closed:
-            raise DeviceError("the session is closed", hint="make a new Queue")
-        if is_forked() or self.backend.host_calls.is_used or is_calling():
-            self.refuse_host_functions()
-
-    def refuse_host_functions(self) -> None:
-        """Raise RunError if the caller is a host function of a run that is under way here, and DeviceError in a forked
-        process."""
-        refuse_forked()
-        calls = self.backend.host_calls
-        if is_calling() or (calls.is_used and calls.are_current()):
-            raise RunError(
-                "a host function asked for an array, or for a run, of the devices whose run it is part of",
-                hint="give the array to the function as an argument of Queue.call",
-            )
+            self.devices.builder.build(lowered, playback.queues)
+        self.devices.use(playback.queues)
 
 
 def _is_in_packets(result: Result) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from manycl.drivers.driver import Event
 from manycl.errors import ManyclError
@@ -29,10 +29,7 @@ from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.session.problem_builder import problem_of
 from manycl.run.streams.command_log import Given
-
-if TYPE_CHECKING:
-    from manycl.run.session.session import Session
-    from manycl.run.streams.eager_stream import EagerStream
+from manycl.run.streams.residency import Residency
 
 Value = TypeVar("Value")
 
@@ -43,14 +40,15 @@ def launched(given: Sequence[Given], device: DeviceIndex) -> list[tuple[int, Dev
 
 
 class EagerResult:
-    """A batch of an eager stream that is over. ``found``: masks of the memories where its buffers were valid before.
-    ``error``: its failure, of command ``failed`` and all after it."""
+    """A batch of an eager stream that is over. ``after``: for commands of the stream, those before that they wait for.
+    ``found``: masks of the memories where its buffers were valid before. ``error``: its failure, of command ``failed``
+    and all after it."""
 
-    def __init__(self, session: Session, stream: EagerStream) -> None:
+    def __init__(self, stream: Residency, after: Mapping[int, tuple[int, ...]]) -> None:
         batch = stream.batch
-        self._session = session
+        self._devices, self._data = stream.devices, stream.data
         self.batch = batch
-        self._after = stream.after
+        self._after = after
         self._buffers = {key: array.buffer for key, array in stream.arrays.items()}
         self._whole = stream.record
         self._moved = (0, 0)  # the range of its transfers in the stream
@@ -102,8 +100,8 @@ class EagerResult:
         """Note that a command has failed. Where its device is lost, other devices do what is left, as in any run; else
         ``error`` tells the story, and buffers that may be half written are unknown from now on. ``watch``: None where
         no other device may go on."""
-        session, executor, record = self._session, self._session.backend, self.record
-        is_lost = watch is not None and len(session.machine.devices) > 1 and bool(executor.lost(self.device))
+        devices, executor, record = self._devices, self._devices.backend, self.record
+        is_lost = watch is not None and len(devices.machine.devices) > 1 and bool(executor.lost(self.device))
         run = executor.underway(self.graph, (), self.batch.began)
         run.record, run.events = record, {n: event for n, (_, _, event) in enumerate(self.given)}
         record.failure = failed
@@ -120,7 +118,7 @@ class EagerResult:
             return resumed(subject, playback, executor, script.plan.policy, watch if is_lost else None)
 
         try:
-            self._rest = self._played(session.directory, go_on)
+            self._rest = self._played(self._data.directory, go_on)
         except ManyclError as error:
             self.failed, self.error = failed.token, error
 
@@ -139,8 +137,8 @@ class EagerResult:
             playback.end()
             return self._result(playback)
 
-        with self._session.lock:
-            directory = self._session.directory.copy()
+        with self._devices.lock:
+            directory = self._data.directory.copy()
         for key, found in self.found.items():  # as it was before
             directory.forget(key)
             if isinstance(found, tuple):
@@ -151,8 +149,8 @@ class EagerResult:
 
     def _played(self, directory: Directory, ended: Callable[[Playback], Value]) -> Value:
         """Return what ``ended`` returns for the playback of the batch's command graph."""
-        session, nodes = self._session, range(len(self.graph))
-        names = tuple([device.name for device in session.machine.devices])
+        nodes = range(len(self.graph))
+        names = tuple([device.name for device in self._devices.machine.devices])
         plan = Plan(
             tuple([Assignment(n, self.device, 0, 0.0, 0.0) for n in nodes]),
             "in_order",
@@ -160,7 +158,7 @@ class EagerResult:
             0.0,
             details={UNPLANNED: True},
         )
-        problem = problem_of(session, self.graph, (), {})
+        problem = problem_of(self._devices, self._data, self.graph)
         lowered = lower(problem, plan, directory)
         lowered.open(directory)
         try:
@@ -203,7 +201,7 @@ class EagerResult:
         script = playback.script
         return Result(
             self.graph,
-            self._session.machine,
+            self._devices.machine,
             script.plan.policy,
             self.seconds,
             self.record,

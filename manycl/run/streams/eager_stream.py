@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from manycl.drivers import last_words
 from manycl.drivers.driver import DeviceLost, DriverError, Event
@@ -19,6 +19,8 @@ from manycl.run.commands.backend import Failed, Run
 from manycl.run.recovery.device_events import DevicesInUse
 from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.health import examine
+from manycl.run.session.device_set import DeviceSet
+from manycl.run.session.session_data import SessionData
 from manycl.run.streams.batch import CommandBatch
 from manycl.run.streams.command_log import CommandLog
 from manycl.run.streams.eager_result import EagerResult, launched
@@ -27,9 +29,6 @@ from manycl.run.streams.host_access import HostAccess
 from manycl.run.streams.in_flight import UNKNOWN
 from manycl.run.streams.residency import Owner
 from manycl.utilities.interrupts import Uninterrupted
-
-if TYPE_CHECKING:
-    from manycl.run.session.session import Session
 
 _NOTHING = Graph((), {}, ())
 
@@ -52,16 +51,16 @@ class EagerStream(HostAccess):
     commands were like earlier ones; ``news``: for how many streams in a row before it that was not so. ``why``: the
     decision that it follows."""
 
-    def __init__(self, session: Session, why: Decision, news: int = 0) -> None:
-        executor, device = session.backend, why.device
+    def __init__(self, devices: DeviceSet, data: SessionData, why: Decision, news: int = 0) -> None:
+        executor, device = devices.backend, why.device
         assert device is not None, "the decision is to go on eagerly"
-        super().__init__(session, device, executor.underway(_NOTHING, (device,) if executor.profile else ()))
+        super().__init__(devices, data, device, executor.underway(_NOTHING, (device,) if executor.profile else ()))
         self.log_in(CommandLog())
         self._busy = 0.0  # seconds of the batches before
         self._stopped: BaseException | None = None  # the exception that has ended a wait for a batch
         self._weighed = -1  # the number of arrays for which ``_is_light`` holds
         self._is_light = False
-        self._used = DevicesInUse(session.device_events, (session.machine.devices[device].name,))
+        self._used = DevicesInUse(devices.events, (devices.machine.devices[device].name,))
         self.is_known = True
         self.news = news
         self.why = why
@@ -110,7 +109,7 @@ class EagerStream(HostAccess):
         self.join()
         with Uninterrupted():
             try:
-                event = self._session.backend.give(self._run, task, Run(index, self.device, 0, (), False), self.uploads)
+                event = self.devices.backend.give(self._run, task, Run(index, self.device, 0, (), False), self.uploads)
             except DriverError as error:
                 sizes = (
                     f" with NDRange {task.global_size}, work-groups {task.local_size or 'chosen by the driver'}"
@@ -144,17 +143,17 @@ class EagerStream(HostAccess):
     @property
     def _is_carried_on(self) -> bool:
         """True if it has been ended, and other devices do its work instead of this one."""
-        return self._over is not None and self._over.error is None and bool(self._session.machine.devices)
+        return self._over is not None and self._over.error is None and bool(self.devices.machine.devices)
 
     def _refused(self) -> None:
         """End the stream and examine the devices, as the device did not take a command."""
-        session = self._session
-        if session.lock.acquire(blocking=False):  # else the thread that has it waits for this stream's lock
+        lock = self.devices.lock
+        if lock.acquire(blocking=False):  # else the thread that has it waits for this stream's lock
             try:
                 self.end()
-                examine(session)
+                examine(self.devices, self._directory)
             finally:
-                session.lock.release()
+                lock.release()
 
     # of single commands
 
@@ -244,7 +243,7 @@ class EagerStream(HostAccess):
         """True if it may go on with another batch when its present one is over."""
         if self.is_known and self.is_settled:
             return self.is_young
-        devices, moved = len(self._session.machine.devices), len(self.record.transfers)
+        devices, moved = len(self.devices.machine.devices), len(self.record.transfers)
         facts = Facts(devices=devices, stream=Stream(len(self.given), moved, True, self.news))
         return decide(facts).way is not Way.END
 
@@ -252,12 +251,12 @@ class EagerStream(HostAccess):
         """Wait for all that was given, and go on from here. Return the batch that is over, as a run. ``wanted``: what
         the host will read. Return None where the stream has to be ended instead: a command has failed, Ctrl-C has ended
         the waiting, or the end would tell more about the commands."""
-        session = self._session
-        with session.lock, self.lock, Uninterrupted():
+        devices = self.devices
+        with devices.lock, self.lock, Uninterrupted():
             is_busy = self.uploads or self.is_giving
-            if is_busy or not (self.given.is_open and self._is_usual and session.is_timed(False)):
+            if is_busy or not (self.given.is_open and self._is_usual and devices.is_timed(False)):
                 return None
-            over = EagerResult(session, self)
+            over = EagerResult(self, self.after)
             if not over.given:
                 return over
             asked = self._ask_for(wanted) if wanted is not None else None
@@ -275,7 +274,7 @@ class EagerStream(HostAccess):
             self._busy += over.seconds
             self.is_quick = over.seconds <= self.why.within
             self._arrived()
-            session.learn_from(over)
+            devices.learn_from(over)
             self._go_on()
             return over
 
@@ -303,10 +302,10 @@ class EagerStream(HostAccess):
         """Wait for all that was given, while nothing else runs, and return the run; a failure is its ``error``. Ctrl-C
         ends the waiting, and then all that is written is unknown. ``wanted``: what the host will read next."""
         self.close()
-        with self._session.lock, Uninterrupted():
+        with self.devices.lock, Uninterrupted():
             if self._over is None:  # else another thread has waited
-                self._session.stream = None
-                self._over = EagerResult(self._session, self)
+                self.devices.stream = None
+                self._over = EagerResult(self, self.after)
                 try:
                     if self._over.given:
                         self._end_batch(self._over, self._ask_for(wanted) if wanted is not None else None)
@@ -328,7 +327,7 @@ class EagerStream(HostAccess):
                 repeated.ended(each)
 
     def _end_batch(self, over: EagerResult, asked: Event | None) -> None:
-        session, run, executor = self._session, self._run, self._session.backend
+        devices, run, executor = self.devices, self._run, self.devices.backend
         executor.adopt(run)
         failed = None
         last = asked if asked is not None else self._last
@@ -344,7 +343,7 @@ class EagerStream(HostAccess):
             reason = f"the run was stopped by {type(error).__name__}"
             self._take_back()
             for key in self.batch.written:
-                session.directory.lose(key, reason)
+                self._directory.lose(key, reason)
             over.error = RunError(reason)
             executor.abort()
             raise
@@ -353,7 +352,7 @@ class EagerStream(HostAccess):
         if found is not None:
             self._take_back()
             first, last = self.batch.first, len(self.given) - 1
-            watch = None if self.is_joined else EventMonitor(session.device_events, session.machine, self._used)
+            watch = None if self.is_joined else EventMonitor(devices.events, devices.machine, self._used)
             over.resume(
                 Failed(
                     min(max(found.token, first), last) - first, found.time - (self.batch.began - run.began), *found[2:]
@@ -361,11 +360,11 @@ class EagerStream(HostAccess):
                 watch,
             )
             self._lose_writes(found)
-            examine(session)
+            examine(devices, self._directory)
             return
         executor.ended(run)
         self._arrived()
-        session.learn_from(over)
+        devices.learn_from(over)
 
     def _failure(self, failed: Failed | None) -> Failed | None:
         """Return the first command that has failed, if any, when all have ended. ``failed``: what was found before."""
@@ -373,43 +372,43 @@ class EagerStream(HostAccess):
         if failed is None and self._lanes.driver.succeeded(self._ends(self.batch.first)):
             return None
         record.kernels = launched(self.given, self.device)
-        self._session.backend.abort()
+        self.devices.backend.abort()
         # (the failed copy comes before the command that needs it)
         found = [f for f in (record.failed_transfer, record.failure) if f is not None]
         return min(found, key=lambda f: f.token, default=failed)
 
 
-def always_planned(session: Session, queues: Mapping[str, int]) -> Need | None:
+def always_planned(devices: DeviceSet, queues: Mapping[str, int]) -> Need | None:
     """Return why devices cannot be given commands without a plan, whatever these are; None where they can. ``queues``
     by device name or kind."""
-    if session.backend.memory.guarded:
+    if devices.backend.memory.guarded:
         return Need.GUARDED
     if any(count != 1 for count in queues.values()):
         return Need.QUEUES
-    return Need.SLOWED if any(opened.device.slowdown != 1.0 for opened in session.opened) else None
+    return Need.SLOWED if any(opened.device.slowdown != 1.0 for opened in devices.opened) else None
 
 
-def begun(session: Session, learning: bool, why: Decision, news: int) -> EagerStream | Need:
+def begun(devices: DeviceSet, data: SessionData, learning: bool, why: Decision, news: int) -> EagerStream | Need:
     """Return a new eager stream to the device of a decision, or why there can be none now. ``learning``: whether models
     learn from it; ``news``: as of the stream."""
-    if session.debug or last_words.keeping():
+    if last_words.keeping():
         return Need.OBSERVED
-    if session.closed or (session.stream is not None and session.stream.has_batch):
+    if devices.closed or (devices.stream is not None and devices.stream.has_batch):
         return Need.BUSY
-    if not session.lock.acquire(blocking=False):
+    if not devices.lock.acquire(blocking=False):
         return Need.BUSY
     try:
         with Uninterrupted():
-            if session.stream is not None:
-                if session.stream.has_batch:
+            if devices.stream is not None:
+                if devices.stream.has_batch:
                     return Need.BUSY
-                session.end_stream()  # another queue's stream, with nothing in flight
-            if not session.machine.devices or not session.backend.is_idle:
+                devices.end_stream()  # another queue's stream, with nothing in flight
+            if not devices.machine.devices or not devices.backend.is_idle:
                 return Need.BUSY
-            session.check_open()
-            session.buffers.collect()
-            session.use_clocks(learning)
-            session.stream = EagerStream(session, why, news)
-            return session.stream
+            devices.check_open()
+            data.buffers.collect()
+            devices.use_clocks(learning)
+            devices.stream = stream = EagerStream(devices, data, why, news)
+            return stream
     finally:
-        session.lock.release()
+        devices.lock.release()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from manycl.drivers.driver import Bytes, DriverError, Event
 from manycl.graph.copies import Place
@@ -17,12 +16,11 @@ from manycl.run.data.coherence import HOST_BIT
 from manycl.run.data.host_bytes import copy_bytes
 from manycl.run.executor.record import Transferred
 from manycl.run.executor.run_state import RunState
+from manycl.run.session.device_set import DeviceSet
+from manycl.run.session.session_data import SessionData
 from manycl.run.streams.eager_result import EagerResult
 from manycl.run.streams.residency import BESIDE, Owner, Residency
 from manycl.utilities.interrupts import Uninterrupted
-
-if TYPE_CHECKING:
-    from manycl.run.session.session import Session
 
 FEW_BYTES = 1 << 14
 """The most bytes that the host writes within a stream: drivers take so few with the command, or they are copied
@@ -38,8 +36,8 @@ class HostAccess(Residency):
 
     __slots__ = ("_over", "is_giving", "lock")  # as in InFlight
 
-    def __init__(self, session: Session, device: DeviceIndex, run: RunState) -> None:
-        super().__init__(session, device, run)
+    def __init__(self, devices: DeviceSet, data: SessionData, device: DeviceIndex, run: RunState) -> None:
+        super().__init__(devices, data, device, run)
         self._over: EagerResult | None = None
         self._seen = 0  # how many transfers are known to have succeeded
         self._sound = 0  # how many commands are known to have succeeded, as copies behind them were asked for
@@ -120,7 +118,7 @@ class HostAccess(Residency):
             if valid & HOST_BIT:
                 if key in self._coming:
                     return False  # earlier commands need the host's bytes as they are
-                copy_bytes(self._session.backend.memory.host(key)[low : low + nbytes], data)
+                copy_bytes(self.devices.backend.memory.host(key)[low : low + nbytes], data)
             with Uninterrupted():
                 try:
                     event = self._lanes.driver.write(self.queue, self.allocations[key], data, low)

@@ -9,12 +9,12 @@ from manycl.drivers.driver import DriverError, Event
 from manycl.drivers.driver import Queue as DriverQueue
 from manycl.machine import DeviceIndex
 from manycl.run.commands.flow_control import AHEAD
-from manycl.run.executor.waits import AT_ONCE, wait_beside, wait_for, wait_soon
+from manycl.run.executor.run_state import RunState, wait_for, wait_soon
+from manycl.run.executor.waits import AT_ONCE, wait_beside
 from manycl.run.streams.command_log import CommandLog
 
 if TYPE_CHECKING:
     from manycl.run.executor.lanes import Lanes
-    from manycl.run.executor.run_state import RunState
 
 UNKNOWN = AHEAD / 64
 """The seconds that count for a command whose time is unknown."""
@@ -76,7 +76,7 @@ class InFlight:
 
     def wait_beside(self, event: Event) -> None:
         """Wait until a command has ended, with or without an error; for threads that do not have the stream's lock."""
-        wait_beside(self._lanes, event)
+        wait_beside(self._lanes.driver, event)
 
     def _wait_soon(self, event: Event) -> None:
         """Wait until an event is complete, by the driver's own wait where that ends soon. Raises DriverError."""

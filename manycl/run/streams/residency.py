@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from manycl.drivers.driver import DeviceLost, DriverError, End, Event
 from manycl.drivers.driver import Queue as DriverQueue
@@ -16,12 +16,11 @@ from manycl.region import Box, union
 from manycl.run.data.coherence import HOST_BIT, ValidRegion
 from manycl.run.executor.record import Transferred
 from manycl.run.executor.run_state import RunState
+from manycl.run.session.device_set import DeviceSet
+from manycl.run.session.session_data import SessionData
 from manycl.run.streams.batch import CommandBatch
 from manycl.run.streams.in_flight import InFlight
 from manycl.utilities.interrupts import Uninterrupted
-
-if TYPE_CHECKING:
-    from manycl.run.session.session import Session
 
 BESIDE = 1 << 20
 """The bytes from which it pays to upload by another queue, which costs the command that waits for it some 40 us
@@ -41,13 +40,15 @@ class Residency(InFlight):
 
     __slots__ = ("_bit", "_directory", "allocations", "arrays", "batch", "uploads")  # as in InFlight
 
-    def __init__(self, session: Session, device: DeviceIndex, run: RunState) -> None:
-        executor = session.backend
+    def __init__(self, devices: DeviceSet, data: SessionData, device: DeviceIndex, run: RunState) -> None:
+        executor = devices.backend
         super().__init__(device, executor.lanes[device], run)
-        self._session: Session = weakref.proxy(session)
+        # weak: a session that is dropped without being closed ends its threads
+        self.devices: DeviceSet = weakref.proxy(devices)
+        self.data: SessionData = weakref.proxy(data)
         # (not its driver's number: devices before it may have been left out)
-        self._memory = session.machine.devices[device].memory
-        self._directory = session.directory
+        self._memory = devices.machine.devices[device].memory
+        self._directory = data.directory
         self._bit = 1 << self._memory
         self._bytes = 0  # bytes that the device holds
         self._brought: list[BufferKey] = []  # keys of buffers that were uploaded
@@ -91,12 +92,12 @@ class Residency(InFlight):
             return False
         if key not in self.allocations:
             device = self._lanes.device
-            self._bytes = self._bytes or sum(self._session.backend.memory.allocated(self.device).values())
+            self._bytes = self._bytes or sum(self.devices.backend.memory.allocated(self.device).values())
             if nbytes > device.max_allocation or self._bytes + nbytes > device.global_memory:
                 return False
             self._bytes += nbytes
         with Uninterrupted():
-            self._session.backend.memory.on_device(key, self.device)
+            self.devices.backend.memory.on_device(key, self.device)
             self.batch.found[key] = directory.valid.get(key, 0) if parts is None else parts
             if missing:
                 self._bring(key, union(region for region, _ in missing).boxes)
@@ -110,7 +111,7 @@ class Residency(InFlight):
 
     def _bring(self, key: BufferKey, boxes: tuple[Box, ...]) -> None:
         """Upload parts of a buffer; if they are large, by another queue than the commands'."""
-        memory, lanes = self._session.backend.memory, self._lanes
+        memory, lanes = self.devices.backend.memory, self._lanes
         nbytes = sum(box.nbytes for box in boxes)
         is_beside = nbytes >= BESIDE
         queue = lanes.uploads if is_beside else self.queue
@@ -140,7 +141,7 @@ class Residency(InFlight):
         key, low, nbytes = wanted.buffer.key, wanted.low, wanted.nbytes
         if not 0 < nbytes < BESIDE or not self._is_here(key):
             return None
-        memory, lanes = self._session.backend.memory, self._lanes
+        memory, lanes = self.devices.backend.memory, self._lanes
         if key not in self.batch.written and self._directory.valid.get(key, 0) & HOST_BIT:
             return None
         try:
@@ -182,7 +183,7 @@ class Residency(InFlight):
 
     def _take_back(self) -> None:
         """Record in the directory that uploads to the device may not have been carried out."""
-        directory = self._session.directory
+        directory = self._directory
         for key in self._brought:
             if key not in self._parted:
                 directory.drop(key, self._memory)

@@ -87,7 +87,7 @@ class CommandQueue(OpenCLObject):
         self.is_profiling = bool(self._properties & _PROPERTIES.PROFILING_ENABLE)
         self._is_in_order = not self._properties & _PROPERTIES.OUT_OF_ORDER_EXEC_MODE_ENABLE
         if self.is_profiling:
-            self.runtime.session.time_all()
+            self.runtime.session.devices.time_all()
         self.manycl = self.runtime.queue
         self.is_usual = True
         self._is_over = False

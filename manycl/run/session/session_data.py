@@ -1,0 +1,26 @@
+"""The data of a session: its buffers, where they are valid, and what is kept for graphs that run again."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from manycl.graph.graph import BufferKey, Graph
+from manycl.plan.merging import Merging
+from manycl.run.data.buffers import Buffers
+from manycl.run.data.coherence import Directory
+from manycl.run.graph_cache.lowering_cache import KEPT, LoweringCache
+from manycl.run.session.device_set import DeviceSet
+
+
+class SessionData:
+    """The data on ``devices``. ``merging``: when results of launches' parts are written to the host's memory."""
+
+    def __init__(self, devices: DeviceSet, merging: Merging) -> None:
+        memory = devices.backend.memory
+        self.merging: Merging = merging
+        self.directory = Directory(memory.name)
+        self.buffers = Buffers(devices, self.directory)
+        self.steps = LoweringCache(memory, self.buffers.discard)
+        """The steps of plans that have run."""
+        self.unneeded: deque[tuple[Graph, frozenset[BufferKey]]] = deque(maxlen=KEPT)
+        """For graphs that have run: the buffers whose contents no node reads before it overwrites them."""
