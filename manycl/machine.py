@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from typing import NewType
 
 HOST = 0
@@ -68,34 +69,82 @@ class Link:
     chunk: int = 0
 
 
-def nearest(memories: Collection[int], target: int, peers: Collection[tuple[int, int]]) -> int:
-    """From which of the memories that have bytes these come to another one: the host's, from which there is a way to
-    all; else one that has a link to it (``peers``: see :attr:`Machine.peers`); else any, by the host."""
-    if HOST in memories:
-        return HOST
-    return min([m for m in memories if (m, target) in peers] or memories) if peers else min(memories)
+Route = tuple[tuple[int, int], ...]
+"""Transfers, one after another: the memories that each is from and to."""
 
 
-def hops(source: int, target: int, peers: Collection[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """As :meth:`Machine.route`, by :attr:`Machine.peers`."""
-    if source == target:
+class Routes:
+    """The ways of bytes between a machine's memories, each a few transfers one after another. A route has the fewest
+    transfers that the links allow, and of such routes the fastest links. On its way it only goes through hosts'
+    memories: a device's may be short. Where links do not lead, the host is taken to have one."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.hosts = 1 + len(machine.hosts)
+        """The number of hosts' memories, whose numbers come first."""
+        self.has_peers = bool(machine.peers)
+        """True if there is a link between memories of which none is the host's."""
+        self._from: dict[int, list[Link]] = {}
+        self._owners: dict[int, DeviceIndex] = {d.memory: i for i, d in machine.numbered()}
+        for link in machine.links:
+            self._from.setdefault(link.source, []).append(link)
+            if (
+                link.source in self._owners and link.source >= self.hosts
+            ):  # of a host's memory without a device: one that has a link to it
+                self._owners.setdefault(link.target, self._owners[link.source])
+        self._known: dict[tuple[int, int], Route] = {}
+        self._far = {m for m in range(machine.memories) if machine.hosts and len(self.between(HOST, m)) > 1}
+
+    def between(self, source: int, target: int) -> Route:
+        """Return the transfers, one after another, that bring bytes from one memory to another."""
+        known = self._known.get((source, target))
+        if known is None:
+            known = () if source == target else self.by_links(source, target) or self._by_host(source, target)
+            self._known[source, target] = known
+        return known
+
+    @staticmethod
+    def _by_host(source: int, target: int) -> Route:
+        return ((source, target),) if HOST in (source, target) else ((source, HOST), (HOST, target))
+
+    def by_links(self, source: int, target: int) -> Route:
+        """Return the route by links alone (empty: they do not lead there); Dijkstra's algorithm."""
+        found: list[tuple[int, float, int, Route]] = [(0, 0.0, source, ())]
+        seen: set[int] = set()
+        while found:
+            hops, seconds, at, way = heappop(found)
+            if at == target:
+                return way
+            if at in seen or (hops and at >= self.hosts):
+                continue
+            seen.add(at)
+            for x in self._from.get(at, ()):
+                heappush(found, (hops + 1, seconds + 1.0 / x.bandwidth, x.target, (*way, (at, x.target))))
         return ()
-    if HOST in (source, target) or (source, target) in peers:
-        return ((source, target),)
-    return (source, HOST), (HOST, target)
+
+    def nearest(self, memories: Collection[int], target: int) -> int:
+        """Return from which of the memories that have bytes these come to another one: with the fewest transfers."""
+        if HOST in memories and target not in self._far and target not in memories:
+            return HOST  # (as on nearly all machines: from there it is one transfer to any memory)
+        return min(memories, key=lambda memory: (len(self.between(memory, target)), memory))
+
+    def sender(self, source: int, target: int) -> DeviceIndex:
+        """Return the device whose driver makes a transfer to a host's memory (all others: the device that gets it)."""
+        return self._owners.get(source if source != HOST else target, DeviceIndex(0))
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Devices and links. Memories are numbered 0 (host) to ``memories - 1``; :meth:`route`: which way data go between
-    them. ``host_bandwidth``: bytes per second that the host's memory carries, of all that reads and writes it at the
-    same time, transfers and devices that compute in it (infinite: nobody knows a limit)."""
+    """Devices and links. Memories are numbered 0 (host) to ``memories - 1``; :attr:`routes`: which way data go between
+    them. ``hosts``: the names of further hosts' memories, as nodes of a cluster have, which are numbered from 1 on,
+    before devices' own. ``host_bandwidth``: bytes per second that the host's memory carries, of all that reads and
+    writes it at the same time, transfers and devices that compute in it (infinite: nobody knows a limit)."""
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
     name: str = "this machine"
     notes: dict[str, str] = field(default_factory=dict)  # where each number comes from
     host_bandwidth: float = math.inf
+    hosts: tuple[str, ...] = ()
 
     @property
     def indices(self) -> Sequence[DeviceIndex]:
@@ -106,11 +155,16 @@ class Machine:
 
     @property
     def memories(self) -> int:
-        return 1 + max((d.memory for d in self.devices), default=0)
+        return 1 + max((len(self.hosts), *[d.memory for d in self.devices], *[x.target for x in self.links]))
 
-    def memory_name(self, memory: int) -> str:
-        """``host``, or the name of the device that owns the memory."""
-        return "host" if memory == HOST else self.devices[self.owner(memory)].name
+    def memory_name(self, memory: int, user: DeviceIndex | None = None) -> str:
+        """Return ``host``, the name of another host's memory, or that of the device that owns a memory; where several
+        devices have it, that of its ``user``."""
+        if memory <= len(self.hosts):
+            return ("host", *self.hosts)[memory]
+        if user is None or self.devices[user].memory != memory:
+            user = self.owner(memory)
+        return self.devices[user].name
 
     def owner(self, memory: int) -> DeviceIndex:
         """Return the first device that has a memory."""
@@ -119,10 +173,10 @@ class Machine:
     def link(self, source: int, target: int) -> Link | None:
         return next((x for x in self.links if x.source == source and x.target == target), None)
 
-    def route(self, source: int, target: int) -> tuple[tuple[int, int], ...]:
-        """The memories that bytes go from and to, hop by hop, on their way from one memory to another: by a link of
-        these two, else by the host."""
-        return hops(source, target, self.peers)
+    @property
+    def routes(self) -> Routes:
+        """The ways of bytes between the memories; new ones each time, which know what they have found."""
+        return Routes(self)
 
     @property
     def peers(self) -> frozenset[tuple[int, int]]:
@@ -132,7 +186,7 @@ class Machine:
     def only(self, names: Collection[str]) -> Machine:
         """The machine that is left of some devices; its memories are numbered without gaps."""
         devices = [d for d in self.devices if d.name in names]
-        memories = {HOST: HOST}
+        memories = {memory: memory for memory in range(1 + len(self.hosts))}
         for d in devices:
             memories.setdefault(d.memory, len(memories))
         links = [x for x in self.links if x.source in memories and x.target in memories]

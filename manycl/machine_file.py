@@ -86,11 +86,17 @@ class _MachineReader:
         self.notes: dict[str, str] = {}
 
     def machine(self, table: dict[str, Any]) -> Machine:
-        self.only(table, ("name", "source", "host", "device", "link"), "")
+        self.only(table, ("name", "source", "host", "memory", "device", "link"), "")
         name = self.word(table, "name", "", "a machine")
         self.source(table, "machine", ())
         bandwidth = self.host(table)
         memories: dict[str, int] = {"host": HOST}
+        for number, entry in enumerate(self.tables(table, "memory")):
+            self.only(entry, ("name", "source"), f"memory {number + 1}")
+            name_of = self.name(entry, f"memory {number + 1}", memories)
+            memories[name_of] = len(memories)
+            self.source(entry, name_of, ())
+        hosts = tuple(memories)[1:]
         devices: list[Device] = []
         for number, entry in enumerate(self.tables(table, "device")):
             devices.append(self.device(entry, number, memories))
@@ -99,9 +105,9 @@ class _MachineReader:
         links: list[Link] = []
         for number, entry in enumerate(self.tables(table, "link")):
             links.extend(self.links(entry, number, memories))
-        self.check_links(links, memories)
+        self.check_links(links, memories, hosts)
         self.check_host(bandwidth, devices, links)
-        return Machine(tuple(devices), tuple(links), name, self.notes, bandwidth)
+        return Machine(tuple(devices), tuple(links), name, self.notes, bandwidth, hosts)
 
     def host(self, table: dict[str, Any]) -> float:
         """What the host's memory carries; without a limit where a file does not say."""
@@ -116,9 +122,7 @@ class _MachineReader:
 
     def device(self, table: dict[str, Any], number: int, memories: dict[str, int]) -> Device:
         where = f"device {number + 1}"
-        name = self.word(table, "name", where, "")
-        if not _NAME.fullmatch(name) or name in _RESERVED or name in memories:
-            raise self.error(f"{where}.name", f"{name!r} is not a new name such as gpu0")
+        name = self.name(table, where, memories)
         where = f"device {name}"
         self.only(table, (*_DEVICE_KEYS, "source"), where)
         for key in _REQUIRED:
@@ -138,6 +142,12 @@ class _MachineReader:
         values["slowdown"] = self.factor(table, where)
         self.source(table, name, _DEVICE_KEYS)
         return Device(name=name, kind=kind, memory=memories[name], **values)
+
+    def name(self, table: dict[str, Any], where: str, known: Mapping[str, int]) -> str:
+        name = self.word(table, "name", where, "")
+        if not _NAME.fullmatch(name) or name in _RESERVED or name in known:
+            raise self.error(f"{where}.name", f"{name!r} is not a new name such as gpu0")
+        return name
 
     def memory(self, value: Any, where: str, memories: Mapping[str, int]) -> int:
         if value == "own":
@@ -166,16 +176,18 @@ class _MachineReader:
         self.source(table, f"{names[a]}->{names[b]}", _LINK_KEYS)
         return [Link(a, b, bandwidth, latency, chunk), *([Link(b, a, bandwidth, latency, chunk)] if both else [])]
 
-    def check_links(self, links: list[Link], memories: Mapping[str, int]) -> None:
-        """No link twice; from the host to every memory and back, as whatever has no link goes by the host."""
+    def check_links(self, links: list[Link], memories: Mapping[str, int], hosts: tuple[str, ...]) -> None:
+        """No link twice; from the host to every memory and back, by way of other hosts' memories or not, as whatever
+        has no link goes by hosts."""
         names = _owners(memories)
         pairs = [(x.source, x.target) for x in links]
         for a, b in pairs:
             if pairs.count((a, b)) > 1:
                 raise self.error("link", f"{names[a]} to {names[b]} is described twice")
+        routes = Machine((), tuple(links), hosts=hosts).routes
         for memory, name in names.items():
             for a, b in ((HOST, memory), (memory, HOST)):
-                if memory != HOST and (a, b) not in pairs:
+                if memory != HOST and not routes.by_links(a, b):
                     raise self.error("link", f"{name} has a memory of its own: {names[a]} to {names[b]} is missing")
 
     def check_host(self, bandwidth: float, devices: list[Device], links: list[Link]) -> None:
@@ -309,7 +321,10 @@ def format_machine(machine: Machine) -> str:
     if machine.host_bandwidth < math.inf:
         lines += ["", "[host]", f"bandwidth = {_string(format_quantity(machine.host_bandwidth, 'B/s'))}"]
         lines += _source_lines(machine.notes, "host", "host", _HOST_KEYS)
-    owners: dict[int, str] = {HOST: "host"}
+    owners = dict(enumerate(("host", *machine.hosts)))
+    for name in machine.hosts:
+        lines += ["", "[[memory]]", f"name = {_string(name)}"]
+        lines += _source_lines(machine.notes, name, "memory", ())
     for device in machine.devices:
         lines += ["", "[[device]]", *_device_lines(device, owners)]
         lines += _source_lines(machine.notes, device.name, "device", _DEVICE_KEYS)

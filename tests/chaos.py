@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import TypeGuard
 
 from chaos_values import Interrupted, Left, Value, left_by, seen_by, together
 
@@ -23,11 +24,11 @@ from manycl.graph.graph import Graph, HostTask, Piece
 from manycl.machine import HOST, Machine
 from manycl.plan.plan import ON_HOST
 from manycl.run.commands.backend import (
+    ASIDE,
     FIRST,
     Command,
     Copy,
     Done,
-    Download,
     EndsEarly,
     Evict,
     Failed,
@@ -36,7 +37,7 @@ from manycl.run.commands.backend import (
     Report,
     Run,
     Shorten,
-    Upload,
+    TransferQueue,
     lane_of,
     nodes_of,
 )
@@ -92,6 +93,40 @@ class Faults:
     exact: bool = False
 
 
+def is_upload(command: object) -> TypeGuard[Copy]:
+    return isinstance(command, Copy) and command.is_upload
+
+
+def is_download(command: object) -> TypeGuard[Copy]:
+    return isinstance(command, Copy) and command.is_download
+
+
+def upload(
+    token: int,
+    buffer: int,
+    device: int,
+    after: Sequence[int],
+    notify: bool,
+    store: int | None = None,
+    queue: int = TransferQueue.UPLOAD,
+) -> Copy:
+    """From the host's memory to a device's, where each device has the memory of the next number."""
+    return Copy(token, buffer, device, queue, after, notify, HOST, device + 1, None, store)
+
+
+def download(
+    token: int,
+    buffer: int,
+    device: int,
+    after: Sequence[int],
+    notify: bool,
+    store: int | None = None,
+    queue: int = TransferQueue.DOWNLOAD,
+) -> Copy:
+    """From a device's memory to the host's."""
+    return Copy(token, buffer, device, queue, after, notify, device + 1, HOST, store)
+
+
 class ChaosBackend:
     """``values[m][key]`` is what memory m holds. ``fail`` lists nodes that fail when they would end. ``room[d]``: bytes
     that all stores of device d may have together. ``happening``: what is called from which step on, while somebody
@@ -144,7 +179,7 @@ class ChaosBackend:
         self._begun: set[int] = set()
         self._places: dict[int, tuple[int, int]] = {}  # of commands
         self._undo: dict[tuple[int, int], tuple[Run, dict[int, Value]]] = {}
-        self._kept: dict[tuple[int, int], Value] = {}  # beside the host's own: by number and buffer
+        self._kept: dict[int, dict[int, Value]] = {m: {} for m in (FIRST, *ASIDE)}  # beside the host's own
         self._saved: set[int] = set()
         self._windows = graph.windows
         self._inside: dict[int, dict[int, Value]] = {}  # by window
@@ -170,13 +205,13 @@ class ChaosBackend:
             if isinstance(command, Run):
                 for store in self._stores_of(command):
                     self._allocate(command.device, store)
-            if isinstance(command, Download) and command.saves:
+            if isinstance(command, Copy) and command.saves:
                 assert command.buffer not in self._saved, "it is not what it was when the run began"
                 self._saved.add(command.buffer)
-                self._kept[FIRST, command.buffer] = self.values[HOST].get(command.buffer)
-            if isinstance(command, Upload) and command.store is not None:
-                self._allocate(command.device, command.store)
-            if isinstance(command, Run | Copy):
+                self._kept[FIRST][command.buffer] = self.values[HOST].get(command.buffer)
+            if isinstance(command, Copy) and command.is_upload and command.target_store is not None:
+                self._allocate(command.device, command.target_store)
+            if isinstance(command, Run) or (isinstance(command, Copy) and command.source == command.target):
                 assert 0 <= command.queue < self._queues[command.device], "a queue that was not announced"
             place = lane_of(command)
             assert self._enqueued.issuperset(getattr(command, "after", ())), f"{command} waits for what is to come"
@@ -211,18 +246,18 @@ class ChaosBackend:
             return False
         if isinstance(command, Run):
             return store in self._stores_of(command)
-        return store in ((command.source, command.target) if isinstance(command, Copy) else (command.store,))
+        return store in (command.source_store, command.target_store)
 
     def _stores_of(self, command: Run) -> set[int]:
         task = self._graph.nodes[command.token]
         assert not isinstance(task, HostTask)
         return stores(task)
 
-    def _at(self, device: int, store: int | None) -> dict[int, Value]:
-        """What a store holds (None: what the device's memory does beside windows)."""
+    def _at(self, memory: int, store: int | None) -> dict[int, Value]:
+        """What a store holds (None: what the memory does beside windows, or a copy beside the host's own)."""
         if store is not None and store in self._windows:
             return self._inside.setdefault(store, {})
-        return self.values[self.machine.devices[device].memory]
+        return self._kept[memory] if memory < HOST else self.values[memory]
 
     def took(self, token: int, device: int) -> float | None:
         return self.taking.get(device)
@@ -266,7 +301,7 @@ class ChaosBackend:
     def restore(self, graph: Graph, copies: Mapping[int, int]) -> None:
         self.restored += len(copies)
         for key, copy in copies.items():
-            self.values[HOST][key] = self._kept[copy, key]
+            self.values[HOST][key] = self._kept[copy][key]
 
     def has_crashed(self, device: int) -> bool:
         return False
@@ -411,7 +446,7 @@ class ChaosBackend:
         if isinstance(command, Run) and (self.record.failure is None or self.record.failure.token > failed.token):
             self.record.failure = failed
         first = self.record.failed_transfer
-        if isinstance(command, (Upload, Download, Copy)) and (first is None or first.token > failed.token):
+        if isinstance(command, Copy) and (first is None or first.token > failed.token):
             self.record.failed_transfer = failed
         if not isinstance(command, HostCall) and not command.notify:
             return command, None
@@ -458,13 +493,8 @@ class ChaosBackend:
                         before = held.get(key)
                         is_second = isinstance(before, Interrupted) and before.node == node
                         held[key] = before if is_second else Interrupted(node, before)
-        elif isinstance(command, Copy):
-            self._at(command.device, command.target)[command.buffer] = rubbish
-        elif isinstance(command, Download) and command.aside is not None:
-            self._kept[command.aside, command.buffer] = rubbish
         else:
-            held = self._at(command.device, command.store) if isinstance(command, Upload) else self.values[HOST]
-            held[command.buffer] = rubbish
+            self._at(command.target, command.target_store)[command.buffer] = rubbish
 
     def _memory_of(self, command: Run | HostCall) -> MutableMapping[int, Value]:
         """What a node finds where it runs: pieces of buffers of which it has windows in these."""
@@ -474,17 +504,14 @@ class ChaosBackend:
         windows = [w for s in self._stores_of(command) if (w := self._windows.get(s)) is not None]
         if not windows:
             return memory
-        place = {w.whole: self._at(command.device, w.key) for w in windows}
+        place = {w.whole: self._at(HOST, w.key) for w in windows}
         return _Through(self._graph, place, memory)
 
     def _read(self, command: Queued) -> dict[int, Value]:
         if isinstance(command, (Run, HostCall)):
             held = self._memory_of(command)
             return {node: self._base(node, seen_by(self._graph, node, held)) for node in nodes_of(command)}
-        if isinstance(command, Upload):
-            return {command.buffer: self.values[command.source].get(command.buffer)}
-        source = command.source if isinstance(command, Copy) else command.store
-        return {command.buffer: self._at(command.device, source).get(command.buffer)}
+        return {command.buffer: self._at(command.source, command.source_store).get(command.buffer)}
 
     def _base(self, node: int, seen: dict[int, Value]) -> dict[int, Value]:
         """What a node finds that may run twice, and does."""
@@ -505,17 +532,9 @@ class ChaosBackend:
                     held[key] = left_by(self._graph, node, key, inputs, held.get(key))
                 self.record.ran.append((node, command.device if isinstance(command, Run) else ON_HOST))
             return
-        if isinstance(command, Copy):
-            self._at(command.device, command.target)[command.buffer] = seen[command.buffer]
-            return
-        own = self.machine.devices[command.device].memory
-        source, target = (command.source, own) if isinstance(command, Upload) else (own, HOST)
-        if isinstance(command, Download) and command.aside is not None:
-            self._kept[command.aside, command.buffer] = seen[command.buffer]
-            return
-        held = self._at(command.device, command.store) if isinstance(command, Upload) else self.values[HOST]
-        held[command.buffer] = seen[command.buffer]
-        self.record.moved.append((command.buffer, source, target))
+        self._at(command.target, command.target_store)[command.buffer] = seen[command.buffer]
+        if command.source != command.target >= HOST:
+            self.record.moved.append((command.buffer, command.source, command.target))
 
 
 class _Through(MutableMapping[int, Value]):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
 from manycl.machine import HOST, Link, Machine
 from manycl.model.estimates import Ends
@@ -39,7 +38,7 @@ class TransferModel:
     def __init__(self, machine: Machine, sharing: Sharing = ALONE) -> None:
         self._links = {(x.source, x.target): x for x in machine.links}
         self._sharing = sharing
-        self._route = cache(machine.route)
+        self._route = machine.routes.between
         self._alone: dict[Ends, tuple[float, float]] = {}
 
     def seconds(self, nbytes: float, source: int, target: int, others: Sequence[Ends] = ()) -> float:

@@ -6,14 +6,14 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 from manycl.errors import DeviceError, PolicyError
 from manycl.graph.access import is_partial, needed, touched
 from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Node
 from manycl.graph.launch import beyond
-from manycl.machine import DEVICE_KINDS, HOST, Device, DeviceIndex, Machine, hops
+from manycl.machine import DEVICE_KINDS, HOST, Device, DeviceIndex, Machine, Routes
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
 from manycl.plan.merging import Merging
@@ -227,14 +227,9 @@ class Problem:
         return found if self.splits[node].merge != "none" else [region for region in found if region[0] in keys]
 
     @cached_property
-    def route(self) -> Callable[[int, int], tuple[tuple[int, int], ...]]:
-        """:meth:`Machine.route`, cached for each two memories."""
-        return cache(partial(hops, peers=self.peers))
-
-    @cached_property
-    def peers(self) -> frozenset[tuple[int, int]]:
-        """:attr:`Machine.peers`."""
-        return self.machine.peers
+    def routes(self) -> Routes:
+        """:attr:`Machine.routes`, which know what they have found."""
+        return self.machine.routes
 
     @cached_property
     def whole_needs(self) -> list[list[BufferRange]]:

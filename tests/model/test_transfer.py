@@ -191,12 +191,12 @@ def test_a_handover_is_what_hurries_not_what_waits_for_its_turn() -> None:
 def test_bytes_go_by_a_link_of_their_own_or_by_the_host() -> None:
     devices = tuple(Device(f"d{m}", "gpu", memory=m) for m in (1, 2, 3))
     where = Machine(devices, (Link(1, 2, 1.0, 0.0), Link(3, 0, 1.0, 0.0)))
-    assert where.route(1, 2) == ((1, 2),)
-    assert where.route(2, 1) == ((2, 0), (0, 1)), "the other direction has none"
-    assert where.route(1, 3) == ((1, 0), (0, 3))
-    assert where.route(0, 3) == ((0, 3),), "all are linked with the host"
-    assert where.route(3, 0) == ((3, 0),)
-    assert where.route(2, 2) == ()
+    assert where.routes.between(1, 2) == ((1, 2),)
+    assert where.routes.between(2, 1) == ((2, 0), (0, 1)), "the other direction has none"
+    assert where.routes.between(1, 3) == ((1, 0), (0, 3))
+    assert where.routes.between(0, 3) == ((0, 3),), "all are linked with the host"
+    assert where.routes.between(3, 0) == ((3, 0),)
+    assert where.routes.between(2, 2) == ()
 
 
 def test_a_chunk_is_the_smallest_that_loses_little_and_takes_no_longer_than_a_reaction() -> None:

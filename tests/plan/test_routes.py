@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from plan_cases import estimated, launch
 
-from manycl.errors import PolicyError
+from manycl.errors import MachineError, PolicyError
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Graph, HostTask
 from manycl.graph.reduction import Reduction
-from manycl.machine import HOST, Machine, nearest
-from manycl.machine_file import parse_machine
+from manycl.machine import HOST, Device, Link, Machine
+from manycl.machine_file import format_machine, parse_machine
 from manycl.model.estimates import Estimates
 from manycl.model.transfer import TransferModel
 from manycl.plan.problem import Problem
@@ -20,7 +20,7 @@ from manycl.plan.split import Split
 from manycl.plan.timeline.segments import Move
 from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.verification.verify import verify
-from manycl.run.commands.backend import Download, Upload
+from manycl.run.commands.backend import Copy
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
 from manycl.run.commands.verify_commands import CommandGraphError, verify_script
@@ -62,10 +62,44 @@ bandwidth = "50 GB/s"
 latency = "10 us"
 """
 
+TWO_NODES = """
+name = "two nodes"
+[[memory]]
+name = "node1"
+[[device]]
+name = "cpu1"
+kind = "cpu"
+memory = "node1"
+compute_units = 8
+clock = "1 GHz"
+flops = "100 GFLOP/s"
+bandwidth = "50 GB/s"
+global_memory = "64 GiB"
+max_allocation = "64 GiB"
+"""
+NODES = """
+[[link]]
+from = "host"
+to = "node1"
+both_ways = true
+bandwidth = "10 GB/s"
+latency = "30 us"
+"""
+
 
 def machine(between: str = BETWEEN, memory: str = "8 GiB") -> Machine:
     gpus = "".join(GPU.format(name=f"gpu{i}", memory=memory) for i in range(2))
     return parse_machine(f'name = "two"\n[host]\nbandwidth = "10 GB/s"\n{gpus}{between}')
+
+
+def two_nodes(gpus: int = 1) -> Machine:
+    """``gpus`` of each node are linked to their node's memory alone, and the nodes' memories to each other."""
+    text = TWO_NODES
+    for node, home in enumerate(("host", "node1")):
+        for i in range(gpus):
+            gpu = GPU.format(name=f"gpu{node}{i}", memory="8 GiB")
+            text += gpu.replace('from = "host"', f'from = "{home}"')
+    return parse_machine(text + NODES)
 
 
 class Links(Estimates):
@@ -164,11 +198,10 @@ def test_the_script_says_so_and_its_judge_finds_what_waits_for_less() -> None:
     lowered.open(directory)
     script = compiled(Subject(p, lowered, directory.valid), plan)
     verify_script(script)
-    (upload,) = (c for c in script.commands if isinstance(c, Upload | Download))
-    assert isinstance(upload, Upload)
+    (upload,) = (c for c in script.commands if isinstance(c, Copy))
     at = script.commands.index(upload)
     assert script.hears[0] == [at]
-    assert (upload.buffer, upload.device, upload.source) == (0, 1, 1)
+    assert (upload.buffer, upload.device, upload.source, upload.target) == (0, 1, 1, 2)
     with pytest.raises(CommandGraphError, match="at the same time"):
         verify_script(
             replace(script, hears={**script.hears, 0: []}, waits={i: n for i, n in script.waits.items() if i != at})
@@ -176,6 +209,67 @@ def test_the_script_says_so_and_its_judge_finds_what_waits_for_less() -> None:
 
 
 def test_nothing_goes_by_it_where_the_host_has_the_contents() -> None:
-    assert nearest({HOST, 1, 2}, 3, {(1, 3)}) == HOST
-    assert nearest({1, 2, 4}, 3, {(2, 3), (4, 3)}) == 2
-    assert nearest({2, 4}, 3, {(3, 2)}) == 2
+    def nearest(memories: set[int], *peers: tuple[int, int]) -> int:
+        links = tuple(Link(*ends, 1e9, 0.0) for ends in peers)
+        return Machine(tuple(Device(f"d{m}", "gpu", memory=m) for m in range(1, 5)), links).routes.nearest(memories, 3)
+
+    assert nearest({HOST, 1, 2}, (1, 3)) == HOST
+    assert nearest({1, 2, 4}, (2, 3), (4, 3)) == 2
+    assert nearest({2, 4}, (3, 2)) == 2
+
+
+# several hosts' memories
+
+
+def test_a_route_goes_through_the_memories_of_hosts_alone() -> None:
+    where = two_nodes(2)
+    names = [where.memory_name(memory) for memory in range(where.memories)]
+    assert names == ["host", "node1", "gpu00", "gpu01", "gpu10", "gpu11"]
+    routes = where.routes
+    assert routes.between(2, 4) == ((2, 0), (0, 1), (1, 4))
+    assert routes.between(2, 3) == ((2, 0), (0, 3))
+    assert routes.between(4, 5) == ((4, 1), (1, 5))
+    assert routes.between(5, HOST) == ((5, 1), (1, HOST))
+    assert routes.nearest({HOST, 1}, 4) == 1
+    assert routes.nearest({2, 4}, 5) == 4
+    assert parse_machine(format_machine(where)) == where
+
+
+def test_of_routes_of_as_many_transfers_the_fastest_is_taken() -> None:
+    pairs = [(HOST, 1, 1e9), (HOST, 2, 5e9), (1, 3, 1e9), (2, 3, 5e9)]
+    links = [Link(*ends, rate, 0.0) for a, b, rate in pairs for ends in ((a, b), (b, a))]
+    where = Machine((Device("gpu0", "gpu", memory=3),), tuple(links), hosts=("slow", "fast"))
+    assert where.routes.between(HOST, 3) == ((HOST, 2), (2, 3))
+
+
+def test_a_memory_that_no_links_lead_to_is_an_error() -> None:
+    with pytest.raises(MachineError, match="node1 has a memory of its own: host to node1 is missing"):
+        parse_machine(format_machine(two_nodes()).split("[[link]]")[0])
+
+
+def handed_to_another_node() -> Problem:
+    builder = GraphBuilder()
+    x, y = builder.buffer(NBYTES, "x"), builder.buffer(NBYTES, "y")
+    builder.add(launch("make", (), (x,), device="gpu00", overwrites=(x,)))
+    builder.add(launch("take", (x,), (y,), device="gpu10", overwrites=(y,)))
+    builder.add(HostTask("look", print, (), (y,), ()))
+    return replace(problem(two_nodes(), builder.build()), queues=(1, 1, 1))
+
+
+@pytest.mark.parametrize("policy", ["heft", "clustering", "mkmd_coarse", "mkmd", "balance", "portfolio", "auto"])
+def test_data_go_from_node_to_node(policy: str) -> None:
+    there, back = [("gpu00", "host"), ("host", "node1"), ("node1", "gpu10")], [("gpu10", "node1"), ("node1", "host")]
+    assert ways(handed_to_another_node(), policy) == there + back
+
+
+@pytest.mark.parametrize("policy", ["mkmd_coarse", "mkmd", "balance"])
+def test_a_plan_for_two_nodes_is_what_they_then_take(policy: str) -> None:
+    p = handed_to_another_node()
+    plan, moving = estimated(policy, p), 3 * (NBYTES / 5e9 + 20e-6) + 2 * (NBYTES / 10e9 + 30e-6)
+    assert plan.makespan >= 2 * KERNEL + moving
+    assert simulate(p, plan).makespan == pytest.approx(plan.makespan)
+    verify(replace(plan, events=foresee(p, plan).events), p.graph, p.machine, p)
+    first, second, last = plan.assignments
+    early = second.at(first.end + 0.9 * moving / 2, first.end + 0.9 * moving / 2 + KERNEL)
+    with pytest.raises(PolicyError, match="node 1 starts before buffer 0 of node 0 can have arrived"):
+        verify(replace(plan, assignments=(first, early, last)), p.graph, p.machine, p)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from chaos import download, is_download, is_upload, upload
 from test_state import Unit, launch, machine
 
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Beside, Graph, HostTask, Piece
-from manycl.machine import Machine
+from manycl.machine import HOST, Machine
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.region import Box, Region
@@ -19,13 +21,12 @@ from manycl.run.commands.backend import (
     APART,
     TINY,
     Command,
+    Copy,
     Done,
-    Download,
     HostCall,
     Report,
     Run,
     TransferQueue,
-    Upload,
     continues,
 )
 from manycl.run.commands.compiler import compiled
@@ -79,7 +80,7 @@ def started(graph: Graph, devices: list[int]) -> list[Command]:
 
 
 def uploads(commands: list[Command], queue: int) -> list[tuple[int, int]]:
-    return [(c.buffer, c.device) for c in commands if isinstance(c, Upload) and c.queue == queue]
+    return [(c.buffer, c.device) for c in commands if is_upload(c) and c.queue == queue]
 
 
 def test_a_queue_that_waits_brings_what_the_next_ones_read() -> None:
@@ -107,7 +108,7 @@ def test_what_is_overwritten_is_brought_only_for_who_reads_it_first(reads: bool)
     builder.add(replace(behind, overwrites=(written,)))
     builder.add(launch("last", (c,), ()))
     commands = started(builder.build(), [ON_HOST, 0, 0, 0])
-    brought = {c.buffer for c in commands if isinstance(c, Upload)}
+    brought = {c.buffer for c in commands if is_upload(c)}
     assert brought == ({b, c, written} if reads else {b, c})
 
 
@@ -133,7 +134,7 @@ def test_large_buffers_come_before_anything_is_enqueued() -> None:
     first = state.start(0.0)
     assert uploads(first, TransferQueue.AHEAD) == [(large, 0)]
     assert len(first) == 1
-    assert [type(c) for c in state.handle()] == [Upload, Run, Run]
+    assert [type(c) for c in state.handle()] == [Copy, Run, Run]
 
 
 def test_what_is_due_before_a_large_buffer_comes_before_it() -> None:
@@ -154,7 +155,7 @@ def test_what_a_host_function_reads_leaves_when_it_is_made() -> None:
     builder.add(launch("other", (), (b,)))
     builder.add(HostTask("reads", print, (), (a, b), ()))
     commands = started(builder.build(), [0, 1, ON_HOST])
-    assert {(c.buffer, c.device, tuple(c.after)) for c in commands if isinstance(c, Download)} == {
+    assert {(c.buffer, c.device, tuple(c.after)) for c in commands if is_download(c)} == {
         (a, 0, (0,)),
         (b, 1, (1,)),
     }
@@ -171,12 +172,12 @@ def test_what_another_device_reads_leaves_when_it_is_made() -> None:
     builder.add(launch("reads", (a,), ()))
     builder.add(launch("reads too", (a,), ()))
     state = state_of(builder.build(), [ON_HOST, 0, 1, 1, 1])
-    (leaves,) = [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
+    (leaves,) = [c for c in state.start(0.0) + state.handle() if is_download(c)]
     assert (leaves.buffer, leaves.device, leaves.after, leaves.queue) == (a, 0, (1,), TransferQueue.EARLY)
     commands = state.handle(Done(1, 1.0), Done(leaves.token, 1.0))
     assert uploads(commands, TransferQueue.AHEAD) == [(a, 1)]
     after = state.handle(Done(0, 2.0))
-    assert [(c.buffer, c.device) for c in after if isinstance(c, Upload)] == [(b, 1)]
+    assert [(c.buffer, c.device) for c in after if is_upload(c)] == [(b, 1)]
     assert [c.token for c in after if isinstance(c, Run)] == [2, 3, 4]
 
 
@@ -194,8 +195,8 @@ def test_what_several_devices_make_together_leaves_when_all_of_them_have() -> No
     commands = state.start(0.0) + state.handle()
     assert [c.token for c in commands if isinstance(c, Run)] == [0, 1]
     commands += state.handle(Done(1, 1.0))
-    assert not [c for c in commands if isinstance(c, Download)]
-    assert [c.buffer for c in state.handle(Done(0, 2.0)) if isinstance(c, Download)] == [a]
+    assert not [c for c in commands if is_download(c)]
+    assert [c.buffer for c in state.handle(Done(0, 2.0)) if is_download(c)] == [a]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +210,7 @@ def test_who_waits_only_for_what_another_device_makes_gets_it_in_its_turn(
     builder.add(launch("makes", (), (a,)))
     builder.add(launch("reads", (a,), ()))
     state = state_of(builder.build(), [0, 1])
-    (leaves,) = [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
+    (leaves,) = [c for c in state.start(0.0) + state.handle() if is_download(c)]
     assert (leaves.queue, leaves.after) == (leaves_by, (0,))
     commands = state.handle(Done(0, 1.0), Done(leaves.token, 1.0))
     assert uploads(commands, comes_by) == [(a, 1)]
@@ -227,15 +228,15 @@ def test_what_a_run_finds_on_another_device_leaves_while_what_it_waits_for_runs(
     state.directory.forget(undefined)
     state.directory.valid[found] = 1 << 1
     commands = state.start(0.0) + state.handle()
-    assert not any(c.buffer == undefined for c in commands if isinstance(c, Download | Upload))
-    leaving = {c.buffer: c for c in commands if isinstance(c, Download)}
+    assert not any(c.buffer == undefined for c in commands if isinstance(c, Copy))
+    leaving = {c.buffer: c for c in commands if is_download(c)}
     assert leaving.keys() == {made, found}
     assert not leaving[found].after
     assert not state.handle(Done(1, 1.0))
     commands = state.handle(Done(leaving[found].token, 2.0))
-    assert [(c.buffer, c.device) for c in commands if isinstance(c, Upload)] == [(found, 1)]
+    assert [(c.buffer, c.device) for c in commands if is_upload(c)] == [(found, 1)]
     commands = state.handle(Done(0, 3.0), Done(leaving[made].token, 3.0))
-    assert [(c.buffer, c.device) for c in commands if isinstance(c, Upload)] == [(made, 1)]
+    assert [(c.buffer, c.device) for c in commands if is_upload(c)] == [(made, 1)]
     assert [c.token for c in commands if isinstance(c, Run)] == [2]
 
 
@@ -248,7 +249,7 @@ def test_what_leaves_does_not_wait_for_later_kernels() -> None:
     builder.add(HostTask("waits", print, (), (c,), ()))
     builder.add(HostTask("looks", print, (), (a,), ()))
     state = state_of(builder.build(), [0, 0, 1, ON_HOST, ON_HOST])
-    leaves = next(c for c in state.start(0.0) + state.handle() if isinstance(c, Download) and c.buffer == a)
+    leaves = next(c for c in state.start(0.0) + state.handle() if is_download(c) and c.buffer == a)
     assert (leaves.device, leaves.after) == (0, (0,))
     assert leaves.queue == 0  # before the kernel that takes long
 
@@ -261,9 +262,9 @@ def test_contents_that_are_written_again_before_they_are_read_do_not_leave() -> 
     builder.add(launch("changes", (a, b), (a,)))
     builder.add(launch("reads", (a,), ()))
     state = state_of(builder.build(), [0, ON_HOST, 0, 1])
-    assert not [c for c in state.start(0.0) + state.handle() if isinstance(c, Download)]
+    assert not [c for c in state.start(0.0) + state.handle() if is_download(c)]
     commands = state.handle(Done(1, 1.0))
-    assert [(c.buffer, c.after) for c in commands if isinstance(c, Download)] == [(a, (2,))]
+    assert [(c.buffer, c.after) for c in commands if is_download(c)] == [(a, (2,))]
 
 
 @pytest.mark.parametrize("by_host", [False, True])
@@ -275,16 +276,16 @@ def test_what_is_made_in_the_host_s_memory_goes_on_when_it_is_there(by_host: boo
     builder.add(launch("waits", (b,), ()))
     builder.add(launch("reads", (a,), ()))
     state = state_of(builder.build(), [ON_HOST if by_host else 0, ON_HOST, 1, 1], machine([0, 1]))
-    assert not [c for c in state.start(0.0) + state.handle() if isinstance(c, Upload)]
+    assert not [c for c in state.start(0.0) + state.handle() if is_upload(c)]
     assert uploads(state.handle(Done(0, 1.0)), TransferQueue.AHEAD) == [(a, 1)]
 
 
 @pytest.mark.parametrize(
     ("transfer", "ahead", "due"),
-    [(Upload, TransferQueue.AHEAD, TransferQueue.UPLOAD), (Download, TransferQueue.EARLY, TransferQueue.DOWNLOAD)],
+    [(upload, TransferQueue.AHEAD, TransferQueue.UPLOAD), (download, TransferQueue.EARLY, TransferQueue.DOWNLOAD)],
 )
 def test_a_simulated_link_performs_one_transfer_at_a_time_what_was_enqueued_first(
-    transfer: type[Upload] | type[Download], ahead: int, due: int
+    transfer: Callable[..., Copy], ahead: int, due: int
 ) -> None:
     """As NVIDIA's driver does, whatever queues they are in; what waits for a kernel lets others pass."""
     builder = GraphBuilder()
@@ -311,12 +312,12 @@ def pieces(*boxes: Box) -> dict[int, Any]:
 @pytest.mark.parametrize(
     ("second", "joined"),
     [
-        (Upload(2, -2, 0, (), False), True),
-        (Upload(2, -3, 0, (), False), False),  # not the bytes behind
-        (Upload(2, -4, 0, (), False), False),  # several rows
-        (Upload(2, -2, 1, (), False), False),
-        (Upload(2, -2, 0, (), True), False),
-        (Upload(2, -2, 0, (), False, queue=TransferQueue.AHEAD), False),
+        (upload(2, -2, 0, (), False), True),
+        (upload(2, -3, 0, (), False), False),  # not the bytes behind
+        (upload(2, -4, 0, (), False), False),  # several rows
+        (upload(2, -2, 1, (), False), False),
+        (upload(2, -2, 0, (), True), False),
+        (upload(2, -2, 0, (), False, queue=TransferQueue.AHEAD), False),
         (Run(2, 0, 0, (), False), False),
     ],
 )
@@ -324,44 +325,44 @@ def test_uploads_of_neighbours_become_one(second: Command, joined: bool) -> None
     n = TINY
     boxes = (Box(0, 2 * n), Box(2 * n, 2 * n), Box(6 * n, 2 * n), Box(2 * n, n, 2 * n, 2))
     graph = Graph((), pieces(*boxes), ())
-    assert continues(graph, Upload(1, -1, 0, (), False), second) == joined
+    assert continues(graph, upload(1, -1, 0, (), False), second) == joined
 
 
 @pytest.mark.parametrize(
     ("second", "joined"),
     [
-        (Upload(2, -2, 0, (), False), True),  # wherever it is
-        (Upload(2, -3, 0, (), False), True),  # several rows
-        (Upload(2, -4, 0, (), False), False),  # worth a transfer
-        (Upload(2, -2, 1, (), False), False),
-        (Upload(2, -2, 0, (5,), False), False),  # it waits for something
-        (Download(2, -2, 0, (), False), False),
-        (Upload(2, -5, 0, (), False), False),  # of another buffer
+        (upload(2, -2, 0, (), False), True),  # wherever it is
+        (upload(2, -3, 0, (), False), True),  # several rows
+        (upload(2, -4, 0, (), False), False),  # worth a transfer
+        (upload(2, -2, 1, (), False), False),
+        (upload(2, -2, 0, (5,), False), False),  # it waits for something
+        (download(2, -2, 0, (), False), False),
+        (upload(2, -5, 0, (), False), False),  # of another buffer
     ],
 )
 def test_what_is_little_goes_with_what_else_is_brought_of_its_buffer(second: Command, joined: bool) -> None:
     boxes = (Box(0, 16), Box(48, TINY), Box(16, 4, 16, 2), Box(2 * TINY, TINY + 1))
     graph = Graph((), {**pieces(*boxes), -5: Piece(-5, 16, "y", 8, Region.span(0, 16))}, ())
-    assert continues(graph, Upload(1, -1, 0, (), False), second) == joined
+    assert continues(graph, upload(1, -1, 0, (), False), second) == joined
 
 
 @pytest.mark.parametrize(
     ("second", "joined"),
     [
-        (Download(2, -2, 0, [5], True, -9), True),
-        (Download(2, -3, 0, [5], True, -9), True),  # wherever it is in the window
-        (Download(2, -2, 0, [6], True, -9), False),  # it waits for something else
-        (Download(2, -2, 0, [5], True, -8), False),  # another window
-        (Download(2, -2, 0, [5], True), False),
-        (Download(2, -4, 0, [5], True, -9), False),  # both are large
-        (Upload(2, -2, 0, [5], True, -9), False),
+        (download(2, -2, 0, [5], True, -9), True),
+        (download(2, -3, 0, [5], True, -9), True),  # wherever it is in the window
+        (download(2, -2, 0, [6], True, -9), False),  # it waits for something else
+        (download(2, -2, 0, [5], True, -8), False),  # another window
+        (download(2, -2, 0, [5], True), False),
+        (download(2, -4, 0, [5], True, -9), False),  # both are large
+        (upload(2, -2, 0, [5], True, -9), False),
     ],
 )
 def test_what_leaves_a_window_leaves_at_once(second: Command, joined: bool) -> None:
     boxes = (Box(0, 16, 32, APART), Box(16, 16), Box(80, 16), Box(96, APART))
     graph = Graph((), pieces(*boxes), ())
-    assert continues(graph, Download(1, -1, 0, [5], True, -9), second) == joined
-    assert continues(graph, Upload(1, -1, 0, (), False, -9), Upload(2, -3, 0, (), False, -9))
+    assert continues(graph, download(1, -1, 0, [5], True, -9), second) == joined
+    assert continues(graph, upload(1, -1, 0, (), False, -9), upload(2, -3, 0, (), False, -9))
 
 
 def test_handovers_are_read_from_transfers() -> None:
@@ -371,10 +372,10 @@ def test_handovers_are_read_from_transfers() -> None:
     record = RunRecord(builder.build(), WHERE, [told, told], 10.0)
     record.offsets = [0.0, 0.0]
     record.transfers = [
-        Transferred((a,), 1, True, [(12.5, 13.0)], 0),  # it had come from the other device at 12
-        Transferred((a,), 0, False, [(11.0, 12.0)], 0),
-        Transferred((b,), 1, True, [(11.5, 11.6)], 0, 4),  # it was on the host before
-        Transferred((b,), 1, None, [(11.6, 11.7)], 0),  # within the device
+        Transferred((a,), 1, HOST, 2, [(12.5, 13.0)], 0),  # it had come from the other device at 12
+        Transferred((a,), 0, 1, HOST, [(11.0, 12.0)], 0),
+        Transferred((b,), 1, HOST, 2, [(11.5, 11.6)], 0, 4),  # it was on the host before
+        Transferred((b,), 1, 2, 2, [(11.6, 11.7)], 0),  # within the device
     ]
     assert list(record.handovers()) == [pytest.approx(0.5)]
     assert sorted(record.moved()) == [

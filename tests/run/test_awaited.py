@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from chaos import ChaosBackend
+from chaos import ChaosBackend, download, upload
 from test_state import Unit, launch, machine
 
 import manycl as mc
@@ -14,7 +14,7 @@ from manycl.errors import RunError
 from manycl.graph.dependences import GraphBuilder
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.commands.backend import Done, Download, Evict, HostCall, Report, Run, Upload
+from manycl.run.commands.backend import Done, Evict, HostCall, Report, Run
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import execute
 from manycl.run.engine.observers import Liveness
@@ -41,10 +41,10 @@ class _Held:
 
 def test_only_what_is_reported_is_waited_for() -> None:
     awaited, held = Liveness(), cast("Playback", _Held())
-    awaited.issued(held, [Run(0, 0, 0, (), False), Upload(3, 0, 0, (), False), Evict(0, 1)], 0.0)
+    awaited.issued(held, [Run(0, 0, 0, (), False), upload(3, 0, 0, (), False), Evict(0, 1)], 0.0)
     with pytest.raises(RunError, match=r"nothing is under way. node 1 is held up"):
         awaited.check(held)
-    awaited.issued(held, [Run(1, 0, 0, (), True), HostCall(2), Download(4, 0, 0, (), True)], 0.0)
+    awaited.issued(held, [Run(1, 0, 0, (), True), HostCall(2), download(4, 0, 0, (), True)], 0.0)
     for token in (1, 2, 4):
         awaited.check(held)
         awaited.heard(held, [Done(token, 0.0)], 0.0)

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chaos import ChaosBackend
+from chaos import ChaosBackend, download, upload
 
 from manycl.analysis import parse_program
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, Graph, HostTask, Launch, Window
 from manycl.machine import HOST, Device, Machine
 from manycl.model.estimate import ModelEstimates
-from manycl.run.commands.backend import Backend, Command, Copy, Done, Download, Failed, HostCall, Report, Run, Upload
+from manycl.run.commands.backend import Backend, Command, Copy, Done, Failed, HostCall, Report, Run
 from manycl.run.session.session import Session
 from manycl.run.simulation.simulator import SimBackend
 from manycl.trace import HostEvent, KernelEvent, TransferEvent
@@ -114,7 +114,7 @@ def until(backend: Backend, tokens: set[int]) -> list[Report]:
 
 
 def up(world: World, token: int, key: int, device: int) -> list[Command]:
-    return [Upload(token, key, device, (), False)] if world.separate else []
+    return [upload(token, key, device, (), False)] if world.separate else []
 
 
 def test_a_queue_runs_in_order_and_only_what_asks_is_reported(world: World) -> None:
@@ -124,7 +124,7 @@ def test_a_queue_runs_in_order_and_only_what_asks_is_reported(world: World) -> N
     commands = up(world, 10, key, 0)
     commands += [Run(n, 0, 0, (10,) if world.separate and n == 0 else (), n == 4) for n in range(5)]
     if world.separate:
-        commands.append(Download(11, key, 0, (4,), True))
+        commands.append(download(11, key, 0, (4,), True))
     backend.perform(commands)
     wanted = {4, 11} if world.separate else {4}
     reports = until(backend, wanted)
@@ -157,10 +157,10 @@ def test_copies_within_a_device_are_transfers_of_their_own(world: World) -> None
         world.make_window(window)
         world.look(key)[:] = 41  # type: ignore[misc]
     backend.begin(graph, (1, 0))
-    copy = Copy(11, key, 0, 0, (10,), True, key, window)
-    backend.perform([Upload(10, key, 0, (), False), copy, Run(0, 0, 0, (10,), False)])
+    copy = Copy(11, key, 0, 0, (10,), True, 1, 1, key, window)
+    backend.perform([upload(10, key, 0, (), False), copy, Run(0, 0, 0, (10,), False)])
     assert {r.token for r in until(backend, {11})} == {11}
-    backend.perform([Download(12, key, 0, (11,), True, window)])
+    backend.perform([download(12, key, 0, (11,), True, window)])
     until(backend, {12})
     record = backend.finish()
     assert record.failure is None
@@ -185,7 +185,7 @@ def test_queues_of_a_device_are_ordered_by_after(world: World) -> None:
         before = [n - 1] if n else ([20] if world.separate else [])
         commands.append(Run(n, 0, n % 3, before, n == 7))
     if world.separate:
-        commands.append(Download(21, key, 0, (7,), True))
+        commands.append(download(21, key, 0, (7,), True))
     backend.perform(commands)
     until(backend, {7, 21} if world.separate else {7})
     record = backend.finish()
@@ -203,14 +203,14 @@ def test_devices_and_the_host_work_on_the_same_buffer_in_turn(world: World) -> N
     backend.begin(graph, (1, 1))
     first: list[Command] = [*up(world, 10, key, 0), Run(0, 0, 0, (10,) if world.separate else (), True)]
     if world.separate:
-        first.append(Download(11, key, 0, (0,), True))
+        first.append(download(11, key, 0, (0,), True))
     backend.perform(first)
     until(backend, {0, 11} if world.separate else {0})
     backend.perform([HostCall(1)])
     assert until(backend, {1})[-1].token == 1
     second: list[Command] = [*up(world, 12, key, 1), Run(2, 1, 0, (12,) if world.separate else (), True)]
     if world.separate:
-        second.append(Download(13, key, 1, (2,), True))
+        second.append(download(13, key, 1, (2,), True))
     backend.perform(second)
     until(backend, {2, 13} if world.separate else {2})
     record = backend.finish()

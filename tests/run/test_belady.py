@@ -6,13 +6,13 @@ from __future__ import annotations
 import random
 from functools import cache
 
+from chaos import is_upload
 from test_state import FACTS, PROGRAM, Unit
 
 from manycl.graph.graph import Buffer, BufferArg, Graph, Launch
 from manycl.machine import Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.commands.backend import Upload
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
@@ -35,7 +35,7 @@ def uploads(order: list[int], room: int, written: frozenset[int] = frozenset(), 
     lowered = Lowered(graph, plan, room=Room({0: room}, {}, (), dict.fromkeys(keys, 1)))
     problem = Problem(graph, where, Unit(), (1,))
     script = compiled(Subject(problem, lowered, directory.valid, lambda node, key: proved and node in written), plan)
-    return sum(isinstance(c, Upload) for c in script.commands)
+    return sum(is_upload(c) for c in script.commands)
 
 
 def fewest(order: list[int], room: int) -> int:

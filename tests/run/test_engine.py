@@ -64,7 +64,7 @@ def test_each_level_of_debugging_says_more(level: int, capsys: pytest.CaptureFix
         assert between == ["makes (node 0) on d0 queue 0", "reads (node 1) on d1 queue 0"]
     else:
         kinds = [line.partition("(")[0] for line in between]
-        assert [k for k in kinds if k != "Done"] == ["Run", "Download", "Upload", "Run", "Download", "HostCall"]
+        assert [k for k in kinds if k != "Done"] == ["Run", "Copy", "Copy", "Run", "Copy", "HostCall"]
         assert (kinds.count("Done") >= 3) == (level == 4)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chaos import ChaosBackend
+from chaos import ChaosBackend, download, is_download, upload
 from chaos_values import left_by, touched
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ from manycl.graph.graph import Buffer, Graph, HostTask
 from manycl.machine import Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.commands.backend import Done, Download, Failed, HostCall, Run, Upload
+from manycl.run.commands.backend import Copy, Done, Failed, HostCall, Run
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
 from manycl.run.data import host_memory
@@ -273,7 +273,7 @@ class TransferFails(ChaosBackend):
     """The first transfer fails, and so has the launch whose result it moves, of which nobody was told."""
 
     def wait(self) -> list[Any]:
-        moved = next(c for line in self._lines.values() for c in line if isinstance(c, Download))
+        moved = next(c for line in self._lines.values() for c in line if is_download(c))
         return [Failed(moved.token, 1.0, "the transfer failed", self._run)]
 
     def abort(self) -> Any:
@@ -425,15 +425,15 @@ def test_a_download_is_complete_when_it_is_reported_itself() -> None:
     state = Playback(compiled(Subject(problem, lowered, directory.valid), plan), directory)
     started = state.start(0.0)
     assert [c.token for c in started if isinstance(c, Run)] == [0, 1]
-    downloads = [c for c in started if isinstance(c, Download)]  # behind what they wait for on their device
+    downloads = [c for c in started if is_download(c)]  # behind what they wait for on their device
     assert {(c.buffer, *c.after) for c in downloads} == {(a, 0), (b, 1)}
     token = {c.buffer: c.token for c in downloads}
     assert state.handle(Done(1, 1.0)) == []
     second = state.handle(Done(token[b], 2.0))
-    assert [type(c) for c in second] == [Upload, Run]
+    assert [type(c) for c in second] == [Copy, Run]
     assert second[-1].token == 3
     first = state.handle(Done(token[a], 3.0))
-    assert [type(c) for c in first] == [Upload, Run]
+    assert [type(c) for c in first] == [Copy, Run]
     assert first[-1].token == 2
 
 
@@ -463,12 +463,12 @@ def test_messages_say_what_a_command_is() -> None:
 
 
 TRANSFERS: list[tuple[list[Any], set[int]]] = [  # and the tokens of those that may have begun, if that of token 9 has
-    ([Upload(7, 0, 0, (), False), Upload(8, 1, 0, (), False), Upload(9, 2, 0, (), False)], {7, 8, 9}),
-    ([Upload(9, 0, 0, (), False), Upload(8, 1, 0, (), False)], {9}),
-    ([Upload(8, 0, 1, (), False), Upload(9, 1, 0, (), False)], {9}),
-    ([Upload(7, 0, 0, (), False), Download(8, 1, 0, (), False), Upload(9, 2, 0, (), False)], {9}),
-    ([Upload(8, 0, 0, (), False), Run(0, 0, 0, (), False), Upload(9, 1, 0, (), False)], {9}),
-    ([Download(8, 0, 0, (), False), Download(9, 1, 0, (), False), Run(0, 0, 0, (), False)], {8, 9}),
+    ([upload(7, 0, 0, (), False), upload(8, 1, 0, (), False), upload(9, 2, 0, (), False)], {7, 8, 9}),
+    ([upload(9, 0, 0, (), False), upload(8, 1, 0, (), False)], {9}),
+    ([upload(8, 0, 1, (), False), upload(9, 1, 0, (), False)], {9}),
+    ([upload(7, 0, 0, (), False), download(8, 1, 0, (), False), upload(9, 2, 0, (), False)], {9}),
+    ([upload(8, 0, 0, (), False), Run(0, 0, 0, (), False), upload(9, 1, 0, (), False)], {9}),
+    ([download(8, 0, 0, (), False), download(9, 1, 0, (), False), Run(0, 0, 0, (), False)], {8, 9}),
 ]
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from chaos import is_download, is_upload
 from hopping_times import FAST, GROUPS, PACKET, SLOW, HoppingTimes, HoppingTruth
 
 import manycl as mc
@@ -22,7 +23,7 @@ from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.split import Slice, Split
-from manycl.run.commands.backend import Command, Download, TransferQueue, Upload, continues
+from manycl.run.commands.backend import Command, TransferQueue, continues
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import execute
 from manycl.run.engine.playback import Playback
@@ -195,15 +196,15 @@ def test_nothing_comes_to_a_device_whose_memory_is_full() -> None:
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize("kind", [Upload, Download])
+@pytest.mark.parametrize("kind", [is_upload, is_download])
 def test_neighbours_move_in_one_transfer(kind: Any, ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three inputs and three outputs, all that packets of many chunks read, or that comes ahead, or leaves."""
     counts: list[tuple[int, int]] = []  # of pieces, and of transfers
     perform = SimBackend.perform
 
     def counted(backend: SimBackend, given: Sequence[Command]) -> None:
-        moved = [isinstance(c, kind) for c in given]
-        joined = [continues(backend._graph, a, b) for a, b in pairwise(given) if isinstance(a, kind)]
+        moved = [kind(c) for c in given]
+        joined = [continues(backend._graph, a, b) for a, b in pairwise(given) if kind(a)]
         counts.append((sum(moved), sum(moved) - sum(joined)))
         perform(backend, given)
 
@@ -211,7 +212,7 @@ def test_neighbours_move_in_one_transfer(kind: Any, ahead: bool, monkeypatch: py
     loop = Loop.made(inputs=3, outputs=3)
     hopped("hop", 0.02, 50.0, loop=loop, prepare=(lambda *given: None) if ahead else fill)
     pieces, transfers = max(counts)
-    assert pieces > (30 if ahead and kind is Upload else 90)
+    assert pieces > (30 if ahead and kind is is_upload else 90)
     assert transfers <= 4  # the table, and each input; or each output
 
 
@@ -353,5 +354,5 @@ def test_results_on_real_devices_are_those_of_one(
     assert results[1:] == results[:1] * 2
     assert len(played) == len(results[1:])
     for player in played:
-        ahead = [c for c in player.written().commands if isinstance(c, Upload) and c.queue is TransferQueue.AHEAD]
+        ahead = [c for c in player.written().commands if is_upload(c) and c.queue is TransferQueue.AHEAD]
         assert any(c.notify and c.device == FAST for c in ahead)

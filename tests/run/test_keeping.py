@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from chaos import is_download, is_upload
 from hypothesis import given
 from hypothesis import strategies as st
 from test_divided_chaos import launch
@@ -12,11 +13,11 @@ from test_divided_chaos import launch
 from manycl.graph.copies import fill_task
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, Graph
-from manycl.machine import Device, DeviceIndex, Link, Machine
+from manycl.machine import HOST, Device, DeviceIndex, Link, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.commands.backend import ASIDE, Download, Run
+from manycl.run.commands.backend import ASIDE, Copy, Run
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
@@ -101,16 +102,16 @@ def test_scripts_with_checkpoints_are_right(of: Any, others: int) -> None:
     script, _ = script_of([n for n, _ in of], [s for _, s in of], memory=1, others=others)
     verify_script(script)
     if not others:
-        copies = [c for c in script.commands if isinstance(c, Download)]
+        copies = [c for c in script.commands if is_download(c)]
         assert len(copies) * (MOVING + COMMAND) <= 2 * KEEPING * sum(s for _, s in of) * (1 + 1e-9)
 
 
 def test_what_a_device_alone_has_is_on_the_host_when_a_long_run_ends() -> None:
     script, lowered = script_of(["change"] * 4, [1.0] * 4, memory=1, found=0b11)
-    assert [c.aside for c in script.commands if isinstance(c, Download)] == [*ASIDE, *ASIDE, None]
+    assert [c.target for c in script.commands if is_download(c)] == [*ASIDE, *ASIDE, HOST]
     assert all(script.leaves[key] == 0b11 for key in lowered.graph.nodes[0].writes)
     short, _ = script_of(["change"] * 4, [1e-4] * 4, memory=1)
-    assert not [c for c in short.commands if isinstance(c, Download)]
+    assert not [c for c in short.commands if is_download(c)]
 
 
 def test_a_device_with_little_to_do_keeps_what_the_time_of_the_others_pays_for() -> None:
@@ -121,9 +122,9 @@ def test_a_device_with_little_to_do_keeps_what_the_time_of_the_others_pays_for()
         assert undone(script) == ([0, 1, 3] if kept else [])
         script, _ = script_of(names, seconds, memory=1, others=1, found=0b11)
         verify_script(script)
-        moved = [type(c).__name__ for c in script.commands if isinstance(c, (Download, Run))]
-        needed = ["Run", "Run", "Download", "Run", "Run"]
-        assert moved == needed + ["Download"] * 2 * kept, "a checkpoint, and what the host gets"
+        moved = [type(c).__name__ for c in script.commands if isinstance(c, (Copy, Run)) and not is_upload(c)]
+        needed = ["Run", "Run", "Copy", "Run", "Run"]
+        assert moved == needed + ["Copy"] * 2 * kept, "a checkpoint, and what the host gets"
 
 
 def test_what_a_device_alone_has_when_a_run_begins_is_copied_before_it_is_changed() -> None:
@@ -132,7 +133,7 @@ def test_what_a_device_alone_has_when_a_run_begins_is_copied_before_it_is_change
     for part, found, kept in ((1.1, 0, True), (0.9, 0, False), (1.1, 0b11, False)):
         script, _ = script_of(["change"] * 2, [part * cost / KEEPING / 2] * 2, memory=1, found=found)
         verify_script(script)
-        copies = [c for c in script.commands if isinstance(c, Download) and not c.after]
+        copies = [c for c in script.commands if is_download(c) and not c.after]
         assert [c.buffer for c in copies] == [0] * kept
         first, second = (c for c in script.commands if isinstance(c, Run))
         assert first.after == tuple(c.token for c in copies), "it changes what is copied"
@@ -144,7 +145,7 @@ def test_what_is_overwritten_before_it_is_read_is_not_copied() -> None:
     for names, kept in ((["fill", "change"], []), (["change", "fill"], [0])):
         script, _ = script_of(names, [long] * 2, memory=1)
         verify_script(script)
-        assert [c.buffer for c in script.commands if isinstance(c, Download) and not c.after] == kept
+        assert [c.buffer for c in script.commands if is_download(c) and not c.after] == kept
 
 
 def test_contents_that_no_step_changes_are_copied_once() -> None:
@@ -152,7 +153,7 @@ def test_contents_that_no_step_changes_are_copied_once() -> None:
     script, _ = script_of(["map"] * 2, [long] * 2, memory=1)
     assert script.leaves[FIRST] == 0b11
     again, _ = script_of(["map"] * 2, [long] * 2, memory=1, found=script.leaves[FIRST])
-    assert not [c for c in again.commands if isinstance(c, Download) and not c.after]
+    assert not [c for c in again.commands if is_download(c) and not c.after]
 
 
 def test_what_the_host_had_is_kept_before_a_device_hands_on_what_is_newer() -> None:
@@ -162,21 +163,21 @@ def test_what_the_host_had_is_kept_before_a_device_hands_on_what_is_newer() -> N
         seconds = part * cost / KEEPING
         script, _ = script_of(["change"] * 3, [seconds, 0.0, seconds], memory=1, others=1, found=0b11)
         verify_script(script)
-        assert [c.saves for c in script.commands if isinstance(c, Download) and c.aside is None] == kept
+        assert [c.saves for c in script.commands if is_download(c) and c.target == HOST] == kept
     long, _ = script_of(["change"] * 3, [1.0] * 3, memory=1, found=0b11)
-    assert not [c for c in long.commands if isinstance(c, Download) and c.saves]
+    assert not [c for c in long.commands if is_download(c) and c.saves]
 
 
 def test_a_checkpoint_has_ended_before_the_next_one_but_one_begins() -> None:
     """Also on other devices: what is written next is the place of the one before it."""
     script, _ = script_of(["change", "map"] * 6, [1.0] * 12, memory=1, others=4)
     verify_script(script)
-    copies = [c for c in script.commands if isinstance(c, Download) and c.aside is not None]
-    assert {c.aside for c in copies} == {*ASIDE}
+    copies = [c for c in script.commands if is_download(c) and c.target < HOST]
+    assert {c.target for c in copies} == {*ASIDE}
     before: dict[int, set[int]] = {}
     for c in copies:
         before[c.token] = {*c.after}.union(*(before.get(t, ()) for t in c.after))
-    first = [next(c.token for c in copies if c.aside == turn) for turn in ASIDE]
+    first = [next(c.token for c in copies if c.target == turn) for turn in ASIDE]
     assert first[0] in before[first[1]]
 
 

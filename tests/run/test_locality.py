@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from between_runs import small_windows
-from chaos import ChaosBackend
+from chaos import ChaosBackend, is_download
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_divided_chaos import NBYTES, graphs, launch, plans
@@ -21,7 +21,7 @@ from manycl.machine import HOST, Device, Machine
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run.commands.backend import Download, Run, TransferQueue
+from manycl.run.commands.backend import Run, TransferQueue
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
@@ -153,7 +153,7 @@ def test_what_leaves_for_the_next_steps_leaves_before_their_turn(
     state = Playback(compiled(Subject(problem, lowered, directory.valid), plan), directory)
     commands = state.start(0.0) + state.handle()
     ran = {lowered.room.using[c.token][1] for c in commands if isinstance(c, Run)}
-    leaving = {c.store: c for c in commands if isinstance(c, Download)}
+    leaving = {c.source_store: c for c in commands if is_download(c)}
     # one for the third range, and one for the fourth
     assert len(ran) >= 2
     assert len(leaving) == 2

@@ -12,6 +12,7 @@ from unittest import mock
 import numpy as np
 import pyopencl as cl
 import pytest
+from chaos import download
 from test_state import launch
 
 import manycl as mc
@@ -21,7 +22,7 @@ from manycl.drivers.opencl import copies, driver
 from manycl.errors import DeviceError, ManyclError, ResultError, RunError
 from manycl.graph.dependences import GraphBuilder
 from manycl.machine import Device, Link, Machine
-from manycl.run.commands.backend import Download, Run
+from manycl.run.commands.backend import Run
 from manycl.run.data.coherence import HOST_BIT, Directory
 from manycl.run.graph_cache.kept_commands import KeptCommands
 from manycl.run.lowering.steps import Lowered
@@ -225,7 +226,7 @@ def test_what_nobody_reads_any_more_is_lost_with_the_memory_that_alone_had_it() 
     builder.add(launch("changes", (y,), (y,)))
     history = CommandHistory(Machine((Device("d", "gpu", memory=1),)), Lowered(builder.build()), {x: 1 << 1})
     history.add(Run(0, 0, 0, (), True), True)
-    history.add(Download(2, y, 0, (0,), True), True)
+    history.add(download(2, y, 0, (0,), True), True)
     history.lose([0])
     left = rest_of(history, lambda step: True)
     assert (left.done, left.again, left.lost) == ({0}, frozenset(), {x})

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chaos import ChaosBackend
+from chaos import ChaosBackend, is_download
 from chaos_values import left_by, seen_by
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
 from manycl.region import Region
-from manycl.run.commands.backend import Done, Download, HostCall, Run
+from manycl.run.commands.backend import Done, HostCall, Run
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, again, execute
@@ -237,13 +237,13 @@ def test_only_what_is_waited_for_is_heard_of() -> None:
     script = script_of(graph, [0, 1, ON_HOST], defined(graph))
     runs = [c for c in script.commands if isinstance(c, Run)]
     assert [r.notify for r in runs] == [False, True]  # a download tells of the one, a function waits for the other
-    download = next(c for c in script.commands if isinstance(c, Download) and c.buffer == made)
+    download = next(c for c in script.commands if is_download(c) and c.buffer == made)
     assert download.after == (0,)
     state = Playback(script, defined(graph))
     commands = state.start(0.0) + state.handle()
     assert 1 not in [c.token for c in commands]
     commands = state.handle(Done(download.token, 0.0))
-    assert [type(c).__name__ for c in commands][:2] == ["Upload", "Run"]
+    assert [type(c).__name__ for c in commands][:2] == ["Copy", "Run"]
 
 
 def test_functions_of_the_host_are_called_in_their_order() -> None:
@@ -257,7 +257,7 @@ def test_functions_of_the_host_are_called_in_their_order() -> None:
     state = Playback(script, defined(graph))
     commands = state.start(0.0) + state.handle()
     assert not any(isinstance(c, HostCall) for c in commands)
-    (download,) = [c for c in commands if isinstance(c, Download)]
+    (download,) = [c for c in commands if is_download(c)]
     assert state.handle(Done(0, 0.0), Done(download.token, 0.0)) == [HostCall(1), HostCall(2)]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from chaos import download, is_download, upload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from manycl.machine import HOST, Device, Machine
 from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.commands.backend import Download, Failed, Report, Run, TransferQueue, Upload
+from manycl.run.commands.backend import Failed, Report, Run, TransferQueue
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, execute
 from manycl.run.simulation.disturbance import Disturbance
@@ -136,10 +137,10 @@ def test_a_link_makes_one_transfer_at_a_time_in_each_direction() -> None:
     backend.begin(builder.build(), (2,))
     backend.perform(
         [
-            Upload(4, keys[0], 0, (), False),
-            Upload(5, keys[1], 0, (), False, queue=TransferQueue.AHEAD),
-            Upload(6, keys[2], 0, (), False, queue=1),  # a kernel queue: it waits for no link
-            Download(7, keys[3], 0, (), False),  # the other direction
+            upload(4, keys[0], 0, (), False),
+            upload(5, keys[1], 0, (), False, queue=TransferQueue.AHEAD),
+            upload(6, keys[2], 0, (), False, queue=1),  # a kernel queue: it waits for no link
+            download(7, keys[3], 0, (), False),  # the other direction
         ]
     )
     found = {e.buffer: (e.start, e.end) for e in backend.finish().events() if isinstance(e, TransferEvent)}
@@ -203,7 +204,7 @@ def test_a_transfer_that_fails_for_a_kernel_is_not_blamed() -> None:
 
     class Driver(SimBackend):
         def _failure(self, command: Any) -> str | None:
-            if isinstance(command, Download) and 0 in command.after:
+            if is_download(command) and 0 in command.after:
                 self.victim = command.token
                 return "what it waited for has failed"
             return super()._failure(command)

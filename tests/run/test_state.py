@@ -24,6 +24,7 @@ from manycl.model.estimates import Estimates
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.policy import Choice, KernelByKernel
 from manycl.plan.problem import Problem
+from manycl.run.commands.verify_commands import verify_script
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, execute
 
@@ -192,6 +193,37 @@ def test_a_failure_stops_the_run_and_says_what_is_lost(data: Any, graph: Graph, 
     untouched = set(start) - {k for n in graph.nodes for k in n.writes}
     assert all(final[k] == start[k] for k in untouched)
     assert all(directory.valid.get(k) for k in untouched)
+
+
+TWO_NODES = Machine(
+    tuple(Device(f"d{i}", "cpu", memory=m) for i, m in enumerate((1, HOST, 2, 3, 4, 4))),
+    tuple(Link(*ends, 1e9, 0.0) for a, b in ((HOST, 1), (HOST, 2), (HOST, 3), (1, 4)) for ends in ((a, b), (b, a))),
+    hosts=("node1",),
+)
+"""Devices of two nodes: two compute in the nodes' own memories, two of the second node share another one."""
+
+
+@settings(max_examples=200)
+@given(st.data(), graphs(), st.integers(0, 2**32))
+def test_data_go_from_node_to_node_by_links_alone(data: Any, graph: Graph, seed: int) -> None:
+    where, is_dynamic = TWO_NODES, data.draw(st.booleans(), "a policy decides while the run goes on")
+    directory, start, values = begin(graph, where, data.draw)
+    policy: Any = Anyhow([seed % 5, seed % 7]) if is_dynamic else random_plan(data.draw, graph, where, queues=2)
+    problem = Problem(graph, where, unit(seed), tuple(2 for _ in where.devices))
+    backend = ChaosBackend(where, seed)
+    backend.values = values
+    script = execute(problem, policy, backend, directory).script
+    if script is not None and not is_dynamic:
+        verify_script(script)
+    final = expected(graph, start)
+    assert {(source, target) for _, source, target in backend.record.moved} <= {
+        (x.source, x.target) for x in where.links
+    }
+    assert sorted(n for n, _ in backend.record.ran) == list(range(len(graph)))
+    for key, mask in directory.valid.items():
+        for m in range(where.memories):
+            if mask >> m & 1:
+                assert backend.values[m].get(key) == final[key], f"buffer {key} in memory {m}"
 
 
 def test_nothing_is_copied_that_is_valid_where_it_is_needed() -> None:

@@ -18,7 +18,7 @@ from manycl.machine import Machine
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.plan.splitting import Splits
-from manycl.run.commands.backend import Download, HostCall, Run, Upload
+from manycl.run.commands.backend import Copy, HostCall, Run
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.compiler import compiled
 from manycl.run.commands.transfers import Subject
@@ -70,7 +70,7 @@ def test_a_launch_that_runs_beside_what_it_reads_is_wrong() -> None:
 def test_a_script_without_a_transfer_is_wrong() -> None:
     script = small()
     for i, command in enumerate(script.commands):
-        if isinstance(command, Upload | Download) and not script.waits:
+        if isinstance(command, Copy) and not script.waits:
             rest = (*script.commands[:i], *script.commands[i + 1 :])
             with pytest.raises(CommandGraphError, match="not valid"):
                 verify_script(replace(script, commands=rest))

@@ -142,7 +142,7 @@ class Operations:
     def _slots(self, what: Assignment | Move) -> BusyIntervals:
         if isinstance(what, Assignment):
             return self.kernels[what.device]
-        return self._down[what.device] if what.target == HOST else self._up[what.device]
+        return self._down[what.device] if what.target < self.problem.routes.hosts else self._up[what.device]
 
     def room(self, slots: BusyIntervals, ready: float, what: Assignment | Move, seconds: float) -> tuple[float, float]:
         """Return start and end of the earliest room for an operation that takes ``seconds`` alone."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey
-from manycl.machine import HOST, DeviceIndex, nearest
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import BufferRange, Problem
 from manycl.plan.timeline.busy_intervals import BusyIntervals
@@ -105,10 +105,9 @@ class Timeline(Operations):
         self._predecessors, self._version = graph.predecessors, problem.estimates.version
         self._whole_needs, self._whole_writes = problem.whole_needs, problem.whole_writes
         self.memory = [*(d.memory for d in machine.devices), HOST]  # the last: the host's memory
-        self._owner = {d.memory: i for i, d in machine.numbered() if d.memory != HOST}
         self.segments = Segments(problem)
         self._several = machine.memories > 1
-        self._route, self._peers = problem.route, problem.peers
+        self._routes = problem.routes
         self._affine: dict[tuple[int, int], tuple[float, float]] = {}
         self._fix()
 
@@ -153,7 +152,7 @@ class Timeline(Operations):
         arrive = self.floor
         if not self._several:
             return arrive
-        memory, of, ends, devices, peers = self.memory[device], self.segments.of, self.end, self.device, self._peers
+        memory, of, ends, devices = self.memory[device], self.segments.of, self.end, self.device
         missing: list[_Missing] = []
         for key, low, high in regions:
             segments = of.get(key)
@@ -164,7 +163,7 @@ class Timeline(Operations):
                     continue
                 op = places.get(memory)
                 if op is None:
-                    source = HOST if HOST in places else nearest(places, memory, peers)
+                    source = self._routes.nearest(places, memory)
                     op = places[source]
                     known = self.floor if op == INITIAL else ends[op]
                     found = (known, key, a if a > low else low, b if b < high else high, writer, source, op)
@@ -191,15 +190,15 @@ class Timeline(Operations):
         memory = self.memory[device]
         arrive = self.floor
         several = len(missing) > 1  # a single transfer shares no queue
-        transfer, host = self._transfer, self._host
+        transfer, host, routes, hosts = self._transfer, self._host, self._routes, self._routes.hosts
         busy: dict[BusyIntervals, float] = {}
         for _, key, low, high, writer, source, op in missing:
             nbytes, here, lane = high - low, 0.0, ON_HOST
             by: int | None = None
-            for ends in self._route(source, memory):
+            for ends in routes.between(source, memory):
                 a, b = ends
-                before, lane = lane, self._owner[a] if b == HOST else device
-                slots = self._down[lane] if b == HOST else self._up[lane]
+                before, lane = lane, routes.sender(a, b) if b < hosts else device
+                slots = self._down[lane] if b < hosts else self._up[lane]
                 ready = self.known(op, lane) if by is None else here if lane == before else here + self._handover
                 if several and busy.get(slots, ready) > ready:
                     ready = busy[slots]
@@ -282,7 +281,7 @@ class Timeline(Operations):
         seconds = sum([self._transfer(m.nbytes, m.source, m.target) for m, _, _ in hops])
         known = max([self.heard[op] for _, op, by in hops if by is None and op != INITIAL], default=self.floor)
         here = split.groups * (1.0 - lacking / sum([self.segments.nbytes(*r) for r in sliced]))
-        lane = self._down[hops[0][0].device] if memory == HOST else self._up[device]
+        lane = self._down[hops[0][0].device] if memory < self._routes.hosts else self._up[device]
         base = lane.first(max(base, known), seconds / 2)
         return Reach(device, ready, base, seconds / (split.groups - here), here, once, each, most or split.groups)
 
@@ -307,7 +306,7 @@ class Timeline(Operations):
             made: list[int] = []
             memory = self.memory[device]
             for move, origin, by in hops:
-                queues = self._down if move.target == HOST else self._up
+                queues = self._down if move.target < self._routes.hosts else self._up
                 op = self._add(move, self.makers(origin if by is None else made[by]), queues[move.device])
                 made.append(op)
                 self.segments.arrived(move, op)
@@ -411,10 +410,11 @@ class Timeline(Operations):
         """Move a partial result to a device's memory; return the last operation of its route."""
         nbytes = self.problem.graph.buffers[key].nbytes
         waits, op = list(members), INITIAL
-        for a, b in self._route(source, self.memory[home]):
-            lane = self._owner[a] if b == HOST else home
+        for a, b in self._routes.between(source, self.memory[home]):
+            is_down = b < self._routes.hosts
+            lane = self._routes.sender(a, b) if is_down else home
             ready = max(self.end[w] if self.device[w] == lane else self.heard[w] for w in waits)
-            slots = (self._down if b == HOST else self._up)[lane]
+            slots = (self._down if is_down else self._up)[lane]
             start, end = self.sent(slots, ready, nbytes, (a, b))
             op = self._add(Move(key, 0, nbytes, node, a, b, lane, start, end, device), waits, slots)
             waits = [op]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey
-from manycl.machine import HOST, DeviceIndex, nearest
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.plan.timeline.busy_intervals import BusyIntervals
@@ -43,11 +43,10 @@ class TimesOnly:
         machine, graph = problem.machine, problem.graph
         count = len(machine.devices)
         self._rows, self._floor, self._handover = rows, problem.not_before, problem.handover
-        self._transfer, self._route, self._peers = problem.estimates.transfer, problem.route, problem.peers
+        self._transfer, self._routes = problem.estimates.transfer, problem.routes
         self._nodes, self._needs = graph.nodes, problem.whole_needs if machine.memories > 1 else [()] * len(graph)
         self._predecessors = graph.predecessors
         self._memory = [*(d.memory for d in machine.devices), HOST]  # the last: the host's memory, of device -1
-        self._owner = {d.memory: i for i, d in machine.numbered() if d.memory != HOST}
         self._kernels = [BusyIntervals() for _ in range(count + 1)]
         self._up, self._down = [BusyIntervals() for _ in range(count)], [BusyIntervals() for _ in range(count)]
         here = (self._floor, self._floor, None)
@@ -66,7 +65,7 @@ class TimesOnly:
     def fit(self, node: int, device: DeviceIndex) -> TimesOnlyFit:
         """Return the earliest place for a node on a device (``ON_HOST``: the host)."""
         ready, handover, memory = self._floor, self._handover, self._memory[device]
-        where, ends, at, peers = self._where, self._end, self._at, self._peers
+        where, ends, at = self._where, self._end, self._at
         for p in self._predecessors[node]:
             known = ends[p] if where[p] == device != ON_HOST else ends[p] + handover
             if known > ready:
@@ -78,7 +77,7 @@ class TimesOnly:
                 continue  # undefined
             here = places.get(memory)
             if here is None:
-                source = HOST if HOST in places else nearest(places, memory, peers) if peers else min(places)
+                source = self._routes.nearest(places, memory)
                 missing.append((places[source][0], key, nbytes, source))
                 continue
             known = here[0] if here[2] == device != ON_HOST else here[1]
@@ -98,13 +97,13 @@ class TimesOnly:
     def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, sent: list[_Sent]) -> float:
         """Add transfers as a timeline does."""
         memory, arrive, handover, transfer = self._memory[device], self._floor, self._handover, self._transfer
-        several = len(missing) > 1
+        several, routes, hosts = len(missing) > 1, self._routes, self._routes.hosts
         busy: dict[BusyIntervals, float] = {}
         for _, key, nbytes, source in missing:
             lane: DeviceIndex | None = None
-            for a, b in self._route(source, memory):
-                before, lane = lane, self._owner[a] if b == HOST else device
-                slots = self._down[lane] if b == HOST else self._up[lane]
+            for a, b in routes.between(source, memory):
+                before, lane = lane, routes.sender(a, b) if b < hosts else device
+                slots = self._down[lane] if b < hosts else self._up[lane]
                 if a == source:
                     own, heard, by = self._at[key][a]
                     ready = own if by == lane else heard

@@ -14,7 +14,6 @@ from enum import Enum
 from typing import Final
 
 from manycl.graph.graph import Launch
-from manycl.machine import HOST
 from manycl.model.contention import NOTHING, Activities, Use
 from manycl.model.occupancy import share
 from manycl.plan.plan import ON_HOST, Assignment
@@ -95,7 +94,7 @@ class _Clockwork:
             if isinstance(what, Assignment):
                 lane: tuple[int, int | _Transfers] = what.device, what.queue
             else:
-                lane = what.device, _Transfers.DOWN if what.target == HOST else _Transfers.UP
+                lane = what.device, _Transfers.DOWN if what.target < problem.routes.hosts else _Transfers.UP
             if lane in last:
                 self._following[last[lane]] = token
                 self._pending[token] += 1

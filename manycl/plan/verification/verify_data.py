@@ -39,15 +39,15 @@ class Data:
 
     def _least(self, nbytes: int, source: int, target: int) -> float:
         """Return the least seconds to move bytes from a memory to another. Where ranges cut them, each device of a
-        memory may move some, and some may arrive at the host while others leave it."""
+        memory may move some, and some may arrive at a host's memory while others leave it."""
         transfer = self._problem.estimates.transfer
-        if not self._in_ranges:
-            by_host = transfer(nbytes, source, HOST) + transfer(nbytes, HOST, target)
-            return min(transfer(nbytes, source, target), by_host)
-        lanes = max(1, *(self._lanes.count(memory) for memory in (source, target) if memory != HOST), 1)
-        nbytes = -(-nbytes // lanes)
-        by_host = max(transfer(nbytes, source, HOST), transfer(nbytes, HOST, target))
-        return min(transfer(nbytes, source, target), by_host)
+        ways = [self._problem.routes.between(source, target), ((source, HOST), (HOST, target))]
+        if self._in_ranges:
+            lanes = max(1, *(self._lanes.count(memory) for memory in (source, target) if memory != HOST), 1)
+            nbytes = -(-nbytes // lanes)
+        by_hops = [[transfer(nbytes, *ends) for ends in way] for way in ways if way]
+        least = min(max(hops) if self._in_ranges else sum(hops) for hops in by_hops)
+        return min(transfer(nbytes, source, target), least)
 
     def merges(self) -> Iterator[str]:
         """Yield faults unless partial results are merged once, where some of them are, after all of them."""

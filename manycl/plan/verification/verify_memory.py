@@ -80,7 +80,8 @@ def _transfers(plan: Plan, problem: Problem) -> Iterator[tuple[TransferEvent, fl
     transfer they are taken for one.
     """
     devices, seconds = problem.machine.devices, problem.estimates.transfer
-    memories = {"host": HOST, **{d.name: d.memory for d in devices}}
+    hosts = ("host", *problem.machine.hosts)
+    memories = {**{name: i for i, name in enumerate(hosts)}, **{d.name: d.memory for d in devices}}
     ways: dict[tuple[int, int], list[TransferEvent]] = {}
     for e in plan.events:
         if isinstance(e, TransferEvent) and e.source != e.target:

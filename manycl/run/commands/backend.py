@@ -30,6 +30,8 @@ class TransferQueue(IntEnum):
     EARLY = -4
 
 
+UPLOADS = TransferQueue.UPLOAD, TransferQueue.AHEAD
+"""The queues of transfers to a device; the other ones are for transfers from it."""
 APART = 1 << 20
 """The bytes from which a downloaded piece is a transfer of its own, so that commands that need it do not wait for the
 pieces after it."""
@@ -58,48 +60,18 @@ class Run(NamedTuple):
     parts: RangeParts | None = None
 
 
-class Upload(NamedTuple):
-    """A command that copies a buffer to a device's memory, from the host's or from the memory ``source``, to which the
-    machine has a link. ``store``: the window of the buffer to copy to (None: the whole). ``queue``: UPLOAD, AHEAD or a
-    kernel queue."""
-
-    token: int
-    buffer: BufferKey
-    device: DeviceIndex
-    after: Sequence[int]
-    notify: bool
-    store: BufferKey | None = None
-    queue: int = TransferQueue.UPLOAD
-    source: int = HOST
-
-
-FIRST = 0
-"""The number, among the copies that the host keeps beside its own, of the one with the contents at the run's
-beginning."""
-ASIDE = (1, 2)
-"""The numbers of the copies, beside the host's own, to which checkpoints go, in turns."""
-
-
-class Download(NamedTuple):
-    """A command that copies a buffer from a device's memory to the host's. ``store``: the window to copy from (None:
-    the whole). ``queue``: DOWNLOAD, EARLY or a kernel queue. ``aside``: the number of the copy that the host keeps
-    beside, to which it goes (None: to the host's own). ``saves``: the host's own copy, which is unchanged in the run,
-    is copied to FIRST of these before."""
-
-    token: int
-    buffer: BufferKey
-    device: DeviceIndex
-    after: Sequence[int]
-    notify: bool
-    store: BufferKey | None = None
-    queue: int = TransferQueue.DOWNLOAD
-    aside: int | None = None
-    saves: bool = False
+FIRST = -1
+"""The memory that stands for the copies, beside the host's own, of contents from the run's beginning."""
+ASIDE = (-2, -3)
+"""The memories that stand for the copies, beside the host's own, to which checkpoints go, in turns."""
 
 
 class Copy(NamedTuple):
-    """A command that copies a buffer between two stores of a device, in one of its kernel queues. ``source``,
-    ``target``: the keys of windows of it, or of the whole."""
+    """A command that copies a buffer from the memory ``source`` to ``target``, to which the machine has a link, by the
+    driver of ``device``; or, where both are that device's, between two of its stores. ``source_store``,
+    ``target_store``: the keys of a device's windows of the buffer, or of the whole (None: the whole). ``target`` may be
+    one of ASIDE. ``queue``: one of the device's for transfers, or a kernel queue. ``saves``: the host's own copy, which
+    is unchanged in the run, is copied to FIRST before it is overwritten."""
 
     token: int
     buffer: BufferKey
@@ -107,28 +79,44 @@ class Copy(NamedTuple):
     queue: int
     after: Sequence[int]
     notify: bool
-    source: BufferKey
-    target: BufferKey
+    source: int
+    target: int
+    source_store: BufferKey | None = None
+    target_store: BufferKey | None = None
+    saves: bool = False
+
+    @property
+    def is_upload(self) -> bool:
+        """True if it brings a buffer to a device from another memory."""
+        return HOST < self.target != self.source
+
+    @property
+    def is_download(self) -> bool:
+        """True if it brings a buffer from a device to the host, or to a copy beside the host's own."""
+        return self.source > HOST >= self.target
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The memories of the machine: copies that are kept beside the host's own are in the host's."""
+        return self.source, max(self.target, HOST)
 
 
-def continues(graph: Graph, transfer: Upload | Download | Copy, command: Command) -> bool:
+def continues(graph: Graph, transfer: Copy, command: Command) -> bool:
     """Return whether a command moves more of the same buffer in the same way as a transfer, so that one transfer can do
     both: bytes that follow, bytes for the same window, or so few bytes that a transfer of their own does not pay. Large
-    downloaded pieces stay apart. Copies within a device may wait for different commands; the joined one waits for all
+    downloaded pieces stay apart. Copies within a memory may wait for different commands; the joined one waits for all
     of them."""
-    if type(command) is not type(transfer) or (isinstance(transfer, Upload) and transfer.after):
+    if not isinstance(command, Copy) or command[2:4] != transfer[2:4] or command[5:] != transfer[5:]:
         return False
-    if isinstance(transfer, Copy) and isinstance(command, Copy):
-        alike = (command[2:4], command[5:]) == (transfer[2:4], transfer[5:])
-    else:
-        alike = command[2:] == transfer[2:]
-    assert isinstance(command, Upload | Download | Copy)
     first, second = graph.buffers[transfer.buffer], graph.buffers[command.buffer]
-    if not alike or not isinstance(first, Piece) or not isinstance(second, Piece) or first.whole != second.whole:
+    if not isinstance(first, Piece) or not isinstance(second, Piece) or first.whole != second.whole:
         return False
-    if isinstance(transfer, Download) and min(first.nbytes, second.nbytes) >= APART:
+    if transfer.source == transfer.target:
+        return True
+    if command.after != transfer.after or (transfer.is_download and min(first.nbytes, second.nbytes) >= APART):
         return False
-    if isinstance(transfer, Copy) or transfer.store is not None or max(first.nbytes, second.nbytes) <= TINY:
+    is_window = transfer.source_store is not None or transfer.target_store is not None
+    if is_window or max(first.nbytes, second.nbytes) <= TINY:
         return True
     mine, theirs = first.region.boxes[-1], second.region.boxes[0]
     return mine.rows == theirs.rows == 1 and mine.end == theirs.offset
@@ -148,7 +136,7 @@ class HostCall(NamedTuple):
     token: int
 
 
-Queued = Run | Upload | Download | Copy | HostCall
+Queued = Run | Copy | HostCall
 """A command that waits in a queue and takes time."""
 Command = Queued | Evict
 

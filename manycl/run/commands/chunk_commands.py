@@ -106,7 +106,8 @@ class PacketEmitter(Emitter):
         mask, maker = self.masks.get(key, self._valid.get(key, 0)), self._made.get(key, {}).get(HOST)
         if not mask & HOST_BIT or mask >> self._memory[device] & 1 or key in self._together:
             return False
-        return maker is None or maker in heard
+        is_near = len(self._routes.between(HOST, self._memory[device])) == 1
+        return is_near and (maker is None or maker in heard)
 
     def bring_ahead(self, keys: Iterable[BufferKey], device: DeviceIndex) -> list[int]:
         """Emit uploads of pieces to a device, after all uploads for what it was given. Return their tokens, which are

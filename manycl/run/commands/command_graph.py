@@ -16,7 +16,7 @@ from manycl.graph.graph import BufferKey, Graph
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
-from manycl.run.commands.backend import Command, Copy, Download, Evict, HostCall, Lane, Run, Upload, lane_of
+from manycl.run.commands.backend import Command, Copy, Evict, HostCall, Lane, Run, lane_of
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.steps import Lowered
 from manycl.utilities.changed import changed
@@ -104,11 +104,8 @@ class CommandGraph:
 
 
 def _on(command: Command, keys: Mapping[BufferKey, BufferKey]) -> Command:
-    if isinstance(command, Upload | Download):
+    if isinstance(command, Copy):  # of whole buffers: a plain command graph has no windows
         return command._replace(buffer=keys[command.buffer])
-    if isinstance(command, Copy):
-        source, target = keys[command.source], keys[command.target]
-        return command._replace(buffer=keys[command.buffer], source=source, target=target)
     return command._replace(store=keys[command.store]) if isinstance(command, Evict) else command
 
 

@@ -13,9 +13,9 @@ from itertools import islice
 
 from manycl.errors import PolicyError
 from manycl.graph.graph import BufferKey, DeviceTask, HostTask
-from manycl.machine import HOST, DeviceIndex, nearest
+from manycl.machine import HOST, DeviceIndex, Route
 from manycl.plan.plan import ON_HOST, Assignment, Plan
-from manycl.run.commands.backend import Download, HostCall, Lane, Run, TransferQueue, Upload
+from manycl.run.commands.backend import Copy, HostCall, Lane, Run, TransferQueue
 from manycl.run.commands.checkpoint_commands import Keeper
 from manycl.run.commands.command_graph import CommandGraph, linked
 from manycl.run.commands.flow_control import FlowControl, ahead_of
@@ -46,7 +46,7 @@ class Emitter(Copies):
         super().__init__(subject)
         self._overwritten = subject.overwritten
         self._queues = queues
-        self._owner = {d.memory: i for i, d in subject.problem.machine.numbered() if d.memory != HOST}
+        self._ways: dict[tuple[int, int], Route] = {}  # by where a buffer is valid, and where it is to go
         self._ahead = 0
         self._newest: dict[Lane, int] = {}  # by kernel queue, its last node
         self._going: dict[int, Lane] = {}
@@ -99,7 +99,9 @@ class Emitter(Copies):
             if key in self._writers or HOST in self._made.get(key, {}) or not self._is_final(node, key):
                 continue
             if key in task.reads or not (key in task.overwrites or self._overwritten(node, key)):
-                self._upload(key, lane, False, self._comes_by(key, lane, False))
+                source = self._approach(key, memory, TransferQueue.EARLY)
+                if source != memory:
+                    self._upload(key, lane, False, self._comes_by(key, lane, False), source)
 
     def _is_final(self, node: int, key: BufferKey) -> bool:
         """Return whether all writers of a buffer before the node, which reads it, are emitted."""
@@ -261,7 +263,7 @@ class Emitter(Copies):
             if key in task.reads or key not in task.overwrites:
                 mask = self._mask(key)
                 if mask and not mask & HOST_BIT:
-                    self._download(key, TransferQueue.EARLY)
+                    self._approach(key, HOST, TransferQueue.EARLY)
             token = self._transfer_to(key, HOST)
             if token is not None:  # (nodes that make it there are predecessors)
                 heard.add(token)
@@ -301,10 +303,8 @@ class Emitter(Copies):
         memory = self._memory[device]
         mask = self._mask(key)
         if not mask >> memory & 1:
-            source = self._comes_from(key, memory) if self._peers else HOST
-            if source == HOST and not mask & HOST_BIT:
-                self._download(key, TransferQueue.DOWNLOAD)
-            if memory != HOST:  # it is due when what it waits for has come
+            source = self._approach(key, memory, TransferQueue.DOWNLOAD)
+            if source != memory:  # it is due when what it waits for has come
                 self._upload(key, lane, is_due or source in self._made.get(key, {}), source=source)
         self._comes_after(key, memory, device, after, told, heard)
 
@@ -322,12 +322,18 @@ class Emitter(Copies):
         last = self._last.get(lane)
         return last is not None and last in self.held
 
-    def _comes_from(self, key: BufferKey, target: int) -> int:
-        """Return the memory before ``target`` on a buffer's route to it."""
-        if not self._peers or self._mask(key) & HOST_BIT:
-            return HOST
-        source = nearest(places(self._mask(key)), target, self._peers)
-        return source if (source, target) in self._peers else HOST
+    def _approach(self, key: BufferKey, target: int, queue: int) -> int:
+        """Move a buffer to the memory before ``target`` on its route, or to ``target`` if that is a host's. Return that
+        memory."""
+        routes, mask = self._routes, self._mask(key)
+        way = self._ways.get((mask, target))
+        if way is None:
+            way = self._ways[mask, target] = routes.between(routes.nearest(places(mask), target), target)
+        for source, to in way:
+            if to >= routes.hosts:
+                return source
+            self._pass_on(key, queue, source, to)
+        return target
 
     def _upload(self, key: BufferKey, lane: Lane, is_due: bool, queue: int | None = None, source: int = HOST) -> None:
         """Move a buffer from the host (or ``source``), once it is valid there, to a device, for the next node of a
@@ -340,18 +346,19 @@ class Emitter(Copies):
             behind.add(self._at[self._lines[lane][turn]])
         self._bring_up(key, self._memory[device], device, queue, behind, source=source)
 
-    def _download(self, key: BufferKey, queue: int) -> None:
-        """Move a buffer from a device, once it is valid there, to the host."""
-        mask = self._mask(key)
-        memory = (mask & -mask).bit_length() - 1
-        made = self._made.get(key, {}).get(memory)
-        device = self._owner[memory] if made is None else self._lane_of(made)[0]
+    def _pass_on(self, key: BufferKey, queue: int, source: int, target: int) -> None:
+        """Move a buffer from a memory, once it is valid there, to a host's memory."""
+        made = self._made.get(key, {}).get(source)
+        if made is None or source < self._routes.hosts:
+            device = self._routes.sender(source, target)
+        else:
+            device = self._lane_of(made)[0]
         writers = self._writers.get(key, [])
         if made is not None and len(writers) == 1 and self._graph.buffers[key].nbytes < SMALL:
             writer = self._lane_of(writers[0])
             if writer[0] == device and self._newest.get(writer) == writers[0]:
                 queue = writer[1]
-        self._bring_down(key, memory, device, queue)
+        self._bring_down(key, source, device, queue, target=target)
 
     def _comes_by(self, key: BufferKey, lane: Lane, is_due: bool) -> int:
         """Return the queue for the upload of a buffer for a launch in a queue: transfers that take long and are not due
@@ -377,10 +384,8 @@ class Emitter(Copies):
             for key in tasks[node].writes:
                 if key not in reads or key in self._together or not self._is_final(s, key):
                     continue
-                source = self._comes_from(key, target)
-                if source == HOST and not self.masks[key] & HOST_BIT:
-                    self._download(key, TransferQueue.EARLY)
-                if target != HOST and not self.masks[key] >> target & 1:
+                source = self._approach(key, target, TransferQueue.EARLY)
+                if source != target:
                     is_due = self._lines[lane][self._turn.get(lane, 0)] == s
                     by = self._comes_by(key, lane, is_due)
                     if isinstance(by, TransferQueue):  # else in its turn
@@ -390,7 +395,7 @@ class Emitter(Copies):
         """Move what a part of a launch has written to the host as soon as it has ended."""
         for key in keys:
             if not self.masks[key] & HOST_BIT:
-                self._download(key, TransferQueue.EARLY)
+                self._approach(key, HOST, TransferQueue.EARLY)
                 self._sent = self._sent[0] + 1, self._sent[1] + self._graph.buffers[key].nbytes
 
     # the whole
@@ -420,11 +425,11 @@ class Emitter(Copies):
         the report of its queue's last command stands.)"""
         at = self._at[token]
         command = self.commands[at]
-        if at >= since and isinstance(command, (Run, Upload)) and not command.notify:
+        if at >= since and isinstance(command, (Run, Copy)) and not command.notify:
             self.commands[at] = command._replace(notify=True)
 
     def script(self, plan: Plan) -> CommandGraph:
-        always = [c.token for c in self.commands if isinstance(c, (Download, HostCall))]
+        always = [c.token for c in self.commands if isinstance(c, HostCall) or (isinstance(c, Copy) and c.is_download)]
         told = {self.told_by(token) for token in always}
         hears: dict[int, list[int]] = {token: [] for token in always}
         for index in self._last.values():  # the last command of each queue
@@ -438,7 +443,7 @@ class Emitter(Copies):
         for token in hears:
             self.watch(token)
         for command in commands:
-            if isinstance(command, (Run, Upload)) and command.notify:
+            if isinstance(command, (Run, Copy)) and command.notify:
                 hears.setdefault(command.token, [])
         return CommandGraph(
             problem=self._problem,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.problem import Problem
-from manycl.run.commands.backend import Command, Download, Lane, TransferQueue, Upload
+from manycl.run.commands.backend import Command, Copy, Lane, TransferQueue
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.checkpoints import NOTHING_KEPT, CheckpointPolicy
 from manycl.run.recovery.lineage import Overwrites, nothing_known
@@ -52,7 +52,7 @@ class Copies:
         self._problem, self._lowered, self._graph = subject.problem, subject.lowered, graph
         self._valid = subject.valid
         self.far = machine.memories > 1
-        self._peers = machine.peers
+        self._routes = subject.problem.routes
         self._memory = [d.memory for d in machine.devices]
         # memories that several devices share: one of these may wait for an upload of another
         self._shared = {m for m in self._memory if m != HOST and self._memory.count(m) > 1}
@@ -218,8 +218,9 @@ class Copies:
             heard, tells = set(self._writers[key]), None
         token = self._transfer(key, at, device, queue, tells)
         self._copies_wait(index, (device, queue), (), heard, behind)
-        is_told |= self._memory[device] in self._shared or bool(self._peers)  # other devices may wait for it
-        self.commands.append(Upload(token, key, device, (), is_told, store, queue, source))
+        is_told |= self._memory[device] in self._shared or self._routes.has_peers  # other devices may wait for it
+        target = self._memory[device]
+        self.commands.append(Copy(token, key, device, queue, (), is_told, source, target, None, store))
         return token
 
     def _bring_down(
@@ -230,15 +231,17 @@ class Copies:
         queue: int,
         store: BufferKey | None = None,
         ends: EndedTransfers = NOTHING,
+        target: int = HOST,
     ) -> int:
-        """Emit a transfer from a place of a device, once the buffer is there and the transfers in ``ends`` have ended,
-        to the host's memory. Return its token."""
+        """Emit a transfer by a device from a place, once the buffer is there and the transfers in ``ends`` have ended,
+        to a host's memory. Return its token."""
         index, writers = len(self.commands), self._writers.get(key, [])
         before, others = self._makers(key, at, device)
-        waits, saves = tuple(dict.fromkeys((*before, *ends.after))), self._saves(key)
-        token = self._transfer(key, HOST, device, queue, writers[0] if len(writers) == 1 else None)
+        waits, saves = tuple(dict.fromkeys((*before, *ends.after))), target == HOST and self._saves(key)
+        token = self._transfer(key, target, device, queue, writers[0] if len(writers) == 1 else None)
         self._copies_wait(index, (device, queue), waits, others.union(ends.heard))
-        self.commands.append(Download(token, key, device, waits, True, store, queue, saves=saves))
+        source = at if store is None else self._memory[device]
+        self.commands.append(Copy(token, key, device, queue, waits, True, source, target, store, None, saves))
         return token
 
     def _saves(self, key: BufferKey) -> bool:
@@ -257,7 +260,7 @@ class Copies:
         self._tells.append(None)
         self._at[token] = index
         self._copies_wait(index, (device, queue), waits, others.union(ends.heard))
-        self.commands.append(Download(token, key, device, waits, True, None, queue, copy))
+        self.commands.append(Copy(token, key, device, queue, waits, True, self._memory[device], copy))
         return token
 
     def _copies_wait(

@@ -19,7 +19,7 @@ from manycl.errors import ManyclError
 from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import HOST
 from manycl.plan.plan import ON_HOST
-from manycl.run.commands.backend import Copy, Download, Evict, HostCall, Run, Upload, nodes_of
+from manycl.run.commands.backend import Copy, Evict, HostCall, Run, nodes_of
 from manycl.run.commands.command_graph import CommandGraph
 
 
@@ -44,9 +44,9 @@ def verify_script(script: CommandGraph) -> None:
 class _Judge:
     def __init__(self, script: CommandGraph) -> None:
         self._script = script
-        self._commands = [c for c in script.commands if not isinstance(c, (Evict, Copy))]
+        self._commands = [c for c in script.commands if not isinstance(c, Evict)]
         if len(self._commands) < len(script.commands):
-            raise CommandGraphError("a script with room has copies within a device, or makes way")
+            raise CommandGraphError("a script with room makes way")
         self._nodes = script.lowered.graph.nodes
         self._memory = [d.memory for d in script.problem.machine.devices]
         self._index = script.index
@@ -120,12 +120,9 @@ class _Judge:
     def _touches(self, index: int) -> Iterator[tuple[int, BufferKey, bool]]:
         """Yield (memory, buffer, whether it is written) for a command."""
         command = self._commands[index]
-        if isinstance(command, Upload):
+        if isinstance(command, Copy):
             yield command.source, command.buffer, False
-            yield self._memory[command.device], command.buffer, True
-        elif isinstance(command, Download):
-            yield self._memory[command.device], command.buffer, False
-            yield HOST if command.aside is None else -1 - command.aside, command.buffer, True
+            yield command.target, command.buffer, True
         else:
             memory = self._memory[command.device] if isinstance(command, Run) else HOST
             for task in [self._nodes[node] for node in nodes_of(command)]:
@@ -166,12 +163,12 @@ class _Judge:
         for key, mask in script.needs.items():
             held.update(((m, key), 0) for m in range(mask.bit_length()) if mask >> m & 1)
         done: set[int] = set()
-        for i, command in enumerate(self._commands):
-            if isinstance(command, (Upload, Download)):
-                (source, key, _), (target, _, _) = self._touches(i)
+        for command in self._commands:
+            if isinstance(command, Copy):
+                source, target, key = command.source, command.target, command.buffer
                 if held.get((source, key)) != version.get(key, 0):
                     raise CommandGraphError(f"{command} moves contents that are not the last")
-                if isinstance(command, Download) and command.saves and held.get((HOST, key)) != 0:
+                if command.saves and held.get((HOST, key)) != 0:
                     raise CommandGraphError(f"{command} saves what the host had not got when the run began")
                 if held.get((target, key)) == version.get(key, 0) and key not in self._together:
                     raise CommandGraphError(f"{command} brings what is there")

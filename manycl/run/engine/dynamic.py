@@ -10,7 +10,7 @@ from heapq import heappush
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import DynamicPolicy
-from manycl.run.commands.backend import Command, Copy, Download, Evict, Failed, HostCall, Lane, Report, Run, lane_of
+from manycl.run.commands.backend import Command, Copy, Evict, Failed, HostCall, Lane, Report, Run, lane_of
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.compiler import emitting
 from manycl.run.commands.emit import Emitter
@@ -169,7 +169,7 @@ class Dynamic(Playback):
                     self._chunks[command.token] = command.chunks
             elif isinstance(command, HostCall):
                 self._nodes[lane_of(command)].append(command.token)
-            elif isinstance(command, (Download, Copy)):
+            elif isinstance(command, Copy) and not command.is_upload:
                 self._moving.add(command.token)
             if index in emitter.held:
                 self._hold(index, first)

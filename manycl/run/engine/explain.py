@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from manycl.errors import ManyclError
 from manycl.graph.graph import Graph
-from manycl.machine import HOST
 from manycl.plan.plan import Assignment
-from manycl.run.commands.backend import Copy, Download, Evict, HostCall, Run, Upload
+from manycl.run.commands.backend import Copy, Evict, HostCall, Run
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.run_history import REPLANNED
@@ -139,19 +138,18 @@ class Stories:
             return f"kernel {name} (node {step.node}{part}{role}) on {where}, queue {command.queue}"
         buffer = graph.buffers[command.buffer]
         name = f"{buffer.name or f'buffer {command.buffer}'} ({buffer.nbytes:,} bytes)"
-        if isinstance(command, Copy):
+        if command.source == command.target:
             return f"copy of {name} within {where}"
-        return f"{'upload' if isinstance(command, Upload) else 'download'} of {name}, {where}"
+        return f"{'upload' if command.is_upload else 'download'} of {name}, {where}"
 
     def _span(self, token: int) -> tuple[float, float] | None:
         if token in self._when:
             return self._when[token]
         command = self._script.commands[self._script.index[token]]
-        if not isinstance(command, Upload | Download):
+        if not isinstance(command, Copy):
             return None
-        machine, device = self._script.problem.machine, self._devices[command.device]
-        own = "host" if device.memory == HOST else device.name
-        source, target = (own, "host") if isinstance(command, Download) else (machine.memory_name(command.source), own)
+        machine = self._script.problem.machine
+        source, target = (machine.memory_name(memory, command.device) for memory in command.ends)
         found = self._moved.get((command.buffer, source, target), [])
         return found[0] if len(found) == 1 else None  # which one of several is unknown
 

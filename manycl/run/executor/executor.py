@@ -23,9 +23,9 @@ from manycl.graph.versions.sequence import is_sequence
 from manycl.machine import NATIVE, DeviceIndex, Machine
 from manycl.region import Box
 from manycl.run.commands.backend import (
+    UPLOADS,
     Command,
     Copy,
-    Download,
     EndsEarly,
     Evict,
     HostCall,
@@ -33,7 +33,6 @@ from manycl.run.commands.backend import (
     Run,
     Shorten,
     TransferQueue,
-    Upload,
     continues,
 )
 from manycl.run.data.memory import Memory
@@ -78,9 +77,7 @@ class Executor:
         self._moves: TransferLanes | None = None
         self.host_calls = HostCalls(self.memory)
         # cached rows to transfer, by graph: several graphs may run in turns
-        self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[BufferKey | None, ...], Moved]]] = deque(
-            maxlen=KEPT_GRAPHS
-        )
+        self._joined: deque[tuple[weakref.ref[Graph], dict[tuple[BufferKey, ...], Moved]]] = deque(maxlen=KEPT_GRAPHS)
 
     @property
     def drivers(self) -> list[Driver]:
@@ -175,7 +172,7 @@ class Executor:
                 if type(command) is Run:
                     self._enter(run, command)
                     touched[command.device, command.queue] = command.token
-                elif type(command) is Upload or type(command) is Download or type(command) is Copy:
+                elif type(command) is Copy:
                     joining.append(command)
                     if index + 1 < len(commands) and continues(run.graph, command, commands[index + 1]):
                         continue
@@ -184,7 +181,7 @@ class Executor:
                     self._moves.transfer(together)
                     if not isinstance(command.queue, TransferQueue):
                         touched[command.device, command.queue] = command.token
-                    elif type(command) is Upload:
+                    elif command.queue in UPLOADS:
                         uploads[command.device, command.queue] = command.token
                 else:
                     assert isinstance(command, HostCall)
@@ -200,7 +197,7 @@ class Executor:
         token = -1
         try:
             for (device, queue), token in uploads.items():  # before the queues that wait for them  # noqa: B007
-                self.lanes[device].flush(self.lanes[device].of_uploads(queue))
+                self.lanes[device].flush(self.lanes[device].of(queue))
             for (device, queue), token in touched.items():  # noqa: B007
                 self.lanes[device].flush(self.lanes[device].queues[queue])
         except DriverError as error:

@@ -11,7 +11,7 @@ import numpy as np
 from manycl.drivers.driver import Driver, DriverError, End, Event, Queue, Shortening
 from manycl.machine import HOST
 from manycl.region import Box
-from manycl.run.commands.backend import TransferQueue
+from manycl.run.commands.backend import UPLOADS, TransferQueue
 from manycl.run.executor.waits import AdaptiveWait
 from manycl.utilities.interrupts import interruptible
 from manycl.utilities.prompt import be_prompt
@@ -140,16 +140,12 @@ class Lanes:
         self.latest.clear()
         self.driver.finish()
 
-    def of_uploads(self, queue: int) -> Queue:
-        """Return the queue of uploads with a number (UPLOAD, AHEAD, or a kernel queue's)."""
+    def of(self, queue: int) -> Queue:
+        """Return the queue with a number."""
         if not isinstance(queue, TransferQueue):
             return self.queues[queue]
-        return self.ahead if queue is TransferQueue.AHEAD else self.uploads
-
-    def of_downloads(self, queue: int) -> Queue:
-        """Return the queue of downloads with a number (DOWNLOAD, EARLY, or a kernel queue's)."""
-        if not isinstance(queue, TransferQueue):
-            return self.queues[queue]
+        if queue in UPLOADS:
+            return self.ahead if queue is TransferQueue.AHEAD else self.uploads
         return self.results if queue is TransferQueue.EARLY else self.downloads
 
     def submit(self, lane: int, job: Callable[[], None]) -> None:

@@ -18,17 +18,17 @@ _NDRange = tuple[tuple[int, ...], tuple[int, ...] | None, str]
 
 
 class Transferred(NamedTuple):
-    """A transfer that was enqueued, of some buffers (or neighbouring pieces of one), whole, or ``nbytes`` of one.
-    ``is_upload``: to the device (None: within it). ``events``: in order. ``token``: the first of the commands that it
-    performs. ``source``: the memory that an upload comes from."""
+    """A transfer that was enqueued, of some buffers (or neighbouring pieces of one), whole, or ``nbytes`` of one, from
+    the memory ``source`` to ``target`` by the driver of ``device``. ``events``: in order. ``token``: the first of the
+    commands that it performs."""
 
     keys: tuple[BufferKey, ...]
     device: DeviceIndex
-    is_upload: bool | None
+    source: int
+    target: int
     events: Sequence[Event]
     token: int
     nbytes: int | None = None
-    source: int = HOST
 
 
 _Times = tuple[Transferred, float, float]
@@ -168,8 +168,8 @@ class RunRecord:
     def moved(self) -> Iterable[tuple[int, bool, int, float]]:
         """Yield (device, whether to it, bytes, seconds) of every completed transfer between it and the host."""
         for moved, start, end in self._transfer_times():
-            if moved.is_upload is not None and moved.source == HOST:
-                yield moved.device, moved.is_upload, self._nbytes(moved), end - start
+            if moved.source != moved.target and HOST in (moved.source, moved.target):
+                yield moved.device, moved.source == HOST, self._nbytes(moved), end - start
 
     def _nbytes(self, moved: Transferred) -> int:
         return sum(self.graph.buffers[key].nbytes for key in moved.keys) if moved.nbytes is None else moved.nbytes
@@ -178,10 +178,10 @@ class RunRecord:
         """Yield the seconds between the end of a download and the beginning of the same buffers' next upload."""
         came: dict[int, float] = {}
         for moved, start, end in sorted(self._transfer_times(), key=lambda t: t[1]):
-            if moved.is_upload and all(key in came for key in moved.keys):
-                yield max(0.0, start - max(came[key] for key in moved.keys))
-            elif moved.is_upload is False:
+            if moved.target == HOST:
                 came.update(dict.fromkeys(moved.keys, end))
+            elif moved.source != moved.target and all(key in came for key in moved.keys):
+                yield max(0.0, start - max(came[key] for key in moved.keys))
 
     def _transfer_times(self) -> Sequence[_Times]:
         if self._moves is None:
@@ -204,7 +204,5 @@ class RunRecord:
         for moved, start, end in self._transfer_times():
             key = moved.keys[0]
             name = self.graph.buffers[key].name or f"buffer {key}"
-            own = self.machine.devices[moved.device].name
-            origin = self.machine.memory_name(moved.source)
-            source, target = {True: (origin, own), False: (own, "host"), None: (own, own)}[moved.is_upload]
+            source, target = (self.machine.memory_name(m, moved.device) for m in (moved.source, moved.target))
             yield TransferEvent(key, name, source, target, self._nbytes(moved), start, end)

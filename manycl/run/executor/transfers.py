@@ -9,13 +9,11 @@ from manycl.drivers.driver import Driver, End, Event, Queue
 from manycl.graph.graph import BufferKey, CopyTask, FillTask, Graph, Piece
 from manycl.machine import HOST, DeviceIndex
 from manycl.region import Box, union
-from manycl.run.commands.backend import FIRST, Copy, Download, TransferQueue, Upload
+from manycl.run.commands.backend import FIRST, UPLOADS, Copy, TransferQueue
 from manycl.run.data.memory import Memory
 from manycl.run.executor.lanes import Lanes
 from manycl.run.executor.record import RunRecord, Transferred
 from manycl.run.recovery.undo_log import KeptCopies
-
-Transfer = Upload | Download | Copy
 
 
 class Running(Protocol):
@@ -29,17 +27,15 @@ class Running(Protocol):
 
 
 class Moved(NamedTuple):
-    """Rows of a buffer, and the object ``store`` that holds the buffer on a device from its byte ``low`` on."""
+    """Rows of a buffer."""
 
     key: BufferKey
-    store: BufferKey
-    low: int
     rows: tuple[Box, ...]
 
 
 class TransferLanes:
     """The transfers of a run, on the lanes of its devices. ``events``: of the run's commands, by token. ``joined``: the
-    rows to move, by store and pieces of the graph (the same for all its runs)."""
+    rows to move, by pieces of the graph (the same for all its runs)."""
 
     def __init__(
         self,
@@ -50,7 +46,7 @@ class TransferLanes:
         lanes: Sequence[Lanes],
         record: RunRecord,
         events: dict[int, Event],
-        joined: dict[tuple[BufferKey | None, ...], Moved],
+        joined: dict[tuple[BufferKey, ...], Moved],
     ) -> None:
         self._run = run
         self._graph = graph
@@ -62,86 +58,69 @@ class TransferLanes:
         self._events = events
         self._joined = joined
 
-    def transfer(self, commands: Sequence[Transfer]) -> None:
+    def transfer(self, commands: Sequence[Copy]) -> None:
         """Enqueue one transfer for several commands that continue one another."""
-        first = commands[0]
+        first, buffers = commands[0], tuple([c.buffer for c in commands])
         lanes = self._lanes[first.device]
         after = list({id(event): event for c in commands for t in c.after for event in [self._events[t]]}.values())
-        if isinstance(first, Download) and first.saves:
-            self._kept.save(
-                self._of(first.buffer)[0], FIRST, self._rows(tuple([c.buffer for c in commands])), lanes.driver
-            )
-        queue, target, source, rows = self._ways(lanes, commands)
+        key, rows = moved = self._rows(buffers)
+        if first.saves:
+            self._kept.save(key, FIRST, rows, lanes.driver)
+        queue, target, source = lanes.of(first.queue), self._target(first, moved), self._source(first, moved)
         events = lanes.driver.copy(queue, target, source, rows, after)
         # other queues are flushed when all commands of this call are enqueued
-        if isinstance(first, Download) and isinstance(first.queue, TransferQueue):
+        if isinstance(first.queue, TransferQueue) and first.queue not in UPLOADS:
             lanes.flush(queue)
         event = lanes.latest[first.queue] = events[-1]  # in order: all are complete when this is
-        is_upload = None if isinstance(first, Copy) else isinstance(first, Upload)
-        buffers = tuple([c.buffer for c in commands])
-        made = Transferred(buffers, first.device, is_upload, events, first.token)
-        if isinstance(first, Upload) and first.source != HOST:
-            made = made._replace(source=first.source)
-        self._record.transfers.append(made)
+        self._record.transfers.append(Transferred(buffers, first.device, *first.ends, events, first.token))
         for command in commands:
             self._events[command.token] = event
         if first.notify:
             self._run.watch(first.device, first.queue, [c.token for c in commands], event)
 
-    def _ways(self, lanes: Lanes, commands: Sequence[Transfer]) -> tuple[Queue, End, End, tuple[Box, ...]]:
-        """Return the queue of a transfer, its target, its source and the rows."""
-        first, memory = commands[0], self._memory
-        if isinstance(first, Copy):
-            rows = self._rows(tuple([command.buffer for command in commands]))
-            return lanes.queues[first.queue], self._store(first.target, first), self._store(first.source, first), rows
-        key, store, low, rows = self._what(first.store, tuple([command.buffer for command in commands]))
-        there = End(memory.on_device(store, first.device), low)
-        nbytes = None if rows == self._whole(key) else sum(box.nbytes for box in rows)
-        if isinstance(first, Upload):
-            return lanes.of_uploads(first.queue), there, self._source(first, key, nbytes), rows
-        if first.aside is not None:
-            return lanes.of_downloads(first.queue), self._kept.target(key, first.aside, lanes.driver), there, rows
-        return lanes.of_downloads(first.queue), memory.download_target(key, first.device, nbytes), there, rows
+    def _target(self, copy: Copy, moved: Moved) -> End:
+        """Return where a transfer copies a buffer to."""
+        if copy.target > HOST:
+            return self._store(copy, moved.key, copy.target, copy.target_store)
+        if copy.target < HOST:
+            return self._kept.target(moved.key, copy.target, self._lanes[copy.device].driver)
+        return self._memory.download_target(moved.key, copy.device, self._nbytes(moved))
 
-    def _source(self, upload: Upload, key: BufferKey, nbytes: int | None) -> End:
-        """Return where an upload finds a buffer: in the host's memory, or in another device's."""
-        if upload.source == HOST:
-            return self._memory.upload_source(key, upload.device, nbytes)
-        return End(self._memory.elsewhere(key, upload.source))
+    def _source(self, copy: Copy, moved: Moved) -> End:
+        """Return where a transfer finds a buffer."""
+        if copy.source > HOST:
+            return self._store(copy, moved.key, copy.source, copy.source_store)
+        return self._memory.upload_source(moved.key, copy.device, self._nbytes(moved))
 
-    def _store(self, store: BufferKey, copy: Copy) -> End:
-        window = self._windows.get(store)
-        return End(self._memory.on_device(store, copy.device), 0 if window is None else window.low)
-
-    def _rows(self, keys: tuple[BufferKey, ...]) -> tuple[Box, ...]:
-        """Return the rows of some pieces of a buffer, or all of it."""
-        name = None, None, *keys  # (names of transfers with the host begin with a store)
-        if name not in self._joined:
-            key, rows = self._of(keys[0])
-            if len(keys) > 1:
-                members = (self._graph.buffers[k] for k in keys)
-                rows = union(piece.region for piece in members if isinstance(piece, Piece)).boxes
-            self._joined[name] = Moved(key, key, 0, rows)
-        return self._joined[name].rows
-
-    def _what(self, store: BufferKey | None, keys: tuple[BufferKey, ...]) -> Moved:
-        """Return the rows that pieces of a buffer stand for, and where a device has them."""
-        name = store, *keys
-        known = self._joined.get(name)
-        if known is not None:
-            return known
-        (key, _), rows = self._of(keys[0]), self._rows(keys)
+    def _store(self, copy: Copy, key: BufferKey, memory: int, store: BufferKey | None) -> End:
+        """Return a buffer, or a window of it, in the memory of a device."""
         window = self._windows.get(store) if store is not None else None
-        found = Moved(key, key, 0, rows) if window is None else Moved(key, window.key, window.low, rows)
-        self._joined[name] = found
+        if window is not None:
+            return End(self._memory.on_device(window.key, copy.device), window.low)
+        is_own = self._record.machine.devices[copy.device].memory == memory
+        return End(self._memory.on_device(key, copy.device) if is_own else self._memory.elsewhere(key, memory))
+
+    def _rows(self, keys: tuple[BufferKey, ...]) -> Moved:
+        """Return the rows that pieces of a buffer stand for, or all of it."""
+        found = self._joined.get(keys)
+        if found is None:
+            first = self._graph.buffers.get(keys[0])
+            if isinstance(first, Piece):
+                pieces = (self._graph.buffers[key] for key in keys)
+                rows = (
+                    union(piece.region for piece in pieces if isinstance(piece, Piece))
+                    if len(keys) > 1
+                    else first.region
+                )
+                found = Moved(first.whole, rows.boxes)
+            else:
+                found = Moved(keys[0], self._whole(keys[0]))
+            self._joined[keys] = found
         return found
 
-    def _of(self, key: BufferKey) -> tuple[BufferKey, tuple[Box, ...]]:
-        """Return the buffer that a key of the graph names, or names a piece of, and the rows."""
-        buffer = self._graph.buffers.get(key)
-        if isinstance(buffer, Piece):
-            return buffer.whole, buffer.region.boxes
-        return key, self._whole(key)
+    def _nbytes(self, moved: Moved) -> int | None:
+        """Return the number of bytes that are moved (None: all of the buffer)."""
+        return None if moved.rows == self._whole(moved.key) else sum(box.nbytes for box in moved.rows)
 
     def _whole(self, key: BufferKey) -> tuple[Box, ...]:
         return (Box(0, self._memory.nbytes(key)),)

@@ -16,13 +16,11 @@ from manycl.run.commands.backend import (
     FIRST,
     Command,
     Copy,
-    Download,
     Evict,
     Failed,
     HostCall,
     Lane,
     Run,
-    Upload,
     lane_of,
     nodes_of,
 )
@@ -44,11 +42,6 @@ class PieceVersion(NamedTuple):
 
 GONE = PieceVersion(-1)
 """The version of what is held nowhere, or not known."""
-
-
-def beside(copy: int) -> int:
-    """Return the place that stands for a copy which the host keeps beside its own."""
-    return -1 - copy
 
 
 class CommandHistory:
@@ -82,13 +75,13 @@ class CommandHistory:
     def add(self, command: Command, is_complete: bool) -> None:
         """Add the next command. If it is not complete, it may have had any effect, or none."""
         if isinstance(command, Evict):
-            at = self._at(command.device, command.store)
+            at = self._at(self._memory[command.device], command.device, command.store)
             for key in self._locations.pieces(command.store) if self._locations is not None else ():
                 self.held[key].pop(at, None)
         elif isinstance(command, (Run, HostCall)):
             self._run(command, is_complete)
         else:
-            self._move(command, is_complete)
+            self._copy(command, is_complete)
 
     def _run(self, command: Run | HostCall, is_complete: bool) -> None:
         at, homes = HOST, dict[BufferKey, int]()
@@ -103,27 +96,20 @@ class CommandHistory:
             if is_complete:
                 self.done.add(step)
 
-    def _move(self, command: Upload | Download | Copy, is_complete: bool) -> None:
+    def _copy(self, command: Copy, is_complete: bool) -> None:
         held = self.held[command.buffer]
-        if isinstance(command, Copy):
-            source, target = self._at(command.device, command.source), self._at(command.device, command.target)
-        elif isinstance(command, Upload):
-            source, target = command.source, self._at(command.device, command.store)
-        else:
-            source = self._at(command.device, command.store)
-            target = HOST if command.aside is None else beside(command.aside)
-            if command.saves:
-                held[beside(FIRST)] = held.get(HOST, GONE)
-        found = held.get(source, GONE)
+        target = self._at(command.target, command.device, command.target_store)
+        if command.saves:
+            held[FIRST] = held.get(HOST, GONE)
+        found = held.get(self._at(command.source, command.device, command.source_store), GONE)
         if is_complete:
             held[target] = found
         elif held.get(target) != found:
             held[target] = GONE
 
-    def _at(self, device: DeviceIndex, store: BufferKey | None) -> int:
-        if self._locations is None or store is None:
-            return self._memory[device]
-        return self._locations.at(device, store)
+    def _at(self, memory: int, device: DeviceIndex, store: BufferKey | None) -> int:
+        """Return the location of a memory, or of a device's store in it."""
+        return memory if self._locations is None or store is None else self._locations.at(device, store)
 
     def _write(self, key: BufferKey, at: int, step: int, is_complete: bool) -> None:
         number, held = self._place[key, step], self.held[key]
@@ -214,11 +200,11 @@ class Stopped(NamedTuple):
 def _beginning(given: Sequence[Command], begun: Set[int]) -> set[int]:
     """Return the tokens of transfers that may be a part of one that has begun, as they come right before it."""
     found: set[int] = set()
-    behind: tuple[object, ...] = ()  # the kind of the command that comes next, if it may have begun
+    behind: tuple[object, ...] = ()  # the way of the transfer that comes next, if it may have begun
     for command in reversed(given):
         mine: tuple[object, ...] = ()
-        if isinstance(command, (Upload, Download, Copy)):
-            mine = type(command), command.device
+        if isinstance(command, Copy):
+            mine = command.device, command.ends
             if command.token in begun or mine == behind:
                 found.add(command.token)
             else:
@@ -235,7 +221,7 @@ def ended(script: CommandGraph, heard: Iterable[int]) -> dict[Lane, int]:
     for told in heard:
         command = commands[index[told]]
         # when a transfer is complete, so is what it waited for
-        for token in (told, *command.after) if isinstance(command, (Upload, Download, Copy)) else (told,):
+        for token in (told, *command.after) if isinstance(command, Copy) else (told,):
             if token < count:
                 of = commands[index[token]]
                 assert not isinstance(of, Evict)
@@ -253,7 +239,7 @@ def unsound(script: CommandGraph, given: Set[int], failures: Iterable[Failed]) -
     nodes, since = script.lowered.graph.nodes, min((script.index[t] for t in found), default=0)
     buffers = {key for t in found if t < len(nodes) for key in nodes[t].writes}
     commands = [script.commands[i] for i in sorted(given) if i >= since]
-    moves = [c for c in commands if isinstance(c, (Upload, Download, Copy))]
+    moves = [c for c in commands if isinstance(c, Copy)]
     buffers.update(c.buffer for c in moves if c.token in found)
     return found | {c.token for c in moves if c.buffer in buffers}
 

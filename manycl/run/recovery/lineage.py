@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from manycl.graph.graph import BufferKey, Graph, HostTask
 from manycl.machine import HOST
 from manycl.run.data.coherence import HOST_BIT
-from manycl.run.recovery.history import CommandHistory, PieceVersion, beside
+from manycl.run.recovery.history import CommandHistory, PieceVersion
 
 _NOTHING: frozenset[int] = frozenset()
 Overwrites = Callable[[int, BufferKey], bool]
@@ -158,7 +158,7 @@ class _Closure:
             if place >= HOST:
                 mask |= 1 << place
             else:
-                self._restored[key] = beside(place)
+                self._restored[key] = place
         if mask:
             self._restored.pop(key, None)
         return mask or (HOST_BIT if key in self._restored else 0)

@@ -26,10 +26,10 @@ from manycl.model.estimates import Estimates
 from manycl.model.occupancy import share
 from manycl.plan.plan import ON_HOST
 from manycl.run.commands.backend import (
+    UPLOADS,
     Command,
     Copy,
     Done,
-    Download,
     EndsEarly,
     Evict,
     Failed,
@@ -40,7 +40,6 @@ from manycl.run.commands.backend import (
     Run,
     Shorten,
     TransferQueue,
-    Upload,
     continues,
     lane_of,
     nodes_of,
@@ -139,7 +138,7 @@ class SimBackend:
         # (end, number, token) of commands under way; out of date where the end has changed since
         self._ends: list[tuple[float, int, int]] = []
         self._sent: dict[int, int] = {}  # bytes of a joined transfer before a command's own, by token
-        self._moving: set[tuple[int, type]] = set()  # links in use: device, and Upload or Download
+        self._moving: set[tuple[int, bool]] = set()  # links in use: device, and whether to it
         self._progress = Activities(self._contention)
         self._done: set[int] = set()
         self._doomed: set[int] = set()  # commands whose device will be lost before they end
@@ -161,10 +160,10 @@ class SimBackend:
             if isinstance(command, Evict):
                 continue  # it takes no time
             place = lane_of(command)
-            joined = isinstance(before, Upload | Download | Copy) and continues(self._graph, before, command)
+            joined = isinstance(before, Copy) and continues(self._graph, before, command)
             if place[0] != ON_HOST and self._enqueuing[place[0]] and not joined:
                 self._pass(self._clock.now() + self._enqueuing[place[0]])
-            if joined and isinstance(before, Upload | Download) and isinstance(command, Upload | Download):
+            if joined and isinstance(before, Copy) and before.source != before.target:
                 sent = self._sent.get(before.token, 0)  # one transfer serves both commands
                 self._sent[command.token] = sent + self._graph.buffers[before.buffer].nbytes
             before = command
@@ -313,8 +312,7 @@ class SimBackend:
             return
         command = line[0]
         # a transfer in a kernel queue is small, and has a link of its own
-        in_own = isinstance(place[1], TransferQueue)
-        way = (place[0], type(command)) if isinstance(command, Upload | Download) and in_own else None
+        way = (place[0], place[1] in UPLOADS) if isinstance(place[1], TransferQueue) else None
         if way in self._moving:
             return
         if not isinstance(command, HostCall) and not self._done.issuperset(command.after):
@@ -340,11 +338,10 @@ class SimBackend:
             nbytes = sum(traffic(node, command.device) for node in nodes_of(command)) if memory == HOST else 0.0
             return self._contention.use(None, nbytes, seconds)
         nbytes = self._graph.buffers[command.buffer].nbytes
-        if isinstance(command, Copy):
+        if command.source == command.target:
             return self._contention.use(None, 2.0 * nbytes if memory == HOST else 0.0, seconds)
-        ends = (command.source, memory) if isinstance(command, Upload) else (memory, HOST)
         # a transfer in a kernel queue is small, and has a link of its own
-        found = self._contention.use(ends, nbytes, seconds)
+        found = self._contention.use(command.ends, nbytes, seconds)
         return found if isinstance(command.queue, TransferQueue) else found._replace(ends=None)
 
     def _cost(self, command: Queued) -> tuple[float, float]:
@@ -365,9 +362,9 @@ class SimBackend:
                 self._shares[key] = share(launch, device)
             return seconds, self._shares[key]
         nbytes = self._graph.buffers[command.buffer].nbytes
-        if isinstance(command, Copy):  # read and written
+        if command.source == command.target:  # read and written
             return 2 * nbytes / device.bandwidth, 0.0
-        ends = (command.source, device.memory) if isinstance(command, Upload) else (device.memory, HOST)
+        ends = command.ends
         sent = self._sent.get(command.token)
         if sent is not None:
             return self._estimates.transfer(sent + nbytes, *ends) - self._estimates.transfer(sent, *ends), 0.0
@@ -382,7 +379,7 @@ class SimBackend:
             seconds = by.slowed(command.device, seconds, now)
         return self._until_lost(command, seconds, now)
 
-    def _until_lost(self, command: Run | Upload | Download | Copy, seconds: float, start: float) -> float:
+    def _until_lost(self, command: Run | Copy, seconds: float, start: float) -> float:
         """Return the seconds of a command that takes ``seconds``, or less if its device is lost before; then it is
         doomed."""
         lost = self._disturbance.lost.get(command.device)
@@ -407,7 +404,7 @@ class SimBackend:
         command, place = active.command, active.place
         del self._active[place], self._by_token[command.token]
         if isinstance(place[1], TransferQueue):
-            self._moving.discard((place[0], type(command)))
+            self._moving.discard((place[0], place[1] in UPLOADS))
         self._ending(self._progress.finish(command.token, end))
         heard = isinstance(command, HostCall) or command.notify
         message = self._failure(command)
@@ -446,9 +443,7 @@ class SimBackend:
             events.append(HostEvent(command.token, self._graph.nodes[command.token].name, start, end))
         else:
             buffer = self._graph.buffers[command.buffer]
-            own = devices[command.device].name
-            source = self.machine.memory_name(command.source) if isinstance(command, Upload) else own
-            target = "host" if isinstance(command, Download) else own
+            source, target = (self.machine.memory_name(memory, command.device) for memory in command.ends)
             name = buffer.name or f"buffer {buffer.key}"
             events.append(TransferEvent(buffer.key, name, source, target, buffer.nbytes, start, end))
 

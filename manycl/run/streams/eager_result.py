@@ -12,10 +12,10 @@ from manycl.errors import ManyclError
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import BufferKey, Graph, Launch
 from manycl.graph.launch import with_arguments
-from manycl.machine import DeviceIndex
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.run.commands.backend import Command, Done, Failed, Run, Upload
+from manycl.run.commands.backend import Command, Copy, Done, Failed, Run, TransferQueue
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
@@ -170,10 +170,11 @@ class EagerResult:
         """Return the command graph of the uploads and commands as they were given. ``valid``: masks of the memories
         where buffers were valid before."""
         graph, device = lowered.graph, self.device
-        bit = 1 << problem.machine.devices[device].memory
+        memory = problem.machine.devices[device].memory
+        bit = 1 << memory
         brought: dict[int, list[BufferKey]] = {}  # pieces of what came for each node
         for moved in self.record.transfers:
-            if moved.is_upload:
+            if moved.target != HOST:
                 brought.setdefault(moved.token, []).extend(lowered.cut.get(moved.keys[0], moved.keys))
         needs, leaves = dict[BufferKey, int](), dict[BufferKey, int]()
         commands, token, last = list[Command](), len(graph.nodes), len(graph.nodes) - 1
@@ -182,7 +183,7 @@ class EagerResult:
             for key in brought.get(node, ()):
                 mask = needs.setdefault(key, valid.get(key, 0))
                 if mask and not mask & bit and key not in leaves:
-                    commands.append(Upload(token, key, device, (), False))
+                    commands.append(Copy(token, key, device, TransferQueue.UPLOAD, (), False, HOST, memory))
                     leaves[key] = mask | bit
                     after.append(token)
                     token += 1

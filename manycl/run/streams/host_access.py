@@ -9,7 +9,7 @@ from operator import itemgetter
 from manycl.drivers.driver import Bytes, DriverError, Event
 from manycl.graph.copies import Place
 from manycl.graph.graph import BufferKey
-from manycl.machine import DeviceIndex
+from manycl.machine import HOST, DeviceIndex
 from manycl.run.commands.backend import Failed
 from manycl.run.commands.flow_control import AHEAD
 from manycl.run.data.coherence import HOST_BIT
@@ -138,7 +138,8 @@ class HostAccess(Residency):
 
     def _note(self, key: BufferKey, is_upload: bool, event: Event, nbytes: int) -> None:
         """Note a copy after all that was given."""
-        moved = Transferred((key,), self.device, is_upload, (event,), len(self.given), nbytes)
+        source, target = (HOST, self._memory) if is_upload else (self._memory, HOST)
+        moved = Transferred((key,), self.device, source, target, (event,), len(self.given), nbytes)
         self.record.transfers.append(moved)
 
     # of copies for which there was no wait

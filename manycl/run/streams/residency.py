@@ -122,7 +122,9 @@ class Residency(InFlight):
             raise
         except DriverError as error:
             raise RunError(f"{memory.name(key)} cannot be brought to {lanes.device.name}: {error.message}") from None
-        self.record.transfers.append(Transferred((key,), self.device, True, events, len(self.given), nbytes))
+        self.record.transfers.append(
+            Transferred((key,), self.device, HOST, self._memory, events, len(self.given), nbytes)
+        )
         self._brought.append(key)
         self._coming.add(key)
         if is_beside:
@@ -151,7 +153,9 @@ class Residency(InFlight):
             )
         except (DriverError, RunError):
             return None  # the copy apart raises the error
-        self.record.transfers.append(Transferred((key,), self.device, False, events, len(self.given) - 1, nbytes))
+        self.record.transfers.append(
+            Transferred((key,), self.device, self._memory, HOST, events, len(self.given) - 1, nbytes)
+        )
         self._wanted = wanted
         self._asked.append((key, events[-1]))
         return events[-1]

@@ -149,7 +149,7 @@ class TightEmitter(Emitter):
         for key in self._graph.buffers:
             mask = self._mask(key)
             if mask and not mask & self._everywhere and key not in self._mine:
-                self._download(key, TransferQueue.DOWNLOAD)
+                self._approach(key, HOST, TransferQueue.DOWNLOAD)
 
     def leaves(self) -> Mapping[BufferKey, int]:
         return {key: self._mask(key) & self._everywhere for key in self._graph.buffers}
@@ -171,7 +171,7 @@ class TightEmitter(Emitter):
                 self._copy(key, source, at, lane)
             else:
                 if not mask & HOST_BIT:
-                    self._download(key, TransferQueue.DOWNLOAD)
+                    self._approach(key, HOST, TransferQueue.DOWNLOAD)
                 if at != HOST:
                     self._come(key, at, device)
         self._comes_after(key, at, device, after, told, heard)
@@ -184,7 +184,8 @@ class TightEmitter(Emitter):
         token = self._transfer(key, target, device, queue, None)
         behind = [b for store in (one, other) if (b := self._use(store, lane, token)) is not None]
         waits = self._in_queue(index, lane, before, others, behind)
-        self.commands.append(Copy(token, key, device, queue, waits, True, one[1], other[1]))
+        memory = self._memory[device]
+        self.commands.append(Copy(token, key, device, queue, waits, True, memory, memory, one[1], other[1]))
 
     def _come(self, key: BufferKey, at: int, device: DeviceIndex) -> None:
         """Upload a piece from the host's memory to a store of a device."""
@@ -192,11 +193,12 @@ class TightEmitter(Emitter):
         made_way = self._use(store, None, 0)
         self._bring_up(key, at, device, TransferQueue.UPLOAD, () if made_way is None else (made_way,), store[1])
 
-    def _download(self, key: BufferKey, queue: int) -> None:
+    def _approach(self, key: BufferKey, target: int, queue: int) -> int:
         """Download a piece to the host's memory, from where it was written if it is still there."""
         mask = self._mask(key)
         written = next((at for at, t in self._made.get(key, {}).items() if t < len(self._lane) and at != HOST), HOST)
         self._send(key, written if written != HOST and mask >> written & 1 else next(self._places.of(mask)), queue)
+        return HOST
 
     def _send(self, key: BufferKey, at: int, queue: int) -> None:
         """Download a piece from a store of a device."""
