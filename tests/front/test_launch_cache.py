@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,74 @@ def test_ctrl_c_while_it_is_paced_is_no_other_error(monkeypatch: pytest.MonkeyPa
         other.join(60)
         assert not other.is_alive()
         assert (y.get() == 34).all()
+
+
+class Asking:
+    """The number 3, which does something when it is asked for."""
+
+    def __init__(self, does: Callable[[], object]) -> None:
+        self.does = does
+
+    def __index__(self) -> int:
+        self.does()
+        return 3
+
+
+@pytest.mark.parametrize("zero_copy", ["0", "1"])
+def test_numbers_may_launch_the_same_kernel_when_they_are_asked_for(
+    zero_copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
+    with mc.Queue("cpu/2#0") as queue:
+        x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+        number = Asking(lambda: PROGRAM.put(queue, *SIZES, y, 5, 8))
+        for turn in range(1000):  # among them are those for which the log has to grow
+            PROGRAM.put(queue, *SIZES, x, turn % N, 7)
+            if turn % 3 == 0:
+                PROGRAM.put(queue, *SIZES, x, 9, number)
+                assert len(queue.enqueued) == turn + 1 + 2 * (turn // 3 + 1)
+        assert x.get().tolist() == [7] * 9 + [3] + [7] * (N - 10)
+        assert y.get().tolist() == [0] * 5 + [8] + [0] * (N - 6)
+
+
+@pytest.mark.parametrize("zero_copy", ["0", "1"])
+def test_numbers_may_wait_for_all_when_they_are_asked_for(zero_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
+    with mc.Queue("cpu/2#0") as queue:
+        x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
+        for turn in range(60):
+            PROGRAM.put(queue, *SIZES, x, turn, 7)
+            PROGRAM.put(queue, *SIZES, y, turn, 2)
+            PROGRAM.put(queue, *SIZES, x, turn, Asking((x.get, y.get, queue.finish)[turn % 3]))
+            PROGRAM.put(queue, *SIZES, x, Asking(y.get), 4)
+        assert x.get().tolist() == [3] * 3 + [4] + [3] * 56 + [0] * (N - 60)
+
+
+def test_finalizers_may_launch_the_same_kernel() -> None:
+    class Garbage:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            PROGRAM.add(queue, *SIZES, x, z)
+            finalized.append(None)
+
+    finalized: list[None] = []
+    before = gc.get_threshold()
+    with mc.Queue("cpu/2#0") as queue:
+        x, y, z = (queue.array(np.full(N, i, np.int32)) for i in (1, 0, 0))
+        gc.set_threshold(3)
+        try:
+            for turn in range(2000):
+                if turn % 3 == 0:
+                    Garbage()
+                PROGRAM.add(queue, *SIZES, x, y)
+        finally:
+            gc.set_threshold(*before)
+        gc.collect()
+        assert finalized
+        assert (y.get() == 2000).all()
+        assert (z.get() == len(finalized)).all()
 
 
 def test_nothing_keeps_arrays_that_are_gone() -> None:

@@ -177,8 +177,8 @@ class CachedLaunch:
         self, stream: EagerStream, args: Sequence[Any], changed: Sequence[int], bound: list[Argument]
     ) -> tuple[Any, ...] | None:
         """Convert the arguments that are no arrays and have changed. Return for each an object that has the same value
-        whenever it is given. Return None where it has to be another entry. Raises LaunchError where the launch would
-        leave its buffers with them."""
+        whenever it is given. Return None where it has to be another entry, or to be looked at again. Raises LaunchError
+        where the launch would leave its buffers with them."""
         is_longer, steering, convert = False, self._steering, self._convert()
         assert convert is not None, "the kernel is being called"
         for i in changed:
@@ -194,6 +194,8 @@ class CachedLaunch:
                     is_longer = True
         if (decided := self._decided(bound)) not in self._checked:
             if not self._integers.cover(bound):
+                if any(type(a) is BufferArg and a.key not in stream.arrays for a in bound):
+                    return None  # a number's own method has waited for all
                 decided = self._check(stream, bound, decided)
             if len(self._checked) >= KEPT:
                 self._checked.clear()

@@ -24,6 +24,7 @@ struct entry {
     ssize device;
     u64 batch, stream; /* those for which the known arrays are right, by their numbers */
     char is_retired;
+    char is_busy; /* a launch is being given: Python, called for that, may launch the same kernel */
     ssize count;
     struct argument *arguments;
     void *shape; /* as the driver has it (DirectLaunch of manycl/drivers/driver.py); NULL: it is launched by Python */

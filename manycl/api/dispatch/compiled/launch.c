@@ -14,6 +14,8 @@ struct launching {
     struct log *log;
     object *const *arguments;
     ssize argument_count;
+    u64 batch;
+    ssize node; /* the command's number in the log */
     int is_new; /* the entry has not been used in the batch */
     ssize count; /* of the arrays that are others than the last time */
     ssize numbers; /* of the numbers that are */
@@ -147,6 +149,7 @@ static enum answer bind(struct launching *at) {
         entry->stream = at->log->stream;
         if (PyList_Append(at->log->entries, (object *)entry)) return WRONG;
     }
+    NEED(at->batch == at->log->batch); /* a number's own method may have waited for all */
     enum answer answer = take_all(at, bound, known);
     if (answer != DONE) return answer;
     put(&entry->bound, kept(bound));
@@ -182,7 +185,7 @@ static enum answer give_directly(struct launching *at) {
     object *nth = hold(&at->held, PyLong_FromUnsignedLongLong(next)), *needed = uses(entry);
     object *item = nth && needed ? hold(&at->held, PyTuple_Pack(2, nth, needed)) : NULL;
     NEED(item && done(call(log->keep, name_append, item, NULL, NULL)));
-    NEED(*log->given + 1 == next && log->is_open); /* nobody came between */
+    NEED(grow(log) && *log->given + 1 == next && log->is_open); /* nobody came between */
     u64 got = log->enqueue(log->address, entry->shape, entry->block, NULL, 0);
     NEED(got); /* the error is told when it is tried again */
     append(log, entry->task, entry->bound, log->times, got);
@@ -196,28 +199,44 @@ static enum answer give_by_python(struct launching *at) {
     object *arguments[] = {NULL, log->queue, entry->kernel, entry->global_size, entry->local_size, NONE, NONE};
     if (PyObject_SetAttr(at->stream, name_is_giving, &_Py_TrueStruct)) return WRONG;
     object *event = hold(&at->held, PyObject_Vectorcall(log->launch, arguments + 1, 6 | FIRST_IS_FREE, NULL));
-    if (!event) return WRONG;
+    if (!event || !grow(log)) return WRONG;
     append(log, entry->task, entry->bound, event, 0);
     return PyObject_SetAttr(at->stream, name_is_giving, &_Py_FalseStruct) ? WRONG : DONE;
 }
 
-/* The launch, with the stream's lock. */
-static enum answer again(struct launching *at) {
+/* Whether the device may be given a command now. */
+static enum answer is_ready(struct launching *at) {
+    object *uploads = SLOT(at->stream, stream, uploads);
+    NEED(uploads && !PyList_Size(uploads) && at->log->is_open && at->batch == at->log->batch);
+    return DONE;
+}
+
+/* The launch, with the stream's lock, by an entry that nobody else uses. Python, where it is called, may give the device
+   other commands, or wait for all: a number's own method may, and so may finalizers when garbage is collected. */
+static enum answer give(struct launching *at) {
     struct log *log = at->log;
     struct entry *entry = at->entry;
-    NEED(log->is_open && !entry->is_retired && entry->count == at->argument_count);
+    at->batch = log->batch;
     at->is_new = entry->batch != log->batch;
     enum answer answer = look(at);
-    if (answer != DONE) return answer;
-    object *uploads = SLOT(at->stream, stream, uploads);
-    NEED(uploads && !PyList_Size(uploads) && grow(log));
+    if (answer != DONE || (answer = is_ready(at)) != DONE) return answer;
     if ((at->count || at->numbers || at->is_new) && (answer = bind(at)) != DONE) return answer;
-    NEED(log->is_open && entry->batch == log->batch);
+    if ((answer = is_ready(at)) != DONE) return answer;
     answer = entry->shape ? give_directly(at) : give_by_python(at);
     if (answer != DONE) return answer;
+    at->node = log->count - 1;
     log->ahead += entry->seconds;
     if (log->ahead > log->limit && !done(call(at->stream, name_pace, NULL, NULL, NULL))) return WRONG;
     return DONE;
+}
+
+static enum answer again(struct launching *at) {
+    struct entry *entry = at->entry;
+    NEED(at->log->is_open && !entry->is_retired && !entry->is_busy && entry->count == at->argument_count);
+    entry->is_busy = 1;
+    enum answer answer = give(at);
+    entry->is_busy = 0;
+    return answer;
 }
 
 /* The same, where a driver's error is left to Python, which tries again and raises it. */
@@ -234,7 +253,7 @@ static enum answer again_or_left(struct launching *at) {
 static object *event_of(struct launching *at) {
     struct held *held = &at->held;
     object *event = hold(held, PyType_GenericNew(class_event, NULL, NULL));
-    object *index = hold(held, PyLong_FromSsize_t(at->log->count - 1));
+    object *index = hold(held, PyLong_FromSsize_t(at->node));
     if (!event || !index) return NULL;
     put(&SLOT(event, event, queue), kept(at->queue));
     put(&SLOT(event, event, enqueued), kept(at->submission));
