@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from itertools import pairwise
+from random import Random
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import manycl as mc
 from manycl.errors import LaunchError
 from manycl.graph.graph import Graph
 from manycl.graph.rename import renamed
+from manycl.run.graph_cache.cached_graph import ARRANGEMENTS
 from manycl.trace import TransferEvent
 
 SOURCE = """
@@ -144,3 +147,28 @@ def test_adaptive_learns_across_the_exchange(queue: mc.Queue) -> None:
     assert np.allclose(a.get(), smooth(start(), 5), atol=1e-5)
     assert prepared.plan is not None
     assert prepared.plan.policy == "adaptive"
+
+
+@pytest.mark.parametrize("policy", ["in_order", "adaptive"])
+def test_few_of_many_exchanges_are_remembered(policy: str, queue: mc.Queue) -> None:
+    queue.policy, random = policy, Random(1)
+    contents = [np.full(N, i, np.float32) for i in range(6)]
+    arrays = [queue.array(values) for values in contents]
+    with queue.prepare() as prepared:
+        for a, b in pairwise(arrays):
+            PROGRAM.add(queue, (N,), (64,), a, b)
+    counts = []
+    for _ in range(2):
+        for _ in range(2 * ARRANGEMENTS):
+            prepared.run()
+            for i in range(5):
+                contents[i] = (contents[i] + contents[i + 1]) % 64
+                arrays[i] %= 64
+            i, j = random.sample(range(6), 2)
+            arrays[i].exchange(arrays[j])
+            contents[i], contents[j] = contents[j], contents[i]
+        queue.finish()
+        gc.collect()
+        counts.append(sum(type(found) is Graph for found in gc.get_objects()))
+    assert counts[1] < counts[0] + ARRANGEMENTS
+    assert [a.get().tolist() for a in arrays] == [values.tolist() for values in contents]

@@ -27,6 +27,8 @@ from manycl.run.session.session import Session
 
 COMMANDS = 8
 """The number of command graphs kept of a graph's plans, for other buffers and other places of these at the start."""
+ARRANGEMENTS = 64
+"""The number of ways in which buffers of a graph have been exchanged for which the graph is kept; our own choice."""
 
 
 class CachedGraph:
@@ -92,6 +94,8 @@ class CachedGraph:
         changes = tuple(instead.items()) if instead else ()
         found = self._arranged.get(changes)
         if found is None:
+            if len(self._arranged) >= ARRANGEMENTS:  # of n buffers, there are n! ways
+                self._arranged.pop(next(iter(self._arranged)), None)
             found = self._arranged[changes] = self._on(dict(changes))
         cached, graph, of = found
         if self.session.devices.demanded:
