@@ -241,6 +241,12 @@ class RunningQueue(Waits):
         ``wanted`` on the host. Raises what went wrong."""
         self.session.devices.refuse_host_functions()  # the run that they are part of would be waited for
         self.refuse_while_preparing()
+        if self.is_running_here:
+            raise RunError(
+                "a result is asked for in the middle of a run, by the thread whose run it is: by a policy, a signal"
+                " handler, or a finalizer that garbage collection has called",
+                hint="ask for it when the run has ended",
+            )
         with self._running:
             if last is None or last is self.enqueued:
                 self._take()

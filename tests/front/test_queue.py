@@ -17,6 +17,9 @@ import manycl as mc
 from manycl.drivers.opencl import devices as opencl
 from manycl.errors import LaunchError, ManyclError, PolicyError, ResultError, RunError
 from manycl.machine import HOST
+from manycl.plan.plan import Plan
+from manycl.plan.policies.classical.in_order import InOrder
+from manycl.plan.problem import Problem
 from manycl.run.graph_cache import kept_commands
 
 N = 64
@@ -317,3 +320,19 @@ def test_what_is_refused_leaves_the_trace_of_what_ran(session: Any) -> None:
         with pytest.raises(mc.ManyclError, match="outside"):
             queue.finish()
         assert list(queue.trace.kernels()) == ran
+
+
+def test_a_result_in_the_middle_of_a_run_is_refused() -> None:
+    """By a policy, which is asked within the run; what was enqueued is right all the same."""
+
+    class Asks:
+        def plan(self, problem: Problem) -> Plan:
+            with pytest.raises(RunError, match="in the middle of a run"):
+                x.get()
+            return InOrder().plan(problem)
+
+    with mc.Queue("cpu/2", policy=Asks()) as queue:
+        x = queue.zeros(N, np.int32)
+        for _ in range(3):
+            PROGRAM.inc(queue, *size(), x, 1)
+        assert (x.get() == 3).all()

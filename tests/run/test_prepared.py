@@ -14,6 +14,7 @@ import pytest
 from manycl.api.program import Program
 from manycl.api.queue import Queue
 from manycl.errors import ArgumentError
+from manycl.graph.graph import BufferKey
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.problem import Problem
@@ -307,14 +308,15 @@ def test_what_profile_may_be_is_said(profile: Any) -> None:
 
 def test_what_is_moved_is_found_once_for_graphs_that_run_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    asked: list[int] = []
-    find = TransferLanes._of
+    asked: list[object] = []
+    find = TransferLanes._rows
 
-    def counted(self: TransferLanes, key: int) -> object:
-        asked.append(key)
-        return find(self, key)
+    def counted(self: TransferLanes, keys: tuple[BufferKey, ...]) -> object:
+        if keys not in self._joined:
+            asked.append(keys)
+        return find(self, keys)
 
-    monkeypatch.setattr(TransferLanes, "_of", counted)
+    monkeypatch.setattr(TransferLanes, "_rows", counted)
     data = np.zeros(1 << 12, np.int32)
     with Queue("cpu/2") as queue:
         x = queue.array(data)
