@@ -55,7 +55,9 @@ class Difference:
         return f"{self.name}: {self.who} against {self.than}: {self.told}"
 
 
-KNOWN_REFUSALS = {words: words for words in ("its groups do not run apart", "there is no GPU")}
+KNOWN_REFUSALS = {words: words for words in ("its groups do not run apart", "there is no GPU")} | {
+    "INVALID_KERNEL_NAME": "PoCL finds no kernel in a program that another process of its has built and cached"
+}
 """Words of errors, and why that is so."""
 
 
