@@ -258,7 +258,7 @@ class Holdable(Protocol):
 
 
 class DirectQueue(NamedTuple):
-    """What compiled code needs to enqueue launches into a queue. ``launch``: the address of the function
+    """A queue for compiled code that enqueues launches. ``launch``: the address of the function
     ``u64 launch(void *queue, void *shape, const void *values, const void *waits, u64 count)``, which returns the
     command's number, 0 for a failure; events are tuples of the queue, the number, and what the queue's ``renew()`` has
     returned last. ``address``: of the queue; ``given``: of a 64-bit word, the number of its last command. What a
@@ -273,7 +273,7 @@ class DirectQueue(NamedTuple):
 
 
 class DirectLaunch(NamedTuple):
-    """What compiled code needs to launch a kernel at an NDRange: the addresses of the ``shape`` and of the block of
+    """A kernel at an NDRange for compiled code that launches it: the addresses of the ``shape`` and of the block of
     ``values``; for each argument that is memory, the word of the block that has its address, behind which its size is
     (else -1); what has to live until a launch is complete."""
 

@@ -34,7 +34,7 @@ class RecordedCalls:
         return tuple(commands)
 
     def bind(self, recorded: Sequence[RecordedCommand], values: Values) -> Sequence[_Entry]:
-        """As CommandRecorder.bind."""
+        """Return the calls bound to a table (CommandRecorder.bind)."""
         entries: list[_Entry] = []
         left: dict[tuple[int, int], object] = {}  # the last values of kernels' arguments
         for command in recorded:

@@ -82,7 +82,7 @@ def read_annotations(kernel: KernelFacts, fields: Fields) -> tuple[Annotation, .
 
 
 def given_arguments(kernel: KernelFacts, fields: Fields) -> list[tuple[ArgumentFacts, Any, Scope, Location]]:
-    """What is given for each of a kernel's parameters, in order, with the symbols that hold there, and where."""
+    """Return, for each of a kernel's parameters in order, the value that is given, its symbols and its place."""
     value, place = fields["args"], fields.where("args")
     if isinstance(value, dict):
         known = {a.name: a for a in kernel.arguments}

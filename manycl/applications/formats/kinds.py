@@ -47,7 +47,7 @@ Reader = Callable[[Any, Scope, Location], Any]
 
 
 class ViolationError(Exception):
-    """What is wrong, and where in the document."""
+    """An error in a document: what is wrong, and where."""
 
     def __init__(self, where: Where, problem: str) -> None:
         super().__init__(problem)

@@ -192,7 +192,7 @@ class SetKernel:
 
     @property
     def places(self) -> Sequence[int]:
-        """Where the values of the arguments begin in ``content``; what they are counted in, at ``extents_at``."""
+        """The bytes of ``content`` at which the arguments' values begin, by argument."""
         return self._at
 
     @property
@@ -243,7 +243,7 @@ class SetKernel:
         return shape
 
     def direct(self, like: SetKernel, global_size: tuple[int, ...], local_size: tuple[int, ...] | None) -> DirectLaunch:
-        """As DirectlyLaunched.direct_launch."""
+        """Return the kernel at an NDRange for compiled code (DirectlyLaunched.direct_launch)."""
         if self._local == like._local:
             self.shapes.update(like.shapes)  # with what was measured of them
         shape = self.shape(global_size, local_size, None)

@@ -86,8 +86,8 @@ class NativeQueue:
         return TIMES - given % TIMES
 
     def keep(self, uses: object, count: int = 1) -> None:
-        """What the next ``count`` commands use, which are no more than there is ``room`` for. Before they are given, so
-        that it is kept whatever interrupts that."""
+        """Keep what the next ``count`` commands use, which are no more than there is ``room`` for, until they are
+        complete. To be called before they are given, so that it is kept whatever interrupts that."""
         state, kept = self.state, self.kept
         given = state[GIVEN]
         if not given % TIMES and self.is_timed:
@@ -104,7 +104,7 @@ class NativeQueue:
         self._library.times(self.address, self.times.buffer_info()[0])
 
     def renew(self) -> array[int] | None:
-        """As of DirectQueue: where the times of the next command will be."""
+        """Return the array for the times of the next command (DirectQueue)."""
         given = self.state[GIVEN]
         if not given % TIMES and self.is_timed:
             self._begin_times(given)

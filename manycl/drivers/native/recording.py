@@ -24,7 +24,7 @@ _MOST_WAITS = 1024
 """Commands of other queues that a command may wait for: the runtime has them on its stack (our own choice)."""
 
 _Words = Callable[[Sequence[Any]], Sequence[int]]
-"""What is computed of a binding table, as 64-bit numbers."""
+"""The numbers (64 bits) that are computed of a binding table."""
 
 
 class RecordedSteps(NamedTuple):
@@ -43,7 +43,7 @@ class RecordedSteps(NamedTuple):
     used: object
 
     def bind(self, values: Values) -> BoundSteps:
-        """As CommandRecorder.bind. Local memory stays what it was when the sequence was recorded."""
+        """Return the commands bound to a table (CommandRecorder.bind). Local memory stays what it was when the sequence was recorded."""
         parts = _parts(values)
         if [*map(type, values)] != self.kinds or [*map(len, parts)] != self.sizes:
             raise DriverError("a binding table has values of other kinds or sizes than the one of the recording")

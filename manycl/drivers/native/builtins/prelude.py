@@ -77,7 +77,7 @@ def _widths(text: str) -> tuple[int, ...]:
 
 
 def _words(text: str) -> tuple[set[str], set[str]]:
-    """What is called, or may be; what is named."""
+    """Return the names in a text that are called, or may be, and all other names."""
     found = set(_WORD.findall(text))
     called = {word[:-1].rstrip() for word in found if word[-1] == "("}
     return called, {word.rstrip() for word in found if word[-1] != "("}
