@@ -49,8 +49,9 @@ converted each time."""
 
 
 class CachedLaunch:
-    """A launch in the cache: a kernel at one NDRange on a device, on arrays of certain types and sizes. ``convert(i, value)``: returns the value that argument i, which is no array, is set to. ``entry``: the
-    compiled code's."""
+    """A launch in the cache: a kernel at one NDRange on a device, on arrays of certain types and sizes.
+    ``convert(i, value)``: returns the value that argument i, which is no array, is set to. ``entry``: the compiled
+    code's."""
 
     __slots__ = (
         "_alignment",

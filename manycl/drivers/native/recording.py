@@ -43,7 +43,8 @@ class RecordedSteps(NamedTuple):
     used: object
 
     def bind(self, values: Values) -> BoundSteps:
-        """Return the commands bound to a table (CommandRecorder.bind). Local memory stays what it was when the sequence was recorded."""
+        """Return the commands bound to a table (CommandRecorder.bind). Local memory stays
+        what it was when the sequence was recorded."""
         parts = _parts(values)
         if [*map(type, values)] != self.kinds or [*map(len, parts)] != self.sizes:
             raise DriverError("a binding table has values of other kinds or sizes than the one of the recording")
