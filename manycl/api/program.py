@@ -37,8 +37,6 @@ Sizes = tuple[int, ...]
 NDRange = tuple[Sizes, Sizes | None]
 Bounds = tuple[str | int, str | int]
 
-_MANY = 32
-"""Commands of an eager stream from which on it pays to compile the launch cache; our own choice."""
 _KEPT = 4096  # NDRanges, scalars and cached launches that are kept, of each at most
 _ANYWHERE = ""  # the default of a call's device (Python has one empty string)
 
@@ -299,11 +297,9 @@ class Kernel:
         event = queue.add(launch, wait_for, arrays)
         stream = queue.enqueued.stream
         # (launches that are collected to be prepared, or are planned, have not been checked yet)
+        is_usual = is_usual and type(global_size) is tuple and (local_size is None or type(local_size) is tuple)
         if is_usual and not self._versions and stream is not None and stream.was_given(launch):
-            if type(global_size) is tuple and (local_size is None or type(local_size) is tuple):
-                queue.remember(queue, stream, (self._key, global_size, local_size), launch, args, self._number)
-            if event.node == _MANY:
-                queue.hasten()
+            queue.remember(queue, stream, (self._key, global_size, local_size), launch, args, self._number)
         return event
 
     def _check_room(self, launch: Launch, queue: Queue) -> None:

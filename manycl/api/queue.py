@@ -260,12 +260,6 @@ class Queue(RunningQueue):
             for array in arrays:  # another thread has used it elsewhere
                 array.use(self)
 
-    def hasten(self) -> None:
-        """Have the launch cache compiled: so many commands have been given to a device one by one that it pays."""
-        from manycl.api.dispatch.compiled import soon
-
-        soon()
-
     @property
     def last(self) -> Event | None:
         """The event of the last command that was enqueued: it has ended when all before it have. None where nothing is

@@ -16,7 +16,7 @@ from weakref import WeakMethod
 import numpy as np
 
 from manycl.api.arrays.arrays import Array, ArrayView
-from manycl.api.dispatch.compiled import entry_type
+from manycl.api.dispatch.compiled import entry_type, wanted
 from manycl.drivers.driver import DirectlyLaunched
 from manycl.graph import bounds
 from manycl.graph.graph import Argument, BufferArg, BufferKey, Launch, LocalArg
@@ -250,6 +250,7 @@ def remember(
 ) -> None:
     """Put a launch that the device was given at once into the cache, where compiled code is there to use it."""
     if entry_type() is None:
+        wanted()
         return
     device, found = stream.device, queue.launches.get(key)
     if found is not None and found.rules.fits(device, launch, args):

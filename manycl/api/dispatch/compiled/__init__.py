@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from ctypes import py_object
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,8 @@ from manycl.utilities.logs import logger
 
 log = logger(__name__)
 
+MANY = 32
+"""The launches of a process from which compiling the library pays; our own choice."""
 _SOURCE = Path(__file__).with_name("launch.c")
 _CACHE = DiskCache("launch-cache", 1 << 20, ("manycl/api/dispatch/compiled",))
 _CLASSES = Array, Buffer, Buffers, DriverError, Event, Kernel, BufferPool, Queue, EagerStream, Submission, ArrayView
@@ -55,7 +58,7 @@ _used: list[LaunchLibrary] = []
 """The library, while it is used."""
 _loaded: list[LaunchLibrary] = []
 _loading = threading.Lock()
-_asked = threading.Event()
+_wanted = count(1)
 _looked = threading.Event()
 
 
@@ -86,10 +89,10 @@ def uninstall() -> None:
 os.register_at_fork(after_in_child=uninstall)  # native devices' threads are not there
 
 
-def soon() -> None:
-    """Have the library compiled, by a thread, unless that was done or cannot be done."""
-    if not _asked.is_set() and not _used:
-        _asked.set()
+def wanted() -> None:
+    """Note a launch that the library would have put into the cache; at the ``MANY``-th one of the process a thread
+    compiles the library."""
+    if next(_wanted) == MANY:
         threading.Thread(target=install, name="manycl-compile", daemon=True).start()
 
 
