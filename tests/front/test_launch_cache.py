@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 import threading
 import weakref
@@ -286,17 +287,20 @@ def test_without_it_each_launch_is_checked(monkeypatch: pytest.MonkeyPatch, chec
         assert checked == ["add"] * 3
 
 
-def test_several_commands_in_a_row_have_it_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_launches_have_it_compiled_wherever_results_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In ordinary loops: a few launches, and a result."""
     compiled.uninstall()
-    asked: list[None] = []
-    monkeypatch.setattr(compiled, "soon", lambda: asked.append(None))
+    asked = threading.Event()
+    monkeypatch.setattr(compiled, "install", lambda compiles=True: compiles and asked.set())
+    monkeypatch.setattr(compiled, "_wanted", itertools.count(1))
     with mc.Queue("cpu/2#0") as queue:
         x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
-        for count in (32, 1):
-            assert not asked
-            for _ in range(count):
-                PROGRAM.add(queue, *SIZES, x, y)
-        assert asked
+        for turn in range(compiled.MANY):
+            assert not asked.is_set()
+            PROGRAM.add(queue, *SIZES, x, y)
+            if turn % 5 == 0:
+                x.get()
+        assert asked.wait(60)
 
 
 STEPS = st.one_of(
