@@ -56,7 +56,7 @@ def test_programs_see_what_numpy_sees(devices: str, steps: list[tuple[str, int, 
             assert (array.get() == wanted).all()
 
 
-def test_a_flight_goes_on_and_ends_some_time() -> None:
+def test_a_stream_goes_on_and_ends_some_time() -> None:
     program = mc.Program(SOURCE)
     with mc.Queue("native") as queue:
         x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)

@@ -159,7 +159,7 @@ def test_times_can_be_wanted_later() -> None:
         assert event.start <= event.end
 
 
-def test_a_flight_does_not_go_on_for_ever(single: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_does_not_go_on_for_ever(single: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waits, "HORIZON", 8)
     a, longest = single.zeros(N, np.int32), 0
     event = PROGRAM.inc(single, *SIZES, a)
@@ -380,7 +380,7 @@ def test_an_event_of_what_was_flushed_is_waited_for_and_no_more(two: mc.Queue) -
     assert len(two) == 1
 
 
-def test_flights_are_sent(single: mc.Queue) -> None:
+def test_streams_are_sent(single: mc.Queue) -> None:
     a = single.zeros(N, np.int32)
     event = PROGRAM.inc(single, *SIZES, a)
     single.flush()

@@ -154,7 +154,7 @@ def test_arrays_without_contents_come_one_after_the_other(queue: mc.Queue) -> No
         assert (a.get() == 2).all()
 
 
-def test_where_something_is_new_each_time_flights_go_on_all_the_same(
+def test_where_something_is_new_each_time_streams_go_on_all_the_same(
     queue: mc.Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eager_rule, "WORTH", 1e9)

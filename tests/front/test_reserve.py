@@ -310,11 +310,12 @@ def test_devices_that_share_a_core_are_reserved_together() -> None:
 
     whole = resources("cpu")
     assert whole
-    assert whole == resources("opencl") == resources("cpu/2") == resources("opencl/2")
+    assert whole == resources("cpu/2")
+    assert resources("opencl") == resources("opencl/2") >= whole  # (of many cores, native devices have four in tests)
     for kind in ("cpu", "opencl"):
-        first, second = resources(f"{kind}/2#0"), resources(f"{kind}/2#1")
-        assert first | second == whole
-        assert first < whole or len(whole) == 1
+        first, second, both = resources(f"{kind}/2#0"), resources(f"{kind}/2#1"), resources(kind)
+        assert first | second == both
+        assert first < both or len(both) == 1
     if len(whole) > 1:
         assert not resources("cpu/2#0") & resources("cpu/2#1")
 

@@ -21,9 +21,9 @@ from manycl.run.streams import eager_rule
 from manycl.run.streams.eager_rule import NEWS, RETRIED, Facts, decide
 
 
-def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, flown: float, runs: int) -> str:
+def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, eager: float, runs: int) -> str:
     """How a loop runs whose runs take so long, planned and given at once: a letter for each run."""
-    taken = {"p": planned, "f": flown}
+    taken = {"p": planned, "f": eager}
     out = ""
     took, ran_eagerly = RecurringGraph.took, RecurringGraph.ran_eagerly
 
@@ -45,9 +45,9 @@ def ways(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch, planned: float, flown
 
 def test_the_quicker_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    for planned, flown, then in ((0.002, 0.004, "p"), (0.004, 0.002, "f")):
+    for planned, eager, then in ((0.002, 0.004, "p"), (0.004, 0.002, "f")):
         with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
-            found = ways(queue, patch, planned, flown, 70)
+            found = ways(queue, patch, planned, eager, 70)
             tried = found.index("f")  # a plan is kept: after how many runs, their times decide
             assert PLANNED_RUNS <= tried <= 2 * PLANNED_RUNS
             other = "f" if then == "p" else "p"
@@ -98,7 +98,7 @@ def test_graphs_that_differ_by_scalars_are_known_together(monkeypatch: pytest.Mo
     program = mc.Program(source)
     monkeypatch.setattr(eager_rule, "WORTH", 0.0)
     monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
-    for planned, flown, then in ((2.0, 3.0, "p"), (3.0, 2.0, "f")):
+    for planned, eager, then in ((2.0, 3.0, "p"), (3.0, 2.0, "f")):
         with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
             took, ran_eagerly = VariedGraph.took, VariedGraph.ran_eagerly
 
@@ -108,7 +108,7 @@ def test_graphs_that_differ_by_scalars_are_known_together(monkeypatch: pytest.Mo
 
             patch.setattr(VariedGraph, "took", took_so)
             patch.setattr(
-                VariedGraph, "ran_eagerly", lambda known, run, _, by=flown, to=ran_eagerly: to(known, run, by)
+                VariedGraph, "ran_eagerly", lambda known, run, _, by=eager, to=ran_eagerly: to(known, run, by)
             )
             x, expected, ways = queue.zeros(COUNT, np.int32), np.zeros(COUNT, np.int32), ""
             for k in [*range(40), 30, 30]:
@@ -146,7 +146,7 @@ def test_what_was_not_expected_is_right_too(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_with_gpus_what_nobody_knows_goes_to_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    for planned, flown, found in (
+    for planned, eager, found in (
         (1.0, 2.0, "ff" + "pppp" + "p" * 10),
         (0.003, 0.002, "ff" + "pppp" + "f" * 10),
         (0.1, 0.002, "ff" + "pp" + "f" * 10),  # plans do not help
@@ -155,7 +155,7 @@ def test_with_gpus_what_nobody_knows_goes_to_one_at_once(monkeypatch: pytest.Mon
         with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
             for lanes in queue.session.backend.lanes:
                 patch.setattr(lanes, "watched", True)
-            assert ways(queue, patch, planned, flown, len(found)) == found
+            assert ways(queue, patch, planned, eager, len(found)) == found
 
 
 def test_what_is_tried_again_without_a_plan_does_not_rest() -> None:

@@ -55,7 +55,7 @@ class RecurringGraph(CachedGraph):
         self._device: DeviceIndex | None = None  # the device that can run all of it eagerly
         self._given_last: list[DeviceTask] = []  # the commands of its last eager run
         self._streams = self._runs = 0
-        self._flown = deque[float](maxlen=RECENT)  # seconds of the last eager runs
+        self._eager = deque[float](maxlen=RECENT)  # seconds of the last eager runs
         self._since = self._retries = 0  # the runs since the other way was tried again, and how often it was
         self._answer: Plan | None = None  # the policy's last plan
         self.ran: float | None = None
@@ -126,7 +126,7 @@ class RecurringGraph(CachedGraph):
         """Note an eager run."""
         self._runs += 1
         self._streams += 1
-        self._flown.append(seconds)
+        self._eager.append(seconds)
         self.latest = seconds
         self._device, self._given_last = run.device, [task for task, _, _ in run.given]
 
@@ -145,7 +145,7 @@ class RecurringGraph(CachedGraph):
             self.then is not None and self.then() is self,
             self._runs,
             self.latest,
-            median_low(self._flown) if self._flown else inf,
+            median_low(self._eager) if self._eager else inf,
             self._streams,
             median_low(self._played) if self._played else self._plan_seconds,
             self._planned,
@@ -159,7 +159,7 @@ class RecurringGraph(CachedGraph):
         self._since = self._since + 1 if decision.is_compared else 0
         if decision.is_trial:
             self._since, self._retries = 0, self._retries + 1
-            (self._flown if decision.device is not None else self._played).clear()  # only its present times count
+            (self._eager if decision.device is not None else self._played).clear()  # only its present times count
 
 
 class VariedGraph(RecurringGraph):

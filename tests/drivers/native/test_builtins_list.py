@@ -166,7 +166,7 @@ def test_what_they_are_is_known_from_a_process_before(tmp_path: Path, monkeypatc
     read = identity()
     monkeypatch.setenv("MANYCL_CACHE", str(tmp_path))
     assert identity() == read
-    monkeypatch.delattr(builtins, "files")  # nothing is read again
+    monkeypatch.delattr(builtins, "Path")  # nothing is read again
     assert identity() == read
     monkeypatch.setenv("MANYCL_CACHE", str(tmp_path / "another"))
     with pytest.raises(NameError):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from importlib.resources import files
+from pathlib import Path
 
 from manycl.utilities.disk_cache import DiskCache
 
@@ -22,12 +22,13 @@ _identities = DiskCache("built-ins", 1 << 16, ("manycl/drivers/native/builtins",
 
 @functools.cache
 def identity() -> str:
-    """Changes whenever the text of any function may. Known from a process before, as long as no file has changed since:
-    reading all of them takes as long as launching a kernel for the first time."""
+    """Return a digest of all built-in functions' texts. It is kept from an earlier process as long as no file has
+    changed: to read all of them takes as long as to launch a kernel for the first time."""
     known = _identities.get(b"")
     if known is not None:
         return known.decode()
-    texts = sorted((f.name, f.read_bytes()) for f in files(__package__).iterdir() if f.name.endswith((".py", ".cl")))
+    folder = Path(__file__).parent
+    texts = sorted((f.name, f.read_bytes()) for f in folder.iterdir() if f.suffix in (".py", ".cl"))
     found = hashlib.sha256(repr(texts).encode()).hexdigest()
     _identities.keep(b"", found.encode())
     return found

@@ -1,5 +1,5 @@
-"""Flights that go on when somebody has waited for all of them: each leg is a run, and nothing is taken to be where it
-was."""
+"""Eager streams that go on when somebody has waited for all of them: each batch is a run, and nothing is taken to be
+where it was."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def settle(queue: mc.Queue, *arrays: mc.Array) -> eager_stream.EagerStream:
     raise AssertionError("no stream goes on")
 
 
-def test_each_leg_is_a_run_with_its_own_trace(queue: mc.Queue) -> None:
+def test_each_batch_is_a_run_with_its_own_trace(queue: mc.Queue) -> None:
     a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
     for _ in range(4):
         PROGRAM.inc(queue, *SIZES, a)
@@ -99,7 +99,7 @@ def test_what_is_waited_for_and_then_read_is_one_run(queue: mc.Queue) -> None:
     assert queue.last is None
 
 
-def test_the_host_may_change_arrays_between_legs(queue: mc.Queue) -> None:
+def test_the_host_may_change_arrays_between_batches(queue: mc.Queue) -> None:
     a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
     settle(queue, a, b)
     for turn in range(12):
@@ -121,8 +121,8 @@ def test_the_host_may_change_arrays_between_legs(queue: mc.Queue) -> None:
         PROGRAM.inc(queue, *SIZES, a)
 
 
-def test_a_program_whose_sizes_change_each_time_keeps_its_flight(queue: mc.Queue) -> None:
-    """Though all of its commands are new; results are right, and each leg is a run of its own."""
+def test_a_program_whose_sizes_change_each_time_keeps_its_stream(queue: mc.Queue) -> None:
+    """Though all of its commands are new; results are right, and each batch is a run of its own."""
     streams = []
     for turn in range(1, 24):
         n = 16 * turn
@@ -137,7 +137,7 @@ def test_a_program_whose_sizes_change_each_time_keeps_its_flight(queue: mc.Queue
     assert all(eager_stream is streams[-1] for eager_stream in streams[12:])
 
 
-def test_a_new_command_that_fails_ends_the_flight(queue: mc.Queue) -> None:
+def test_a_new_command_that_fails_ends_the_stream(queue: mc.Queue) -> None:
     """Also of a program whose sizes change each time: what was waited for is there, and others follow."""
     a = queue.zeros(N, np.int32)
     for turn in range(1, 13):
@@ -151,7 +151,7 @@ def test_a_new_command_that_fails_ends_the_flight(queue: mc.Queue) -> None:
     assert (a.get() == want + 1).all()
 
 
-def test_what_fails_in_a_later_leg_is_told_of_that(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_in_a_later_batch_is_told_of_that(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
     for _ in range(5):
         PROGRAM.inc(queue, *SIZES, a)
@@ -188,7 +188,7 @@ def test_what_fails_in_a_later_leg_is_told_of_that(queue: mc.Queue, monkeypatch:
     assert (b.get() == 11).all()
 
 
-def test_ctrl_c_ends_the_waiting_for_a_leg(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_the_waiting_for_a_batch(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     a = queue.zeros(N, np.int32)
     going = settle(queue, a)
     PROGRAM.inc(queue, *SIZES, a)
@@ -209,7 +209,7 @@ def test_ctrl_c_ends_the_waiting_for_a_leg(queue: mc.Queue, monkeypatch: pytest.
     assert (a.get() == 1).all()
 
 
-def test_arrays_that_the_program_drops_go_while_a_flight_goes_on(queue: mc.Queue) -> None:
+def test_arrays_that_the_program_drops_go_while_a_stream_goes_on(queue: mc.Queue) -> None:
     a = queue.zeros(N, np.int32)
     going = settle(queue, a)
     gc.collect()
@@ -262,7 +262,7 @@ def test_queues_of_one_session_take_turns(queue: mc.Queue) -> None:
     assert (a.get() == 41).all()
 
 
-def test_prepared_graphs_and_flights_take_turns(queue: mc.Queue) -> None:
+def test_prepared_graphs_and_streams_take_turns(queue: mc.Queue) -> None:
     a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
     with queue.prepare() as graph:
         PROGRAM.add(queue, *SIZES, a, b)
