@@ -27,7 +27,6 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         del os.environ[name]  # but for how much is tested
     os.environ.pop("PYOPENCL_COMPILER_OUTPUT", None)
     os.environ |= {
-        "OCL_ICD_VENDORS": str(_FOLDER / "vendors"),  # empty: only the wheels' drivers
         "POCL_CACHE_DIR": str(_FOLDER / "pocl"),  # a crashed build poisons PoCL's cache
         "POCL_MAX_PTHREAD_COUNT": "4",  # four one-core sub-devices on any machine
         "MANYCL_THREADS": "4",  # likewise of the native device
@@ -39,6 +38,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         "XDG_RUNTIME_DIR": str(_FOLDER / "runtime"),  # no process of other tests, or of the user's, is seen
         "OCLGRIND_NUM_THREADS": "1",  # work-groups one after another: the same run every time
     }
+    if "MANYCL_TEST_DEVICES" not in os.environ:
+        os.environ["OCL_ICD_VENDORS"] = str(_FOLDER / "vendors")  # empty: only the wheels' drivers
 
 _CACHE = os.environ["MANYCL_CACHE"]
 _COMPILED = ("native", "compilers")

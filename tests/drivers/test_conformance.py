@@ -1,9 +1,11 @@
 """One suite for every driver: OpenCL's; native devices', also with programs that were compiled by hand; both, opened
-by a process of their own; and one whose programs are Python functions."""
+by a process of their own; and one whose programs are Python functions. ``MANYCL_TEST_DEVICES=gpu0`` adds the first
+device of a selection, as it is."""
 
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import threading
 import time
@@ -96,13 +98,17 @@ def turned(over: NDRange, x: Any, local: LocalArg) -> None:
 KINDS = ["opencl", "opencl@process", "entries", "functions"]
 if any(root.driver == "native" for root in survey().roots):
     KINDS += ["native", "native@process"]
+CASES = [f"{kind} {where}" for kind in KINDS for where in ("shared", "own")]
+if GIVEN := os.environ.get("MANYCL_TEST_DEVICES", ""):
+    CASES.append("given any")
 
 
-@pytest.fixture(scope="module", params=[f"{kind} {where}" for kind in KINDS for where in ("shared", "own")])
+@pytest.fixture(scope="module", params=CASES)
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
     kind, where = request.param.split()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MANYCL_ZERO_COPY", "0" if where == "own" else "1")
+        if where != "any":
+            patch.setenv("MANYCL_ZERO_COPY", "0" if where == "own" else "1")
         if kind == "entries":
             native_entries.add(patch)
         elif not kind.endswith("@process"):  # which has not got it
@@ -114,11 +120,12 @@ def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
             "native": "native",
             "entries": "entries",
             "functions": "accelerator0" if where == "own" else "host functions cpu",
+            "given": GIVEN,
         }
-        machine, (opened,) = open_devices(names[kind])
+        machine, (opened, *_) = open_devices(names[kind])
         made = opened.open()
         assert made.device == opened.device == machine.devices[0]
-        assert (made.device.memory == HOST) == (where == "shared")
+        assert where == "any" or (made.device.memory == HOST) == (where == "shared")
     yield made
     made.finish()
     made.release()
