@@ -14,6 +14,15 @@ after the first, over the same. wait_manycl_us, wait_plain_us: launching one sma
 threads_manycl_s, threads_plain_s: the processor's time of a first small program, from start to end, in all of its
 threads and processes.
 
+--by-hand asks what several devices are worth, with the programs that somebody has also divided evenly by hand: manycl
+on the best single device, manycl on all of --devices, and the hand with PyOpenCL on the same (or those of --plain),
+twenty runs of each in turns. For native devices the hand has PoCL on the same cores, which compiles differently:
+--devices opencl/2 has one driver for all. first, third: these runs; ten, twenty: the first ones together; steady: the
+median from the eighth run on. ratio: the single device's steady time over that on all devices; ratio_hand: over the
+hand's; share: the part that manycl gains on all of what the hand gains over the single device. Some sizes are too small
+to be divided: the hand is slower than one device, there is no share, and the ratio should be 1. With --size large these
+are sizes of GPUs.
+
 What programs leave on disk (compiled kernels, analyses, measurements, Python's own code) is in a folder of this run. A
 first round, which does not count, fills it: a second process on a machine is the case that is told. With --cold every
 process finds it empty. --size: small, for two cores (a run takes some 50 ms at most), medium, or large, for GPUs.
@@ -24,21 +33,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import common
-from everyday_programs.program import PROGRAMS, SIZES, Repeatable
+from everyday_programs.divided import DividedBench
+from everyday_programs.processes import BLOCKS, GIVE_UP, RUNS, SECONDS, Failed, Worker, environment, place
+from everyday_programs.program import PROGRAMS, SIZES, Divisible, Repeatable
 from everyday_programs.worker import TOLERANCE, Task, serve
 
 from manycl.drivers.choice import OpenDevice, open_devices
@@ -47,19 +56,9 @@ from manycl.machine import Machine
 from manycl_bench import provenance
 
 FEW = ("triad", "stencil", "chain_2000", "conjugate_gradients", "lyapunov", "launch_and_wait")
-TRIES, RUNS = 2, 20
-BLOCKS = (2, 8, 5, 5)
-"""Runs of a turn: in a row, as in a loop, since a run finds nothing in the caches that the other process has used."""
-GIVE_UP = 3.0
-"""Times as long as the best device's: another single device whose second run takes that long is not the best."""
-SECONDS = 900.0
-"""After which a process counts as hung."""
+TRIES = 2
 HERE = Path(__file__).parent
 Row = dict[str, Any]
-
-
-class Failed(Exception):
-    """A process did not end well."""
 
 
 @dataclass
@@ -73,88 +72,18 @@ class Turns:
     error: float = 0.0
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """The user's own, but what is left on disk is in a folder."""
-    places = {"MANYCL_CACHE": "cache", "MANYCL_DATA": "data", "POCL_CACHE_DIR": "pocl", "CUDA_CACHE_PATH": "cuda"}
-    places |= {"XDG_CACHE_HOME": "user", "PYTHONPYCACHEPREFIX": "python"}
-    for name in places.values():
-        (folder / name).mkdir(exist_ok=True)
-    own = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}  # what is installed is compiled
-    return {**own, **{k: str(folder / name) for k, name in places.items()}, "MANYCL_MODELS": "1"}
-
-
-class Worker:
-    """A process that runs a program when it is told to. Raises Failed when it does not end well."""
-
-    def __init__(self, task: Task, env: Mapping[str, str]) -> None:
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed below)
-        command = [sys.executable, str(HERE / "everyday.py"), "--worker", json.dumps(asdict(task))]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=self._errors, text=True)
-        self._late = threading.Timer(SECONDS, self._process.kill)
-        self._late.start()
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._late.cancel()
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._errors):
-            if pipe is not None:
-                with suppress(OSError):  # what was written last and never read
-                    pipe.close()
-
-    def built(self) -> None:
-        """Wait until all is built."""
-        self._answer()
-
-    def ask(self, word: str) -> list[float]:
-        """What it answers (:func:`everyday_programs.worker.serve`)."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # the answer tells
-            self._process.stdin.write(f"{word}\n")
-            self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> list[float]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            status = self._process.wait()
-            self._errors.seek(0)
-            raise Failed(f"exit status {status}: {self._errors.read().strip()[-1500:]}")
-        told: list[float] = json.loads(line)
-        return told
-
-    def end(self) -> None:
-        """Let it end by itself, so that what it has learned is kept."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        if self._process.wait():
-            self._answer()
-
-
 class Bench:
     """The programs on devices: ``folder`` is for results, and for what is left on disk unless each process is cold."""
 
     def __init__(self, args: argparse.Namespace, folder: Path) -> None:
         self.args = args
         self.folder = folder
-        prepare()  # what starts without manycl finds the drivers by the environment
         machine, _ = open_devices(args.devices)
         self.machine, opened = open_devices(args.plain or args.devices)  # of what plain PyOpenCL is tried on
         self.singles = singles(self.machine, opened)
         self.plain = {i: opened[i].handle.cl for i in self.singles}  # type: ignore[attr-defined]
         shown = {(d.platform.name, d.name) for d in self.plain.values()}
         self.exactly = {(d.platform, d.model) for d in machine.devices} == shown and len(shown) == 1
-
-    def _place(self, stack: ExitStack) -> Path:
-        """The folder that a process leaves things in."""
-        if not self.args.cold:
-            return self.folder
-        return Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.folder)))
 
     def turns(self, name: str) -> Turns:
         """One try of a program."""
@@ -163,14 +92,45 @@ class Bench:
 
             def worker(single: int | None) -> Worker:
                 devices = self.args.devices if single is None else self.args.plain or self.args.devices
-                task = Task(name, self.args.size, devices, single, results)
-                return stack.enter_context(Worker(task, environment(self._place(stack))))
+                task = Task(
+                    name,
+                    self.args.size,
+                    devices,
+                    "manycl" if single is None else "plain",
+                    results,
+                    single or 0,
+                    self.args.kept,
+                )
+                return stack.enter_context(Worker(task, environment(place(self.folder, self.args.cold, stack))))
 
             ours = worker(None)
             plain = {single: worker(single) for single in self.singles}
             for one in (ours, *plain.values()):
                 one.built()
             return in_turns(ours, plain, issubclass(PROGRAMS[name].kind, Repeatable))
+
+    @staticmethod
+    def told(turns: Turns) -> str:
+        """A try, in words."""
+        now = min(steady(seconds) for seconds in turns.plain.values() if len(seconds) >= RUNS)
+        return f"plain {1e3 * now:.2f} ms, manycl {1e3 * steady(turns.manycl):.2f} ms"
+
+    def row(self, name: str, tries: Sequence[Turns]) -> Row:
+        """The figures of one program, and whether its results are wrong."""
+        found = row(tries, [d.name for d in self.machine.devices])
+        if found["error"] > (0.0 if PROGRAMS[name].kind.exact and self.exactly else TOLERANCE):
+            found["wrong"] = True
+        return found
+
+    def figures(self, rows: Mapping[str, Row]) -> dict[str, Any]:
+        """The flat figures over all programs that ended, and of a first small program."""
+        return summary(rows) | self.threads(self.args.repeats)
+
+    @staticmethod
+    def columns() -> tuple[Sequence[str], Sequence[str]]:
+        """Those of the table: figures with two decimals, and others."""
+        times = [f"steady_{way}_ms" for way in ("plain", "manycl")]
+        return ["steady", "first", "ten", "prepared", "regret", "peak", *times], ["plain_on"]
 
     def threads(self, tries: int) -> dict[str, float]:
         """Seconds of the processor for a first small program, with both."""
@@ -185,7 +145,7 @@ class Bench:
         for round_ in range(1 + tries):
             for way, command in ways.items():
                 with ExitStack() as stack:
-                    env = environment(self._place(stack))
+                    env = environment(place(self.folder, self.args.cold, stack))
                     before = resource.getrusage(resource.RUSAGE_CHILDREN)
                     subprocess.run([sys.executable, *command], env=env, check=True, timeout=SECONDS)
                     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -286,9 +246,9 @@ def summary(rows: Mapping[str, Row]) -> dict[str, Any]:
     return out
 
 
-def measure(bench: Bench, names: Sequence[str]) -> dict[str, Row]:
+def measure(bench: Any, names: Sequence[str]) -> dict[str, Row]:
     """A row for each program; one that failed says why."""
-    tries: dict[str, list[Turns]] = {name: [] for name in names}
+    tries: dict[str, list[Any]] = {name: [] for name in names}
     rows: dict[str, Row] = {}
     for round_ in range(bench.args.repeats + (not bench.args.cold)):
         counts = bench.args.cold or round_ > 0
@@ -303,38 +263,28 @@ def measure(bench: Bench, names: Sequence[str]) -> dict[str, Row]:
                 continue
             if counts:
                 tries[name].append(turns)
-            now = min(steady(seconds) for seconds in turns.plain.values() if len(seconds) >= RUNS)
-            told = f"plain {1e3 * now:.2f} ms, manycl {1e3 * steady(turns.manycl):.2f} ms"
-            common.progress(f"{name}: {told}{'' if counts else ' (does not count)'}")
-    devices = [d.name for d in bench.machine.devices]
-    for name in names:
-        if name not in rows:
-            found = row(tries[name], devices)
-            if found["error"] > (0.0 if PROGRAMS[name].kind.exact and bench.exactly else TOLERANCE):
-                found["wrong"] = True
-            rows[name] = found
-    return {name: rows[name] for name in names}
+            common.progress(f"{name}: {bench.told(turns)}{'' if counts else ' (does not count)'}")
+    return {name: rows[name] if name in rows else bench.row(name, tries[name]) for name in names}
 
 
-def show(rows: Mapping[str, Row]) -> None:
-    """A table, the slowest in steady state first."""
+def show(rows: Mapping[str, Row], figures: Sequence[str], others: Sequence[str]) -> None:
+    """A table, the least of the first figure first."""
     from rich.console import Console
     from rich.table import Table
 
-    columns = ("first", "ten", "steady", "prepared", "regret", "peak")
     table = Table("program", box=None)
-    for column in (*columns, "plain ms", "manycl ms"):
-        table.add_column(column, justify="right")
-    for column in ("plain on", "results"):
-        table.add_column(column)
-    for name, r in sorted(rows.items(), key=lambda item: item[1].get("steady", 0.0)):
+    for column in figures:
+        table.add_column(column.replace("_", " "), justify="right")
+    for column in (*others, "results"):
+        table.add_column(column.replace("_", " "))
+    for name, r in sorted(rows.items(), key=lambda item: item[1].get(figures[0], 0.0)):
         if "failed" in r:
-            table.add_row(name, *[""] * 9, "failed")
+            table.add_row(name, *[""] * (len(figures) + len(others)), "failed")
             continue
-        shown = [f"{r[c]:.2f}" if c in r else "" for c in columns]
-        times = [f"{r[f'steady_{way}_ms']:.2f}" for way in ("plain", "manycl")]
-        same = "the same" if not r["error"] else f"{r['error']:.1g} off"
-        table.add_row(name, *shown, *times, r["plain_on"], "WRONG" if r.get("wrong") else same)
+        shown = [f"{r[c]:.2f}" if c in r else "" for c in figures]
+        error = max(value for key, value in r.items() if key.startswith("error"))
+        same = "WRONG" if r.get("wrong") else f"{error:.1g} off" if error else "the same"
+        table.add_row(name, *shown, *(r[c] for c in others), same)
     console = Console()
     console.width = max(console.width, 120)
     console.print(table)
@@ -345,6 +295,8 @@ def arguments() -> argparse.Namespace:
     parser.set_defaults(repeats=None)
     parser.add_argument("--devices", metavar="WHICH", help="as for manycl (default: those of Queue())")
     parser.add_argument("--plain", metavar="WHICH", help="of which plain PyOpenCL has the best (default: the same)")
+    parser.add_argument("--by-hand", action="store_true", help="all devices against the best one and against a hand")
+    parser.add_argument("--kept", action="store_true", help="manycl's arrays of inputs are kept, and set each time")
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--only", metavar="NAMES", type=chosen, help="these programs, separated by commas")
     parser.add_argument("--list", action="store_true", help="name the programs")
@@ -372,18 +324,21 @@ def main() -> None:
             print(f"{name:22} {' '.join((entry.kind.__doc__ or '').split())}")
         return
     names = args.only or (FEW if args.quick else list(PROGRAMS))
+    if args.by_hand:
+        names = [name for name in names if issubclass(PROGRAMS[name].kind, Divisible)]
     with tempfile.TemporaryDirectory(prefix="manycl-everyday-") as folder:
-        bench = Bench(args, Path(folder))
+        prepare()  # what starts without manycl finds the drivers by the environment
+        bench: Bench | DividedBench = (DividedBench if args.by_hand else Bench)(args, Path(folder))
         command = " ".join(["python benchmarks/everyday.py", *sys.argv[1:]])
         made = provenance.made(command, bench.machine, simulated=False)
         rows = measure(bench, names)
-        figures = summary(rows) | bench.threads(args.repeats)
+        figures = bench.figures(rows)
     failed, wrong = ([name for name, r in rows.items() if what in r] for what in ("failed", "wrong"))
     figures |= {"failed": failed, "wrong": wrong, "size": args.size, "tries": args.repeats}
     figures["devices"] = [d.name for d in bench.machine.devices]
     figures["disk"] = "cold: every process finds it empty" if args.cold else "warm: filled by a round before"
     if not args.json:
-        show(rows)
+        show(rows, *bench.columns())
     common.report(args, figures, {"made": made, "programs": rows})
     if failed or wrong:
         sys.exit(1)

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 import manycl as mc
-from everyday_programs.program import Host, Plain, Repeatable, program, random
+from everyday_programs.program import Divisible, Hand, Host, Plain, Repeatable, ResultMemory, program, random
 
 LOCAL = (16, 16)
 
 
 @program("stencil", n=(256, 2048, 8192), steps=(40, 50, 100))
+@program("stencil_large", n=(512, 4096, 16384), steps=(40, 50, 100))
 @program("stencil_once", n=(1024, 4096, 8192), steps=(1, 1, 1))
-class Stencil(Repeatable):
+class Stencil(Divisible):
     """Five points, two arrays in turn."""
 
     source = """
@@ -45,9 +46,21 @@ class Stencil(Repeatable):
             a, b = b, a
         return [a]
 
+    def hand(self, at: Hand) -> ResultMemory:
+        n, rows, grid = self.n, at.split(self.n, LOCAL[1]), self.inputs[0]
+        a, b = at.upload(grid, rows, reach=1), at.empty(grid.nbytes)
+        for step in range(self.steps):
+            if step:
+                at.exchange(a, rows, 4 * n, reach=1)
+            for queue, k, begin, count, x, y in at.each(rows, a, b):
+                k.relax(queue, (n, count), LOCAL, x, y, np.int32(n), global_offset=(0, begin))
+            a, b = b, a
+        return [at.download(a, grid, rows)]
+
 
 @program("nbody", n=(1024, 8192, 65536), steps=(5, 5, 5))
-class Bodies(Repeatable):
+@program("nbody_large", n=(4096, 16384, 262144), steps=(2, 2, 2))
+class Bodies(Divisible):
     """All bodies read all bodies."""
 
     source = """
@@ -83,6 +96,17 @@ class Bodies(Repeatable):
             program.advance(queue, (self.n,), (64,), here, there, speed, self.n, 1e-4)
             here, there = there, here
         return [here]
+
+    def hand(self, at: Hand) -> ResultMemory:
+        rows, bodies, n, dt = at.split(self.n, 64), self.inputs[0], np.int32(self.n), np.float32(1e-4)
+        here, there, speed = at.upload(bodies), at.empty(bodies.nbytes), at.upload(self.inputs[1], rows)
+        for step in range(self.steps):
+            if step:
+                at.exchange(here, rows, 16)
+            for queue, k, begin, count, x, y, v in at.each(rows, here, there, speed):
+                k.advance(queue, (count,), (64,), x, y, v, n, dt, global_offset=(begin,))
+            here, there = there, here
+        return [at.download(here, bodies, rows)]
 
 
 @program("image_filters", n=(512, 2048, 8192))
@@ -156,8 +180,81 @@ class Filters(Repeatable):
         return [mask]
 
 
+@program("blur", n=(512, 2048, 8192))
+class Blur(Divisible):
+    """Means of seven by seven points: along rows, then along columns."""
+
+    source = Filters.source
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.inputs = [random(n, n)]
+
+    def plain_launches(self, at: Plain, *buffers: Any) -> Sequence[tuple[Any, Host]]:
+        size, n, like = (self.n, self.n), np.int32(self.n), self.inputs[0]
+        rows, blurred = at.empty(like.nbytes), at.empty(like.nbytes)
+        at.k.blur_rows(at.queue, size, LOCAL, buffers[0], rows, n)
+        at.k.blur_columns(at.queue, size, LOCAL, rows, blurred, n)
+        return [(blurred, like)]
+
+    def launches(self, queue: mc.Queue, program: mc.Program, *arrays: mc.Array) -> Sequence[mc.Array]:
+        size = (self.n, self.n)
+        rows, blurred = queue.empty(size), queue.empty(size)
+        program.blur_rows(queue, size, LOCAL, arrays[0], rows, self.n)
+        program.blur_columns(queue, size, LOCAL, rows, blurred, self.n)
+        return [blurred]
+
+    def hand(self, at: Hand) -> ResultMemory:
+        n, own, image = self.n, at.split(self.n, LOCAL[1]), self.inputs[0]
+        given, rows, blurred = at.upload(image, own), at.empty(image.nbytes), at.empty(image.nbytes)
+        for queue, k, begin, count, x, y in at.each(own, given, rows):
+            k.blur_rows(queue, (n, count), LOCAL, x, y, np.int32(n), global_offset=(0, begin))
+        at.exchange(rows, own, 4 * n, reach=3)
+        for queue, k, begin, count, x, y in at.each(own, rows, blurred):
+            k.blur_columns(queue, (n, count), LOCAL, x, y, np.int32(n), global_offset=(0, begin))
+        return [at.download(blurred, image, own)]
+
+
+@program("mandelbrot", n=(256, 1024, 8192), most=(100, 300, 1000))
+class Mandelbrot(Divisible):
+    """After how many steps each point leaves: rows are unequal work."""
+
+    source = """
+    kernel void leave(global int *out, int n, int most) {
+        #pragma OPENCL FP_CONTRACT OFF
+        int i = get_global_id(0), j = get_global_id(1), step = 0;
+        float a = 3.0f * i / n - 2.25f, b = 2.0f * j / n - 1.25f, x = 0.0f, y = 0.0f;
+        for (; step < most && x * x + y * y <= 4.0f; step++) {
+            float next = x * x - y * y + a;
+            y = 2.0f * x * y + b;
+            x = next;
+        }
+        out[j * n + i] = step;
+    }"""
+
+    def __init__(self, n: int, most: int) -> None:
+        self.n, self.most = n, most
+        self.inputs, self.out = [], np.empty((n, n), np.int32)
+
+    def plain_launches(self, at: Plain, *buffers: Any) -> Sequence[tuple[Any, Host]]:
+        out = at.empty(self.out.nbytes)
+        at.k.leave(at.queue, (self.n, self.n), LOCAL, out, np.int32(self.n), np.int32(self.most))
+        return [(out, self.out)]
+
+    def launches(self, queue: mc.Queue, program: mc.Program, *arrays: mc.Array) -> Sequence[mc.Array]:
+        out = queue.empty((self.n, self.n), np.int32)
+        program.leave(queue, (self.n, self.n), LOCAL, out, self.n, self.most)
+        return [out]
+
+    def hand(self, at: Hand) -> ResultMemory:
+        n, rows, out = self.n, at.split(self.n, LOCAL[1]), at.empty(self.out.nbytes)
+        for queue, k, begin, count, x in at.each(rows, out):
+            k.leave(queue, (n, count), LOCAL, x, np.int32(n), np.int32(self.most), global_offset=(0, begin))
+        return [at.download(out, self.out, rows)]
+
+
 @program("one_huge_kernel", n=(1 << 14, 1 << 18, 1 << 22), rounds=(1000, 5000, 20000))
-class Huge(Repeatable):
+class Huge(Divisible):
     """One launch that computes for long."""
 
     source = """
@@ -178,3 +275,23 @@ class Huge(Repeatable):
     def launches(self, queue: mc.Queue, program: mc.Program, *arrays: mc.Array) -> Sequence[mc.Array]:
         program.iterate(queue, self.inputs[0].shape, None, arrays[0], self.rounds)
         return arrays
+
+    def hand(self, at: Hand) -> ResultMemory:
+        rows, like = at.split(len(self.inputs[0]), 64), self.inputs[0]
+        given = at.upload(like, rows)
+        for queue, k, begin, count, x in at.each(rows, given):
+            k.iterate(queue, (count,), None, x, np.int32(self.rounds), global_offset=(begin,))
+        return [at.download(given, like, rows)]
+
+
+@program("logistic_map", n=(1 << 14, 1 << 18, 1 << 24), rounds=(1000, 5000, 10000))
+class Logistic(Huge):
+    """The logistic map, again and again: every rounding error grows until it is all that there is."""
+
+    source = """
+    kernel void iterate(global float *x, int rounds) {
+        #pragma OPENCL FP_CONTRACT OFF
+        float v = x[get_global_id(0)];
+        for (int i = 0; i < rounds; i++) v = 3.9f * v * (1.0f - v);
+        x[get_global_id(0)] = v;
+    }"""

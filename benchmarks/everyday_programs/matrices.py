@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 import manycl as mc
-from everyday_programs.program import Host, Plain, Repeatable, program, random
+from everyday_programs.program import Divisible, Hand, Host, Plain, ResultMemory, Rows, program, random
 
 TILE = (16, 16)
 SOURCE = """
@@ -142,8 +142,68 @@ class ManyAlgebra:
         return c
 
 
-class Formula(Repeatable):
-    """A formula of matrices, written once with the helpers of both."""
+class Divided:
+    """A matrix in buffers of several devices, each of which has its own rows, or all."""
+
+    def __init__(self, buffers: Sequence[Any], rows: int, columns: int, is_whole: bool = False) -> None:
+        self.buffers, self.rows, self.columns, self.is_whole = buffers, rows, columns, is_whole
+
+
+class HandAlgebra:
+    """With PyOpenCL on several devices: each computes rows of every result, of operands that are exchanged."""
+
+    def __init__(self, at: Hand) -> None:
+        self.at = at
+
+    def given(self, data: Host) -> Divided:
+        rows, columns = data.shape
+        return Divided(self.at.upload(data), rows, columns, is_whole=True)
+
+    def split(self, matrix: Divided) -> Rows:
+        return self.at.split(matrix.rows, TILE[1])
+
+    def whole(self, matrix: Divided) -> Divided:
+        if not matrix.is_whole:
+            self.at.exchange(matrix.buffers, self.split(matrix), 4 * matrix.columns)
+            matrix.is_whole = True
+        return matrix
+
+    def made(self, rows: int, columns: int) -> Divided:
+        return Divided(self.at.empty(4 * rows * columns), rows, columns)
+
+    def product(self, a: Divided, b: Divided) -> Divided:
+        c, sizes = self.made(a.rows, b.columns), [np.int32(n) for n in (a.rows, b.columns, a.columns)]
+        for q, k, begin, count, x, y, z in self.at.each(self.split(c), a.buffers, self.whole(b).buffers, c.buffers):
+            k.product(q, (c.columns, count), TILE, x, y, z, *sizes, global_offset=(0, begin))
+        return c
+
+    def transpose(self, a: Divided) -> Divided:
+        c, sizes = self.made(a.columns, a.rows), [np.int32(n) for n in (a.rows, a.columns)]
+        for q, k, begin, count, x, y in self.at.each(self.split(c), self.whole(a).buffers, c.buffers):
+            k.turned(q, (count, a.rows), TILE, x, y, *sizes, global_offset=(begin, 0))
+        return c
+
+    def plus(self, a: Divided, b: Divided, factor: float = 1.0) -> Divided:
+        c, values = self.made(a.rows, a.columns), (np.int32(a.columns), np.float32(factor))
+        for q, k, begin, count, x, y, z in self.at.each(self.split(c), a.buffers, b.buffers, c.buffers):
+            k.combined(q, (c.columns, count), TILE, x, y, z, *values, global_offset=(0, begin))
+        return c
+
+    def relu(self, a: Divided) -> Divided:
+        c = self.made(a.rows, a.columns)
+        for q, k, begin, count, x, y in self.at.each(self.split(c), a.buffers, c.buffers):
+            k.rectified(q, (c.columns, count), TILE, x, y, np.int32(a.columns), global_offset=(0, begin))
+        return c
+
+    def softmax(self, a: Divided, scale: float) -> Divided:
+        c, values = self.made(a.rows, a.columns), (np.int32(a.columns), np.float32(scale))
+        for q, k, begin, count, x, y in self.at.each(self.split(c), a.buffers, c.buffers):
+            k.softmax(q, (count,), (16,), x, y, *values, global_offset=(begin,))
+        return c
+
+
+class Formula(Divisible):
+    """A formula of matrices, written once with the helpers of all."""
 
     source = SOURCE
 
@@ -158,6 +218,11 @@ class Formula(Repeatable):
 
     def launches(self, queue: mc.Queue, program: mc.Program, *arrays: mc.Array) -> Sequence[mc.Array]:
         return [self.formula(ManyAlgebra(queue, program), *arrays)]
+
+    def hand(self, at: Hand) -> ResultMemory:
+        of = HandAlgebra(at)
+        made = self.formula(of, *(of.given(data) for data in self.inputs))
+        return [at.download(made.buffers, np.empty((made.rows, made.columns), np.float32), of.split(made))]
 
 
 def matrix(rows: int, columns: int, seed: int) -> Host:
@@ -175,6 +240,14 @@ class Equation(Formula):
 
 
 N = (96, 1024, 4096)
+
+
+@program("product", n=N)
+class Product(Equation):
+    """A B"""
+
+    def formula(self, of: Algebra, *given: Any) -> Any:
+        return of.product(*given)
 
 
 @program("stein", n=N)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 import manycl as mc
-from everyday_programs.program import Host, Plain, Program, Repeatable, ResultMemory, program, random
+from everyday_programs.program import Divisible, Hand, Host, Plain, Program, Repeatable, ResultMemory, program, random
 
 TICK = "kernel void tick(global int *x) { x[get_global_id(0)] += 1; }"
 
 
 @program("triad", n=(1 << 20, 1 << 24, 1 << 27))
-class Triad(Repeatable):
+class Triad(Divisible):
     """c = a s + b."""
 
     source = """
@@ -38,6 +38,14 @@ class Triad(Repeatable):
         program.triad(queue, a.shape, (64,), a, b, c, 3.0)
         return [c]
 
+    def hand(self, at: Hand) -> ResultMemory:
+        like = self.inputs[0]
+        rows, c = at.split(len(like), 64), at.empty(like.nbytes)
+        a, b = (at.upload(data, rows) for data in self.inputs)
+        for queue, k, begin, count, x, y, z in at.each(rows, a, b, c):
+            k.triad(queue, (count,), (64,), x, y, z, np.float32(3), global_offset=(begin,))
+        return [at.download(c, like, rows)]
+
 
 @program("independent_64", n=(4096, 4096, 4096))
 class Independent(Repeatable):
@@ -59,25 +67,30 @@ class Independent(Repeatable):
         return arrays
 
 
-@program("chain_2000", n=(256, 256, 256))
-class Chain(Repeatable):
-    """Two thousand tiny kernels, each on what the last one has left."""
+@program("chain_20", n=(256, 256, 256), launches=(20, 20, 20))
+@program("chain_2000", n=(256, 256, 256), launches=(2000, 2000, 2000))
+class Chain(Divisible):
+    """Tiny kernels, each on what the last one has left."""
 
     source = TICK
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, launches: int) -> None:
+        self.times = launches
         self.inputs = [np.arange(n, dtype=np.int32)]
 
     def plain_launches(self, at: Plain, *buffers: Any) -> Sequence[tuple[Any, Host]]:
-        for _ in range(2000):
+        for _ in range(self.times):
             at.k.tick(at.queue, self.inputs[0].shape, (64,), buffers[0])
         return [(buffers[0], self.inputs[0])]
 
     def launches(self, queue: mc.Queue, program: mc.Program, *arrays: mc.Array) -> Sequence[mc.Array]:
         (x,) = arrays
-        for _ in range(2000):
+        for _ in range(self.times):
             program.tick(queue, x.shape, (64,), x)
         return arrays
+
+    def hand(self, at: Hand) -> ResultMemory:
+        return self.plain(at.devices[0], 0)
 
 
 @program("graph_1000", n=(1024, 4096, 16384))
@@ -111,7 +124,7 @@ class Layers(Repeatable):
 
 
 @program("histogram", n=(1 << 18, 1 << 23, 1 << 27))
-class Histogram(Repeatable):
+class Histogram(Divisible):
     """Counts by atomic additions."""
 
     source = """
@@ -135,9 +148,17 @@ class Histogram(Repeatable):
         program.count(queue, arrays[0].shape, (256,), arrays[0], counts)
         return [counts]
 
+    def hand(self, at: Hand) -> ResultMemory:
+        rows = at.split(len(self.inputs[0]), 256)
+        data, counts = at.upload(self.inputs[0], rows), at.upload(np.zeros((1, 256), np.uint32))
+        for queue, k, begin, count, x, sums in at.each(rows, data, counts):
+            k.count(queue, (count,), (256,), x, sums, global_offset=(begin,))
+        found = [one.get(sums, (256,), np.uint32) for one, sums in zip(at.devices, counts, strict=True)]
+        return [np.asarray(sum(found))]
+
 
 @program("bitonic_sort", n=(1 << 13, 1 << 18, 1 << 24))
-class Bitonic(Repeatable):
+class Bitonic(Divisible):
     """A sorting network: launches of strides that grow and shrink."""
 
     source = """
@@ -162,6 +183,20 @@ class Bitonic(Repeatable):
         for stride, block in self.strides:
             program.compare(queue, arrays[0].shape, (64,), arrays[0], stride, block)
         return arrays
+
+    def hand(self, at: Hand) -> ResultMemory:
+        data = self.inputs[0]
+        n, rows = len(data), at.split(len(data), 1 << (len(data) // len(at.devices)).bit_length() - 1)
+        least, whole = min(count for _, count in rows if count), [(0, n)] * len(rows)
+        x, is_whole = at.upload(data), True
+        for stride, block in self.strides:
+            across = stride >= least  # pairs of two devices: all devices compare all
+            if across and not is_whole:
+                at.exchange(x, rows, 4)
+            is_whole = across
+            for queue, k, begin, count, own in at.each(whole if across else rows, x):
+                k.compare(queue, (count,), (64,), own, np.int32(stride), np.int32(block), global_offset=(begin,))
+        return [at.download(x, data, rows)]
 
 
 @program("fft", n=(1 << 15, 1 << 20, 1 << 24))

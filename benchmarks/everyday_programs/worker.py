@@ -7,7 +7,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ import numpy as np
 
 import manycl as mc
 from everyday_programs import grids, matrices, solvers, streams
-from everyday_programs.program import PROGRAMS, Plain, Program, Repeatable, ResultMemory
-from manycl.drivers.choice import open_devices
+from everyday_programs.program import PROGRAMS, Divisible, Hand, Plain, Program, Repeatable, ResultMemory
+from manycl.drivers.choice import OpenDevice, open_devices
 
 _ = grids, matrices, solvers, streams  # they register theirs
 TOLERANCE = 1e-3
@@ -26,16 +26,20 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Task:
-    """``single``: the place among the devices of the one that plain PyOpenCL runs on, or None: manycl, on all.
+    """``way``: "manycl" on the devices; "plain" PyOpenCL on the one at the place ``single``; "hand": PyOpenCL on all of
+    them, divided by hand.
 
-    ``results``: the file that plain's are written to, and manycl's compared with.
+    ``results``: the file that some are written to, and others compared with. ``kept``: manycl's arrays of the inputs
+    are kept from run to run.
     """
 
     name: str
     size: str
     devices: str | None
-    single: int | None
+    way: str
     results: str
+    single: int = 0
+    kept: bool = False
 
 
 class Outcomes:
@@ -80,12 +84,30 @@ class Plainly:
 
     def __init__(self, task: Task, made: Program) -> None:
         mc.devices()  # PyOpenCL's loader is shown all drivers
-        assert task.single is not None
         handle: Any = open_devices(task.devices)[1][task.single].handle
         self._made, self._at = made, Plain(handle.cl, made.source)
 
     def run(self, turn: int) -> ResultMemory:
         results = self._made.plain(self._at, turn)
+        self._at.done()
+        return results
+
+
+def opencl_devices(opened: Sequence[OpenDevice]) -> list[Any]:
+    """PyOpenCL's devices; of native ones, those of the same cores."""
+    return [one.handle.cl for one in opened if hasattr(one.handle, "cl")]
+
+
+class ByHand:
+    """A program with PyOpenCL on several devices."""
+
+    def __init__(self, task: Task, made: Program) -> None:
+        mc.devices()
+        assert isinstance(made, Divisible)
+        self._made, self._at = made, Hand(opencl_devices(open_devices(task.devices)[1]), made.source)
+
+    def run(self, turn: int) -> ResultMemory:
+        results = self._made.hand(self._at)
         self._at.done()
         return results
 
@@ -98,8 +120,13 @@ class Many:
         self._queue = mc.Queue(task.devices)
         self._program = mc.Program(made.source).build()
         self._again: Callable[[], ResultMemory] | None = None
+        self._kept: Callable[[], ResultMemory] | None = None
+        if task.kept and isinstance(made, Repeatable):
+            self._kept = made.on_kept(self._queue, self._program)
 
     def run(self, turn: int) -> ResultMemory:
+        if self._kept is not None:
+            return self._kept()
         return self._made.manycl(self._queue, self._program, turn)
 
     def prepared(self) -> ResultMemory:
@@ -117,7 +144,8 @@ def serve(task: Task) -> None:
     os.dup2(2, 1)  # whatever prints
     made = PROGRAMS[task.name].made(task.size)
     anew, again = Outcomes(), Outcomes()
-    at = Many(task, made) if task.single is None else Plainly(task, made)
+    ways: dict[str, type[Many | Plainly | ByHand]] = {"manycl": Many, "plain": Plainly, "hand": ByHand}
+    at = ways[task.way](task, made)
     print("[]", file=answers)
     for line in sys.stdin:
         word, _, count = line.strip().partition(" ")
