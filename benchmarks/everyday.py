@@ -20,7 +20,7 @@ twenty runs of each in turns. For native devices the hand has PoCL on the same c
 --devices opencl/2 has one driver for all. first, third: these runs; ten, twenty: the first ones together; steady: the
 median from the eighth run on. ratio: the single device's steady time over that on all devices; ratio_hand: over the
 hand's; share: the part that manycl gains on all of what the hand gains over the single device. Some sizes are too small
-to be divided: the hand is slower than one device, there is no share, and the ratio should be 1. With --size large these
+to be divided: the hand gains less than a tenth, there is no share, and the ratio should be 1. With --size large these
 are sizes of GPUs.
 
 What programs leave on disk (compiled kernels, analyses, measurements, Python's own code) is in a folder of this run. A

@@ -240,7 +240,7 @@ def test_the_share_is_what_is_reached_of_the_hands_gain(path: None) -> None:
     assert (found["ratio"], found["ratio_hand"], found["share"]) == (1.6, 2.0, 0.75)
     assert "wrong" not in found
     slow = bench.row(
-        "triad", [divided.DividedTurns(single, {"all": every, "hand": 20 * [4.5]}, {"all": 1e-9, "hand": 0.0})]
+        "triad", [divided.DividedTurns(single, {"all": every, "hand": 20 * [3.9]}, {"all": 1e-9, "hand": 0.0})]
     )
     assert "share" not in slow
     assert slow["wrong"], "all devices and the single one are alike: every bit counts"
