@@ -29,11 +29,12 @@ from manycl.run.engine.engine import execute
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.setup import Setup
 from manycl.run.lowering.lower import lower
-from manycl.run.lowering.steps import Lowered
+from manycl.run.lowering.steps import ChunkDeque, Lowered
 from manycl.run.simulation.simulator import SimBackend
 from manycl.run.stealing.player import MovingPlayer
-from manycl.run.stealing.prefetch import LOADED, STEP, Foreseen, Prefetch, foreseen
-from manycl.run.stealing.worker import Standing
+from manycl.run.stealing.prefetch import LOADED, STEP, Prefetch
+from manycl.run.stealing.work_stealing import Foreseen, WorkStealing
+from manycl.run.stealing.worker import Terms
 from manycl.trace import KernelEvent, Trace, TransferEvent
 
 SECONDS = 0.08
@@ -284,28 +285,32 @@ def test_pieces_come_from_the_far_end_as_much_at_a_time_as_a_step_takes() -> Non
 
 
 def test_what_a_device_would_take() -> None:
-    """100 chunks of one work-group each; the others run one a second since 0."""
+    """100 chunks of one work-group each; the other one runs one a second since 0."""
     chunks, _ = chunks_of(Loop.made())
-    chunks = replace(chunks, steps=tuple(range(100)), groups=(1,) * 100)
-    mine = Standing(9.0, 0.0, 0, 0, None, 0.0)
-    theirs = Standing(1.0, 0.0, 0, 100, 0.0, 100.0)
 
-    def of(free: float, in_turn: bool, mine: Standing = mine) -> Foreseen | None:
-        return foreseen(chunks, {FAST: mine, SLOW: theirs}, FAST, free, in_turn)
+    def of(free: float, in_turn: bool, rate: float = 9.0, share: int = 0, begins: bool = False) -> Foreseen | None:
+        deques = ChunkDeque(SLOW, 0, 0, 100 - share), ChunkDeque(FAST, 0, 100 - share, 100)
+        of = replace(chunks, steps=tuple(range(100)), groups=(1,) * 100, deques=deques)
+        state = WorkStealing(of, {FAST: Terms(1 / rate, 0.0), SLOW: Terms(1.0, 0.0)}, in_turn=in_turn)
+        assert state.take(SLOW, 0.0)
+        assert state.take(SLOW, 0.0)
+        assert not begins or state.take(FAST, 0.0)
+        return state.foreseen(FAST, free, 0.0)
 
     assert of(40.5, True) == (41, 100, 100.0)  # one has begun, and is not over
-    assert of(40.5, False) == (46, 100, 100.0)  # both end when 46.45 are left to the others
+    assert of(40.5, False) == (46, 100, 100.0)  # both end when 46.45 are left to the other one
     assert of(101.0, True) is None
     assert of(101.0, False) is None
     assert of(99.99, True) is None
-    slow = mine._replace(rate=0.5)
-    assert of(40.5, True, slow) is None
-    assert of(40.5, False, slow) == (80, 100, 100.0)
-    assert of(40.5, True, mine._replace(first=90, last=100)) == (90, 100, None)  # its own
-    assert of(40.5, True, mine._replace(since=1.0)) is None  # it has begun
-    assert of(-1.0, True) is None  # it has nothing else to do
-    assert foreseen(chunks, {FAST: mine}, FAST, 0.0, True) is None
-    assert foreseen(chunks, {SLOW: theirs}, FAST, 0.0, True) is None
+    assert of(40.5, True, 0.5) is None
+    assert of(40.5, False, 0.5) == (80, 100, 100.0)
+    assert of(40.5, True, share=10) == (90, 100, None)  # its own
+    assert of(40.5, False, begins=True) is None  # it has begun
+    for alone in (FAST, SLOW):
+        one = replace(chunks, deques=(chunks.deques[0]._replace(device=alone),))
+        state = WorkStealing(one, {alone: Terms(1.0, 0.0)})
+        assert state.take(alone, 0.0)
+        assert state.foreseen(FAST, 0.0, 0.0) is None
 
 
 SOURCE = """

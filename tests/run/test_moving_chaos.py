@@ -32,10 +32,9 @@ from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, execute
 from manycl.run.engine.setup import Setup
 from manycl.run.lowering.lower import lower
-from manycl.run.lowering.steps import Chunks, Lowered
+from manycl.run.lowering.steps import Lowered
 from manycl.run.stealing.player import MovingPlayer
-from manycl.run.stealing.prefetch import Foreseen
-from manycl.run.stealing.work_stealing import WorkStealing
+from manycl.run.stealing.work_stealing import Foreseen, WorkStealing
 from manycl.run.stealing.worker import Packet
 
 GROUPS = ITEMS // GROUP
@@ -78,34 +77,32 @@ class StolenAnyhow(WorkStealing):
     def _end_of_packet(self, member: Any, first: int, end: int, now: float) -> int:
         return self._random.randint(first if member.given else first + 1, end)
 
-    def _steal(self, device: DeviceIndex, thief: Any, now: float) -> DeviceIndex | None:
-        deques = [(d, *w.rest) for d, w in self._members.items() if w.rest[0] < w.rest[1]]
+    def _steal(self, thief: Any, now: float) -> DeviceIndex | None:
+        deques = [(d, *w.rest) for d, w in self.workers.items() if w.rest[0] < w.rest[1]]
         if not deques:
             return None
         victim, low, high = self._random.choice(deques)
         cut = self._random.randint(low, high - 1)
-        thief.rest, self._members[victim].rest = (cut, high), (low, cut)
+        thief.rest, self.workers[victim].rest = (cut, high), (low, cut)
         return victim
 
-    def _divide(
-        self, device: DeviceIndex, thief: Any, victim: Any, chunks: tuple[int, int], end: float, now: float
-    ) -> int:
+    def _divide(self, thief: Any, victim: Any, chunks: tuple[int, int], *given: Any) -> int:
         return self._random.randint(*chunks)
 
     def wanted(self, device: DeviceIndex, now: float) -> Packet | None:
-        thief = self._members.get(device)
-        if thief is None or not self._has_nothing(thief):
+        thief = self.workers.get(device)
+        if thief is None or not thief.is_idle:
             return None
-        ending = [w for w in self._members.values() if w is not thief and w.shortens and not w.is_near]
+        ending = [w for w in self.workers.values() if w is not thief and w.shortens and not w.is_near]
         packets = [packet for w in ending for packet, _, _ in w.given]
         return self._random.choice(packets) if packets else None
 
-
-def foreseen_anyhow(chunks: Chunks, *given: Any) -> Foreseen:
-    """Any device takes any chunks of any launch, whatever it has run of it: the same where all else is the same."""
-    chance = random.Random(repr(given))
-    first = chance.randrange(len(chunks.steps))
-    return Foreseen(first, chance.randint(first, len(chunks.steps)), None)
+    def foreseen(self, device: DeviceIndex, free: float, now: float) -> Foreseen:
+        """Any device takes any chunks, whatever it has run: the same where all else is the same."""
+        chance = random.Random(repr((device, free, now, [(w.rest, w.until) for w in self.workers.values()])))
+        count = len(self.chunks.steps)
+        first = chance.randrange(count)
+        return Foreseen(first, chance.randint(first, count), None)
 
 
 @pytest.fixture(autouse=True, scope="module", params=["as it pays", "anyhow"])
@@ -121,7 +118,6 @@ def stealing(request: pytest.FixtureRequest) -> Iterator[str]:
         patch.setattr(PacketEmitter, "bring_ahead", noted)
         if request.param == "anyhow":
             patch.setattr("manycl.run.stealing.share_scheduler.WorkStealing", StolenAnyhow)
-            patch.setattr("manycl.run.stealing.share_scheduler.foreseen", foreseen_anyhow)
         yield request.param
 
 
@@ -217,14 +213,14 @@ def test_packets_are_all_of_a_launch(played: list[MovingPlayer], stealing: str) 
         hypothesis.seed(number)(packets_of_a_run)(
             played
         )  # other examples in each round, also where they are the same every time
-        if stealing != "anyhow" or (any(SHORTENED) and any(player._following.stolen for player in played)):
+        if stealing != "anyhow" or (any(SHORTENED) and any(any(player.stolen.values()) for player in played)):
             break
     takes = [c for player in played for c in player.written().commands if isinstance(c, Run) and c.chunks]
     assert len(takes) > 20
     assert any(len(c.chunks) > 1 for c in takes)
     assert any(c.beside for c in takes)
     assert not all(c.beside for c in takes)
-    assert stealing != "anyhow" or any(player._following.stolen for player in played)
+    assert stealing != "anyhow" or any(any(player.stolen.values()) for player in played)
     assert stealing != "anyhow" or any(SHORTENED)
     assert any(BROUGHT)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_stealing import chunked
 
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
@@ -52,7 +53,7 @@ def test_packets_are_no_longer_than_pieces() -> None:
     each = 0.2 / total
     packets = PacketSize(SHORT, 2, total)
     terms = {DEVICE: Terms(each, 20e-6, size=packets)}
-    stealing = WorkStealing([total // chunks] * chunks, {DEVICE: (0, chunks)}, terms)
+    stealing = WorkStealing(chunked([total // chunks] * chunks, {DEVICE: (0, chunks)}), terms)
     given_, now, sizes = [], 0.0, []
     while not stealing.is_over:
         while (packet := stealing.take(DEVICE, now)) is not None:
@@ -60,12 +61,13 @@ def test_packets_are_no_longer_than_pieces() -> None:
         assert 0 < len(given_) <= 2
         sizes.append(given_[0])
         now += given_.pop(0) * each
-        stealing.ended(DEVICE, now)
+        stealing.workers[DEVICE].end(now)
     assert sum(sizes) == total
     assert max(sizes) * each <= 2.6 * SHORT  # longer ones are tried once
     assert max(sizes[20:]) * each <= 1.3 * SHORT
     assert len(sizes) < 2 * 0.2 / SHORT
-    assert stealing.settled(DEVICE) == pytest.approx(sizes[30])
+    assert packets.is_settled
+    assert packets.groups == pytest.approx(sizes[30])
 
 
 def test_plans_say_what_was_settled() -> None:

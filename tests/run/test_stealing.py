@@ -21,6 +21,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
 from manycl.run.lowering.chunks import FINEST, MOST, cut, run_together
+from manycl.run.lowering.steps import ChunkDeque, Chunks
 from manycl.run.stealing.work_stealing import GIVEN, MOMENT, WorkStealing
 from manycl.run.stealing.worker import SHORTEST, Packet, Terms
 
@@ -31,6 +32,12 @@ ENQUEUING = 20e-6
 
 def device(index: int) -> DeviceIndex:
     return DeviceIndex(index)
+
+
+def chunked(groups: Sequence[int], deques: Mapping[DeviceIndex, tuple[int, int]]) -> Chunks:
+    """The chunks of a launch, so many work-groups each, of which each device has some."""
+    shares = tuple(ChunkDeque(d, 0, first, last) for d, (first, last) in deques.items())
+    return Chunks(tuple(range(len(groups))), tuple(groups), shares, lambda first, last: None)  # type: ignore[arg-type, return-value]
 
 
 # chunks
@@ -101,10 +108,10 @@ def test_the_first_packets_are_as_small_as_is_foreseen() -> None:
     """Until one has ended, which tells; but of one chunk at least."""
     chunks = [10] * 64
     for first, wanted in ((20.0, 2), (1.0, 1), (math.inf, 6)):
-        stealing = WorkStealing(chunks, {device(0): (0, 64)}, {device(0): Terms(1e-3, 1e-6, first)})
+        stealing = WorkStealing(chunked(chunks, {device(0): (0, 64)}), {device(0): Terms(1e-3, 1e-6, first)})
         packets = [stealing.take(device(0), 0.0) for _ in range(GIVEN)]
         assert [taken.last - taken.first for taken in packets if taken is not None] == [wanted] * GIVEN
-        stealing.ended(device(0), 10e-3 * wanted)
+        stealing.workers[device(0)].end(10e-3 * wanted)
         taken = stealing.take(device(0), 10e-3 * wanted)
         assert taken is not None
         assert taken.last - taken.first == 6
@@ -119,15 +126,16 @@ def test_every_cell_runs_once(data: Any) -> None:
     bounds = [0, *itertools.accumulate(map(len, shares))]
     deques = {device(d): (bounds[d], bounds[d + 1]) for d in range(count)}
     seconds = st.floats(1e-6, 1.0)
-    terms = {d: Terms(data.draw(seconds), data.draw(seconds)) for d in deques}
+    terms = {d: Terms(data.draw(seconds), data.draw(seconds), shortens=data.draw(st.booleans())) for d in deques}
     moving = data.draw(st.sampled_from([0.0, 1e-3, 10.0]))
     in_turn = data.draw(st.booleans())
-    state = WorkStealing(groups, deques, terms, lambda d, first, last: moving * (last - first), in_turn=in_turn)
+    chunks = chunked(groups, deques)
+    state = WorkStealing(chunks, terms, lambda d, first, last: moving * (last - first), in_turn=in_turn)
     books, now, here = CellBooks(), 0.0, set(deques)
     for _ in range(data.draw(st.integers(0, 60))):
         now += data.draw(seconds)
         d = device(data.draw(st.integers(0, count)))  # one more than there are at first
-        event = data.draw(st.sampled_from(["take", "take", "take", "end", "end", "leave", "come"]))
+        event = data.draw(st.sampled_from(["take", "take", "take", "end", "end", "shorten", "leave", "come"]))
         if event == "take":
             taken = state.take(d, now)
             if taken is not None:
@@ -135,11 +143,18 @@ def test_every_cell_runs_once(data: Any) -> None:
                 assert d in here
                 books.took(taken)
         elif event == "end" and books.given.get(d):
-            books.ended(state.ended(d, now))
+            books.ended(state.workers[d].end(now))
+        elif event == "shorten" and books.given.get(d):
+            place = data.draw(st.integers(0, len(books.given[d]) - 1))
+            packet = books.given[d][place]
+            if packet.last - packet.first > 1:
+                last = data.draw(st.integers(packet.first + 1, packet.last - 1))
+                state.shortened(packet, last, data.draw(st.floats(0.0, 1.0)), now)
+                books.given[d][place] = packet._replace(last=last)
         elif event == "leave":
             state.leave(d)
             here.discard(d)
-            assert state.wants(d) is None
+            assert state.take(d, now) is None
         elif event == "come":
             state.come(d, Terms(1.0, 1.0), now)
             here.add(d)
@@ -158,7 +173,7 @@ def test_every_cell_runs_once(data: Any) -> None:
                 books.took(taken)
                 progress = True
             if books.given.get(d):
-                books.ended(state.ended(d, now))
+                books.ended(state.workers[d].end(now))
                 progress = True
         assert progress, "chunks are left, and nobody takes them"
     assert books.ran == Counter(range(len(groups)))
@@ -169,7 +184,7 @@ def test_what_would_come_too_late_is_not_stolen() -> None:
     deques = {device(0): (0, 10), device(1): (10, 10)}
 
     def stolen(seconds: float) -> Packet | None:
-        state = WorkStealing([1] * 10, deques, both, lambda *_: seconds)
+        state = WorkStealing(chunked([1] * 10, deques), both, lambda *_: seconds)
         assert state.take(device(0), 0.0) is not None
         return state.take(device(1), 0.0)
 
@@ -245,7 +260,7 @@ def simulated(case: Speeds, reaction: float = 50e-6) -> float:
         groups += chunks
         before = until
     terms = {device(d): Terms(1 / case.foreseen[d], case.each[d] + ENQUEUING) for d in range(len(case.rates))}
-    state = WorkStealing(groups, deques, {d: terms[d] for d in deques})
+    state = WorkStealing(chunked(groups, deques), terms)
     bounds = (0, *itertools.accumulate(groups))
     events: list[tuple[float, int, str, int]] = [(0.0, 0, "", 0)]
     number = itertools.count(1)
@@ -258,7 +273,7 @@ def simulated(case: Speeds, reaction: float = 50e-6) -> float:
         at, _, what, d = heapq.heappop(events)
         now = host = max(at, host)
         if what == "ended":
-            state.ended(device(d), now)
+            state.workers[device(d)].end(now)
         elif what == "leaves":
             state.leave(device(d))
         elif what == "comes":
@@ -389,7 +404,7 @@ def run_alone(state: WorkStealing, d: int, now: float, each: float, until: float
     ran: list[Packet] = []
     while now < until and (taken := state.take(device(d), now)) is not None:
         now += each * (taken.last - taken.first)
-        state.ended(device(d), now)
+        state.workers[device(d)].end(now)
         ran.append(taken)
     return now, ran
 
@@ -400,7 +415,7 @@ def test_nobody_waits_for_a_device_that_has_not_begun(in_turn: bool) -> None:
     for theirs in (1, 32):
         deques = {device(0): (0, 64 - theirs), device(1): (64 - theirs, 64)}
         terms = {device(0): Terms(1e-3, 1e-5), device(1): Terms(1e-6, 1e-5)}
-        state = WorkStealing([1] * 64, deques, terms, in_turn=in_turn)
+        state = WorkStealing(chunked([1] * 64, deques), terms, in_turn=in_turn)
         _, ran = run_alone(state, 0, 0.0, 1e-3)
         assert [c for t in ran for c in range(t.first, t.last)] == list(range(64))
         assert state.is_over
@@ -409,7 +424,7 @@ def test_nobody_waits_for_a_device_that_has_not_begun(in_turn: bool) -> None:
 def test_who_is_faster_takes_all_that_is_left() -> None:
     deques = {device(0): (0, 63), device(1): (63, 64)}
     terms = {device(0): Terms(2e-3, 1e-5), device(1): Terms(1e-3, 1e-5)}
-    state = WorkStealing([1] * 64, deques, terms, in_turn=True)
+    state = WorkStealing(chunked([1] * 64, deques), terms, in_turn=True)
     now, before = run_alone(state, 0, 0.0, 2e-3, until=40e-3)
     begun = sum(t.last - t.first for t in before)
     assert 18 <= begun <= 32  # 40 ms of 2 ms each, and a packet more
@@ -423,17 +438,17 @@ def test_who_is_slower_takes_nothing_from_who_has_begun() -> None:
     deques = {device(0): (0, 1), device(1): (1, 64)}
     terms = {device(0): Terms(2e-3, 1e-5), device(1): Terms(1e-3, 1e-5)}
     for in_turn in (False, True):
-        state = WorkStealing([1] * 64, deques, terms, in_turn=in_turn)
+        state = WorkStealing(chunked([1] * 64, deques), terms, in_turn=in_turn)
         assert state.take(device(1), 0.0) is not None
         assert state.take(device(0), 0.0) == Packet(device(0), 0, 1)
-        state.ended(device(0), 2e-3)
+        state.workers[device(0)].end(2e-3)
         assert (state.take(device(0), 2e-3) is None) is in_turn
 
 
 def test_packets_at_the_end_are_no_shorter_where_another_device_is_late() -> None:
     """The other one should have ended its two packets, of 20 ms each, with the launch; its first has not ended yet."""
     deques = {device(0): (0, 40), device(1): (40, 42)}
-    state = WorkStealing([1] * 40 + [20, 20], deques, dict.fromkeys(deques, Terms(1e-3, 1e-6)))
+    state = WorkStealing(chunked([1] * 40 + [20, 20], deques), dict.fromkeys(deques, Terms(1e-3, 1e-6)))
     assert [state.take(device(1), 0.0), state.take(device(1), 0.0)] == [Packet(device(1), c, c + 1) for c in (40, 41)]
     now, ran = run_alone(state, 0, 0.0, 1e-3)
     assert now == pytest.approx(40e-3)
@@ -443,8 +458,8 @@ def test_packets_at_the_end_are_no_shorter_where_another_device_is_late() -> Non
 def test_of_a_packet_that_should_have_begun_the_last_cell_is_wanted() -> None:
     """More chunks would come too late. The packet waits behind one that takes longer, of fewer chunks."""
     terms = {device(0): Terms(1e-3, 0.0, shortens=True), device(1): Terms(1e-3, 0.0)}
-    deques, groups = {device(0): (0, 2)}, [10, 10] + [1] * 10
-    state = WorkStealing(groups, deques, terms, lambda _, first, last: 7e-3 * (last - first), others=[(2, 12)])
+    chunks = chunked([10, 10] + [1] * 11, {device(0): (0, 13), device(1): (13, 13)})
+    state = WorkStealing(chunks, terms, lambda _, first, last: 7e-3 * (last - first), {2})
     given = [state.take(device(0), 0.0), state.take(device(0), 0.0)]
-    assert given == [Packet(device(0), 0, 2), Packet(device(0), 2, 12)]
+    assert given == [Packet(device(0), 0, 2), Packet(device(0), 3, 13)]
     assert state.wanted(device(1), 15e-3) == given[1]

@@ -83,7 +83,7 @@ class ChunkBytes(NamedTuple):
     any comes after."""
 
     finds: tuple[BufferKey, ...]
-    writes: tuple[BufferKey, ...]
+    writes: Mapping[BufferKey, None]
     before: frozenset[int]
 
 
@@ -110,7 +110,7 @@ class Chunks:
     def parts(self, first: int, count: int) -> RangeParts:
         """Return how a launch of ``count`` chunks from ``first`` on is divided into these."""
         ends = accumulate(self.groups[first : first + count])
-        return RangeParts(self.dimension, tuple([self.items * n for n in ends]))
+        return RangeParts(self.dimension, tuple(map(self.items.__mul__, ends)))
 
     def bytes(self, graph: Graph) -> ChunkBytes:
         """Return the pieces that the chunks touch, in the graph that has their steps; computed once."""
@@ -120,7 +120,7 @@ class Chunks:
             self._bytes.append(
                 ChunkBytes(
                     tuple(dict.fromkeys([*(key for t in tasks for key in t.reads), *kept])),
-                    tuple(dict.fromkeys(key for t in tasks for key in t.writes)),
+                    dict.fromkeys(key for t in tasks for key in t.writes),
                     frozenset().union(*[graph.predecessors[step] for step in self.steps]),
                 )
             )

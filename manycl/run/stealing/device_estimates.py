@@ -27,56 +27,47 @@ class DeviceEstimates:
 
     def __init__(self, problem: Problem, lowered: Lowered) -> None:
         assert lowered.plan is not None
-        self._problem, self._lowered, self._graph = problem, lowered, lowered.graph
+        self._problem, self._graph, self._chunks = problem, lowered.graph, lowered.chunks
         self._memory = [d.memory for d in problem.machine.devices]
         self._settled = settled_packets(lowered.plan) if problem.demanded else {}
         self._others = lowered.timetable.others
         self._write_back = WriteBack(problem, lowered)
-        self.inputs: Prefetch | None = None
-        if problem.machine.memories > 1:
-            self.inputs = Prefetch(lowered.graph, self._memory, problem.estimates)
+        is_far = problem.machine.memories > 1
+        self.inputs = Prefetch(lowered.graph, self._memory, problem.estimates) if is_far else None
 
-    def terms(self, node: int, device: DeviceIndex, total: int, each: float = 0.0) -> Terms:
-        """Return the estimates of a device for a launch of so many work-groups. ``each``: the seconds of one, if
-        known."""
-        owner = self._problem.machine.devices[device]
-        overhead = owner.launch_overhead
+    def known(self, node: int) -> set[DeviceIndex]:
+        """Return the devices without a share of a launch that were asked for before."""
+        return {device for launch, device in self._others if launch == node}
+
+    def terms(self, node: int, device: DeviceIndex, each: float = 0.0) -> Terms:
+        """Return the estimates of a device for a launch. ``each``: the seconds of a work-group, if known."""
+        owner, launch, chunks = (
+            self._problem.machine.devices[device],
+            self._problem.graph.nodes[node],
+            self._chunks[node],
+        )
+        assert isinstance(launch, Launch)
+        total = sum(chunks.groups)
         if not each:  # asking the models takes longer than all else before a run
             each = self._others.get((node, device), 0.0)
         if not each:
-            each = (self._problem.range_seconds(node, device, total) - overhead) / total
+            each = (self._problem.range_seconds(node, device, total) - owner.launch_overhead) / total
             self._others[node, device] = each
-        shortens = owner.shortens and owner.memory == HOST and self._ends_early(node)
-        first = math.inf if shortens else self._first(node, device, total)
+        # chunks run one after another where work-groups begin with dimension 0 fastest
+        shortens = owner.shortens and owner.memory == HOST and is_in_order(launch, chunks.dimension)
+        items = None if shortens else self._problem.estimates.first_slice(node, device)
+        first = math.inf if items is None else items * total / math.prod(launch.global_size)
         each = max(each, 1e-9 / total)
-        return Terms(each, overhead + DECIDING, first, shortens, self._packet_size(node, device, total, each))
+        size = self._packet_size(node, device, total, each) if device in self._problem.demanded else None
+        return Terms(each, owner.launch_overhead + DECIDING, first, shortens, size)
 
-    def _packet_size(self, node: int, device: DeviceIndex, groups: int, each: float) -> PacketSize | None:
+    def _packet_size(self, node: int, device: DeviceIndex, total: int, each: float) -> PacketSize:
         """Return the size of a launch's packets on a preemptible device. ``each``: the seconds of a work-group."""
-        if device not in self._problem.demanded:
-            return None
-        settled = self._settled.get((node, device), 0.0)
-        count = at_a_time(self._problem.machine.devices[device])
-        longest = longest_packet(self._problem, device)
-        if settled:
-            return PacketSize(longest, count, groups, settled, True)
-        least = least_groups(self._problem, node, device, groups)
-        return PacketSize(longest, count, groups, least if least * each > longest else 0.0)
-
-    def _ends_early(self, node: int) -> bool:
-        """Return whether chunks of a launch run one after another, which is so where work-groups begin with dimension 0
-        fastest."""
-        launch, chunks = self._problem.graph.nodes[node], self._lowered.chunks[node]
-        assert isinstance(launch, Launch)
-        return is_in_order(launch, chunks.dimension)
-
-    def _first(self, node: int, device: DeviceIndex, total: int) -> float:
-        """Return the most work-groups that the first packets of a device may have."""
-        launch = self._problem.graph.nodes[node]
-        items = self._problem.estimates.first_slice(node, device)
-        if items is None or not isinstance(launch, Launch):
-            return math.inf
-        return items * total / math.prod(launch.global_size)
+        count, longest = at_a_time(self._problem.machine.devices[device]), longest_packet(self._problem, device)
+        if settled := self._settled.get((node, device), 0.0):
+            return PacketSize(longest, count, total, settled, True)
+        least = least_groups(self._problem, node, device, total)
+        return PacketSize(longest, count, total, least if least * each > longest else 0.0)
 
     def moving(self, steps: tuple[int, ...], device: DeviceIndex, valid: Mapping[BufferKey, int], now: float) -> float:
         """Return the seconds in which what some chunks read comes to a device, and in which what they write goes to the

@@ -81,12 +81,12 @@ class MovingPlayer(Dynamic):
     @property
     def stolen(self) -> Mapping[str, float]:
         total, elsewhere = Counter[str](), Counter[str]()
-        for node, share in self._following.shares():
+        for node, worker, groups in self._following.shares():
             launch = self.script.problem.graph.nodes[node]
             assert isinstance(launch, Launch)
             name = launch.kernel.name
-            total[name] += share.groups
-            elsewhere[name] += max(0, share.groups - share.ran)
+            total[name] += groups
+            elsewhere[name] += max(0, groups - worker.ran)
         return {name: elsewhere[name] / groups for name, groups in total.items()}
 
     def settled(self, plan: Plan | None) -> Plan | None:
@@ -95,10 +95,10 @@ class MovingPlayer(Dynamic):
         if plan is None or not self._is_whole or self._is_disturbed:
             return None
         begins, planned, now = Counter[int](), Counter[int](), dict[tuple[int, DeviceIndex], tuple[int, int]]()
-        for node, share in self._following.shares():
-            now[node, share.device] = begins[node], share.ran
-            begins[node] += share.ran
-            planned[node] += share.groups
+        for node, worker, groups in self._following.shares():
+            now[node, worker.device] = begins[node], worker.ran
+            begins[node] += worker.ran
+            planned[node] += groups
         if begins != planned:
             return None  # devices without a share have taken some
         out: list[Assignment] = []
@@ -116,15 +116,9 @@ class MovingPlayer(Dynamic):
         from these. Done once, as measurements are never the same twice."""
         if SETTLED in plan.details:
             return plan
-        ranges, settled = (a for a in plan.assignments if a.is_range), self._following.settled_packets
-        found = ((a.node, a.device, settled(a.node, a.device)) for a in ranges)
-        packets = tuple([(node, device, groups) for node, device, groups in found if groups])
+        sizes = [(node, w.device, w.size) for node, w, _ in self._following.shares()]
+        packets = tuple([(node, device, size.groups) for node, device, size in sizes if size and size.is_settled])
         return replace(plan, details={**plan.details, SETTLED: packets}) if packets else plan
-
-    def _add(self, assigned: Sequence[Assigned]) -> None:
-        super()._add(assigned)
-        if self._packets.far:
-            self._bring_ahead()
 
     def _emit(self, assigned: Assigned, watched: bool) -> None:
         token, device, queue, _, _, chunks, task, launch = assigned
@@ -141,13 +135,19 @@ class MovingPlayer(Dynamic):
     def is_free(self, device: DeviceIndex) -> bool:
         return device not in self._coming.values() and super().is_free(device)
 
+    def _add(self, assigned: Sequence[Assigned]) -> None:
+        super()._add(assigned)
+        if self._far and self._following.foresees:
+            self._bring_ahead()
+
     def _bring_ahead(self) -> None:
         """Emit prefetching transfers for devices that are busy with something else."""
         packets, first = self._packets, len(self._packets.commands)
         devices = [d for d in self._far if d not in self.full]
         for device, keys in self._following.ahead(devices, partial(packets.may_bring, self._is_heard)):
             self._coming.update(dict.fromkeys(packets.bring_ahead(keys, device), device))
-        self._play(first)
+        if first < len(packets.commands):
+            self._play(first)
 
     def shortening(self) -> Sequence[Shorten]:
         return self._following.shortening()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
@@ -58,92 +57,53 @@ class Packet(NamedTuple):
     stolen: DeviceIndex | None = None
 
 
-class Standing(NamedTuple):
-    """The state of a worker: its work-groups a second, and seconds that a packet costs beside them; the chunks that it
-    has and that are not known to have ended, from ``first`` to before ``last``; since when it runs them (None: it was
-    given none of them), and when it would have ended them (``end``)."""
-
-    rate: float
-    packet: float
-    first: int
-    last: int
-    since: float | None
-    end: float
-
-
-@dataclass(slots=True)
 class StealingWorker:
-    """A device with all that it has of a launch, and what is known of it."""
+    """A device with all that it has of a launch, and what is known of it. ``queue``: its queue. ``rest``: its deque,
+    chunks from one to before another. ``given``: packets that have not ended, each with the time when it was given and
+    its groups; ``bound``: the groups of these; ``ahead``: how many there may be, the running one among them. ``ran``:
+    groups that it was given, less those that other workers took back. ``until``: when all its packets are predicted to
+    have ended, and ``due``: by when the first one's end should be known; ``free``: when it was last known to have ended
+    one. ``rate``: groups a second, as predicted, then as measured (``known``: the part that is measured). ``packet``:
+    seconds that a packet costs beside its groups; ``least``: of a packet for that cost as predicted, and ``dear`` as
+    measured if that is more. ``is_near``: whether its packets are known to end too soon for others to take chunks of
+    them."""
 
-    terms: InitVar[Terms]
-    rest: tuple[int, int] = (0, 0)
-    """The deque: chunks from one to before another."""
-    given: deque[tuple[Packet, float, int]] = field(default_factory=deque)
-    """Packets that have not ended, each with the time when it was given and its groups."""
-    bound: int = 0
-    """The groups of all its packets."""
-    until: float = 0.0
-    """The predicted time when all its packets will have ended."""
-    due: float = math.inf
-    """The time by which the end of its first packet should be known."""
-    ran: int = 0
-    """The groups that it was given, less those that other workers took back."""
-    rate: float = field(init=False)
-    """Groups a second, as predicted, then as measured."""
-    least: float = field(init=False)
-    """The least seconds of a packet, for what it costs beside its groups, as predicted."""
-    dear: float = 0.0
-    """The least seconds of a packet for its measured cost, if that is more."""
-    packet: float = field(init=False)
-    """The cost of a packet beside its groups, in seconds."""
-    first: float = field(init=False)
-    """The most groups of a packet until one was measured."""
-    measured: MeasuredSlices = field(init=False)
-    """Packets of unlike sizes that the device began at once after the one before."""
-    is_measured: bool = False
-    """True if enough packets are measured."""
-    shortens: bool = field(init=False)
-    size: PacketSize | None = field(init=False)
-    longest: float = math.inf
-    """The most seconds of a packet, as long as ``most`` is unknown."""
-    most: float = math.inf
-    """The most groups of a packet, once that is known."""
-    ahead: int = field(init=False)
-    """The number of packets that it is given ahead, the running one among them."""
-    is_near: bool = False
-    """True if its packets are known to end too soon for another worker to take chunks of them."""
-    known: float = 0.0
-    """The part of the rate that is measured: 1 after a packet of SHORTEST seconds, or some that are shorter."""
-    free: float = 0.0
-    """The last time when it was known to have ended a packet."""
-    is_here: bool = True
-    has_begun: bool = False
+    def __init__(self, device: DeviceIndex, queue: int, terms: Terms) -> None:
+        self.device, self.queue = device, queue
+        self.rate, self.packet, self.first, self.shortens, self.size = 1.0 / terms.group, *terms[1:]
+        self.least, self.dear = terms.packet / COST, 0.0
+        self.rest = 0, 0
+        self.given = deque[tuple[Packet, float, int]]()
+        self.ahead = GIVEN if self.size is None else self.size.at_a_time
+        self.bound = self.ran = 0
+        self.until, self.due, self.free, self.known = 0.0, math.inf, 0.0, 0.0
+        self.measured: MeasuredSlices | None = MeasuredSlices(0)  # of unlike sizes; None: enough are measured
+        self.is_near = self.has_begun = False
+        self.is_here = True
 
-    def __post_init__(self, terms: Terms) -> None:
-        self.rate, self.least, self.packet = 1.0 / terms.group, terms.packet / COST, terms.packet
-        self.first, self.shortens, self.size = terms.first, terms.shortens, terms.size
-        self.ahead = GIVEN
-        if terms.size is not None:
-            self.ahead, self.most = terms.size.at_a_time, terms.size.groups or math.inf
-            self.longest = terms.size.seconds if math.isinf(self.most) else math.inf
-        self.measured = MeasuredSlices(0)
+    @property
+    def is_idle(self) -> bool:
+        """True if it takes part and has no chunks."""
+        return self.is_here and not self.given and self.rest[0] == self.rest[1]
+
+    @property
+    def wants_more(self) -> bool:
+        """True if it may be given a packet of its deque before one of those that it has has ended."""
+        return self.is_here and self.rest[0] < self.rest[1] and len(self.given) < self.ahead
 
     def end(self, now: float) -> Packet:
         """Note that its first packet has ended now, and return that packet."""
         packet, given, groups = self.given.popleft()
-        self.bound -= groups
         self.is_near = False
         free = self.free
         took = now - (given if given > free else free)
         self._learn(groups, took)
         if self.size is not None:
             self.size.end(groups, now)
-            if self.size.groups:
-                self.most, self.longest = self.size.groups, math.inf
-        if not self.is_measured and given <= free:
-            self._measure(groups, took)
+        if self.measured is not None and given <= free:
+            self._measure(self.measured, groups, took)
         self.free = now
-        self.foresee()
+        self.foresee(-groups)
         return packet
 
     def _learn(self, groups: float, took: float) -> None:
@@ -168,12 +128,12 @@ class StealingWorker:
         if not place and begun > 0.0:
             self._learn(begun, now - (given if given > self.free else self.free))
         self.given[place] = packet._replace(last=last), given, groups
-        self.bound -= before - groups
         self.ran -= before - groups
-        self.foresee()
+        self.foresee(groups - before)
 
-    def foresee(self) -> None:
-        """Predict when its packets will have ended, after packets were given or have ended."""
+    def foresee(self, more: int) -> None:
+        """Predict when its packets will have ended, after so many groups more were given, or less are left."""
+        bound = self.bound = self.bound + more
         if not self.given:
             self.until, self.due = 0.0, math.inf
             return
@@ -181,7 +141,7 @@ class StealingWorker:
         if begun < self.free:
             begun = self.free
         rate = self.rate
-        self.until, self.due = begun + self.bound / rate, begun + first / rate + LATE
+        self.until, self.due = begun + bound / rate, begun + first / rate + LATE
 
     def through(self, now: float) -> float:
         """Return when it will have ended its packets."""
@@ -193,16 +153,17 @@ class StealingWorker:
             until = begun + self.bound * (now - begun) / first
         return until if until > now else now
 
-    def _measure(self, groups: int, took: float) -> None:
+    def _measure(self, measured: MeasuredSlices, groups: int, took: float) -> None:
         """Note the time of a packet, and set the cost of a packet once enough are measured."""
-        taken = self.measured.taken
+        taken = measured.taken
         for n, _ in taken:
             if n < UNLIKE * groups and groups < UNLIKE * n:
                 return
-        self.measured.add(groups, took)
-        self.is_measured = len(taken) == MEASURED
-        if self.is_measured and (found := self.measured.fit()) is not None:
-            once, rate = found
-            if all(abs(once + n / rate - seconds) <= STRAIGHT * seconds for n, seconds in taken):
-                foreseen, self.packet = self.packet, min(max(once - UNHEARD, self.packet), DEAREST)
-                self.dear = self.packet / COST if self.packet > foreseen else 0.0
+        measured.add(groups, took)
+        if len(taken) == MEASURED:
+            self.measured = None
+            if (found := measured.fit()) is not None:
+                once, rate = found
+                if all(abs(once + n / rate - seconds) <= STRAIGHT * seconds for n, seconds in taken):
+                    foreseen, self.packet = self.packet, min(max(once - UNHEARD, self.packet), DEAREST)
+                    self.dear = self.packet / COST if self.packet > foreseen else 0.0
