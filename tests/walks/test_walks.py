@@ -20,7 +20,7 @@ BOUNDS = {
     "one_device": {"first": (2400, 113), "steady": (125, 31)},
     "divided": {"first": (10000, 210), "steady": (430, 60)},
     "prepared": {"first": (5540, 181), "run 5": (265, 50), "steady": (155, 41)},
-    "moving": {"run 2": (7500, 92), "steady": (3900, 92)},
+    "moving": {"run 2": (5600, 88), "steady": (3300, 88)},
     "unmodified": {"steady": (70, 24)},
 }
 """Calls and modules; steady: the least of the second half of the runs, as these wait in other ways where the machine is

@@ -53,7 +53,7 @@ class Tiles(NamedTuple):
         """Work-groups beside one another, as many as make tiles full."""
         first = self.dimension
         least = (*self.items, 1)
-        found = [min(_up(local_size[d], least[d]), global_size[d]) for d in range(3)]
+        found = [min(-(-a // b) * b, whole) for a, b, whole in zip(local_size, least, global_size, strict=True)]
         most = max(_ROWS, math.prod(self.items), math.prod(local_size))
         while math.prod(found) > most:
             larger = [d for d in (2, 1 - first) if found[d] > least[d]]
@@ -77,7 +77,8 @@ def tiles_of(library: ctypes.CDLL, threads: int) -> Tiles | None:
 
 
 def _count(global_size: Size, block: list[int]) -> int:
-    return math.prod([-(-whole // each) for whole, each in zip(global_size, block, strict=True)])
+    (x, y, z), (a, b, c) = global_size, block
+    return -(-x // a) * -(-y // b) * -(-z // c)
 
 
 def _up(items: int, of: int) -> int:

@@ -7,6 +7,7 @@ import math
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
+from operator import mod
 from typing import Any, NamedTuple
 
 from manycl.analysis.work_group.group_function import MOST_OWN, NARROW
@@ -270,7 +271,7 @@ class SetKernel:
         offset = offset or (0,) * dims
         if not 1 <= dims <= 3 or len(local) != dims or len(offset) != dims or min(global_size) < 1 or min(local) < 1:
             raise DriverError(f"kernel {self.kernel.name}: {global_size}, {local_size}, {offset} is no NDRange")
-        if any(items % each for items, each in zip(global_size, local, strict=True)):
+        if any(map(mod, global_size, local)):
             raise DriverError(f"kernel {self.kernel.name}: work-groups of {local} do not divide {global_size}")
         if math.prod(local) > self.most_items:
             raise DriverError(

@@ -31,9 +31,10 @@ class Keeper:
         self._memory = memories
         # (the contents of a memory that several devices share survive the loss of one of them)
         self._alone = {d for d in subject.keeping.mortal - self._here if memories.count(memories[d]) == 1}
+        self.is_on = bool(self._alone)  # whether it makes checkpoints
         self._checkpoints: Checkpoints | None = None
         self._skipped: Collection[BufferKey] = ()
-        if self._alone:
+        if self.is_on:
             work = sum((subject.keeping.seconds or {}).values())
             self._checkpoints = Checkpoints(work / len(memories))
             self._skipped = frozenset(subject.lowered.own) | self._graph.written_together

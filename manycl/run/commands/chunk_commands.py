@@ -55,20 +55,22 @@ class PacketEmitter(Emitter):
         """Emit the command of a packet of chunks and return its index. The command is one launch with the first chunk's
         token, and its end is reported."""
         device, first, last, index = lane[0], launch.steps[0], self._last.get(lane), len(self.commands)
-        near = first in self._known or (self._is_near and self._know(launch, self._memory[device]))
-        has_before = self._known[first] if near else bool(launch.bytes(self._graph).before)
+        has_before = self._known.get(first)
+        if has_before is None and self._is_near:
+            has_before = self._know(launch, self._memory[device])
+        near = has_before is not None
         undo = self._keeper.undo(chunks, device) if self._keeps else ()
         # (undo copies put back all that the whole packet was to change)
         ends_early = self._shortens[device] and not undo
         parts = launch.parts(launch.steps.index(token), len(chunks)) if ends_early else None
         beside = self._latest.get(lane) == (last, first) and not undo
         waits: tuple[int, ...] = ()
-        if near and not has_before:
+        if has_before is False:
             self._last[lane] = index
             if last is not None and last in self.held:
                 self._hold(index, {last}, set())
         else:
-            before = {p for chunk in chunks for p in self._graph.predecessors[chunk]} if has_before else ()
+            before = {p for chunk in chunks for p in self._graph.predecessors[chunk]}
             order = launch.order(self._graph) if self.far else AS_NODES_HAVE_IT
             read_on = dict(self._unawaited) if self.far and ends_early else {}
             after, told, heard = ([], set(), set()) if near else self._find(chunks, before, lane, order)
@@ -92,11 +94,11 @@ class PacketEmitter(Emitter):
         """Store the state of pieces as it is without some chunks. ``read_on``: the transfers that still read what they
         are to write."""
         masks, made, writers, tasks = self.masks, self._made, self._writers, self._graph.nodes
-        self._without[chunks[0]] = [
-            _Before(chunk, k, masks.get(k), made.get(k), writers.get(k), read_on.get(k, []))
-            for chunk in chunks
-            for k in tasks[chunk].writes
-        ]
+        found = self._without[chunks[0]] = []
+        for chunk in chunks:
+            for k in tasks[chunk].writes:
+                state = chunk, k, masks.get(k), made.get(k), writers.get(k), read_on.get(k, [])
+                found.append(named(_Before, state))
 
     # prefetching: uploads to devices before it is known whether they need the data
 
@@ -163,20 +165,20 @@ class PacketEmitter(Emitter):
             if token is not None and token not in self._unawaited.get(key, ()):
                 self.reads_on(key, token)
 
-    def _know(self, launch: Chunks, memory: int) -> bool:
+    def _know(self, launch: Chunks, memory: int) -> bool | None:
         """Enter the accesses of all chunks of a launch at once, in the one memory, if all that any of them depends on
-        is emitted. Return whether that is so. What the chunks find is there by now; what they write will be, as later
-        commands come after those of them that they depend on."""
+        is emitted; else return None. Return whether any depends on something. What the chunks find is there by now;
+        what they write will be, as later commands come after those of them that they depend on."""
         lanes, touched = self._lane, launch.bytes(self._graph)
         if any(lanes[p] is None for p in touched.before):
-            return False
-        self._known[launch.steps[0]] = bool(touched.before)
+            return None
+        self._known[launch.steps[0]] = has_before = bool(touched.before)
         masks, valid, needs = self.masks, self._valid, self._needs
         for key in touched.finds:
             if key not in masks:
                 needs[key] = valid.get(key, 0)
         masks.update(dict.fromkeys(touched.writes, 1 << memory))
-        return True
+        return has_before
 
     def _comes_behind(
         self, steps: Collection[int], lane: Lane, after: list[int], told: set[int | None], heard: set[int]

@@ -170,11 +170,13 @@ class Emitter(Copies):
                     masks[key], made[key], writers[key] = bit, {memory: token}, [token]
         if self.far:
             self._turn[lane] = self._turn.get(lane, 0) + len(nodes)
-            self._hand_over(nodes, lane[0])
+            if any(map(self._graph.successors.__getitem__, nodes)):
+                self._hand_over(nodes, lane[0])
             if memory != HOST and not self._write_back.is_off:
                 early = self._write_back.keys(nodes)
                 self._send_home(sorted(early, key=order.__getitem__) if order else early)
-            self._keeper.wrote(nodes, lane)
+            if self._keeper.is_on:
+                self._keeper.wrote(nodes, lane)
 
     def _missing(self, nodes: Iterable[int], memory: int) -> Collection[BufferKey]:
         """Return the buffers that nodes need and that are not in a memory, or only become valid there by a command of

@@ -126,6 +126,11 @@ class Copies:
         """Return the command with a token."""
         return self.commands[self._at[token]]
 
+    @property
+    def lanes(self) -> Sequence[Lane | None]:
+        """The queues of nodes, as far as they are decided."""
+        return self._lane
+
     def is_decided(self, node: int) -> bool:
         """Return whether a node's device is decided."""
         return self._lane[node] is not None

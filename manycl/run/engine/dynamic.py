@@ -33,10 +33,11 @@ class Dynamic(Playback):
         self._names = tuple(d.name for d in subject.problem.machine.devices)
         super().__init__(emitter.script(Plan((), "", self._names, 0.0)), directory)
         self.decisions = self._assigner.decisions
-        self._commands, self._held = self._emitter.commands, self._emitter.held
+        self._commands, self._held, self._lanes = emitter.commands, emitter.held, emitter.lanes
         self._frees: dict[int, list[int]] = {}
         self._hears: dict[int, list[int]] = {}
-        self._nodes: defaultdict[Lane, deque[int]] = defaultdict(deque)  # by queue, incomplete nodes and packets
+        # by queue, incomplete nodes and packets
+        self._nodes: defaultdict[Lane | None, deque[int]] = defaultdict(deque)
         self._chunks: dict[int, tuple[int, ...]] = {}  # by a packet's token, the nodes of its chunks
         self._complete: set[int] = set(done)
         self._is_heard: set[int] = set(done)
@@ -79,7 +80,7 @@ class Dynamic(Playback):
 
     def is_free(self, device: DeviceIndex) -> bool:
         moving = (self._emitter.command(token) for token in self._moving)
-        return not any(line for lane, line in self._nodes.items() if lane[0] == device) and all(
+        return not any(line for lane, line in self._nodes.items() if lane and lane[0] == device) and all(
             isinstance(c, (HostCall, Evict)) or c.device != device for c in moving
         )
 
@@ -97,10 +98,12 @@ class Dynamic(Playback):
             token = report.token
             self._heard.append(token)
             self._is_heard.add(token)
-            self._moving.discard(token)
-            if token in self._coming:
-                self._came(token, report.time)
-            ended = self._end(token if token < count else self._emitter.told_by(token))
+            if token >= count:  # a transfer
+                self._moving.discard(token)
+                if token in self._coming:
+                    self._came(token, report.time)
+            node = token if token < count else self._emitter.told_by(token)
+            ended = [] if node is None else self._end(node)
             self._is_heard.update(ended)
             if self._hears:  # a node's end may be known by the report of a later node of its queue
                 for told in {token, *ended}:
@@ -116,20 +119,19 @@ class Dynamic(Playback):
         """Note that a prefetching transfer has ended."""
         raise NotImplementedError
 
-    def _end(self, node: int | None) -> list[int]:
+    def _end(self, node: int) -> list[int]:
         """Return the nodes that are known to be complete when one is: what its queue was given before, and whatever any
         of these depends on; for packets, their tokens."""
         complete, predecessors, packets = self._complete, self.graph.predecessors, self._chunks
         ended: list[int] = []
-        pending = [] if node is None else [node]
+        pending = [node]
         while pending:
             last = pending.pop()
             if last in complete:
                 continue
-            command = self._emitter.command(last)
-            assert isinstance(command, (Run, HostCall))
-            last, line = command.token, self._nodes[lane_of(command)]
-            following = -1
+            line, following = self._nodes[self._lanes[last]], -1
+            if last not in packets and isinstance(command := self._emitter.command(last), Run):
+                last = command.token  # it may be a chunk of a packet
             while following != last:
                 following = line.popleft()
                 ended.append(following)

@@ -147,7 +147,8 @@ class Executor:
         return self._is_over
 
     def now(self) -> float:
-        return self.run.now()
+        assert self._run is not None, "nothing has begun"
+        return self._run.now()
 
     @property
     def run(self) -> RunState:

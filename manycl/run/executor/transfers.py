@@ -106,7 +106,7 @@ class TransferLanes:
         if found is None:
             first = self._graph.buffers.get(keys[0])
             if isinstance(first, Piece):
-                pieces = (self._graph.buffers[key] for key in keys)
+                pieces = map(self._graph.buffers.__getitem__, keys)
                 rows = (
                     union(piece.region for piece in pieces if isinstance(piece, Piece))
                     if len(keys) > 1
