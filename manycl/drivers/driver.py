@@ -259,22 +259,32 @@ class Holdable(Protocol):
 
 class DirectQueue(NamedTuple):
     """A queue for compiled code that enqueues launches. ``launch``: the address of the function
-    ``u64 launch(void *queue, void *shape, const void *values, const void *waits, u64 count)``, which returns the
-    command's number, 0 for a failure; events are tuples of the queue, the number, and what the queue's ``renew()`` has
-    returned last. ``address``: of the queue; ``given``: of a 64-bit word, the number of its last command. What a
-    command needs is appended to ``keep``, behind its number. ``memory``: the class of allocations, which have slots
-    ``address`` and ``nbytes``. ``renew`` is called before the first command and each that follows a multiple of 64."""
+    ``u64 launch(void *queue, void *shape, void *values, const void *waits, u64 count)``, which returns the command's
+    number, 0 for a failure. ``address``: of the queue. ``memory``: the class of allocations; ``word``, ``nbytes``:
+    their attributes that go into the block of values, the second one only where there is one.
+
+    ``event(number)``: returns a command's event, which owns the number from then on; ``release``: the address of a
+    function ``release(number)``, which is called for numbers that no event owns when commands are forgotten.
+
+    Where there is no ``event``, events are tuples of the queue, the number, and what the queue's ``renew()`` has
+    returned last, which is called before the first command and each that follows a multiple of 64. Then ``given``
+    is the address of a 64-bit word, the number of the last command, and what a command needs is appended to ``keep``,
+    behind its number."""
 
     launch: int
     address: int
-    given: int
-    keep: Any
     memory: type
+    word: str
+    nbytes: str | None = None
+    event: Callable[[int], Event] | None = None
+    release: int = 0
+    given: int = 0
+    keep: Any = None
 
 
 class DirectLaunch(NamedTuple):
     """A kernel at an NDRange for compiled code that launches it: the addresses of the ``shape`` and of the block of
-    ``values``; for each argument that is memory, the word of the block that has its address, behind which its size is
+    ``values``; for each argument that is memory, its word in the block, behind which its size is if it has one there
     (else -1); what has to live until a launch is complete."""
 
     shape: int
@@ -287,7 +297,8 @@ class DirectLaunch(NamedTuple):
 class DirectlyLaunched(Protocol):
     """A driver that hands launches over to compiled code of ours. The methods raise DriverError."""
 
-    def direct_queue(self, queue: Queue) -> DirectQueue: ...
+    def direct_queue(self, queue: Queue) -> DirectQueue | None:
+        """None where compiled code cannot enqueue there; so it is for all queues, or for none."""
 
     def direct_launch(
         self, kernel: DeviceKernel, like: DeviceKernel, global_size: tuple[int, ...], local_size: tuple[int, ...] | None

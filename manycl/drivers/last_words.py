@@ -22,21 +22,39 @@ SHOWN = 8  # kernels of a device that are named
 
 sink = ctypes.c_int(2)
 """The file descriptor that the words of a fault are written to."""
-running = ctypes.create_string_buffer(2048)
-"""The kernels that other drivers run in this process: lines of text."""
-_shown: dict[object, str] = {}  # by queue, in the order in which they began
+LINES = 16
+"""The most queues of other drivers of which is told (``WATCHED`` in native/runtime/faults.h); our own choice."""
+running = (ctypes.c_void_p * LINES)()
+"""The addresses of lines of text: the kernels that other drivers run in this process."""
+_free = list(range(LINES))
 _note: int | None = None  # the file descriptor of the note, while one is kept
 
 
-def runs(queue: object, words: str | None) -> None:
-    """Note what a queue of another driver in this process is about to run, in words; None: nothing."""
-    if words is None:
-        _shown.pop(queue, None)
-    else:
-        _shown[queue] = words
-    running.value = "".join([f"\n  {what}" for what in list(_shown.values())]).encode(errors="replace")[
-        : len(running) - 1
-    ]
+class Line:
+    """A line of text about what a queue of another driver in this process runs; empty: nothing. ``address``: of its
+    bytes, which end with a 0; ``longest``: how many there may be."""
+
+    __slots__ = ("_place", "_text", "address", "longest")
+
+    def __init__(self) -> None:
+        self.longest = 256
+        self._text = ctypes.create_string_buffer(self.longest)
+        self.address = ctypes.addressof(self._text)
+        try:
+            self._place: int | None = _free.pop()
+        except IndexError:
+            self._place = None
+            return
+        running[self._place] = self.address
+
+    def __del__(self) -> None:
+        if self._place is not None:
+            running[self._place] = None
+            _free.append(self._place)
+
+    def say(self, words: str) -> None:
+        """Have the line be these words, or as many as fit."""
+        self._text.value = words.encode(errors="replace")[: self.longest - 1]
 
 
 @contextmanager

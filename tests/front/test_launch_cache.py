@@ -30,6 +30,7 @@ from manycl.run.streams.eager_stream import EagerStream
 
 N, ARRAYS = 64, 4
 SIZES = (N,), (16,)
+DEVICES = "cpu/2#0", "opencl/4#0"
 NEW = Array.new
 PROGRAM = mc.Program("""
 kernel void add(global const int *x, global int *y) { y[get_global_id(0)] += x[get_global_id(0)]; }
@@ -51,10 +52,15 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def test_python_has_nothing_to_do_with_them(checked: list[str]) -> None:
-    with mc.Queue("cpu/2#0") as queue:
+@pytest.mark.parametrize("device", DEVICES)
+def test_python_has_nothing_to_do_with_them(device: str, checked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def unexpected(*given: Any) -> Any:
+        raise AssertionError("compiled code enqueues it")
+
+    with mc.Queue(device) as queue:
         x, y, z = (queue.array(np.full(N, i, np.int32)) for i in (1, 2, 3))
         event = PROGRAM.add(queue, *SIZES, x, y)
+        monkeypatch.setattr(type(queue.session.backend.drivers[0]), "launch", unexpected)
         assert PROGRAM.add(queue, *SIZES, x, y).node == event.node + 1
         event = PROGRAM.add(queue, *SIZES, y, z)
         PROGRAM.add(queue, *SIZES, y, x)
@@ -133,8 +139,9 @@ def test_what_has_been_compiled_before_is_there_at_once(monkeypatch: pytest.Monk
         assert Kernel.__call__ is not compiled.IN_PYTHON[0]
 
 
-def test_what_is_enqueued_in_blocks_of_times_has_times(checked: list[str]) -> None:
-    with mc.Queue("cpu/2#0", profile=True) as queue:
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_enqueued_in_blocks_of_times_has_times(device: str, checked: list[str]) -> None:
+    with mc.Queue(device, profile=True) as queue:
         x, y = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
         events = [PROGRAM.add(queue, *SIZES, x, y) for _ in range(1100)]
         assert len(checked) == 1
@@ -384,12 +391,13 @@ class Play:
         return self.told
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @given(st.lists(STEPS, min_size=4, max_size=24), st.sampled_from(["0", "1"]))
 @settings(max_examples=50)
-def test_random_programs_do_the_same_either_way(steps: list[tuple[str, int, int]], zero_copy: str) -> None:
+def test_random_programs_do_the_same_either_way(device: str, steps: list[tuple[str, int, int]], zero_copy: str) -> None:
     told = []
     for way in (compiled.install, compiled.uninstall):
         way()
-        with patch.dict("os.environ", MANYCL_ZERO_COPY=zero_copy), mc.Queue("cpu/2#0") as queue:
+        with patch.dict("os.environ", MANYCL_ZERO_COPY=zero_copy), mc.Queue(device) as queue:
             told.append(Play(queue).all(steps))
     assert told[0] == told[1]

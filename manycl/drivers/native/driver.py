@@ -282,7 +282,8 @@ class NativeDriver:
     def direct_queue(self, queue: NativeQueue) -> DirectQueue:
         address = ctypes.cast(self._launch, ctypes.c_void_p).value
         assert address is not None
-        return DirectQueue(address, queue.address, queue.address + 8 * GIVEN, queue.kept, NativeMemory)
+        given = queue.address + 8 * GIVEN
+        return DirectQueue(address, queue.address, NativeMemory, "address", "nbytes", given=given, keep=queue.kept)
 
     def direct_launch(
         self, kernel: Any, like: Any, global_size: tuple[int, ...], local_size: tuple[int, ...] | None

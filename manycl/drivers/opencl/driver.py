@@ -11,10 +11,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from manycl.drivers import last_words
-from manycl.drivers.driver import BuildError, Bytes, DriverError, End, Source
+from manycl.drivers.driver import BuildError, Bytes, DirectLaunch, DirectQueue, DriverError, End, Source
 from manycl.drivers.native.compiler.library import library
 from manycl.drivers.opencl.copies import copy_rows, read_buffer, write_buffer
+from manycl.drivers.opencl.launches import QueueLaunches, direct_launch
 from manycl.drivers.opencl.quiet import new_kernel, quiet
 from manycl.drivers.opencl.real import cl
 from manycl.drivers.opencl.staging import Staged, Stager, pin, staged_part
@@ -45,19 +45,6 @@ class _Translated:
 
 
 translated = _Translated()
-
-
-class _Launched:
-    """The launches of a queue that were last noted for the words of a fault: they differ in arguments and offset."""
-
-    __slots__ = ("global_size", "kernel", "last", "local_size", "queue")
-
-    def __init__(self, queue: cl.CommandQueue | None) -> None:
-        self.queue = queue
-        self.kernel: OpenCLKernel | None = None  # nothing is noted
-        self.global_size: tuple[int, ...] = ()
-        self.local_size: tuple[int, ...] | None = None
-        self.last: cl.Event | None = None
 
 
 class OpenCLKernel:
@@ -102,9 +89,9 @@ class OpenCLDriver:
             with suppress(DriverError):  # there is no compiler: then nobody tells of faults
                 library()
         self._queues: list[cl.CommandQueue] = []
-        self._launched = _Launched(None)
-        """The noted launches of the queue that was used last."""
-        self._all_launched: dict[cl.CommandQueue, _Launched] = {}
+        self._launches: dict[cl.CommandQueue, QueueLaunches] = {}
+        self._launched: QueueLaunches | None = None
+        """Those of the queue that was used last."""
         self._stager = Stager(self.context, self._new_queue()) if device.memory != HOST else None
         # of the clock: a queue that nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue
         # at once)
@@ -182,14 +169,11 @@ class OpenCLDriver:
         try:
             if self.is_polled:
                 return _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
-            launched = self._launched  # it runs in this process's threads
-            if (
-                kernel is not launched.kernel
-                or queue is not launched.queue
-                or global_size != launched.global_size
-                or local_size != launched.local_size
-            ):
-                launched = self._note(queue, kernel, global_size, local_size)
+            launched, noted = self._launched, (kernel, global_size, local_size)  # it runs in this process's threads
+            if launched is None or queue is not launched.queue:
+                launched = self._launched = self._launches_on(queue)
+            if noted != launched.noted or launched.is_direct:
+                launched.note(noted, self._words(*noted))
             launched.last = event = _enqueue(queue, kernel.cl, global_size, local_size, offset, after)
             return event
         except cl.Error as error:
@@ -297,27 +281,27 @@ class OpenCLDriver:
             raise DriverError(str(error)) from None
         self._settle()
 
-    def _note(
-        self, queue: cl.CommandQueue, kernel: OpenCLKernel, global_size: tuple[int, ...], local_size: Any
-    ) -> _Launched:
-        """Note what a queue is about to run for the words of a fault."""
-        launched = self._launched = self._all_launched.setdefault(queue, _Launched(queue))
-        if (kernel, global_size, local_size) != (launched.kernel, launched.global_size, launched.local_size):
-            launched.kernel, launched.global_size, launched.local_size = kernel, global_size, local_size
-            groups = local_size or "chosen by the driver"
-            words = f"kernel {kernel.name} on {self.device.name}, global size {global_size}, work-groups {groups}"
-            last_words.runs(launched, words)
-        return launched
+    def _launches_on(self, queue: cl.CommandQueue) -> QueueLaunches:
+        found = self._launches.get(queue)
+        return found or self._launches.setdefault(queue, QueueLaunches(queue, is_noted=not self.is_polled))
+
+    def _words(self, kernel: OpenCLKernel, global_size: tuple[int, ...], local_size: tuple[int, ...] | None) -> str:
+        """Return what is told of a launch if it ends the process."""
+        groups = local_size or "chosen by the driver"
+        return f"kernel {kernel.name} on {self.device.name}, global size {global_size}, work-groups {groups}"
 
     def _settle(self) -> None:
         """Forget what was noted of queues whose last launch is complete."""
-        for launched in list(self._all_launched.values()):
-            if launched.kernel is not None:
-                with suppress(cl.Error):  # the device may be lost: then it runs nothing any more
-                    if launched.last is not None and launched.last.command_execution_status > 0:
-                        continue
-                launched.kernel = None
-                last_words.runs(launched, None)
+        for launched in list(self._launches.values()):
+            launched.settle()
+
+    def direct_queue(self, queue: cl.CommandQueue) -> DirectQueue | None:
+        return self._launches_on(queue).direct()
+
+    def direct_launch(
+        self, kernel: Any, like: Any, global_size: tuple[int, ...], local_size: tuple[int, ...] | None
+    ) -> DirectLaunch | None:
+        return direct_launch(kernel.cl, global_size, local_size, self._words(kernel, global_size, local_size))
 
     def times(self, event: cl.Event) -> tuple[float, float]:
         if isinstance(event, Staged):

@@ -100,11 +100,13 @@ static enum answer take(struct launching *at, const struct other *other) {
     struct argument *argument = &at->entry->arguments[other->index];
     if (argument->allocation != other->allocation) {
         if (at->entry->shape) {
-            const char *memory = (const char *)other->allocation;
-            u64 address = number(*(object **)(memory + at->log->address_at));
-            u64 nbytes = number(*(object **)(memory + at->log->nbytes_at));
+            object *word = hold(&at->held, PyObject_GetAttr(other->allocation, at->log->word)), *nbytes = NULL;
+            NEED(word);
+            if (at->log->nbytes) NEED(nbytes = hold(&at->held, PyObject_GetAttr(other->allocation, at->log->nbytes)));
+            u64 *block = at->entry->block + argument->word;
+            block[0] = number(word);
+            if (nbytes) block[1] = number(nbytes);
             NEED(!PyErr_Occurred());
-            at->entry->block[argument->word] = address, at->entry->block[argument->word + 1] = nbytes;
         } else {
             enum answer answer = set(at, other->index, other->allocation);
             if (answer != DONE) return answer;
@@ -170,10 +172,9 @@ static object *uses(struct entry *entry) {
     return entry->uses = all;
 }
 
-/* Enqueue it by the driver's own function. */
-static enum answer give_directly(struct launching *at) {
+/* Have the driver keep what the next command needs, if it does not do so by itself. */
+static enum answer keep(struct launching *at) {
     struct log *log = at->log;
-    struct entry *entry = at->entry;
     u64 next = *log->given + 1;
     if (next > log->renewed) { /* copies may have begun a block of times, too, so blocks are told by numbers */
         object *times = call(log->queue, name_renew, NULL, NULL, NULL);
@@ -182,13 +183,23 @@ static enum answer give_directly(struct launching *at) {
         next = *log->given + 1;
         log->renewed = (next - 1) / RENEWED * RENEWED + RENEWED;
     }
-    object *nth = hold(&at->held, PyLong_FromUnsignedLongLong(next)), *needed = uses(entry);
+    object *nth = hold(&at->held, PyLong_FromUnsignedLongLong(next)), *needed = uses(at->entry);
     object *item = nth && needed ? hold(&at->held, PyTuple_Pack(2, nth, needed)) : NULL;
     NEED(item && done(call(log->keep, name_append, item, NULL, NULL)));
-    NEED(grow(log) && *log->given + 1 == next && log->is_open); /* nobody came between */
+    NEED(*log->given + 1 == next); /* nobody came between */
+    return DONE;
+}
+
+/* Enqueue it by the driver's own function. */
+static enum answer give_directly(struct launching *at) {
+    struct log *log = at->log;
+    struct entry *entry = at->entry;
+    enum answer answer = log->given ? keep(at) : DONE;
+    if (answer != DONE) return answer;
+    NEED(grow(log) && log->is_open);
     u64 got = log->enqueue(log->address, entry->shape, entry->block, NULL, 0);
     NEED(got); /* the error is told when it is tried again */
-    append(log, entry->task, entry->bound, log->times, got);
+    append(log, entry->task, entry->bound, log->times ? log->times : NONE, got);
     return DONE;
 }
 
@@ -233,6 +244,7 @@ static enum answer give(struct launching *at) {
 static enum answer again(struct launching *at) {
     struct entry *entry = at->entry;
     NEED(at->log->is_open && !entry->is_retired && !entry->is_busy && entry->count == at->argument_count);
+    NEED(!entry->shape || at->log->enqueue);
     entry->is_busy = 1;
     enum answer answer = give(at);
     entry->is_busy = 0;

@@ -4,11 +4,11 @@
 
 #include "objects.h"
 
-typedef u64 (*launch_function)(void *queue, void *shape, const void *values, const void *waits, u64 count);
+typedef u64 (*launch_function)(void *queue, void *shape, void *values, const void *waits, u64 count);
+typedef int (*release_function)(u64 number);
 
 /* A command: its node, and its own arguments where they may differ from the node's (else None). The event is the
-   driver's; of a command with a number it is a tuple of the driver's queue, the number, and what is in the event's
-   place. */
+   driver's; of a command with a number it is made when it is asked for (DirectQueue of manycl/drivers/driver.py). */
 struct command {
     object *task, *arguments, *event;
     u64 number;
@@ -28,10 +28,10 @@ struct log {
     object *launch, *queue; /* the driver's */
     /* where the driver has hands its launches over (DirectQueue of manycl/drivers/driver.py) */
     launch_function enqueue;
+    release_function release;
     void *address;
     const u64 *given;
-    object *keep, *memory, *times;
-    ssize address_at, nbytes_at;
+    object *keep, *memory, *word, *nbytes, *event_of, *times;
     u64 renewed; /* commands up to this one may be given before `renew` is called */
 };
 
@@ -64,19 +64,31 @@ static object *log_append(object *self, object *item) {
 
 static ssize log_length(object *self) { return ((struct log *)self)->count; }
 
+/* The event of a command. */
+static object *event_at(struct log *log, ssize index, struct held *held) {
+    struct command *at = &log->commands[index];
+    if (!at->number) return hold(held, kept(at->event));
+    u64 number = at->number;
+    object *nth = hold(held, PyLong_FromUnsignedLongLong(number));
+    if (!nth || !log->event_of) return nth ? hold(held, PyTuple_Pack(3, log->queue, nth, at->event)) : NULL;
+    at->number = 0; /* it is the event's, and nobody else makes another one */
+    object *event = PyObject_Vectorcall(log->event_of, &nth, 1, NULL);
+    at = &log->commands[index]; /* Python may have given others */
+    if (event) put(&at->event, event);
+    else at->number = number;
+    return event ? hold(held, kept(event)) : NULL;
+}
+
 static object *log_item(object *self, ssize index) {
     struct log *log = (struct log *)self;
     if (index < 0 || index >= log->count) {
         PyErr_SetString(PyExc_IndexError, "there is no such command");
         return NULL;
     }
-    const struct command *at = &log->commands[index];
-    if (!at->number) return PyTuple_Pack(3, at->task, at->arguments, at->event);
     struct held held = {0};
-    object *task = hold(&held, kept(at->task)), *arguments = hold(&held, kept(at->arguments));
-    object *times = hold(&held, kept(at->event)), *number = hold(&held, PyLong_FromUnsignedLongLong(at->number));
-    object *event = number ? hold(&held, PyTuple_Pack(3, log->queue, number, times)) : NULL;
-    object *item = event ? PyTuple_Pack(3, task, arguments, event) : NULL;
+    object *event = event_at(log, index, &held);
+    const struct command *at = &log->commands[index];
+    object *item = event ? PyTuple_Pack(3, at->task, at->arguments, event) : NULL;
     give_back(&held);
     return item;
 }
@@ -117,8 +129,8 @@ static object *log_begin(object *self, object *written) {
 
 static int log_traverse(object *self, visitor visit, void *what) {
     struct log *log = (struct log *)self;
-    object *all[] = {log->lock,  log->written, log->entries, log->launch, log->queue,
-                     log->keep, log->memory,  log->times,   self->type};
+    object *all[] = {log->lock,   log->written, log->entries, log->launch,   log->queue, log->keep,
+                     log->memory, log->word,    log->nbytes,  log->event_of, log->times, self->type};
     int found;
     for (u64 i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i] && (found = visit(all[i], what))) return found;
@@ -132,13 +144,16 @@ static int log_traverse(object *self, visitor visit, void *what) {
 
 static int log_clear(object *self) {
     struct log *log = (struct log *)self;
-    object **all[] = {&log->lock,  &log->written, &log->entries, &log->launch,
-                      &log->queue, &log->keep,    &log->memory,  &log->times};
+    object **all[] = {&log->lock,   &log->written, &log->entries, &log->launch,   &log->queue, &log->keep,
+                      &log->memory, &log->word,    &log->nbytes,  &log->event_of, &log->times};
     struct command *commands = log->commands;
     ssize count = log->count;
     log->commands = NULL, log->count = log->room = 0, log->is_open = 0;
     for (u64 i = 0; i < sizeof all / sizeof *all; i++) put(all[i], NULL);
-    for (ssize i = 0; i < count; i++) drop(commands[i].task), drop(commands[i].arguments), drop(commands[i].event);
+    for (ssize i = 0; i < count; i++) {
+        if (commands[i].number && log->release) log->release(commands[i].number);
+        drop(commands[i].task), drop(commands[i].arguments), drop(commands[i].event);
+    }
     PyMem_Free(commands);
     return 0;
 }
@@ -156,13 +171,14 @@ static object *log_new(object *type, object *arguments, object *names) {
     (void)names;
     ssize device;
     double limit;
-    unsigned long long enqueue = 0, address = 0, given = 0;
-    object *lock, *launch, *queue, *written, *direct, *keep = NULL, *memory = NULL;
+    unsigned long long enqueue = 0, address = 0, release = 0, given = 0;
+    object *lock, *launch, *queue, *written, *direct;
+    object *memory = NULL, *word = NULL, *nbytes = NULL, *event_of = NULL, *keep = NULL;
     if (!PyArg_ParseTuple(arguments, "nOOOOdO", &device, &lock, &launch, &queue, &written, &limit, &direct))
         return NULL;
-    if (direct != NONE && !PyArg_ParseTuple(direct, "KKKOO", &enqueue, &address, &given, &keep, &memory)) return NULL;
-    ssize address_at = memory ? offset(memory, "address") : 0, nbytes_at = memory ? offset(memory, "nbytes") : 0;
-    if (address_at < 0 || nbytes_at < 0) return NULL;
+    if (direct != NONE && !PyArg_ParseTuple(direct, "KKOOOOKKO", &enqueue, &address, &memory, &word, &nbytes, &event_of,
+                                            &release, &given, &keep))
+        return NULL;
     object *entries = PyList_New(0);
     struct log *log = entries ? (struct log *)PyType_GenericAlloc(type, 0) : NULL;
     if (!log) {
@@ -172,8 +188,10 @@ static object *log_new(object *type, object *arguments, object *names) {
     log->device = device, log->limit = limit, log->is_open = 1, log->stream = log->batch = ++batches;
     log->lock = kept(lock), log->launch = kept(launch), log->queue = kept(queue), log->written = kept(written);
     log->entries = entries;
-    log->enqueue = (launch_function)enqueue, log->address = (void *)address, log->given = (const u64 *)given;
-    log->keep = kept(keep), log->memory = kept(memory), log->address_at = address_at, log->nbytes_at = nbytes_at;
+    log->enqueue = (launch_function)enqueue, log->release = (release_function)release;
+    log->address = (void *)address, log->given = (const u64 *)given, log->keep = kept(keep);
+    log->memory = kept(memory), log->word = kept(word);
+    log->nbytes = nbytes == NONE ? NULL : kept(nbytes), log->event_of = event_of == NONE ? NULL : kept(event_of);
     return (object *)log;
 }
 

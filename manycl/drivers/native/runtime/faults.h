@@ -13,6 +13,7 @@ enum {
     HANDLER_STACK = 1 << 16, /* bytes: handlers that were there before need some, too */
     NEAR = 1 << 20,          /* bytes: so near to an argument an address has to be, or as near as its size */
     LONGEST = 4096,          /* bytes of the words */
+    WATCHED = 16,            /* lines of what other drivers' threads run */
     PAGE = 4096,
 };
 
@@ -40,7 +41,7 @@ static u32 is_installed;
 static u32 speaker; /* the thread that has the last words (NOBODY: they have been said) */
 static u32 known_by;                  /* key of each thread's struct */
 static const int *words_to;           /* file descriptor; Python's, as is ... */
-static const char *watched;           /* ... what other drivers' threads run, in lines of text */
+static const char *const *watched;    /* ... what other drivers' threads run: lines of text, some NULL or empty */
 
 struct words {
     u64 length;
@@ -118,6 +119,17 @@ COLD static const char *say_launch(struct words *words, const struct worker *wor
     return "";
 }
 
+/* What other drivers' threads run: how many lines there are. */
+COLD static u32 say_watched(struct words *words) {
+    u32 count = 0;
+    for (u32 i = 0; i < WATCHED; i++) {
+        if (!watched[i] || !*watched[i]) continue;
+        if (!count++) say(words, "a thread that is not manycl's, while this ran:");
+        say(words, "\n  %s", watched[i]);
+    }
+    return count;
+}
+
 /* What is told of a fault of this thread; nothing of one that is not a kernel's. */
 COLD static void find_words(struct words *words, const struct fault *fault, const struct signal_info *info, const void *context) {
     const struct thread *thread = pthread_getspecific(known_by);
@@ -135,10 +147,9 @@ COLD static void find_words(struct words *words, const struct fault *fault, cons
         say(words, "%s", cause);
         if (cause == too_deep) return;
     }
-    if (!is_ours && *watched && fault->number != FPE) /* (which PoCL goes on behind) */
-        say(words, "a thread that is not manycl's, while this ran:%s\n  hint: it may be a kernel that leaves its buffers"
-                   " (native devices find it: --check-bounds), or a damaged file of PoCL's cache: remove that"
-                   " (POCL_CACHE_DIR, else pocl in the cache folder)\n", watched);
+    if (!is_ours && fault->number != FPE && say_watched(words)) /* (PoCL goes on behind an FPE) */
+        say(words, "\n  hint: it may be a kernel that leaves its buffers (native devices find it: --check-bounds), or a"
+                   " damaged file of PoCL's cache: remove that (POCL_CACHE_DIR, else pocl in the cache folder)\n");
     else if (words->length > start)
         say(words, "\n  hint: MANYCL_CHECK=bounds checks every access, and names the array, the index and the line\n");
     else

@@ -17,7 +17,7 @@ COLD static void *new_memory(u64 nbytes) {
 }
 
 /* Where last words go, and which kernels other drivers' threads run (faults.h). */
-EXPORTED COLD void manycl_tell(const int *descriptor, const char *elsewhere) {
+EXPORTED COLD void manycl_tell(const int *descriptor, const char *const *elsewhere) {
     words_to = descriptor, watched = elsewhere;
     watch_faults();
 }
