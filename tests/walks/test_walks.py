@@ -17,7 +17,7 @@ import pytest
 
 WALK = Path(__file__).with_name("walk.py")
 BOUNDS = {
-    "one_device": {"first": (2400, 113), "steady": (125, 31)},
+    "one_device": {"first": (2400, 113), "steady": (94, 31)},
     "divided": {"first": (10000, 210), "steady": (430, 60)},
     "prepared": {"first": (5540, 181), "run 5": (265, 50), "steady": (155, 41)},
     "moving": {"run 2": (5600, 88), "steady": (3300, 88)},

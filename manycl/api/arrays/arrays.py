@@ -153,11 +153,12 @@ class Array(ArrayOperators, Interchange):
         and type, else ResultError). Runs what is enqueued; raises what that raises."""
         if out is not None:
             self.check_out(out)
-        self.queue.finish_for(self.place)
-        if out is None and self.nbytes >= LARGE:
-            found = self.queue.session.buffers.result(self.buffer.key, self.offset, self.nbytes)
-            return found.view(self.dtype).reshape(self.shape)
-        source = self._view(self.queue.session.buffers.host(self.buffer.key, self.offset, self.nbytes))
+        whole, low, nbytes = place = self.place
+        self.queue.finish_for(place)
+        buffers = self.queue.session.buffers
+        if out is None and nbytes >= LARGE:
+            return buffers.result(whole.key, low, nbytes).view(self.dtype).reshape(self.shape)
+        source = self._view(buffers.host(whole.key, low, nbytes))
         if out is None:
             return source.copy()
         copy_contents(out, source)

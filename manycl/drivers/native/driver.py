@@ -242,6 +242,8 @@ class NativeDriver:
 
     def succeeded(self, events: Sequence[NativeEvent]) -> bool:
         try:
+            if len(events) == 1:
+                return self.done(events[0])
             states = [queue.state for queue in {queue for queue, _, _ in events}]
             if _ORDERED and all(state[COMPLETED] == state[GIVEN] and not state[FAILED] for state in states):
                 return True

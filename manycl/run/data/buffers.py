@@ -90,8 +90,12 @@ class Buffers:
         """Return ``nbytes`` bytes (None: all) of the host's copy from ``low`` on, brought up to date, for reading. No
         other bytes are transferred. Of a part they are to be read before anything runs. Undefined contents stay as they
         lie in memory."""
+        self.devices.check_open()
+        return self._host(key, low, nbytes)
+
+    def _host(self, key: BufferKey, low: int, nbytes: int | None) -> Bytes:
+        """Return what ``host`` does, of open devices."""
         devices, memory = self.devices, self._memory
-        devices.check_open()
         size = memory.nbytes(key)
         nbytes = size if nbytes is None else nbytes
         if not self._is_up_to_date(key):
@@ -120,7 +124,7 @@ class Buffers:
                 directory.check(key)
                 self._fetch(key, mask, result=out)
             else:
-                copy_bytes(out.memory, self.host(key, low, nbytes))
+                copy_bytes(out.memory, self._host(key, low, nbytes))
             return out.memory
 
     def _is_up_to_date(self, key: BufferKey) -> bool:

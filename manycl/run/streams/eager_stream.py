@@ -204,10 +204,9 @@ class EagerStream(HostAccess):
 
     def _sees_end(self, last: Event) -> bool:
         """Wait until all is complete. Return False where a command or copy has failed."""
-        driver = self._lanes.driver
         try:
-            self._wait_soon(last)
-            if not (driver.done(last) if self._is_one else driver.succeeded(self._ends(self.waited))):
+            self._wait_soon(last)  # which raises where that has failed
+            if not (self._is_one or self._lanes.driver.succeeded(self._ends(self.waited))):
                 return False
         except DriverError:
             return False
