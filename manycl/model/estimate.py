@@ -31,7 +31,8 @@ class ModelEstimates(Estimates):
     """Estimates for one graph on one machine.
 
     The history is read once, when the first launch is asked for. ``sharing``: of links, by transfers at the same time.
-    ``exact``: the estimates are what will happen, as on a machine that is only simulated.
+    ``exact``: the estimates are what will happen, as on a machine that is only simulated. ``counted``: the operations
+    of kernels that were never measured are counted, else guessed.
     """
 
     def __init__(
@@ -42,15 +43,23 @@ class ModelEstimates(Estimates):
         sharing: Sharing | None = None,
         *,
         exact: bool = False,
+        counted: bool = True,
     ) -> None:
         self._graph = graph
         self._machine = machine
         self._history = history if history is not None else History()
-        self._transfers = TransferModel(machine, sharing if sharing is not None else Sharing())
+        self._sharing = sharing if sharing is not None else Sharing()
+        self._transfers = TransferModel(machine, self._sharing)
         self.contended = self._transfers.contended(machine)
         self._exact = exact
+        self._counted = counted
         self._names = [identity(d) for d in machine.devices]
         self._once: dict[tuple[int, int], float] = {}
+
+    def uncounted(self) -> ModelEstimates:
+        return ModelEstimates(
+            self._graph, self._machine, self._history, self._sharing, exact=self._exact, counted=False
+        )
 
     def launch(self, node: int, device: DeviceIndex) -> float:
         """Return the seconds of a node on a device of the machine; infinite where no version of it is for such a
@@ -175,7 +184,7 @@ class ModelEstimates(Estimates):
     @cached_property
     def _predictor(self) -> Predictor:
         try:
-            return Predictor(self._machine, self._history, self._graph.buffers)
+            return Predictor(self._machine, self._history, self._graph.buffers, counted=self._counted)
         except Exception as error:
             told(error, "reading what was measured")
             return Predictor(self._machine, History(), self._graph.buffers)

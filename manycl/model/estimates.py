@@ -40,6 +40,11 @@ class Estimates(ABC):
         """Return the seconds of some ranges of a launch, which follow one another, as one: by default their sum."""
         return sum(self.launch(node, device) for node in nodes)
 
+    def uncounted(self) -> Estimates:
+        """Return the same estimates without counting operations, which takes long: what was never measured is guessed
+        roughly."""
+        return self
+
     def version(self, node: int, device: DeviceIndex) -> int:
         """Return the version of a launch (index) that the time of :meth:`launch` is for; by default the launch
         itself."""

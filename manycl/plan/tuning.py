@@ -20,10 +20,17 @@ class PlanningTuning(NamedTuple):
     """Seconds that planning may take, where no option says otherwise."""
     repeated: float = 2.0
     """Seconds that analysing how kernels may be split may take at once for a graph that will run again and again."""
+    brief_graph: float = 1.0
+    """Seconds by a rough guess below which a graph that runs once is not planned in any other way: counting operations
+    takes a tenth of that."""
+    gain: float = 0.1
+    """The part of the makespan of whole kernels that dividing has to gain by prediction, in a graph that runs again."""
+    gained: float = 0.5e-3
+    """The seconds that it has to gain."""
+    near: float = 1.5
+    """Times as long as the plan that is predicted to be the fastest that a rival may take."""
     looking: float = 0.25
     """The part of the predicted makespans so far that the analysis may take for other graphs."""
-    beside: float = 1.0
-    """The part of the seconds that a graph's runs have taken so far that analysis by a thread beside them may take."""
     coarse: float = 15e-6
     """Seconds of ``mkmd_coarse`` for a cell."""
     mkmd: float = 150e-6

@@ -19,7 +19,7 @@ from manycl.graph.horizon import HORIZON
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.engine.asking_policies import UNPLANNED
-from manycl.run.graph_cache.autotuner import PLANNED_RUNS
+from manycl.run.graph_cache.autotuner import LOSING
 from manycl.run.streams import eager_rule
 from manycl.run.streams.eager_rule import (
     FEW,
@@ -52,10 +52,10 @@ def graph(eager: float = inf, planned: float = inf, **more: object) -> Facts:
         "device": ONE,
         "eager": eager,
         "planned": planned,
-        "planning": planned,
         "eager_runs": TRIALS if eager < inf else 0,
-        "plannings": PLANNED_RUNS if planned < inf else 0,
-        "runs": TRIALS + PLANNED_RUNS,
+        "planned_runs": TRIALS if planned < inf else 0,
+        "is_analysed": True,
+        "spare": 1.0,
         **more,
     }
     return Facts(devices=2, graph=MeasuredGraph(**known))  # type: ignore[arg-type]
@@ -86,17 +86,17 @@ TABLE: dict[str, tuple[Facts, DeviceIndex | None]] = {
     "long, no device may be lost": (graph(LONG, 2 * LONG, latest=LONG), ONE),
     "short, devices may be lost": (graph(MIDDLE, 2 * MIDDLE, latest=MIDDLE)._replace(is_mortal=True), ONE),
     "not tried without a plan": (graph(planned=SHORT), ONE),
-    "tried once": (graph(MIDDLE, SHORT, eager_runs=1), ONE),
-    "tried once, and long": (graph(LONG, MIDDLE, eager_runs=1), None),
+    "not tried without a plan, and long": (graph(planned=LONG), None),
+    "not analysed": (graph(MIDDLE, is_analysed=False), ONE),
+    "not analysed, planned is quicker": (graph(MIDDLE, SHORT, is_analysed=False), None),
     "short, never planned": (graph(SHORT), ONE),
     "short, planned shorter": (graph(SHORT, SHORT / 2), None),
     "not short, never planned": (graph(MIDDLE), None),
     "planned is quicker": (graph(MIDDLE, MIDDLE - 1e-6), None),
     "eager is as quick": (graph(MIDDLE, MIDDLE), ONE),
-    "more plans are tried": (graph(MIDDLE, 2 * MIDDLE, plannings=TRIALS), None),
-    "plans cost more than they can gain": (graph(MIDDLE, MIDDLE * RETRIED, plannings=TRIALS), ONE),
-    "one plan tells little": (graph(MIDDLE, MIDDLE * RETRIED, plannings=1), None),
-    "plans cost less than many runs can gain": (graph(MIDDLE, MIDDLE * RETRIED, plannings=TRIALS, runs=1000), None),
+    "never planned, and trials have cost enough": (graph(MIDDLE, spare=0.0), ONE),
+    "one plan tells little": (graph(MIDDLE, 1.2 * MIDDLE, planned_runs=1), None),
+    "one plan suffices to see that it loses": (graph(MIDDLE, 1.1 * LOSING * MIDDLE, planned_runs=1), ONE),
     "eager runs have been forgotten": (graph(planned=MIDDLE, eager_runs=TRIALS), None),
 }
 
@@ -125,13 +125,13 @@ GRAPHS = st.builds(
     device=st.sampled_from([None, ZERO, ONE]),
     stays=st.booleans(),
     repeats=st.booleans(),
-    runs=COUNTS,
     latest=TIMES,
     eager=TIMES,
     eager_runs=COUNTS,
     planned=TIMES,
-    plannings=COUNTS,
-    planning=TIMES,
+    planned_runs=COUNTS,
+    is_analysed=st.booleans(),
+    spare=st.floats(-1.0, 1.0),
     since=COUNTS,
     retries=st.integers(0, 20),
 )
@@ -182,6 +182,12 @@ def test_what_gains_nothing_is_not_tried_again() -> None:
     assert not decide(graph(SHORT, MIDDLE, since=10 * RARELY)).is_trial
 
 
+@pytest.mark.parametrize(("eager", "planned"), [(MIDDLE, LONG), (LONG, MIDDLE)])
+def test_no_trial_costs_more_than_is_to_spare(eager: float, planned: float) -> None:
+    for spare, is_trial in ((LONG - MIDDLE + 1e-9, True), (LONG - MIDDLE - 1e-9, False)):
+        assert decide(graph(eager, planned, since=RARELY, spare=spare)).is_trial is is_trial
+
+
 @pytest.mark.parametrize(
     ("changed", "settled"),
     [
@@ -217,13 +223,17 @@ def test_streams_end_some_time(stream: Stream, devices: int, way: Way) -> None:
     assert (decision.way, decision.device) == (way, None)
 
 
-ELSEWHERE = {"NEWS": {"recurring_graph.py", "graph_cache.py"}, "RECENT": {"recurring_graph.py"}}
+ELSEWHERE = {
+    "NEWS": {"recurring_graph.py", "graph_cache.py"},
+    "RECENT": {"recurring_graph.py"},
+    "WORTH": {"recurring_graph.py"},
+}
 """The modules that remember as much as the rule asks for."""
 
 
 def test_nobody_else_decides() -> None:
     """Other modules gather facts and obey: they have none of the rule's numbers."""
-    own = {name for name in vars(eager_rule) if name.isupper()} - {"HORIZON", "PLANNED_RUNS", "SUBMITTED"}
+    own = {name for name in vars(eager_rule) if name.isupper()} - {"HORIZON", "LOSING", "SUBMITTED"}
     assert own == {"WORTH", "LONG", "NEWS", "TRIALS", "RECENT", "RETRIED", "RARELY", "SEVERAL", "FEW", "LIGHT"}
     for path in Path(manycl.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

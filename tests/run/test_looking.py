@@ -12,9 +12,7 @@ import manycl as mc
 from manycl.graph.graph import Launch
 from manycl.plan import splitting
 from manycl.plan.problem import Looks
-from manycl.plan.tuning import PLANNING
 from manycl.run.graph_cache import background_analysis
-from manycl.run.graph_cache.autotuner import RIVAL
 from manycl.run.graph_cache.background_analysis import BackgroundAnalysis, Interest
 from manycl.run.graph_cache.recurring_graph import RecurringGraph
 
@@ -49,7 +47,7 @@ def batch() -> Any:
         return prepared.graph
 
 
-def test_what_it_costs_decides_when_it_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_kind_of_launch_is_analysed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, looks = batch(), Looks()
     asked: list[str] = []
     split_of = splitting.split_of
@@ -59,49 +57,43 @@ def test_what_it_costs_decides_when_it_is_begun(monkeypatch: pytest.MonkeyPatch)
         return split_of(launch, sizes)
 
     monkeypatch.setattr(background_analysis, "split_of", noted)
-    monkeypatch.setattr(background_analysis, "is_known", lambda launch, sizes: launch.name == "add")
     work, interest = BackgroundAnalysis(looks), Interest()
-    work.ran(interest, 1.0, 2, lambda: graph)
-    assert not interest.is_asked, "who knows whether it comes again"
-    work.ran(interest, 1e-6, 2, lambda: graph)
-    until(lambda: interest.price is not None and not interest.is_asked)
-    assert interest.price is not None
-    interest.seconds = interest.price / 2
-    work.ran(interest, 1e-6, 2, lambda: graph)
-    assert not interest.is_asked
-    assert not asked
-    work.ran(interest, interest.price, 2, lambda: graph)
+    work.begin(interest, lambda: None)
+    assert not interest.is_asked, "there is no graph yet"
+    for _ in range(2):
+        work.begin(interest, lambda: graph)
     until(lambda: interest.is_done)
-    assert asked == ["add", "sum"], "each kind once"
+    assert asked == ["add", "sum"]
     assert len(looks.kinds) == 2
     assert looks.afford([n for n in graph.nodes if isinstance(n, Launch)], 1e-3, None, 0.0)
     work.close()
 
 
-def test_a_loop_is_divided_when_it_has_been_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("items", "is_analysed"), [(64, False), (1 << 16, True)])
+def test_only_graphs_that_may_gain_are_analysed(items: int, is_analysed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr(BackgroundAnalysis, "begin", lambda work, interest, graph: begun.append(graph()))
+    with mc.Queue("cpu/2") as queue:
+        x = queue.zeros(items, np.int32)
+        monkeypatch.setattr(RecurringGraph, "took", lambda known, seconds: None)
+        PROGRAM.spin(queue, x.shape, (64,), x, 1000 if is_analysed else 1)
+        queue.finish()
+    assert bool(begun) is is_analysed
+
+
+def test_a_loop_is_divided_once_it_has_been_analysed() -> None:
     """Whatever is found when, results are right; and what was found is planned with."""
-    split: list[bool] = []
-    with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
-        took, ran_eagerly = RecurringGraph.took, RecurringGraph.ran_eagerly
-
-        def took_so(known: RecurringGraph, seconds: float) -> None:
-            known.ran = known.ran and 0.5
-            took(known, 0.5)
-
-        patch.setattr(RecurringGraph, "took", took_so)
-        patch.setattr(RecurringGraph, "ran_eagerly", lambda known, run, seconds: ran_eagerly(known, run, 1.0))
-        patch.setattr(background_analysis, "PLANNING", PLANNING._replace(looking=1e9, beside=1e9))
-        expected = np.arange(1 << 14, dtype=np.int32)
-        for i in range(500):
-            expected = expected * np.int32(3) + np.int32(i)
-        for _ in range(208):
-            x = queue.array(np.arange(1 << 14, dtype=np.int32))
-            PROGRAM.spin(queue, x.shape, (64,), x, 500)
+    count, steps, split = 1 << 16, 2000, list[bool]()
+    expected = np.arange(count, dtype=np.int32)
+    for i in range(steps):
+        expected = expected * np.int32(3) + np.int32(i)
+    with mc.Queue("cpu/2") as queue:
+        for turn in range(4):
+            x = queue.array(np.arange(count, dtype=np.int32))
+            PROGRAM.spin(queue, x.shape, (64,), x, steps)
             assert (x.get() == expected).all()
             split.append(queue.result.plan is not None and queue.result.plan.is_split)
-            known = next(iter(queue._recurring._known.values()))
-            if known.is_looked_at and known._tuner.planned >= RIVAL:
-                break
-            time.sleep(1e-3)
-        assert not any(split[:2]), "who had looked?"
-        assert any(split), "the policy was asked for what it does not take for the fastest, too"
+            if not turn:
+                (known,) = queue._recurring._known.values()
+                until(lambda known=known: known.interest.is_done)
+    assert split[:2] == [False, True]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,21 +15,13 @@ from manycl.api.program import Program
 from manycl.api.queue import Queue
 from manycl.errors import ArgumentError
 from manycl.graph.graph import BufferKey
+from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.problem import Problem
 from manycl.run.engine.result import Result
 from manycl.run.executor.transfers import TransferLanes
-from manycl.run.graph_cache.autotuner import (
-    COMPARED,
-    MUCH,
-    PLANNED_RUNS,
-    POSTPONED_RUNS,
-    RIVAL,
-    RIVAL_THOUGHT,
-    SECOND_THOUGHTS,
-    Autotuner,
-)
+from manycl.run.graph_cache.autotuner import PLANNED_RUNS, POSTPONED_RUNS
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.recovery.health import arrange
 
@@ -77,10 +69,12 @@ def test_the_plan_that_ran_fastest_is_kept() -> None:
         class Remembers:
             def plan(self, problem: Problem) -> Plan:
                 assert problem.repeated
-                made.append(InOrder().plan(problem))
+                (kernel, call), device = InOrder().plan(problem).assignments, DeviceIndex(len(made) % 2)
+                kernel = kernel._replace(device=device, queue=len(made) // 2)
+                made.append(Plan((kernel, call), "turns", queue.devices, 0.0))
                 return made[-1]
 
-        prepared = CachedGraph(queue.session, enqueued.graph, Remembers())
+        prepared = CachedGraph(queue.session, enqueued.graph, Remembers(), queues={"cpu": 2})
         for _ in range(6):
             prepared.run()
         assert len(made) == PLANNED_RUNS
@@ -178,92 +172,6 @@ def test_plans_are_foreseen_with_times_once_they_are_known(monkeypatch: pytest.M
     assert all(p.foresee is None for p in found), "there is no link"
 
 
-def plan_named(name: str) -> Plan:
-    return Plan((Assignment(0, 0, len(name), 0.0, 0.0),), name, ("one",), 0.0)
-
-
-def follow(trials: Autotuner, seconds: dict[str, float], answers: Iterator[str], runs: int) -> list[str]:
-    """Which plan was run, in capitals where the policy was asked."""
-    ran = []
-    for _ in range(runs):
-        plan = trials.plan
-        if plan is None:
-            name = next(answers)
-            trials.answered(seconds[name], plan_named(name))
-            ran.append(name.upper())
-        else:
-            trials.repeated(seconds[plan.policy])
-            ran.append(plan.policy)
-    return ran
-
-
-@pytest.mark.parametrize("faster", [True, False])
-def test_a_later_plan_takes_the_place_of_what_is_kept_if_it_runs_faster(faster: bool) -> None:
-    seconds = {"a": 2.0, "bb": 1.5, "ccc": 1.0 if faster else 2.0}
-    answers = iter(["a", "bb", "a", "a", "ccc", "bb", "a"])
-    first, second, _ = SECOND_THOUGHTS
-    ran = follow(Autotuner(), seconds, answers, PLANNED_RUNS + first + 1 + COMPARED + second + 2)
-    kept = "ccc" if faster else "bb"
-    assert ran[:PLANNED_RUNS] == ["A", "BB", "A", "A"]
-    assert ran[PLANNED_RUNS:][: first + 1] == ["bb"] * first + ["CCC"]
-    rest = ran[PLANNED_RUNS + first + 1 :]
-    assert rest[: COMPARED + second + 1] == ["ccc"] * COMPARED + [kept] * second + ["BB"]
-    assert rest[-1] == "bb"  # tried, or kept as it was
-
-
-def test_a_rival_is_asked_for_while_all_is_slow_and_once_more() -> None:
-    trials = Autotuner()
-    asked = []
-    for turn in range(60):
-        if trials.plan is None:
-            asked.append((turn, trials.rival))
-            trials.answered(1.0, plan_named("a" if trials.rival else "bb"))
-        else:
-            trials.repeated(1.0)
-    first, second, third = SECOND_THOUGHTS
-    later = [PLANNED_RUNS + first, PLANNED_RUNS + first + 1 + second]
-    later.append(later[-1] + 1 + COMPARED + third)
-    assert [turn for turn, _ in asked] == [*range(PLANNED_RUNS), *later]
-    assert [turn for turn, rival in asked if rival] == [RIVAL - 1, later[RIVAL_THOUGHT - 1]]
-
-
-@pytest.mark.parametrize(
-    ("before", "times", "runs"), [(MUCH, 1.9, COMPARED), (MUCH, 2.1, 1), (MUCH / 3, 3.9, COMPARED)]
-)
-def test_what_takes_much_longer_is_not_compared_at_length(before: float, times: float, runs: int) -> None:
-    seconds = {"a": before, "bb": times * before}
-    trials = Autotuner()
-    follow(trials, seconds, iter("aaaa"), PLANNED_RUNS + SECOND_THOUGHTS[0])
-    ran = follow(trials, seconds, iter(["bb"]), 1 + COMPARED)
-    assert ran == ["BB", *["bb"] * runs, *["a"] * (COMPARED - runs)]
-
-
-def test_the_policy_is_asked_for_the_rival(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    asked: list[bool] = []
-
-    class Remembers:
-        def plan(self, problem: Problem) -> Plan:
-            asked.append(problem.rival)
-            return InOrder().plan(problem)
-
-    with Queue("cpu/2") as queue:
-        x = queue.array(np.zeros(64, np.int32))
-        with queue.prepare() as enqueued:
-            Program(UP).up(queue, (64,), (8,), x)
-        prepared = CachedGraph(queue.session, enqueued.graph, Remembers())
-        for _ in range(PLANNED_RUNS + sum(SECOND_THOUGHTS) + len(SECOND_THOUGHTS)):
-            prepared.run()
-    rivals = (RIVAL, PLANNED_RUNS + RIVAL_THOUGHT)
-    assert asked == [n in rivals for n in range(1, 1 + PLANNED_RUNS + len(SECOND_THOUGHTS))]
-
-
-def test_what_was_given_or_has_nothing_to_learn_from_is_not_thought_over() -> None:
-    assert "A" not in follow(Autotuner(plan_named("bb")), {"bb": 1.0}, iter([]), 50)
-    ran = follow(Autotuner(thoughts=()), {"a": 1.0}, iter("aaaa"), 50)
-    assert ran == ["A"] * PLANNED_RUNS + ["a"] * (50 - PLANNED_RUNS)
-
-
 @pytest.mark.parametrize("zero_copy", ["1", "0"])
 def test_only_what_somebody_learns_from_is_timed(zero_copy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a queue whose clocks are on while it learns; by a tape (nothing moves) and by a script (data do)."""
@@ -285,9 +193,9 @@ def test_only_what_somebody_learns_from_is_timed(zero_copy: str, monkeypatch: py
             timed.append(bool(list(result.measured())))
             assert list(learns.run().measured())
         assert (y.get() == 40).all()
-    asked = PLANNED_RUNS + (len(SECOND_THOUGHTS) if zero_copy == "0" else 0)
     assert timed[:PLANNED_RUNS] == [True] * PLANNED_RUNS
-    assert sum(timed) == asked
+    assert sum(timed) < len(timed)
+    assert zero_copy == "0" or sum(timed) == PLANNED_RUNS
 
 
 @pytest.mark.parametrize(("profile", "timed"), [(True, True), (False, False)])
@@ -373,16 +281,6 @@ def test_what_was_kept_of_one_plan_is_not_played_for_another(zero_copy: str, mon
             assert {k.device for k in result.trace.kernels()} == {queue.devices[policy.planned % 2]}
             assert (x.get() == turn + 1).all()
         assert policy.planned == 5
-
-
-def test_what_is_kept_stays_so_while_another_plan_is_tried() -> None:
-    seconds = {"a": 2.0, "bb": 1.0, "ccc": 1.5}
-    trials = Autotuner()
-    follow(trials, seconds, iter(["a", "bb", "a", "a"]), PLANNED_RUNS + SECOND_THOUGHTS[0])
-    assert trials.kept == plan_named("bb")
-    for _ in range(1 + COMPARED):
-        follow(trials, seconds, iter(["ccc"]), 1)
-        assert trials.kept == plan_named("bb")
 
 
 def test_where_devices_have_changed_a_prepared_graph_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

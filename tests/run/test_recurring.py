@@ -152,14 +152,13 @@ def test_with_several_devices_a_few_runs_are_planned(
     asked: list[int], monkeypatch: pytest.MonkeyPatch, zero_copy: str
 ) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
-    monkeypatch.setattr(BackgroundAnalysis, "ran", lambda *args: None)
+    monkeypatch.setattr(BackgroundAnalysis, "begin", lambda *args: None)
     with planned("cpu/2") as queue:
         for n in range(7):
             assert loop(queue, n)[0] == 4 * (4 * (4 * n + 1) + 1) + 1
-        assert len(asked) == 4
         for n in range(60):
             assert loop(queue, n)[0] == 4 * (4 * (4 * n + 1) + 1) + 1
-        assert 5 <= len(asked) <= 8, "it is asked again, ever more rarely"
+        assert 1 <= len(asked) <= 6, "it is asked again, ever more rarely"
 
 
 def test_another_policy_option_or_place_is_another_graph(asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

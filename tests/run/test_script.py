@@ -31,7 +31,8 @@ from manycl.run.data.coherence import Directory
 from manycl.run.engine.engine import RunFailure, again, execute
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.setup import Setup
-from manycl.run.graph_cache.autotuner import COMPARED, PLANNED_RUNS, SECOND_THOUGHTS
+from manycl.run.graph_cache import autotuner
+from manycl.run.graph_cache.autotuner import PLANNED_RUNS
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
 from manycl.run.tiling.limits import limited
@@ -323,6 +324,7 @@ def test_a_prepared_graph_decides_nothing_once_its_plan_is_kept(monkeypatch: pyt
     program = mc.Program(
         "kernel void twice(global const int *a, global int *b) { b[get_global_id(0)] = 2 * a[get_global_id(0)]; }"
     )
+    monkeypatch.setattr(autotuner, "FIRST_WAIT", 1 << 20)  # it is not asked again
     with mc.Queue("cpu/2#0-1", policy="balance") as queue:
         data = np.arange(1 << 12, dtype=np.int32)
         a, b = queue.array(data), queue.empty(data.shape, np.int32)
@@ -332,9 +334,8 @@ def test_a_prepared_graph_decides_nothing_once_its_plan_is_kept(monkeypatch: pyt
             program.twice(queue, data.shape, (64,), a, b)
             program.twice(queue, data.shape, (64,), b, c)
             queue.call(lambda v: seen.append(int(v.sum())), c, writes=[])
-        thought = PLANNED_RUNS + sum(n + 1 + COMPARED for n in SECOND_THOUGHTS[:2])
-        for turn in range(thought + 10):
-            if turn == thought + 2:  # from here on nothing is decided
+        for turn in range(PLANNED_RUNS + 20):
+            if turn == PLANNED_RUNS + 2:  # from here on nothing is decided
                 monkeypatch.setattr("manycl.run.engine.setup.compiled", None)
             a.set(data + turn)
             result = prepared.run()

@@ -64,6 +64,8 @@ class Auto:
         if tenths.asked_for(problem):  # the application's author has decided
             said = tenths.Tenths().plan(replace(problem, options={}))
             return replace(said, policy="auto", details={"chosen": "tenths", "asked": {"tenths": said.makespan}})
+        if budget is None and not (problem.repeated or problem.fixed) and (rough := _rough(problem)) is not None:
+            return rough
         begin = _begin(problem, budget)
         answers = _Answers(problem, begin.best)
         left = begin.left
@@ -74,6 +76,21 @@ class Auto:
         best = answers.result(begin.impossible)
         later = {"postponed": True} if begin.postponed and budget is None else {}
         return replace(best, details={**best.details, "asked": answers.asked, **later})
+
+
+def _rough(problem: Problem) -> Plan | None:
+    """Return the plan of whole kernels by rough guesses; None where these, or measurements, say that the graph takes so
+    long that counting its operations, and more plans, may pay."""
+    known = problem.estimates.uncounted()
+    if known is problem.estimates:
+        return None
+    guessed = replace(problem, options={}, splits={}, estimates=known)
+    try:
+        best = _simple(guessed, costs(guessed))
+    except PolicyError:
+        return None
+    is_brief = best.makespan < PLANNING.brief_graph
+    return replace(best, details={**best.details, "postponed": True}) if is_brief else None
 
 
 class _Begin(NamedTuple):
@@ -148,10 +165,12 @@ class _Answers:
         best, divided = self.best, self._divided
         if best is None:
             raise impossible or PolicyError("there is nothing to plan with")
+        if divided is None:
+            return best
         # a rival is the other plan: whole kernels where divided ones are predicted to be faster, or the other way round
-        if divided is not None and self._problem.rival != _gains(self._problem, divided, best):
-            return divided
-        return best
+        is_near = max(divided.makespan, best.makespan) < PLANNING.near * min(divided.makespan, best.makespan)
+        is_rival = self._problem.rival and is_near
+        return divided if is_rival != _gains(self._problem, divided, best) else best
 
 
 def _simple(problem: Problem, table: Costs) -> Plan:
@@ -276,12 +295,16 @@ def _portfolio(problem: Problem, effort: int) -> Plan:
 
 
 def _gains(problem: Problem, divided: Plan, whole: Plan) -> bool:
-    """Return whether a plan that divides kernels gains more than its estimates are expected to be off: how far off the
-    ratios between the devices of each divided kernel are, weighted by the seconds that it takes."""
+    """Return whether a plan that divides kernels is worth a run. For a graph that runs once, it must gain more than its
+    estimates are expected to be off: how far off the ratios between the devices of each divided kernel are, weighted by
+    the seconds that it takes. For one that runs again, and is measured, it must gain a tenth and half a millisecond."""
     if divided.foreseen:
         whole = foreseen(problem, whole)
     if whole.is_split:  # both divide kernels
         return divided.makespan < whole.makespan
+    gain = 1.0 - divided.makespan / whole.makespan if whole.makespan > 0 else 0.0
+    if problem.repeated:
+        return gain >= PLANNING.gain and whole.makespan - divided.makespan >= PLANNING.gained
     parts: dict[int, list[DeviceIndex]] = {}
     seconds: dict[int, float] = {}
     for a in divided.assignments:
@@ -291,5 +314,4 @@ def _gains(problem: Problem, divided: Plan, whole: Plan) -> bool:
                 parts.setdefault(a.node, []).append(a.device)
     total = sum(seconds.values())
     off = sum(problem.doubt(node, sorted(set(devices))) * seconds[node] for node, devices in parts.items())
-    gain = 1.0 - divided.makespan / whole.makespan if whole.makespan > 0 else 0.0
     return gain > (off / total if total > 0 else 0.0) and divided.makespan + problem.handover < whole.makespan

@@ -1,98 +1,124 @@
-"""The autotuner: which plan of a graph that runs repeatedly is kept. That is the plan of the first few that ran
-fastest; later ones, made when more is known, replace it if they run faster. Pure."""
+"""The autotuner: which plan of a graph that runs repeatedly runs next. That is the one that ran fastest so far; another
+one is tried while trials have cost little beside all runs. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf
 
 from manycl.plan.plan import Plan, same_plan
 
 PLANNED_RUNS = 4
-"""The number of planned runs of which the fastest plan is kept: each planning knows better how long kernels and
-transfers take."""
+"""The number of first runs of a prepared graph that are planned, whatever that costs: each planning knows better how
+long kernels and transfers take."""
 POSTPONED_RUNS = 32
 """The most times that a policy is asked which says that it will know more soon; until then its plans do not count."""
-RIVAL = 3
-"""The number of the planning that asks for a rival: a plan that the policy does not predict to be the fastest."""
-SECOND_THOUGHTS = (4, 4, 16)
-"""The numbers of runs of the kept plan after which the policy is asked once more: the first runs are slow (memory is
-new, code is cold), and so is what was learned from them."""
-RIVAL_THOUGHT = 2
-"""The number of the second thought that asks for a rival once more: its one run among the first may have been slow,
-too."""
 COMPARED = 3
-"""The number of runs of another plan that are compared with those of the kept plan, by the fastest of each."""
-MUCH = 2e-3
-"""The seconds by which a plan has to take longer than the kept plan, and more than half as long again, so that it is
-not run again."""
+"""The number of runs of another plan that are compared with those of the kept plan, by the fastest of each: memory is
+new and code is cold in the first."""
+LOSING = 1.5
+"""The ratio to the fastest plan's time from which another plan's run is its last one."""
+TRIAL_SHARE = 0.03
+"""The part of the seconds of all runs that trials may cost, beside the time of one run."""
+FIRST_WAIT = 2
+"""The number of runs of the kept plan after which the policy is asked again, doubled each time."""
+RIVAL = 3
+"""Each so many plannings, a rival is asked for: a plan that the policy does not predict to be the fastest."""
+
+
+class TrialBudget:
+    """The seconds that trials of one graph may cost. ``total``: of all its runs so far; ``least``: of the fastest one;
+    ``spent``: by which trials took longer than that, their planning included."""
+
+    def __init__(self) -> None:
+        self.total = self.spent = 0.0
+        self.least = inf
+
+    def ran(self, seconds: float, *, is_trial: bool = False, planning: float = 0.0) -> None:
+        """Note a run, before which planning took so long."""
+        self.total += seconds + planning
+        if is_trial and self.least < inf:
+            self.spent += max(seconds - self.least, 0.0)
+        self.spent += planning
+        self.least = min(self.least, seconds)
+
+    @property
+    def spare(self) -> float:
+        """The seconds that the next trial may cost."""
+        return TRIAL_SHARE * self.total + (self.least if self.least < inf else 0.0) - self.spent
 
 
 class Autotuner:
-    """The tuning of one graph's plan. ``plan``: the one to run next, None where the policy is to be asked.
-    ``thoughts``: the numbers of runs of the kept plan after which the policy is asked again, each time. ``runs``: the
-    number of planned runs of which the fastest plan is kept."""
+    """The tuning of one graph's plan, which may be given. ``is_asked``: whether the policy is asked again once a plan
+    is kept; ``free``: the number of first runs that are planned at any cost."""
 
     def __init__(
-        self, plan: Plan | None = None, *, thoughts: Sequence[int] = SECOND_THOUGHTS, runs: int = PLANNED_RUNS
+        self, plan: Plan | None = None, budget: TrialBudget | None = None, *, is_asked: bool = True, free: int = 1
     ) -> None:
-        self.plan = plan
-        self._runs = runs
-        self._tried: list[tuple[float, Plan | None]] = []
+        self._best = plan
+        self.planned = 0  # the plannings that count
+        self._budget = budget or TrialBudget()
+        self._is_asked = is_asked and plan is None
+        self._free = free if plan is None else 0
         self._asked = 0
-        self._thoughts = list(thoughts) if plan is None else []
-        self._thought = 0
-        self._count, self._least = 0, inf  # runs of the plan, and the seconds of the fastest
-        # the plan that was kept before the policy was asked again, and its time
-        self._former: tuple[Plan, float] | None = None
+        self._least = inf  # seconds of the fastest run of the kept plan
+        self._trial: Plan | None = None
+        self._trial_least, self._trial_runs = inf, 0
+        self._cost = 0.0  # seconds that the last planning took
+        self._wait, self._runs = FIRST_WAIT, 0  # runs of the kept plan before the next question, and since the last one
 
     @property
-    def planned(self) -> int:
-        """The number of plans that have run."""
-        return len(self._tried)
+    def plan(self) -> Plan | None:
+        """The plan to run next; None: the policy is to be asked."""
+        return self._trial if self._trial is not None else None if self._is_due else self._best
+
+    @property
+    def kept(self) -> Plan | None:
+        """The fastest plan so far, once the first ones have run."""
+        return self._best if self.planned >= self._free else None
+
+    @property
+    def _is_due(self) -> bool:
+        if self.kept is None:
+            return True
+        cost = self._cost + (LOSING - 1.0) * self._least
+        return self._is_asked and self._runs >= self._wait and cost <= self._budget.spare
 
     @property
     def rival(self) -> bool:
         """True if the policy is to be asked for a rival."""
-        return self._thought == RIVAL_THOUGHT if self._former is not None else self.planned + 1 == RIVAL
+        return (self.planned + 1) % RIVAL == 0 and self._is_asked
 
     @property
     def is_comparing(self) -> bool:
         """True if the plan that runs is not the kept one."""
-        return self._former is not None
+        return self._trial is not None
 
-    @property
-    def kept(self) -> Plan | None:
-        """The plan that has proved to be the best so far."""
-        return self._former[0] if self._former is not None else self.plan
-
-    def answered(self, seconds: float, plan: Plan | None) -> None:
-        """Note that the policy was asked, and that its plan took so many seconds."""
+    def answered(self, seconds: float, plan: Plan | None, planning: float = 0.0) -> None:
+        """Note that the policy was asked, which took ``planning`` seconds, and that its plan took so many seconds."""
         self._asked += 1
-        postponed = plan is not None and plan.details.get("postponed") and self._asked < POSTPONED_RUNS
-        if self._former is not None:  # this was a second thought
-            if plan is None or same_plan(plan, self._former[0]):
-                self._keep(self._former[0])
-            else:
-                self.plan, self._count, self._least = plan, 0, inf
+        self._cost, self._runs = planning, 0
+        if plan is None or (plan.details.get("postponed") and self._asked < POSTPONED_RUNS):
+            self._budget.ran(seconds)
             return
-        if not postponed:
-            self._tried.append((seconds, plan))
-        if len(self._tried) >= self._runs:
-            self._keep(min(self._tried, key=lambda tried: tried[0])[1])
+        self._budget.ran(seconds, is_trial=True, planning=planning)
+        self.planned += 1
+        self._wait = 2 * self._wait if self.planned > self._free else self._wait
+        if self._best is not None and same_plan(plan, self._best):
+            self._least = min(self._least, seconds)
+        elif self.planned <= self._free:
+            if seconds < self._least:
+                self._best, self._least = plan, seconds
+        else:
+            self._trial, self._trial_least, self._trial_runs = plan, seconds, 1
 
     def repeated(self, seconds: float) -> None:
         """Note one more run of the plan."""
-        self._count, self._least = self._count + 1, min(self._least, seconds)
-        if self._former is not None:
-            former, before = self._former
-            lost = seconds > max(1.5 * before, before + MUCH)
-            if lost or self._count >= COMPARED:
-                self._keep(self.plan if self._least < before else former)
-        elif self._thoughts and self._count >= self._thoughts[0] and self.plan is not None:
-            del self._thoughts[0]
-            self._thought += 1
-            self._former, self.plan = (self.plan, self._least), None
-
-    def _keep(self, plan: Plan | None) -> None:
-        self.plan, self._former, self._count, self._least = plan, None, 0, inf
+        self._budget.ran(seconds, is_trial=self.is_comparing)
+        if self._trial is None:
+            self._runs, self._least = self._runs + 1, min(self._least, seconds)
+            return
+        self._trial_least, self._trial_runs = min(self._trial_least, seconds), self._trial_runs + 1
+        if seconds > LOSING * self._least or self._trial_runs >= COMPARED:
+            if self._trial_least < self._least:
+                self._best, self._least = self._trial, self._trial_least
+            self._trial = None

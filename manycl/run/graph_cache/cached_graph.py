@@ -7,7 +7,8 @@ A graph that was prepared (``Queue.prepare``) is one; graphs that a queue recogn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from time import perf_counter
 
 from manycl.errors import PolicyError
 from manycl.graph.dependences import Batch
@@ -18,12 +19,14 @@ from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, learns
 from manycl.run.commands.flow_control import at_once
 from manycl.run.engine.asking_policies import asked
+from manycl.run.engine.compile_time import without
 from manycl.run.engine.result import Result
-from manycl.run.graph_cache.autotuner import PLANNED_RUNS, SECOND_THOUGHTS, Autotuner
+from manycl.run.graph_cache.autotuner import PLANNED_RUNS, Autotuner, TrialBudget
 from manycl.run.graph_cache.background_analysis import Interest
 from manycl.run.graph_cache.kept_commands import KeptCommands
 from manycl.run.graph_cache.learners import Learners, told
 from manycl.run.session.session import Session
+from manycl.run.streams.eager_rule import gains_nothing
 
 COMMANDS = 8
 """The number of command graphs kept of a graph's plans, for other buffers and other places of these at the start."""
@@ -32,8 +35,8 @@ ARRANGEMENTS = 64
 
 
 class CachedGraph:
-    """A graph that runs repeatedly. ``plan`` is kept after a few runs, each planned anew (a plan that was given is kept
-    at once). Where there are several memories, and so more is learned, the policy is asked again later
+    """A graph that runs repeatedly. ``plan`` is the one that ran fastest so far; one that was given is kept at once.
+    Where there are several memories, and so more is learned, the policy is asked again later
     (``run/graph_cache/autotuner.py``). A policy that learns (``adaptive``) gets the times of every run, and is asked
     again when it would plan otherwise.
 
@@ -48,8 +51,8 @@ class CachedGraph:
         *,
         queues: Mapping[str, int] | None = None,
         options: Mapping[str, str] | None = None,
-        thoughts: Sequence[int] | None = None,
-        runs: int = PLANNED_RUNS,
+        is_asked: bool | None = None,
+        free: int = PLANNED_RUNS,
     ) -> None:
         self.session = session
         self.graph = graph
@@ -57,7 +60,8 @@ class CachedGraph:
         self._policy = found = Learners().find(policy, options)
         self._learner = found if learns(found) else None
         self._queues, self._options = queues, options
-        self._thoughts, self._planned_runs = thoughts, runs
+        self._is_asked, self._free = is_asked, free
+        self.budget = TrialBudget()
         self._arranged: dict[tuple[tuple[BufferKey, BufferKey], ...], tuple[CachedGraph, Graph, Signature]] = {}
         self.interest, self.is_looked_at = Interest(), False
         self._devices = session.devices.version
@@ -67,12 +71,12 @@ class CachedGraph:
 
     def _begin(self, given: Plan | None = None) -> None:
         """Begin tuning anew, for the devices that there are. ``given``: the plan to keep."""
-        thoughts, runs = self._thoughts, self._planned_runs
-        if thoughts is None:
-            thoughts = SECOND_THOUGHTS if self.session.machine.memories > 1 else ()
+        is_asked, free = self._is_asked, self._free
+        if is_asked is None:
+            is_asked = self.session.machine.memories > 1
         if self._learner is not None:  # it says itself when it is to be asked again
-            thoughts, runs = (), 1
-        self._tuner = Autotuner(given, thoughts=thoughts, runs=runs)
+            is_asked, free = False, 1
+        self._tuner = Autotuner(given, self.budget, is_asked=is_asked, free=free)
         self._commands: list[KeptCommands] = []
 
     @property
@@ -130,8 +134,10 @@ class CachedGraph:
             if plan is not None:  # it cannot be followed any more
                 self._look_around()
                 self._begin()
+            began = perf_counter()
             result = self._plan(graph)
-            self._tuner.answered(result.seconds, result.settled)
+            took, ran = perf_counter() - began, without(result.compiled, result.seconds)
+            self._tuner.answered(ran, result.settled, max(took - result.seconds, 0.0))
             self._keep(result, of)
             if (kept := self._tuner.kept) is not None:
                 self._commands = [
@@ -194,12 +200,14 @@ class CachedGraph:
             self._commands = [KeptCommands(script, of, self._devices, self.is_lasting), *self._commands[: COMMANDS - 1]]
 
     def analyse(self, seconds: float, graph: Callable[[], Batch | Graph | None], is_awaited: bool = False) -> None:
-        """Note the seconds of a run, and analyse in the background how launches may be divided; then begin tuning anew,
-        as more is known. ``is_awaited``: other processes would wait for its runs, whatever the analysis costs."""
-        if is_awaited:
-            self.interest.price = 0.0
-        session = self.session
-        session.models.looking.ran(self.interest, seconds, len(session.machine.devices), graph)
+        """Analyse in the background how launches may be divided, if a run of so many seconds may gain by that.
+        ``is_awaited``: other processes would wait for its runs, however short they are."""
+        if is_awaited or not gains_nothing(seconds):
+            self.session.models.looking.begin(self.interest, graph)
+        self.examine()
+
+    def examine(self) -> None:
+        """Begin tuning anew if the analysis has ended, as more is known."""
         if self.interest.is_done and not self.is_looked_at:
             self.is_looked_at = True
             self._begin(self._given)

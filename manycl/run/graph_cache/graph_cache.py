@@ -28,7 +28,7 @@ from manycl.plan.policy import find, is_static, learns
 from manycl.plan.problem import queue_counts
 from manycl.run.data.coherence import ValidRegion
 from manycl.run.engine.result import Result
-from manycl.run.graph_cache.recurring_graph import THOUGHTS, RecurringGraph, VariedGraph
+from manycl.run.graph_cache.recurring_graph import RecurringGraph, VariedGraph
 from manycl.run.session.device_set import DeviceVersion
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
@@ -81,8 +81,10 @@ class GraphCache:
         """Note the seconds of the last ``run``, from the first call that enqueued a part of it."""
         known = self._expected
         if known is not None:
+            is_new = known.is_new
             known.took(seconds)
-            self._look(known, seconds, lambda: known.graph)
+            if not is_new:  # else it had code and memory to make
+                self._look(known, seconds, lambda: known.graph)
         self._follow(known)
 
     def next(self, policy: str) -> Decision:
@@ -218,7 +220,7 @@ class GraphCache:
             varied = self._of_kind(kind, made) if scalars else None
             if varied is not None and varied.is_first(scalars):
                 return varied
-            how = policy, queues, options, () if alone else THOUGHTS
+            how = policy, queues, options, not alone
             return self._keep((kind, scalars), RecurringGraph(self._session, len(batch.nodes), found, *how))
         self._known.move_to_end((kind, scalars))
         return known

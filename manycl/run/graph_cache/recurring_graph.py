@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Mapping, Sequence
 from math import inf
 from operator import is_
@@ -16,18 +16,14 @@ from manycl.graph.signature import Signature
 from manycl.machine import DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.preemptible import is_long
-from manycl.run.engine.asking_policies import POSTPONED
+from manycl.run.engine.compile_time import without
 from manycl.run.engine.result import Result
-from manycl.run.graph_cache.autotuner import PLANNED_RUNS, SECOND_THOUGHTS
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.session.session import Session
 from manycl.run.streams.command_log import Given
 from manycl.run.streams.eager_result import EagerResult
-from manycl.run.streams.eager_rule import NEWS, RECENT, Decision, MeasuredGraph
+from manycl.run.streams.eager_rule import NEWS, RECENT, WORTH, Decision, MeasuredGraph
 
-THOUGHTS = (*SECOND_THOUGHTS, *(4**n for n in range(3, 10)))
-"""The numbers of runs of a plan after which the policy is asked once more: ever more rarely, as devices and links may
-change."""
 MOST_SEEN = 1024
 """The number of graphs that differ by their scalars and are remembered as seen."""
 
@@ -43,10 +39,10 @@ class RecurringGraph(CachedGraph):
         policy: str,
         queues: Mapping[str, int] | None = None,
         options: Mapping[str, str] | None = None,
-        thoughts: Sequence[int] = THOUGHTS,
+        thinks: bool = True,
     ) -> None:
-        runs = PLANNED_RUNS if thoughts else 1  # where there is nothing to choose, one plan is enough
-        super().__init__(session, None, policy, queues=queues, options=options, thoughts=thoughts, runs=runs)
+        super().__init__(session, None, policy, queues=queues, options=options, is_asked=thinks, free=1)
+        self.thinks = thinks  # whether there is anything to choose
         self.nodes = nodes
         self.signature = of
         self.then: weakref.ref[RecurringGraph] | None = None  # the graph that came next
@@ -54,18 +50,18 @@ class RecurringGraph(CachedGraph):
         self.latest = 0.0  # seconds of the last run
         self._device: DeviceIndex | None = None  # the device that can run all of it eagerly
         self._given_last: list[DeviceTask] = []  # the commands of its last eager run
-        self._streams = self._runs = 0
-        self._eager = deque[float](maxlen=RECENT)  # seconds of the last eager runs
+        self._runs = self._alone = 0  # how many there were, and how many of these on one device
+        self._eager = deque[float](maxlen=RECENT)  # seconds of the last runs on one device
         self._since = self._retries = 0  # the runs since the other way was tried again, and how often it was
+        self._is_trial = False  # whether the slower way is tried again
         self._answer: Plan | None = None  # the policy's last plan
         self.ran: float | None = None
-        """Seconds of the last run, if it was planned anew (infinite: it will be again); None: the kept plan was
-        followed."""
+        """Seconds of the last run without compiling, if it was planned anew; None: the kept plan was followed."""
 
     def _begin(self, given: Plan | None = None) -> None:
         super()._begin(given)
-        self._planned = 0
-        self._plan_seconds = self._planning = inf  # least of a run that was planned, planning apart or included
+        self._several = 0  # planned runs on several devices, or of launches in ranges
+        self._plan_seconds = inf  # least of those that were planned anew, planning apart
         self._played = deque[float](maxlen=RECENT)  # seconds of the last runs of the kept plan
 
     is_lasting = False
@@ -84,11 +80,6 @@ class RecurringGraph(CachedGraph):
         to wait."""
         return any(is_long(device, self.latest) for device in machine.devices)
 
-    @property
-    def thinks(self) -> bool:
-        """True if there is anything to choose."""
-        return bool(self._thoughts)
-
     def run_batch(self, batch: Batch, of: Signature) -> Result:
         """Run enqueued commands, which are this graph on the buffers of a signature. Raises what a run raises."""
         if self.graph is None:
@@ -100,32 +91,36 @@ class RecurringGraph(CachedGraph):
             if of.scalars != self.signature.scalars:
                 bounds.check(graph)
         self.ran = None
+        self.examine()
         return self.run_as(graph, of)
 
     def _plan(self, graph: Graph) -> Result:
+        if self.is_new and self.thinks:
+            self.analyse(self.session.guessed(graph, WORTH), lambda: graph)
         result = super()._plan(graph)
         self._answer = result.settled
-        is_postponed = result.plan is not None and result.plan.details.get(POSTPONED)  # it will be planned again
-        self.ran = inf if is_postponed else result.seconds
+        self.ran = without(result.compiled, result.seconds)
         return result
 
     def took(self, seconds: float) -> None:
         """Note the seconds of a planned run, planning included."""
         ran, self._runs, self.latest = self.ran, self._runs + 1, seconds
+        alone = _only_device(self._answer if ran is not None else self._tuner.kept)
+        self._device = self._device if alone is None else alone
+        if alone is not None and self.thinks:
+            self._alone += 1
+            self._eager.append(seconds if ran is None else min(seconds, ran))
+            return
+        self._several += 1
         if ran is not None:
-            self._planned += 1
             self._plan_seconds = min(self._plan_seconds, seconds, ran)
-            self._planning = min(self._planning, seconds)
         elif not self._was_other:
             self._played.append(seconds)
-        if self._device is None and self._answer is not None and self._planned >= PLANNED_RUNS:
-            used = Counter(a.device for a in self._answer.assignments if a.device != ON_HOST)
-            self._device = used.most_common(1)[0][0] if used else None
 
     def ran_eagerly(self, run: EagerResult, seconds: float) -> None:
         """Note an eager run."""
-        self._runs += 1
-        self._streams += 1
+        self.budget.ran(seconds, is_trial=self._is_trial)
+        self._runs, self._alone = self._runs + 1, self._alone + 1
         self._eager.append(seconds)
         self.latest = seconds
         self._device, self._given_last = run.device, [task for task, _, _ in run.given]
@@ -136,30 +131,42 @@ class RecurringGraph(CachedGraph):
         return len(given) == len(last) and all(map(is_, last, [task for task, _, _ in given]))
 
     @property
+    def _least_planned(self) -> float:
+        return median_low(self._played) if self._played else self._plan_seconds
+
+    @property
     def measured(self) -> MeasuredGraph:
         """The measurements of it that the eager rule asks for."""
+        self.examine()
         return MeasuredGraph(
             self.nodes,
             self._device,
             self.stays,
             self.then is not None and self.then() is self,
-            self._runs,
             self.latest,
             median_low(self._eager) if self._eager else inf,
-            self._streams,
-            median_low(self._played) if self._played else self._plan_seconds,
-            self._planned,
-            self._planning,
+            self._alone,
+            self._least_planned,
+            self._several,
+            self.is_looked_at,
+            self.budget.spare,
             self._since,
             self._retries,
         )
 
     def obey(self, decision: Decision) -> None:
         """Note how it runs next."""
+        self._is_trial = decision.is_trial
         self._since = self._since + 1 if decision.is_compared else 0
         if decision.is_trial:
             self._since, self._retries = 0, self._retries + 1
             (self._eager if decision.device is not None else self._played).clear()  # only its present times count
+
+
+def _only_device(plan: Plan | None) -> DeviceIndex | None:
+    """Return the device that has all kernels of a plan, whole; None where there is no such device."""
+    used = {a.device for a in plan.assignments if a.device != ON_HOST} if plan is not None else set()
+    return used.pop() if plan is not None and len(used) == 1 and not plan.is_split else None
 
 
 class VariedGraph(RecurringGraph):
@@ -176,7 +183,7 @@ class VariedGraph(RecurringGraph):
         queues: Mapping[str, int] | None = None,
         options: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(session, nodes, of, policy, queues, options, ())
+        super().__init__(session, nodes, of, policy, queues, options, thinks=False)
         self._seen: OrderedDict[Hashable, None] = OrderedDict()
 
     def is_first(self, scalars: Hashable) -> bool:

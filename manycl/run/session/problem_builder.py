@@ -73,7 +73,7 @@ def problem_of(
     default)."""
     machine, models, directory = devices.machine, devices.models, data.directory
     valid = {k: directory.memories(k) for k in graph.buffers} if machine.memories > 1 else {}
-    estimates = ModelEstimates(graph, machine, models.history, devices.sharing)
+    estimates = estimates_of(devices, graph)
     devices.backend.programs.prefer = estimates.fastest
     slow = devices.events.slow
     factors = {i: slow[d.name] for i, d in machine.numbered() if d.name in slow}
@@ -93,6 +93,11 @@ def problem_of(
         merging=data.merging,
         demanded=devices.demanded,
     )
+
+
+def estimates_of(devices: DeviceSet, graph: Graph) -> ModelEstimates:
+    """Return the estimates for a graph by all that has been learned so far."""
+    return ModelEstimates(graph, devices.machine, devices.models.history, devices.sharing)
 
 
 def _without_unneeded(data: SessionData, problem: Problem) -> Problem:

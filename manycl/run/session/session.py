@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import cast
 
 from manycl import flags
@@ -40,7 +41,7 @@ from manycl.run.recovery.health import admit, examine
 from manycl.run.recovery.reservation_listener import left, watch
 from manycl.run.session.device_set import DeviceSet, DeviceVersion, Profile
 from manycl.run.session.models import Models
-from manycl.run.session.problem_builder import asked, problem_of
+from manycl.run.session.problem_builder import asked, estimates_of, problem_of
 from manycl.run.session.session_data import SessionData
 from manycl.utilities.interrupts import Uninterrupted, interruptible, is_failing
 from manycl.utilities.logs import logger
@@ -95,6 +96,8 @@ class Session:
         # a session that is dropped without being closed ends its threads
         for release in (self.backend.release, self.models.looking.close):
             weakref.finalize(self, release).atexit = False
+        if len(everything.devices) > 1:
+            self.models.looking.load()
         log.info("opened %s", ", ".join(f"{d.name} ({d.model})" for d in everything.devices))
         watch(self.devices)
 
@@ -175,6 +178,16 @@ class Session:
         kind."""
         self.devices.learn()
         return problem_of(self.devices, self.data, graph, queue_counts(self.machine, queues or {}), options)
+
+    def guessed(self, graph: Graph, enough: float = inf) -> float:
+        """Return roughly the seconds of a graph's nodes, each on the device that is fastest for it, one after another;
+        of its first nodes, if these take ``enough``."""
+        found, seconds = estimates_of(self.devices, graph).uncounted(), 0.0
+        for node in range(len(graph)):
+            seconds += min([found.launch(node, d) for d in self.machine.indices], default=0.0)
+            if seconds >= enough:
+                break
+        return seconds
 
     def run(
         self,

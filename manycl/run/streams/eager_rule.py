@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from manycl.graph.horizon import HORIZON
 from manycl.machine import DeviceIndex
-from manycl.run.graph_cache.autotuner import PLANNED_RUNS
+from manycl.run.graph_cache.autotuner import LOSING
 
 WORTH = 1e-3
 """Seconds of a run below which neither a plan nor the examination of its end gains anything: by a kept plan, one launch
 that computes nothing takes 0.6 to 0.8 ms on two parts of a processor."""
 LONG = 1e-2
-"""Seconds of a run from which planning takes little beside it, so that one run suffices to compare, and plans make
-copies in case that a device is lost; our own choice."""
+"""Seconds of a run from which planning takes little beside it, and plans make copies in case that a device is lost; our
+own choice."""
 NEWS = 4
 """The number of new graphs, or streams with new commands, in a row after which more are expected; our own choice."""
 TRIALS = 2
@@ -78,23 +78,24 @@ class MeasuredGraph(NamedTuple):
     was none.
 
     ``device`` can run all of it, as far as is known; not if some of its commands ``stays`` to be planned. ``eager``,
-    ``planned``: of a typical run of each way, planning apart where a plan is kept. ``planning``: the least of a run
-    that was planned anew, planning included. ``runs``, ``eager_runs``, ``plannings``: how many there were. ``latest``:
-    of its last run. ``repeats``: whether it followed itself. ``since``: the runs since the other way was tried, and
-    ``retries``: how often it was.
+    ``planned``: of a typical run of each way, planning apart where a plan is kept; runs that were planned with all
+    commands on one device count as eager ones. ``eager_runs``, ``planned_runs``: how many there were. ``latest``: of
+    its last run. ``is_analysed``: whether it is known how its launches may be divided. ``spare``: what trials may cost
+    (:class:`~manycl.run.graph_cache.autotuner.TrialBudget`). ``repeats``: whether it followed itself. ``since``: the
+    runs since the other way was tried, and ``retries``: how often it was.
     """
 
     nodes: int = 1
     device: DeviceIndex | None = None
     stays: bool = False
     repeats: bool = False
-    runs: int = 0
     latest: float = 0.0
     eager: float = inf
     eager_runs: int = 0
     planned: float = inf
-    plannings: int = 0
-    planning: float = inf
+    planned_runs: int = 0
+    is_analysed: bool = False
+    spare: float = 0.0
     since: int = 0
     retries: int = 0
 
@@ -234,17 +235,18 @@ def _unknown(facts: Facts) -> Decision:
 
 def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
     """Return how a graph runs that has run before and may be given to a device."""
-    eager, is_short = graph.eager, gains_nothing(graph.eager)
-    if graph.eager_runs < TRIALS and not LONG <= eager < inf:
+    eager, planned, is_short = graph.eager, graph.planned, gains_nothing(graph.eager)
+    is_eager = eager <= planned
+    if not graph.eager_runs and not (graph.is_analysed and LONG <= planned < inf):
         return _eager("it is tried without a plan", device)
-    # no plan can gain more than all of the runs to come, and those planned anew have cost so much more than eager ones
-    cost, gain = graph.plannings * (graph.planning - eager), max(graph.runs, RETRIED) * eager
-    is_tried = graph.plannings >= PLANNED_RUNS or is_short or (graph.plannings >= TRIALS and cost > gain)
-    if not is_tried:
-        return _planned("more plans are tried")
-    is_eager = eager <= graph.planned
-    is_compared = not (is_eager and is_short) and graph.eager_runs >= TRIALS and graph.plannings > 0
-    is_trial = is_compared and graph.since >= min(RETRIED << graph.retries, RARELY)
+    if is_eager and not is_short and not graph.is_analysed:
+        return _eager("how its launches may be divided is not known yet", device)
+    is_losing = LOSING * eager < planned < inf
+    if not is_short and graph.planned_runs < TRIALS and not is_losing and graph.spare > 0.0:
+        return _planned("a plan is tried")
+    is_compared = not (is_eager and is_short) and graph.planned_runs > 0
+    is_due = is_compared and graph.since >= min(RETRIED << graph.retries, RARELY)
+    is_trial = is_due and (abs(eager - planned) if graph.eager_runs else planned) <= graph.spare
     if is_eager is is_trial:  # a plan, because it is quicker or to try it
         reason = "a plan is tried again" if is_trial else "planned runs take less time"
         return _planned(reason, is_compared=is_compared, is_trial=is_trial)
