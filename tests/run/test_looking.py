@@ -50,6 +50,7 @@ def batch() -> Any:
 def test_each_kind_of_launch_is_analysed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, looks = batch(), Looks()
     asked: list[str] = []
+    built: list[Launch] = []
     split_of = splitting.split_of
 
     def noted(launch: Launch, sizes: Any) -> Any:
@@ -58,12 +59,13 @@ def test_each_kind_of_launch_is_analysed_once(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(background_analysis, "split_of", noted)
     work, interest = BackgroundAnalysis(looks), Interest()
-    work.begin(interest, lambda: None)
+    work.begin(interest, lambda: None, built.append)
     assert not interest.is_asked, "there is no graph yet"
     for _ in range(2):
-        work.begin(interest, lambda: graph)
+        work.begin(interest, lambda: graph, built.append)
     until(lambda: interest.is_done)
     assert asked == ["add", "sum"]
+    assert [launch.name for launch in built] == ["add [0:8]"], "there is one kernel that can be divided"
     assert len(looks.kinds) == 2
     assert looks.afford([n for n in graph.nodes if isinstance(n, Launch)], 1e-3, None, 0.0)
     work.close()
@@ -72,7 +74,7 @@ def test_each_kind_of_launch_is_analysed_once(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(("items", "is_analysed"), [(64, False), (1 << 16, True)])
 def test_only_graphs_that_may_gain_are_analysed(items: int, is_analysed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[object] = []
-    monkeypatch.setattr(BackgroundAnalysis, "begin", lambda work, interest, graph: begun.append(graph()))
+    monkeypatch.setattr(BackgroundAnalysis, "begin", lambda work, interest, graph, build: begun.append(graph()))
     with mc.Queue("cpu/2") as queue:
         x = queue.zeros(items, np.int32)
         monkeypatch.setattr(RecurringGraph, "took", lambda known, seconds: None)

@@ -20,10 +20,13 @@ from manycl.plan.problem import Looks
 from manycl.plan.split import Split
 from manycl.plan.splitting import split_of
 from manycl.run.executor.lanes import Worker
+from manycl.run.lowering.ranges import launches_of
 from manycl.utilities.unforeseen import told
 
 LOADED = ("manycl.analysis.launched", "manycl.plan.policies.balance", "manycl.plan.policies.papers.mkmd")
 """The modules that the analysis, and plans that divide, need beside those that are imported with a session."""
+
+Build = Callable[[Launch], None]
 
 _Sized = tuple[Launch, Mapping[BufferKey, int]]
 """A launch, and the bytes of its buffers."""
@@ -48,13 +51,14 @@ class BackgroundAnalysis:
         for name in LOADED:
             self._submit(partial(import_module, name))
 
-    def begin(self, interest: Interest, graph: Callable[[], Batch | Graph | None]) -> None:
-        """Begin the analysis of a graph, if that has not been done (``graph`` may return None: later)."""
+    def begin(self, interest: Interest, graph: Callable[[], Batch | Graph | None], build: Build) -> None:
+        """Begin the analysis of a graph, if that has not been done (``graph`` may return None: later). ``build`` builds
+        the kernel of a range for all devices."""
         if interest.is_asked or (found := graph()) is None:
             return
         interest.is_asked = True
         launches = _launches(found)
-        self._submit(lambda: self._look(interest, launches))
+        self._submit(lambda: self._look(interest, launches, build))
 
     def _submit(self, work: Callable[[], object]) -> None:
         if self._worker is None:
@@ -66,11 +70,11 @@ class BackgroundAnalysis:
         if self._worker is not None:
             self._worker.release()
 
-    def _look(self, interest: Interest, launches: Sequence[_Sized]) -> None:
+    def _look(self, interest: Interest, launches: Sequence[_Sized], build: Build) -> None:
         for launch, sizes in launches:
             split = split_of(launch, sizes)
             if isinstance(split, Split):
-                _foresee_ranges(launch, sizes, split)
+                _foresee_ranges(launch, sizes, split, build)
         self._looks.know([launch for launch, _ in launches])
         interest.is_done = True
 
@@ -89,8 +93,8 @@ def _launches(graph: Batch | Graph) -> list[_Sized]:
     return list(found.values())
 
 
-def _foresee_ranges(launch: Launch, sizes: Mapping[BufferKey, int], split: Split) -> None:
-    """Compute what ranges of a launch touch, for which plans that divide it will ask."""
+def _foresee_ranges(launch: Launch, sizes: Mapping[BufferKey, int], split: Split, build: Build) -> None:
+    """Compute what ranges of a launch touch, for which plans that divide it will ask, and build their kernels."""
     try:
         division = divide(with_work_groups(run_as(launch, 0)), split.dimension, sizes)
         half = -(-split.groups // 2)
@@ -98,6 +102,8 @@ def _foresee_ranges(launch: Launch, sizes: Mapping[BufferKey, int], split: Split
             for key in sizes if count else ():
                 for kind in ("read", "write"):
                     division.footprints(key, kind, division.range(first, count))
+        if not launch.versions:
+            build(launches_of(division).range(division.range(0, half), {}))
     except (LaunchError, SourceError):
         return
     except Exception as error:

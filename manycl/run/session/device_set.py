@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from manycl.drivers.choice import OpenDevice
 from manycl.drivers.survey import is_forked, refuse_forked
 from manycl.errors import DeviceError, RunError
-from manycl.graph.graph import BufferKey
+from manycl.graph.graph import BufferKey, Launch
 from manycl.graph.versions.host_version import is_calling
 from manycl.machine import DeviceIndex, Machine
 from manycl.run.executor.building import Builder
@@ -128,6 +128,10 @@ class DeviceSet:
         """The devices whose processes may end without this one; none if there is no other device to continue on."""
         lanes = self.backend.lanes
         return frozenset(d for d in self.machine.indices if lanes[d].driver.may_be_lost) if len(lanes) > 1 else NOBODY
+
+    def build(self, launch: Launch) -> None:
+        """Build the kernel of a launch for all devices. Raises SourceError."""
+        self.backend.programs.prepare([(launch, device) for device in self.machine.indices])
 
     # what is under way
 
