@@ -65,7 +65,7 @@ def test_each_kind_of_launch_is_analysed_once(monkeypatch: pytest.MonkeyPatch) -
         work.begin(interest, lambda: graph, built.append)
     until(lambda: interest.is_done)
     assert asked == ["add", "sum"]
-    assert [launch.name for launch in built] == ["add [0:8]"], "there is one kernel that can be divided"
+    assert [launch.name for launch in built] == ["add [0:8]", "sum [0:8]"]
     assert len(looks.kinds) == 2
     assert looks.afford([n for n in graph.nodes if isinstance(n, Launch)], 1e-3, None, 0.0)
     work.close()
