@@ -51,6 +51,7 @@ class Device:
     slowdown: float = 1.0  # experiment: every kernel takes this many times longer
     simulator: bool = False  # an interpreter such as Oclgrind: only used when asked for by name
     shortens: bool = False  # launches that are under way can end early, at one of their work-groups
+    event_domain: str = ""  # devices of one domain wait for each other's commands without the host; "": it does not
 
     def holds(self, sizes: Sequence[int]) -> bool:
         """Whether there is room for buffers of these sizes (bytes) at once."""

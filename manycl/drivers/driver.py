@@ -2,17 +2,18 @@
 
 A driver is a file of its own, and a line in the list of kinds (``kinds.py``). Of the package, only such files import a
 vendor's library. Devices of different kinds run together in one run: what goes from one to another goes by the host's
-memory unless ``Handle.can_copy`` says otherwise, and no event of one driver is ever given to another one. Every driver
-passes tests/drivers/test_conformance.py.
+memory unless ``Handle.can_copy`` says otherwise, and an event of one driver is only given to another one if
+``Handle.waits_for`` says that this waits for it. Every driver passes tests/drivers/test_conformance.py.
 
 What a driver may rely on, and what it must keep:
 
 - *Handles* (allocations, programs, queues, events) are its own objects, never None; nobody else looks into them. An
   allocation, queue or event is only used with the driver that made it; an allocation also as the source of a copy by
-  a driver whose handle ``can_copy`` from that one's.
+  a driver whose handle ``can_copy`` from that one's, and an event where a command of a driver whose handle
+  ``waits_for`` that one's comes after it.
 - *Order.* The commands of a queue run in the order in which they were given to it, each once all before it are
   complete; those of different queues run in any order, also at the same time. A command waits also for the events
-  in its ``after``, which may be of any queue of the device. Nothing but ``wait``, ``finish``, ``build``,
+  in its ``after``, which may be of any queue of the device, or of one that it waits for. Nothing but ``wait``, ``finish``, ``build``,
   ``allocate`` and ``pin`` may block until something has been computed.
 - *Sending.* What was given to a queue may stay with the host until ``flush`` is called for the queue, which it is, soon
   after; other threads may wait for it already.
@@ -425,7 +426,11 @@ class Handle(Protocol):
 
     def can_copy(self, other: Handle) -> bool:
         """Return whether copies of its driver take memory of the other's driver as their source, so that bytes go from
-        that device to this one without the host's memory between. The copy waits for no event of the other one."""
+        that device to this one without the host's memory between."""
+
+    def waits_for(self, other: Handle) -> bool:
+        """Return whether commands of its driver may come after events of the other's driver (or of another one of its
+        own device's drivers), without the host between."""
 
     def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
         """Its parts: so many equal ones (one number; units that are left over stay idle), or of so many compute units

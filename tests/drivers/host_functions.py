@@ -278,6 +278,9 @@ class HostHandle:
     def can_copy(self, other: object) -> bool:
         return False
 
+    def waits_for(self, other: object) -> bool:
+        return False
+
     def divide(self, division: tuple[int, ...]) -> Sequence[HostHandle]:
         equal = (self.compute_units // division[0],) * division[0]
         units = equal if len(division) == 1 else division

@@ -51,24 +51,27 @@ class Flag:
         self.word[0] = 1
 
 
-def enqueue_randomly(driver: NativeDriver, seed: int, commands: int) -> Callable[[], None]:
-    """Commands on four buffers in three queues, of which each waits for those that it must come after, and for others;
-    some launches may run beside the command before them. The result is compared with that of one after another."""
+def enqueue_randomly(driver: NativeDriver, seed: int, commands: int, *others: NativeDriver) -> Callable[[], None]:
+    """Commands on four buffers in three queues, or of several devices in three of each, of which each waits for those
+    that it must come after, and for others; some launches may run beside the command before them. The result is
+    compared with that of one after another."""
     choose = random.Random(seed)
     sizes = [choose.choice((1, 5, 64, 3000)) for _ in range(3)] + [40_000]
     arrays = [np.arange(n, dtype=np.uint32) + i for i, n in enumerate(sizes)]
     wanted = [a.copy() for a in arrays]
     memories = [shared(driver, a) for a in arrays]
-    queues = [driver.queue(timed=True) for _ in range(3)]
+    drivers = (driver, *others)
+    queues = [(d, driver.queue(timed=True)) for d, driver in enumerate(drivers) for _ in range(3)]
     events: list[list[Any]] = [[] for _ in sizes]  # since the last command that wrote to each
     everything: list[Any] = []
     beside = set[Any]()
-    crossed, added = kernel(driver, "crossed"), kernel(driver, "add")
+    kernels = [(kernel(driver, "crossed"), kernel(driver, "add")) for driver in drivers]
     for _ in range(commands):
         to, of = choose.sample(range(len(sizes)), 2)
         if sizes[to] > sizes[of]:
             to, of = of, to
-        queue, n = choose.choice(queues), sizes[to]
+        (d, queue), n = choose.choice(queues), sizes[to]
+        driver, (crossed, added) = drivers[d], kernels[d]
         after = events[to] + events[of][:1] + choose.sample(everything, min(len(everything), choose.randrange(3)))
         kind, by = choose.randrange(8), choose.randrange(1000)
         is_beside = kind < 6 and choose.random() < 0.3
@@ -104,7 +107,7 @@ def enqueue_randomly(driver: NativeDriver, seed: int, commands: int) -> Callable
         for queue_events in events:
             for event in queue_events:
                 driver.wait(event)
-        for queue in queues:
+        for _, queue in queues:
             driver.wait((queue, queue.state[GIVEN], None))
         assert all((a == w).all() for a, w in zip(arrays, wanted, strict=True))
         assert driver.succeeded(everything)

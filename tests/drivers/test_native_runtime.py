@@ -92,12 +92,21 @@ def test_random_commands_in_random_queues(driver: NativeDriver) -> None:
         enqueue_randomly(driver, seed, 800)()
 
 
-def test_several_threads_enqueue_random_commands(driver: NativeDriver) -> None:
+@pytest.mark.parametrize("threads", [(1, 1), (2, 3), (1, 2, 1)])
+def test_commands_wait_for_those_of_other_devices(open_driver: Open, threads: tuple[int, ...]) -> None:
+    first, *others = map(open_driver, threads)
+    for seed in range(6):
+        enqueue_randomly(first, seed, 800, *others)()
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_several_threads_enqueue_random_commands(open_driver: Open, devices: int) -> None:
     failed: list[BaseException] = []
+    first, *others = [open_driver(2) for _ in range(devices)]
 
     def use(seed: int) -> None:
         try:
-            enqueue_randomly(driver, seed, 1500)()
+            enqueue_randomly(first, seed, 1500, *others)()
         except BaseException as error:
             failed.append(error)
 

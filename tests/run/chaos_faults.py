@@ -13,6 +13,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -54,7 +55,9 @@ def a_graph(r: Random, buffers: list[int]) -> Graph:
 
 def a_machine(r: Random) -> Machine:
     own = itertools.count(1)
-    return machine([HOST if r.random() < 0.3 else next(own) for _ in range(r.randint(1, 4))])
+    found = machine([HOST if r.random() < 0.3 else next(own) for _ in range(r.randint(1, 4))])
+    domain = r.choice(["", "a"])
+    return replace(found, devices=tuple(replace(d, event_domain=domain) for d in found.devices))
 
 
 def a_policy(r: Random, graph: Graph, where: Machine, alive: list[int]) -> Any:

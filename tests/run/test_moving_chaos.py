@@ -147,7 +147,10 @@ def hosts_with_devices(draw: Any) -> Machine:
     memories = [memory and sorted({*memories}).index(memory) for memory in memories]
     shared = draw(st.booleans()) and [*memories, max(memories)]
     found = machine(list(shared or memories))
-    return replace(found, devices=tuple(replace(d, shortens=draw(st.booleans())) for d in found.devices))
+    domain = draw(st.sampled_from(["", "a"]))
+    return replace(
+        found, devices=tuple(replace(d, shortens=draw(st.booleans()), event_domain=domain) for d in found.devices)
+    )
 
 
 class SlowTransfers(ChaosBackend):

@@ -85,8 +85,10 @@ def machines(draw: Any, shared: bool = False) -> Machine:
         memories.append(HOST if kind == "host" else most + 1 if kind == "own" else most)
     pairs = list(itertools.permutations(sorted({*memories} - {HOST}), 2))
     found = machine(memories, draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else ())
-    ends_early = draw(st.integers(0, 3)) > 0
-    return replace(found, devices=tuple(replace(d, shortens=ends_early) for d in found.devices))
+    ends_early, domains = draw(st.integers(0, 3)) > 0, st.sampled_from(draw(st.sampled_from([[""], ["a", "b", ""]])))
+    return replace(
+        found, devices=tuple(replace(d, shortens=ends_early, event_domain=draw(domains)) for d in found.devices)
+    )
 
 
 def random_plan(draw: Any, graph: Graph, where: Machine, queues: int) -> Plan:

@@ -67,6 +67,9 @@ class NativeHandle:
     def can_copy(self, other: Handle) -> bool:
         return isinstance(other, NativeHandle)  # both have memory of this process
 
+    def waits_for(self, other: Handle) -> bool:
+        return isinstance(other, NativeHandle)
+
     def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
         """Parts have no core in common."""
         sizes = (len(self._cores) // division[0],) * division[0] if len(division) == 1 else division

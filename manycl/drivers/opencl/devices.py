@@ -57,6 +57,9 @@ class OpenCLHandle:
     def can_copy(self, other: Handle) -> bool:
         return False
 
+    def waits_for(self, other: Handle) -> bool:
+        return False
+
     def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
         if _is_intels_processor(self.cl):
             raise DriverError(

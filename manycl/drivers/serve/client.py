@@ -40,6 +40,9 @@ class ServedHandle:
     def can_copy(self, other: Handle) -> bool:
         return False
 
+    def waits_for(self, other: Handle) -> bool:
+        return False
+
     def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
         raise DriverError("a device is divided before it is given to a process")
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
+from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.run.commands.backend import Command, Copy, Lane, TransferQueue
 from manycl.run.lowering.steps import Lowered
@@ -54,6 +55,7 @@ class Copies:
         self.far = machine.memories > 1
         self._routes = subject.problem.routes
         self._memory = [d.memory for d in machine.devices]
+        self._domains = [d.event_domain for d in machine.devices]
         # memories that several devices share: one of these may wait for an upload of another
         self._shared = {m for m in self._memory if m != HOST and self._memory.count(m) > 1}
         # pieces that ranges of a launch write at the same time: they have several writers
@@ -83,6 +85,7 @@ class Copies:
         """Put a command after those that its queue was given before. Return which of ``after``, tokens on its own
         device, it has to wait for besides. ``given``: commands that must have been given before. This decides whether
         it is held."""
+        after = self._waited_for(lane[0], after, heard)
         held, last = self.held, self._last.get(lane)
         behind = held.intersection(given)
         if last is not None and last in held:
@@ -99,6 +102,17 @@ class Copies:
         if behind or heard:
             self._hold(index, behind, heard)
         return new
+
+    def _waited_for(self, device: DeviceIndex, after: Sequence[int], heard: set[int]) -> Sequence[int]:
+        """Return what a command of a device waits for without the host: ``after``, and those of ``heard``, which are
+        taken out there, that are of other devices whose commands it can wait for."""
+        domain = self._domains[device] if heard and device != ON_HOST else ""
+        if not domain:
+            return after
+        others = [t for t in heard if self._lane_of(t)[0] not in (device, ON_HOST)]
+        others = [t for t in others if self._domains[self._lane_of(t)[0]] == domain]
+        heard.difference_update(others)
+        return (*after, *sorted(others)) if others else after
 
     def _hold(self, index: int, behind: set[int], heard: set[int]) -> None:
         self.held.add(index)
@@ -222,10 +236,10 @@ class Copies:
         if maker is not None and maker < len(self._lane) and key in self._together:
             heard, tells = set(self._writers[key]), None
         token = self._transfer(key, at, device, queue, tells)
-        self._copies_wait(index, (device, queue), (), heard, behind)
+        after = self._copies_wait(index, (device, queue), (), heard, behind)
         is_told |= self._memory[device] in self._shared or self._routes.has_peers  # other devices may wait for it
         target = self._memory[device]
-        self.commands.append(Copy(token, key, device, queue, (), is_told, source, target, None, store))
+        self.commands.append(Copy(token, key, device, queue, after, is_told, source, target, None, store))
         return token
 
     def _bring_down(
@@ -244,7 +258,7 @@ class Copies:
         before, others = self._makers(key, at, device)
         waits, saves = tuple(dict.fromkeys((*before, *ends.after))), target == HOST and self._saves(key)
         token = self._transfer(key, target, device, queue, writers[0] if len(writers) == 1 else None)
-        self._copies_wait(index, (device, queue), waits, others.union(ends.heard))
+        waits = self._copies_wait(index, (device, queue), waits, others.union(ends.heard))
         source = at if store is None else self._memory[device]
         self.commands.append(Copy(token, key, device, queue, waits, True, source, target, store, None, saves))
         return token
@@ -264,17 +278,20 @@ class Copies:
         self._transfers.append((device, queue))
         self._tells.append(None)
         self._at[token] = index
-        self._copies_wait(index, (device, queue), waits, others.union(ends.heard))
+        waits = self._copies_wait(index, (device, queue), waits, others.union(ends.heard))
         self.commands.append(Copy(token, key, device, queue, waits, True, self._memory[device], copy))
         return token
 
     def _copies_wait(
         self, index: int, lane: Lane, after: Sequence[int], heard: set[int], behind: Collection[int] = ()
-    ) -> None:
-        """Make a transfer wait for what it comes after: queues of transfers guarantee no order."""
+    ) -> tuple[int, ...]:
+        """Make a transfer wait for what it comes after: queues of transfers guarantee no order. Return the tokens of
+        commands that it waits for without the host."""
+        after = tuple(self._waited_for(lane[0], after, heard))
         if not isinstance(lane[1], TransferQueue):
             self._in_queue(index, lane, after, heard, behind)
-            return
+            return after
         held = self.held.intersection((*behind, *[self._at[t] for t in after])) if behind or after else set()
         if held or heard:
             self._hold(index, held, heard)
+        return after

@@ -49,6 +49,7 @@ class _Judge:
             raise CommandGraphError("a script with room makes way")
         self._nodes = script.lowered.graph.nodes
         self._memory = [d.memory for d in script.problem.machine.devices]
+        self._domains = [d.event_domain for d in script.problem.machine.devices]
         self._index = script.index
         self._before: list[int] = []  # by command, the set of those that are complete before it starts, as bits
         self._together = script.lowered.graph.written_together
@@ -102,7 +103,9 @@ class _Judge:
             b = self._index[token]
             if not given >> b & 1:
                 raise CommandGraphError(f"{command} waits on its device for {token}, which may come later")
-            if self._place(b)[0] != self._place(i)[0]:
+            here, there = self._place(i)[0], self._place(b)[0]
+            domain = self._domains[here]
+            if here != there and not (domain and there != ON_HOST and domain == self._domains[there]):
                 raise CommandGraphError(f"{command} waits on its device for {token} of another one")
             yield b
 

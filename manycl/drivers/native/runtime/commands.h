@@ -51,6 +51,8 @@ static int call_one(struct device *device, struct call *call) {
     return 1;
 }
 
+static void meet(struct command *command);
+
 /* Without the lock. */
 static void ring(struct call *call) {
     for (u32 i = 0; i < call->count; i++) {
@@ -58,7 +60,12 @@ static void ring(struct call *call) {
         futex_wake(&call->workers[i]->bell, 1);
     }
     for (u32 i = 0; i < call->waiters; i++) futex_wake(call->words[i], 1);
+    for (struct edge *edge = call->across, *next; edge; edge = next) {
+        next = edge->next; /* the edge goes with its command, which may be complete soon */
+        meet(edge->waiting);
+    }
     call->count = call->waiters = 0;
+    call->across = NULL;
 }
 
 static void push_ready(struct device *device, struct command *command) {
@@ -97,6 +104,17 @@ static void reach(const struct command *command) {
     look_at(command->queue, command->number + 1);
 }
 
+/* One of the commands that a command of another device waited for is complete; without a lock. */
+static void meet(struct command *command) {
+    struct device *device = command->queue->device;
+    struct call call = {0};
+    take(&device->lock);
+    if (!--command->unmet) look_at(command->queue, command->number);
+    if (device->first && !device->spinning) call_one(device, &call);
+    give(&device->lock);
+    ring(&call);
+}
+
 /* Room for one more command in the ring; with the lock. */
 static int widen(struct queue *queue) {
     u64 used = queue->given - queue->completed, room = queue->mask + 1;
@@ -116,27 +134,57 @@ struct wait {
     u64 number;
 };
 
+/* Have a command wait for another one; with the lock of that one's device. Whether it has to. */
+static int wait_for_other(struct command *command, const struct wait *wait, struct edge *edge) {
+    if (wait->queue->completed >= wait->number) return 0;
+    struct command *before = *place(wait->queue, wait->number);
+    *edge = (struct edge){before->dependents, command};
+    before->dependents = edge;
+    return 1;
+}
+
+/* Have a command that is yet to be given wait for those of other devices; how many of these are complete. `unmet` is one
+   more than it may have to wait for, as it is not given yet. */
+static u64 wait_across(struct command *command, const struct wait *waits, u64 count, struct edge *edges) {
+    u64 met = 0;
+    for (u64 i = 0; i < count; i++) {
+        struct device *other = waits[i].queue->device;
+        if (other == command->queue->device) continue;
+        take(&other->lock);
+        met += !wait_for_other(command, &waits[i], &edges[i]);
+        give(&other->lock);
+    }
+    return met;
+}
+
 /* Give a command to its queue; its number, or 0 where there is no memory. `edges`: room for as many as `waits`. */
 static u64 enqueue(struct command *command, const struct wait *waits, u64 count, struct edge *edges) {
     struct queue *queue = command->queue;
     struct device *device = queue->device;
     struct call call = {0};
+    u64 met = 0;
+    for (u64 i = 0; i < count; i++) command->unmet += waits[i].queue->device != device;
     __atomic_store_n(&device->host, sched_getcpu(), __ATOMIC_RELAXED);
     take(&device->lock);
-    if (!widen(queue)) {
+    int has_room = widen(queue);
+    if (has_room && command->unmet) {
+        give(&device->lock);
+        command->unmet++;
+        met = 1 + wait_across(command, waits, count, edges);
+        take(&device->lock);
+    }
+    if (!has_room) {
         give(&device->lock);
         give_back(command);
         return 0;
     }
+    command->unmet -= met;
     u64 number = command->number = queue->given + 1;
     if (queue->times) command->times = queue->times + 2 * ((number - 1) % TIMES);
     for (u64 i = 0; i < count; i++) {
         struct queue *other = waits[i].queue;
-        if ((other == queue && !command->is_beside) || other->completed >= waits[i].number) continue;
-        struct command *before = *place(other, waits[i].number);
-        edges[i] = (struct edge){before->dependents, command};
-        before->dependents = &edges[i];
-        command->unmet++;
+        if (other->device != device || (other == queue && !command->is_beside)) continue;
+        command->unmet += wait_for_other(command, &waits[i], &edges[i]);
     }
     store(&queue->given, number);
     *place(queue, number) = command;
@@ -173,9 +221,15 @@ static void finish(struct command *command, struct call *call) {
         store(&queue->mirror[1], queue->failures);
         store(&queue->mirror[0], command->number);
     }
-    for (struct edge *edge = command->dependents; edge; edge = edge->next) {
+    for (struct edge *edge = command->dependents, *next; edge; edge = next) {
         struct command *waiting = edge->waiting;
-        if (!--waiting->unmet) look_at(waiting->queue, waiting->number);
+        next = edge->next;
+        if (waiting->queue->device != device) {
+            edge->next = call->across;
+            call->across = edge;
+        } else if (!--waiting->unmet) {
+            look_at(waiting->queue, waiting->number);
+        }
     }
     look_at(queue, command->number + 1);
     for (struct waiter **at = &queue->waiters; *at;) {

@@ -10,7 +10,8 @@
    taken away.
 
    One lock of the device guards all but the shares and counters of slots; it is taken once to enqueue a command, once to
-   take it, and once to complete it (together with taking the next one). */
+   take it, and once to complete it (together with taking the next one). A command may wait for those of other devices;
+   nobody ever holds two devices' locks. */
 #ifndef MANYCL_DEVICE_H
 #define MANYCL_DEVICE_H
 
@@ -63,7 +64,7 @@ struct command {
     struct command *next; /* in the list of ready ones, or of free memory */
     struct edge *dependents;
     u64 number;  /* in its queue, from 1 on */
-    u64 unmet;   /* commands of other queues that it waits for */
+    u64 unmet;   /* commands of other queues that it waits for, also of other devices */
     u64 *times;  /* start and end go here, if anywhere */
     u64 start;
     manycl_entry entry; /* NULL: there is nothing to do */
@@ -167,11 +168,13 @@ struct device {
     struct worker workers[];
 };
 
-/* Workers, and words of waiting host threads, to wake once the lock is given back. */
+/* Workers, and words of waiting host threads, to wake once the lock is given back, and commands of other devices that
+   waited for one that is complete. */
 struct call {
     struct worker *workers[4];
     u32 *words[4];
     u32 count, waiters;
+    struct edge *across;
 };
 
 void copy_entry(const void *const *, const struct manycl_range *, size_t, size_t, char *);
