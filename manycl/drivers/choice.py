@@ -76,9 +76,7 @@ def arranged(chosen: Sequence[OpenDevice]) -> tuple[Machine, tuple[OpenDevice, .
         most = flags.device_memory()
         sizes = min(c.device.global_memory, most), min(c.device.max_allocation, most)
         domain = next((o.device.name for o in chosen if c.handle.waits_for(o.handle)), "")
-        device = replace(
-            c.device, memory=memory, global_memory=sizes[0], max_allocation=sizes[1], event_domain=domain
-        )
+        device = replace(c.device, memory=memory, global_memory=sizes[0], max_allocation=sizes[1], event_domain=domain)
         opened.append(replace(c, device=device))
     own = [o for o in opened if o.device.memory != HOST]
     ends = [pair for m in range(1, memories) for pair in ((HOST, m), (m, HOST))]

@@ -13,8 +13,8 @@ What a driver may rely on, and what it must keep:
   ``waits_for`` that one's comes after it.
 - *Order.* The commands of a queue run in the order in which they were given to it, each once all before it are
   complete; those of different queues run in any order, also at the same time. A command waits also for the events
-  in its ``after``, which may be of any queue of the device, or of one that it waits for. Nothing but ``wait``, ``finish``, ``build``,
-  ``allocate`` and ``pin`` may block until something has been computed.
+  in its ``after``, which may be of any queue of the device, or of one that it waits for. Nothing but ``wait``,
+  ``finish``, ``build``, ``allocate`` and ``pin`` may block until something has been computed.
 - *Sending.* What was given to a queue may stay with the host until ``flush`` is called for the queue, which it is, soon
   after; other threads may wait for it already.
 - *Failures.* Methods raise DriverError, whose message has the library's own words, and nothing else. What fails after
