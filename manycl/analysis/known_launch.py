@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from manycl.analysis.symbolic.expr import Expr
+from manycl.analysis.symbolic.expr import Expr, var
 from manycl.group_range import GroupRange
 
 LARGEST = (1 << 31) - 1  # work-items per dimension that the symbolic form assumes at most
+
+
+def parameter(index: int) -> str:
+    """Return the name of the variable that stands for a scalar argument; no variable of a kernel is named so."""
+    return f"[{index}]"
 
 
 @dataclass(frozen=True)
@@ -33,11 +38,14 @@ class KnownLaunch:
     within: Mapping[tuple[int, str], tuple[Expr, Expr]] = field(default_factory=dict)
     distinct: frozenset[int] = frozenset()
     overlapping: frozenset[int] = frozenset()  # arguments whose memory has bytes of another one's, and others
+    parameters: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """The least and the greatest value of scalar arguments that may have any between: then it is many launches, one for
+    each (:mod:`manycl.analysis.parametric`)."""
 
     @cached_property
     def key(self) -> tuple[object, ...]:
         """Launches with the same key are the same to the analysis."""
-        parts = (self.scalars, self.sizes, self.same, self.values)
+        parts = (self.scalars, self.sizes, self.same, self.values, self.parameters)
         known = tuple(tuple(sorted(part.items())) for part in parts)
         within = tuple((key, self.within[key]) for key in sorted(self.within))
         return (self.global_size, self.local_size, self.offset, *known, within, self.distinct, self.overlapping)
@@ -50,6 +58,11 @@ class KnownLaunch:
     def whole(self, dimension: int = 0) -> GroupRange:
         """All work-groups, along a dimension."""
         return GroupRange(dimension, 0, self.groups(dimension))
+
+    @cached_property
+    def variables(self) -> tuple[Expr, ...]:
+        """The variables that stand for its parameters."""
+        return tuple(var(parameter(index), *ends) for index, ends in sorted(self.parameters.items()))
 
     @cached_property
     def ids(self) -> dict[str, tuple[int, int]]:

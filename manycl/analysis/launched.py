@@ -80,7 +80,8 @@ class LaunchFacts:
         if question == "region":
             return self.regions.region(*arguments)
         if question == "split":
-            return split(self.regions, arguments[0], lambda sharers: self._counted.counted_apart(sharers, *arguments))
+            seen = None if self.launch.parameters else lambda sharers: self._counted.counted_apart(sharers, *arguments)
+            return split(self.regions, arguments[0], seen)
         if question == "repeat":
             return repeat(self.regions)
         own = _of_own_memory(self.facts, self.summary, self.launch, self.remote is None)
@@ -157,6 +158,13 @@ class LaunchFacts:
         """Whether work-groups may run apart along a dimension, or why not."""
         found: Verdict = self._answer("split", dimension)
         return found
+
+    def for_all(self, question: str, *arguments: Any) -> Verdict | Repeat | None:
+        """The answer for each of the launches that a launch with parameters is, where that is none against them."""
+        if question == "split":
+            verdict = self.split(*arguments)
+            return verdict if verdict.splittable else None
+        return self.repeat if question == "repeat" and self.repeat.idempotent else None
 
     @property
     def splits(self) -> Mapping[int, Verdict]:

@@ -11,23 +11,26 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from manycl import flags
 from manycl.analysis import worker
-from manycl.analysis.facts import ProgramFacts
+from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.reading.options import read_options
 from manycl.errors import Diagnostic, SourceError
 from manycl.utilities.disk_cache import DiskCache
+from manycl.utilities.kept import Kept
 from manycl.utilities.logs import logger
 from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:  # they import islpy, or the abstract run
     from manycl.analysis.known_launch import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
+    from manycl.analysis.parametric import Chosen, Family
     from manycl.analysis.reading.tree import Unit
     from manycl.analysis.regions.enclosure import Enclosure
     from manycl.analysis.summary import KernelSummary
@@ -185,17 +188,21 @@ def deciding(program: ProgramFacts, kernel: str) -> frozenset[int] | None:
     return found[0]
 
 
-def accessing(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> KnownLaunch:
-    """A launch that accesses the same: the first that was asked about, of those that differ only in scalars on which
-    that does not depend. So what was found out about one is known of all, as in loops that hand a kernel their counter.
-    Raises as :func:`deciding` does."""
-    found = deciding(program, kernel) if launch.scalars and program.tree else None
-    if found is None or found.issuperset(launch.scalars):
-        return launch
-    key = program.tree, kernel, replace(launch, scalars={i: launch.scalars[i] for i in found & set(launch.scalars)}).key
-    with _lock:
-        known = _alike.get(key)
-    return known if known is not None else _keep(_alike, key, launch)
+def accessing(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> tuple[KnownLaunch, Mapping[int, int]]:
+    """A launch that accesses the same, or the same moved, and by how many bytes the given one's are further on, by
+    argument: the first that was asked about, of those that differ only in scalars. So what was found out about one
+    is known of all, as in loops that hand a kernel their counter. Raises as :func:`deciding` does."""
+    if not launch.scalars or not program.tree:
+        return launch, {}
+    found = deciding(program, kernel)
+    if found is not None and not found.issuperset(launch.scalars):
+        kept = {i: launch.scalars[i] for i in found & set(launch.scalars)}
+        key = program.tree, kernel, replace(launch, scalars=kept).key
+        with _lock:
+            known = _alike.get(key)
+        launch = known if known is not None else _keep(_alike, key, launch)
+    many = _family(program, kernel, launch).of(launch)
+    return many.like(launch) if many is not None else (launch, {})
 
 
 def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchFacts:
@@ -208,7 +215,12 @@ def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchF
     if found is None:
         from manycl.analysis.launched import LaunchFacts, Unanswered
 
+        many = None if launch.parameters else _parametric(program, kernel, launch)
+
         def remote(what: str, arguments: tuple[object, ...]) -> object:
+            for_all = many and many[0].for_all(what, *arguments)
+            if for_all is not None:
+                return for_all
             asked = sha256(program.tree).digest(), kernel, launch.key, what, arguments
             question = repr(asked).encode()
             kept: Any = _about_launches.recall(question)
@@ -223,12 +235,59 @@ def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchF
             _about_launches.note(question, (answer.result,))
             return answer.result
 
-        summary = _interpreted.get(key)
+        summary = _interpreted.get(key) or (many and many[1])
         found = _keep(_launches, key, LaunchFacts(_unit(program), facts, launch, remote, summary))
         with _lock:
             _steps[key[:2]] = max(_steps.pop(key[:2], 0), found.summary.steps)
             if len(_steps) > _CACHED:
                 del _steps[next(iter(_steps))]
+    return found
+
+
+def _parametric(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> tuple[LaunchFacts, KernelSummary] | None:
+    """What is known of a parametric launch that a launch is one of, and the launch's own summary by it."""
+    from manycl.analysis.parametric import evaluated
+
+    found = _family(program, kernel, launch).of(launch) if launch.scalars else None
+    summary = evaluated(found, launch) if found is not None else None
+    if found is None or summary is None:
+        return None
+    _keep(_interpreted, (program.tree, kernel, found.launch.key), found.summary)
+    return launched(program, kernel, found.launch), summary
+
+
+def _family(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> Family:
+    """The launches of a kernel that differ from one in scalars only."""
+    key = program.tree, kernel, replace(launch, scalars={}).key
+    family = _families.get(key)
+    if family is None:
+        from manycl.analysis.parametric import Family
+        from manycl.analysis.regions.enclosure import stays
+
+        facts = program.kernels[kernel]
+
+        @cache
+        def enclosure() -> Enclosure | None:
+            return enclosed(program, kernel)
+
+        family = Family(facts, partial(_widest, program, facts), lambda one: stays(enclosure(), facts, one))
+        family = _families.keep(key, family)
+    return family
+
+
+def _widest(
+    program: ProgramFacts, kernel: KernelFacts, launch: KnownLaunch, chosen: Chosen, least: int
+) -> tuple[KnownLaunch, KernelSummary] | None:
+    """:func:`manycl.analysis.parametric.widest`, of this process or another one."""
+    from manycl.analysis.interpreter.interpret import interpret
+    from manycl.analysis.parametric import widest
+
+    question = repr((sha256(program.tree).digest(), kernel.name, launch.key, chosen, least)).encode()
+    kept: Any = _about_launches.recall(question)
+    if kept is None:
+        kept = (widest(launch, chosen, least, partial(interpret, _unit(program), kernel)),)
+        _about_launches.note(question, kept)
+    found: tuple[KnownLaunch, KernelSummary] | None = kept[0]
     return found
 
 
@@ -486,6 +545,7 @@ _alike: OrderedDict[tuple[object, ...], KnownLaunch] = OrderedDict()
 _texts: OrderedDict[tuple[object, ...], object] = OrderedDict()
 _launches: OrderedDict[tuple[object, ...], LaunchFacts] = OrderedDict()
 _interpreted: OrderedDict[tuple[object, ...], KernelSummary] = OrderedDict()
+_families: Kept[tuple[object, ...], Family] = Kept(_CACHED)
 _steps: dict[tuple[bytes, str], int] = {}
 _current: _Worker | None = None
 

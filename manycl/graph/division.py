@@ -116,7 +116,7 @@ class Division:
             raise self._refused(why_none(launch))
         try:
             of = launch.program, launch.kernel.name
-            known = service.accessing(*of, known_launch(launch, sizes))
+            known, self._further = service.accessing(*of, known_launch(launch, sizes))
             self.facts: LaunchFacts = service.launched(*of, known)
             if not 0 <= dimension < len(launch.global_size):
                 raise self._refused(f"it has no dimension {dimension}")
@@ -140,7 +140,7 @@ class Division:
         """The same of a launch that differs in its buffers only: ``keys[b]`` instead of b."""
         made = object.__new__(type(self))
         made.own_groups, made.dimension, made.groups = self.own_groups, self.dimension, self.groups
-        made.facts, made.sub_kernel = self.facts, self.sub_kernel
+        made.facts, made.sub_kernel, made._further = self.facts, self.sub_kernel, self._further
         made.launch = with_work_groups(launch)
         made.sizes = {keys[key]: size for key, size in self.sizes.items()}
         made.operations = {keys[key]: atomic for key, atomic in self.operations.items()}
@@ -167,6 +167,17 @@ class Division:
         argument = self.launch.args[index]
         assert isinstance(argument, BufferArg)
         return argument
+
+    def _placed(self, index: int, found: Footprint) -> Footprint:
+        """What an argument's region is in its buffer, where it may be further on than that of the launch whose facts
+        these are. One that is not exact may then lie anywhere in the argument."""
+        by = self._further.get(index, 0)
+        if by and not found.exact:
+            by, found = (
+                0,
+                replace(found, boxes=(Box(0, self.argument(index).size(self.sizes)),), tight=True, elements=""),
+            )
+        return found.behind(self.argument(index).offset + by)
 
     def key(self, index: int) -> BufferKey:
         """The buffer that an argument is, or is a part of."""
@@ -205,7 +216,7 @@ class Division:
     def footprints(self, key: BufferKey, kind: str, groups: GroupRange) -> list[Footprint]:
         """What some groups read, or write (``kind``), of a buffer, by argument that it is, or a view of it."""
         found = ((i, self.facts.region(i, kind, groups)) for i in self._touching[kind][key])
-        return [region.behind(self.argument(i).offset) for i, region in found]
+        return [self._placed(i, region) for i, region in found]
 
     @cached_property
     def _touching(self) -> dict[str, dict[BufferKey, list[int]]]:
@@ -239,7 +250,7 @@ class Division:
         if place is not None and known is not None:
             return known[0].moved(place[1]), known[1]
         found = self.facts.region(index, kind, groups)
-        region, just = found.behind(self.argument(index).offset).around()
+        region, just = self._placed(index, found).around()
         place = self.facts.regions.place(index, kind, groups)
         if place is not None:
             self._alike.keep(place[0], (region.moved(-place[1]), just and found.exact))
@@ -282,7 +293,7 @@ class Division:
                     if asked and found is None:
                         return None
                     if found is not None:
-                        kept.append(found.behind(self.argument(index).offset))
+                        kept.append(self._placed(index, found))
         return out
 
     # windows

@@ -24,12 +24,13 @@ class Slice:
     ``offset + stride f`` to ``offset + stride (f + n - 1) + width``, cut at the buffer's ends.
 
     ``width - stride`` bytes are shared by neighbours (the halo of a stencil); ``width`` 0 stands for ``stride``: none.
-    ``stride`` 0: all groups touch the same bytes.
+    ``stride`` 0: all groups touch the same bytes. ``anywhere``: they touch as many bytes, which may lie elsewhere.
     """
 
     stride: int
     width: int = 0
     offset: int = 0
+    anywhere: bool = field(default=False, compare=False)
 
     def bounds(self, first: int, count: int, nbytes: int) -> tuple[int, int]:
         """Return the first byte, and one past the last; at least one byte, of a buffer of ``nbytes``."""

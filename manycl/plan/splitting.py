@@ -141,7 +141,7 @@ def split_of(launch: Launch, sizes: Mapping[BufferKey, int], kinds: Collection[s
         found = _answered(question)
         if found is None:
             found = _found_out(question, sizes)
-        return found if isinstance(found, str) else _on(found, question.keys)
+        return found if isinstance(found, str) else _moved(_on(found, question.keys), question.further)
     except (LaunchError, SourceError) as error:
         return error.message
     except Exception as error:
@@ -218,12 +218,14 @@ def _never(launch: Launch) -> str:
 class _Question(NamedTuple):
     """The question how a launch may be split. ``known``: what is known of the launch. ``keys``: its buffers;
     ``places``: their positions among these, which stand for them in answers, as loops that make their arrays anew
-    launch the same on other buffers. ``shared``: which arguments share buffers."""
+    launch the same on other buffers. ``further``: by how many bytes its accesses to these are further on than those of
+    the launch that is asked about. ``shared``: which arguments share buffers."""
 
     launch: Launch
     known: KnownLaunch
     keys: Sequence[BufferKey]
     places: Mapping[BufferKey, BufferKey]
+    further: Mapping[BufferKey, int]
     shared: Hashable
 
     @property
@@ -242,8 +244,9 @@ def _asked(launch: Launch, sizes: Mapping[BufferKey, int]) -> _Question:
     keys = list(dict.fromkeys(a.key for a in launch.args if isinstance(a, BufferArg)))
     places = {key: BufferKey(place) for place, key in enumerate(keys)}
     shared = tuple((places[a.key], a.offset) if isinstance(a, BufferArg) else None for a in launch.args)
-    known = service.accessing(launch.program, launch.kernel.name, known_launch(launch, sizes))
-    return _Question(launch, known, keys, places, shared)
+    known, by = service.accessing(launch.program, launch.kernel.name, known_launch(launch, sizes))
+    further = {a.key: by[i] for i, a in enumerate(launch.args) if isinstance(a, BufferArg) and by.get(i)}
+    return _Question(launch, known, keys, places, further, shared)
 
 
 def _answered(question: _Question) -> Split | str | None:
@@ -260,7 +263,7 @@ def _found_out(question: _Question, sizes: Mapping[BufferKey, int]) -> Split | s
     before = facts.unanswered
     found = _best(launch, facts, sizes)
     if isinstance(found, Split):
-        found = _on(found, question.places)
+        found = _on(_moved(found, question.further, -1), question.places)
     if facts.unanswered != before:
         return found
     if launch.program.tree:
@@ -271,6 +274,13 @@ def _found_out(question: _Question, sizes: Mapping[BufferKey, int]) -> Split | s
 def _on(split: Split, keys: Sequence[BufferKey] | Mapping[BufferKey, BufferKey]) -> Split:
     """Return the split for buffers ``keys[b]`` instead of b."""
     return replace(split, slices={keys[key]: part for key, part in split.slices.items()})
+
+
+def _moved(split: Split, further: Mapping[BufferKey, int], times: int = 1) -> Split:
+    """Return the split of a launch whose accesses are so many bytes further on, by buffer."""
+    moved = {key: split.slices[key] for key in further if key in split.slices}
+    slices = {k: replace(s, offset=s.offset + times * further[k]) for k, s in moved.items() if not s.anywhere}
+    return replace(split, slices={**split.slices, **slices}) if slices else split
 
 
 def work_along(launch: Launch, sizes: Mapping[BufferKey, int], split: Split, parts: int) -> Along | None:
@@ -332,7 +342,7 @@ def _split(division: Division) -> tuple[int, Split]:
         elif division.is_one(key) and _are_apart(division, key):
             rank = 1  # rectangles: as many bytes, wherever they lie
             low, high = division.extent(key)
-            written[key] = Slice(-(-(high - low) // groups), 0, low)
+            written[key] = Slice(-(-(high - low) // groups), 0, low, anywhere=True)
         else:
             shared.add(key)
     reduction = division.reduction(shared)

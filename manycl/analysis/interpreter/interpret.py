@@ -11,7 +11,7 @@ from manycl.analysis.facts import KernelFacts
 from manycl.analysis.interpreter.abstract import Frame, Unanalysable
 from manycl.analysis.interpreter.loops import Loops
 from manycl.analysis.interpreter.values import OPAQUE, Aggregate, Cell, Value, Vector, at, integer, lane_type
-from manycl.analysis.known_launch import LARGEST, KnownLaunch
+from manycl.analysis.known_launch import LARGEST, KnownLaunch, parameter
 from manycl.analysis.reading.loop_parts import Parts
 from manycl.analysis.reading.tree import CType, Function, Unit
 from manycl.analysis.summary import Computed, KernelSummary, Loop, MemoryAccess, Operated, Origin
@@ -164,6 +164,8 @@ class _AbstractRun(Loops):
             if space in ("global", "constant"):
                 return at(("arg", index))
             return at(("local", -index - 1)) if space == "local" else self.fresh_of(type_)
+        if self.launch is not None and index in self.launch.parameters:
+            return x.var(parameter(index), *self.launch.parameters[index])
         data = self.launch.scalars.get(index) if self.launch is not None else None
         if type_.kind in ("record", "union"):
             return Aggregate({}, data) if data is not None else Aggregate({}, None, name)
@@ -208,7 +210,7 @@ class _AnyLaunch(_AbstractRun):
         return x.var(f"[{found.key}]", found.low, found.high)
 
     def argument(self, index: int, name: str, type_: CType) -> Cell:
-        return super().argument(index, f"[{index}]", type_)
+        return super().argument(index, parameter(index), type_)
 
     def unrolled(self, parts: Parts) -> bool:
         return False  # how often, only launches say

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import prod
 
 from manycl.analysis.facts import KernelFacts
+from manycl.analysis.known_launch import LARGEST, KnownLaunch
 from manycl.analysis.summary import Computed, KernelSummary, Loop, Operated, Origin
 from manycl.analysis.symbolic import expr as x
 from manycl.analysis.symbolic.expr import Expr
@@ -87,6 +89,15 @@ def _place(condition: Expr, loops: tuple[Loop, ...], accesses: tuple[tuple[int, 
             if by.low > 0:  # counter < whole / by: by * (counter + 1) <= whole
                 gaps.append(x.subtract(whole, x.mul(by, x.add(part.args[0], x.ONE))))
     return _Guarded(loops, parts, tuple(gaps), accesses)
+
+
+def stays(enclosure: Enclosure | None, kernel: KernelFacts, launch: KnownLaunch) -> bool:
+    """Whether a launch stays within its buffers for certain, as far as intervals tell."""
+    if enclosure is None or prod(launch.global_size) + sum(launch.offset) > LARGEST:
+        return False
+    sizes = launch.global_size, launch.local_size, launch.offset
+    values = launch_values(kernel, sizes, [launch.scalars.get(a.index) for a in kernel.arguments])
+    return enclosure.keeps(values, launch.sizes, certainly=True)
 
 
 def launch_values(

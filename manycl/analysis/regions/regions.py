@@ -33,7 +33,7 @@ BRIEF = 200_000  # operations for a question that counts nothing: divisions are 
 _SPENT = (100, 300, 1_000, 3_000, 10_000, 30_000)  # a step counts as the first of these that it stayed below
 MOST_ROWS = 1 << 16  # of boxes; of a footprint with more only the interval around it is used
 RANGES_KEPT = 4096  # regions of a launch's ranges and arguments: some 2 MB
-_IN, _OUT, _SET = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
+_IN, _SET, _PARAM = isl.dim_type.in_, isl.dim_type.set, isl.dim_type.param
 _GROUPS = ("grp0", "grp1", "grp2")
 
 
@@ -283,7 +283,8 @@ class Regions:
         groups = [g if g.op == "var" else Expr("var", (), 0, (), _GROUPS[d], 0, 0) for d, g in enumerate(groups)]
         inexact_loops = [loop for loop in access.loops if not loop.exact]
         start = _quotient(access.offset, unit)
-        builder = AffineBuilder(groups, [start, *conditions])
+        parameters = self.launch.variables
+        builder = AffineBuilder([*groups, *parameters], [start, *conditions])
         domain = builder.where(conditions)
         exact = builder.exact and not dropped and not inexact_loops
         aff = builder.aff(start)
@@ -292,8 +293,10 @@ class Regions:
             relation = isl.Map.from_aff(aff).intersect_domain(domain)
         else:
             relation = isl.Map.from_pw_aff(builder.pwaff(start)).intersect_domain(domain)
-        inputs = len(builder.atoms)
-        relation = relation.project_out(_IN, 3, inputs - 3)
+        relation = relation.move_dims(_PARAM, 0, _IN, 3, len(parameters))
+        for place, variable in enumerate(parameters):
+            relation = relation.set_dim_name(_PARAM, place, variable.key)
+        relation = relation.project_out(_IN, 3, relation.dim(_IN) - 3)
         if lengths > 1:
             relation = relation.apply_range(_run(lengths))
         reason = "" if exact else self._why(access)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import gcd
+from operator import is_
 
 INFINITE = 1 << 130
 
@@ -432,6 +433,11 @@ def divisor(expr: Expr) -> int:
 def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
     """The expression with variables replaced, simplified again. Raises :class:`TooLargeError`, and
     :class:`UndefinedError` where a divisor may then be zero."""
+    return substitution(values)(expr)
+
+
+def substitution(values: Mapping[str, Expr]) -> Callable[[Expr], Expr]:
+    """The same for many expressions that have parts in common."""
     memo: dict[str, Expr] = {}
 
     def go(e: Expr) -> Expr:
@@ -439,7 +445,7 @@ def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
             memo[e.key] = _rebuild(e, values, go)
         return memo[e.key]
 
-    return go(expr)
+    return go
 
 
 def _rebuild(e: Expr, values: Mapping[str, Expr], go: Callable[[Expr], Expr]) -> Expr:
@@ -447,7 +453,9 @@ def _rebuild(e: Expr, values: Mapping[str, Expr], go: Callable[[Expr], Expr]) ->
         return values.get(e.key, e)
     if e.op == "const":
         return e
-    args = tuple(go(a) for a in e.args)
+    args = tuple([go(a) for a in e.args])
+    if all(map(is_, args, e.args)):
+        return e
     if e.op == "sum":
         return add(const(e.value), *(scale(a, f) for a, f in zip(args, e.terms, strict=True)))
     if e.op == "mul":

@@ -26,7 +26,7 @@ def is_repeatable(task: Node, sizes: Mapping[BufferKey, int]) -> bool:
         return False
     try:
         of = task.program, task.kernel.name
-        return service.launched(*of, service.accessing(*of, known_launch(task, sizes))).repeat.idempotent
+        return service.launched(*of, service.accessing(*of, known_launch(task, sizes))[0]).repeat.idempotent
     except (LaunchError, SourceError):
         return False
 
