@@ -80,7 +80,7 @@ class Parametric:
         return first, {argument: place - begin[argument] for argument, place in places.items()}
 
 
-class Family:
+class LaunchFamily:
     """Launches of a kernel that differ in scalars only, and which of them are one with parameters. ``seek``:
     :func:`widest`; ``keeps``: whether a launch certainly stays within its buffers."""
 

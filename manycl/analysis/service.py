@@ -30,7 +30,7 @@ from manycl.utilities.unforeseen import told
 if TYPE_CHECKING:  # they import islpy, or the abstract run
     from manycl.analysis.known_launch import KnownLaunch
     from manycl.analysis.launched import LaunchFacts
-    from manycl.analysis.parametric import Chosen, Family
+    from manycl.analysis.parametric import Chosen, LaunchFamily
     from manycl.analysis.reading.tree import Unit
     from manycl.analysis.regions.enclosure import Enclosure
     from manycl.analysis.summary import KernelSummary
@@ -256,12 +256,12 @@ def _parametric(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> tupl
     return launched(program, kernel, found.launch), summary
 
 
-def _family(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> Family:
+def _family(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchFamily:
     """The launches of a kernel that differ from one in scalars only."""
     key = program.tree, kernel, replace(launch, scalars={}).key
     family = _families.get(key)
     if family is None:
-        from manycl.analysis.parametric import Family
+        from manycl.analysis.parametric import LaunchFamily
         from manycl.analysis.regions.enclosure import stays
 
         facts = program.kernels[kernel]
@@ -270,7 +270,7 @@ def _family(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> Family:
         def enclosure() -> Enclosure | None:
             return enclosed(program, kernel)
 
-        family = Family(facts, partial(_widest, program, facts), lambda one: stays(enclosure(), facts, one))
+        family = LaunchFamily(facts, partial(_widest, program, facts), lambda one: stays(enclosure(), facts, one))
         family = _families.keep(key, family)
     return family
 
@@ -545,7 +545,7 @@ _alike: OrderedDict[tuple[object, ...], KnownLaunch] = OrderedDict()
 _texts: OrderedDict[tuple[object, ...], object] = OrderedDict()
 _launches: OrderedDict[tuple[object, ...], LaunchFacts] = OrderedDict()
 _interpreted: OrderedDict[tuple[object, ...], KernelSummary] = OrderedDict()
-_families: Kept[tuple[object, ...], Family] = Kept(_CACHED)
+_families: Kept[tuple[object, ...], LaunchFamily] = Kept(_CACHED)
 _steps: dict[tuple[bytes, str], int] = {}
 _current: _Worker | None = None
 
