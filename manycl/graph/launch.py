@@ -197,10 +197,15 @@ def check_ndrange(
     return size, local
 
 
+def local_bytes(launch: Launch, kernel: KernelFacts) -> int:
+    """Return the bytes of local memory that a work-group takes of a launch, or of a version of it (its kernel)."""
+    return kernel.local_bytes + sum([a.nbytes for a in launch.args if type(a) is LocalArg])
+
+
 def beyond(launch: Launch, device: Device) -> str:
     """What a launch needs that a device does not have, in words; empty: nothing, or it has versions."""
     items = prod(launch.local_size or ())
-    nbytes = launch.kernel.local_bytes + sum([a.nbytes for a in launch.args if type(a) is LocalArg])
+    nbytes = local_bytes(launch, launch.kernel)
     if items > device.max_work_group and not launch.versions:
         return f"work-groups of {items} work-items, where {device.name} has at most {device.max_work_group}"
     if nbytes > device.local_memory and not launch.versions:

@@ -5,22 +5,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, CopyTask, FillTask, Graph, HostTask, Launch, Version
+from manycl.graph.launch import local_bytes
 from manycl.graph.versions.host_version import analysed
 from manycl.graph.versions.sequence import is_sequence
 from manycl.graph.versions.versions import preferred
+from manycl.graph.work_groups import with_work_groups
 from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import buffer_bytes
 from manycl.model.estimates import Ends, Estimates
-from manycl.model.history.history import History, identity, kernel_key, share_key
-from manycl.model.occupancy import share_of
+from manycl.model.history.history import History, Shape, identity, kernel_key, share_key
 from manycl.model.predictor import LaunchRow, Predictor
 from manycl.model.prior import prior
 from manycl.model.slices import shipped
 from manycl.model.transfer import Sharing, TransferModel
 from manycl.model.trips import trip_count
+from manycl.model.waves import LaunchRange, RangeCosts, learned, waves_of
 from manycl.model.work import IMPOSSIBLE, NOTHING, Estimate, product, work_of
 from manycl.utilities.unforeseen import told
 
@@ -54,7 +57,7 @@ class ModelEstimates(Estimates):
         self._exact = exact
         self._counted = counted
         self._names = [identity(d) for d in machine.devices]
-        self._once: dict[tuple[int, int], float] = {}
+        self._ranges: dict[tuple[int, int, int], RangeCosts | None] = {}
 
     def uncounted(self) -> ModelEstimates:
         return ModelEstimates(
@@ -71,30 +74,46 @@ class ModelEstimates(Estimates):
         return self._rows[node].estimates[device]
 
     def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float | None:
-        """Return the seconds of a range of ``count`` of a node's ``of`` work-groups along a dimension: the constant
-        part of the launch, and the rest in proportion, but no less than for so few groups that they leave a part of the
-        device idle.
-
-        The constant part is the regression's e where there is one (MKMD, Eq. 3), else the launch overhead.
-        """
-        try:
-            return self._of_range(node, device, count, of)
-        except Exception as error:
-            told(error, f"predicting a range of {self._graph.nodes[node].name}")
-            return None  # affine
-
-    def _of_range(self, node: int, device: DeviceIndex, count: int, of: int) -> float:
+        """Return the seconds of a range of ``count`` of a node's ``of`` work-groups along a dimension, on average over
+        where it lies: the launch overhead, and the waves of its groups (:mod:`manycl.model.waves`)."""
         whole = self._seconds[node][device]
-        task = self._graph.nodes[node]
-        if not isinstance(task, Launch) or whole == math.inf or count >= of:
+        if count >= of or not 0.0 < whole < math.inf:
             return whole
-        place, part = self._machine.devices[device], count / of
-        chosen = self._chosen(task, node, device)
-        items = product(chosen.global_size)
-        known = items // product(chosen.local_size) if chosen.local_size else 0
-        full, some = share_of(items, known, place), share_of(items * part, known * part, place)
-        once = self._fixed(node, device)
-        return once + (whole - once) * min(1.0, part * full / some)
+        costs = self._range_costs(node, device, of)
+        return None if costs is None else whole * costs.part(count, of)
+
+    def relative(self, node: int, device: DeviceIndex, where: LaunchRange) -> float:
+        costs = self._range_costs(node, device, where.of)
+        return 1.0 if costs is None else costs.relative(where)
+
+    def _range_costs(self, node: int, device: DeviceIndex, of: int) -> RangeCosts | None:
+        """Return what ranges of a node take on a device; None where that is not known."""
+        key = node, device, of
+        if key not in self._ranges:
+            try:
+                self._ranges[key] = self._found_costs(node, device, of)
+            except Exception as error:
+                told(error, f"predicting ranges of {self._graph.nodes[node].name}")
+                self._ranges[key] = None
+        return self._ranges[key]
+
+    def _found_costs(self, node: int, device: DeviceIndex, of: int) -> RangeCosts | None:
+        task, whole = self._graph.nodes[node], self._seconds[node][device]
+        if not isinstance(task, Launch) or not 0.0 < whole < math.inf:
+            return None
+        place, chosen = self._machine.devices[device], self._chosen(task, node, device)
+        local = chosen.local_size or with_work_groups(task).local_size or (1,) * len(chosen.global_size)
+        groups = max(of, product([-(-n // m) for n, m in zip(chosen.global_size, local, strict=True)]))
+        waves = waves_of(place, product(local), local_bytes(task, chosen.kernel))
+        once = min(place.launch_overhead, whole / 2)
+        if waves.floor > 1.0:
+            one = self._predictor.alone(task, chosen, local, device) * waves.length(groups) / (whole - once)
+            waves = replace(waves, floor=max(1.0, min(waves.floor, one)))
+        costs = RangeCosts(waves, groups, once / whole)
+        here = self._history.on(kernel_key(chosen), self._names[device])
+        known = here.ranges(Shape(chosen.global_size, work_of(task, chosen).f)) if here is not None else []
+        took = tuple((where, seconds * place.slowdown / whole) for where, seconds in known if where.of == of)
+        return learned(costs, took) if took else costs
 
     def version(self, node: int, device: DeviceIndex) -> int:
         """Return the version of a node (index) that the times are for: the one that is predicted to be the fastest of
@@ -169,17 +188,6 @@ class ModelEstimates(Estimates):
 
     def _chosen(self, task: Launch, node: int, device: DeviceIndex) -> Launch | Version:
         return task.versions[self.version(node, device)] if task.versions else task
-
-    def _fixed(self, node: int, device: DeviceIndex) -> float:
-        """Return the seconds of a launch on a device that do not depend on the number of work-groups."""
-        found = self._once.get((node, device))
-        if found is None:
-            task, whole = self._graph.nodes[node], self._seconds[node][device]
-            assert isinstance(task, Launch)
-            share = self._predictor.fixed(task, self._chosen(task, node, device), device)
-            least = min(self._machine.devices[device].launch_overhead, whole / 2)
-            found = self._once[node, device] = least if share is None else share * whole
-        return found
 
     @cached_property
     def _predictor(self) -> Predictor:

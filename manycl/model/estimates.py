@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from manycl.machine import DeviceIndex
+from manycl.model.waves import LaunchRange
 
 Ends = tuple[int, int]
 """The source and target memory of a transfer."""
@@ -33,8 +34,12 @@ class Estimates(ABC):
 
     def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float | None:
         """Return the seconds of a range of ``count`` of the ``of`` work-groups along the dimension in which a node may
-        be split. None: affine in their number (``Problem.range_seconds``)."""
+        be split, on average over where it lies. None: affine in their number (``Problem.range_seconds``)."""
         return None
+
+    def relative(self, node: int, device: DeviceIndex, where: LaunchRange) -> float:
+        """Return how many times as long a range takes as others of as many groups on average; by default as long."""
+        return 1.0
 
     def together(self, nodes: Sequence[int], device: DeviceIndex) -> float:
         """Return the seconds of some ranges of a launch, which follow one another, as one: by default their sum."""
@@ -96,6 +101,9 @@ class Wrapped(Estimates):
 
     def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float | None:
         return self.known.groups(node, device, count, of)
+
+    def relative(self, node: int, device: DeviceIndex, where: LaunchRange) -> float:
+        return self.known.relative(node, device, where)
 
     def together(self, nodes: Sequence[int], device: DeviceIndex) -> float:
         return self.known.together(nodes, device)

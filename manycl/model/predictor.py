@@ -123,15 +123,13 @@ class Predictor:
         """Return the bytes of memory that an implementation of a launch moves."""
         return self._counts.work(launch, chosen).global_bytes
 
-    def fixed(self, launch: Launch, chosen: Launch | Version, device: DeviceIndex) -> float | None:
-        """Return the part of a launch's time on a device that does not depend on the number of its work-groups (MKMD's
-        e over y), by the regression; None without one."""
-        case = _Case(launch, chosen, self._places[device], self._history, self._counts)
-        model = case.here.models()[0] if case.here is not None else None
-        if model is None:
-            return None
-        whole = model.seconds(case.work.work_items, case.work.cost)
-        return model.e / whole if whole > 0 else None
+    def alone(self, launch: Launch, chosen: Launch | Version, local: tuple[int, ...], device: DeviceIndex) -> float:
+        """Return the first guess for one work-group alone, without the launch overhead; infinite where its operations
+        are not known."""
+        place, work = self._places[device], self._counts.work(launch, chosen)
+        if not (work.exact and work.operations):
+            return math.inf
+        return place.guess(_resized(work, Shape(local, work.f))).seconds - place.device.launch_overhead
 
 
 class _Case:
@@ -174,7 +172,7 @@ class _Case:
         if self.here is None:
             return None
         found: list[Estimate] = []
-        if self.measured is None or len(self.here.series) >= _INDEPENDENT:
+        if self.measured is None or len(self.here.launches) >= _INDEPENDENT:
             found = [e.times(self.place.device.slowdown) for e in self.here.predictions(self.work)]
         best = min((e.spread for e in found), default=math.inf)
         if best > _POOR and (ratios := self._at_other_sizes()):
@@ -189,7 +187,7 @@ class _Case:
         """Return measured over guessed times at the sizes that were measured on the device."""
         out = []
         device = self.place.device
-        known = self.here.series if self.here is not None else {}
+        known = self.here.launches if self.here is not None else {}
         for shape, series in islice(reversed(known.items()), _OTHERS):
             if shape != self.shape and series.count:
                 guess = self.place.guess(_resized(self.counted, shape))

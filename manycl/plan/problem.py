@@ -16,6 +16,7 @@ from manycl.graph.launch import beyond
 from manycl.machine import DEVICE_KINDS, HOST, Device, DeviceIndex, Machine, Routes
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
+from manycl.model.waves import LaunchRange
 from manycl.plan.merging import Merging
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.split import Split
@@ -242,8 +243,9 @@ class Problem:
         nodes = enumerate(self.graph.nodes)
         return [[(key, *span) for key in task.writes for span in self.written(n, key)] for n, task in nodes]
 
-    def range_seconds(self, node: int, device: DeviceIndex, count: int) -> float:
-        """Return the seconds of ``count`` of a node's work-groups on a device (0: of the whole launch).
+    def range_seconds(self, node: int, device: DeviceIndex, count: int, first: int | None = None) -> float:
+        """Return the seconds of ``count`` of a node's work-groups on a device (0: of the whole launch), from ``first``
+        on (None: on average over where they lie).
 
         Where the estimates do not know: affine in the groups, with the device's launch overhead as the constant part.
         """
@@ -252,10 +254,11 @@ class Problem:
             return whole
         groups = self.splits[node].groups
         known = self.estimates.groups(node, device, count, groups)
-        if known is not None:
-            return known
-        once = min(self.machine.devices[device].launch_overhead, whole)
-        return once + (whole - once) * (count / groups)
+        if known is None:
+            once = min(self.machine.devices[device].launch_overhead, whole)
+            known = once + (whole - once) * (count / groups)
+        where = LaunchRange(first, count, groups) if first is not None else None
+        return known if where is None else known * self.estimates.relative(node, device, where)
 
     def version(self, node: int, device: DeviceIndex) -> int:
         """Return the version (index) of a node that a device runs: the one that ``estimates.launch`` is about."""

@@ -391,16 +391,8 @@ def test_ranges_of_work_groups(groups: int, count: int) -> None:
         else:
             assert part <= estimates.groups(0, device, count + 1, groups) * (1 + 1e-12)
             rest = estimates.groups(0, device, groups - count, groups)
-            assert part + rest >= whole * (1 - 1e-12)  # splitting saves no work
-
-
-def test_what_does_not_shrink_with_a_range_is_the_regressions() -> None:
-    history = History()
-    for size in (6400, 64000, 12800, 128000, 25600):
-        observe(history, launch(size), SLOW, linear(size), linear(size))
-    estimates = found(history, launch(64000), launch(32000))
-    assert estimates.groups(0, 0, 500, 1000) == pytest.approx(linear(32000), rel=1e-6)
-    assert estimates.groups(0, 0, 500, 1000) == pytest.approx(estimates.launch(1, 0), rel=1e-6)
+            # splitting saves no work; but a wave that is nearly empty takes nearly as long as a full one
+            assert part + rest >= whole * (1 - 1e-12 if device == 0 else 2 / 3)
 
 
 def test_host_tasks_take_no_time() -> None:

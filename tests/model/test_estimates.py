@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Sequence
 
 from manycl.model.estimates import Ends, Estimates, Wrapped
+from manycl.model.waves import LaunchRange
 
 
 def asked() -> set[str]:
@@ -42,6 +43,9 @@ class Odd(Estimates):
     def off(self, node: int, devices: Sequence[int]) -> float:
         return 9.5
 
+    def relative(self, node: int, device: int, where: LaunchRange) -> float:
+        return 11.5
+
     def first_slice(self, node: int, device: int) -> float | None:
         return 10.5
 
@@ -57,6 +61,7 @@ ARGUMENTS = {
     "device": 0,
     "count": 1,
     "of": 2,
+    "where": LaunchRange(0, 1, 2),
     "nbytes": 8,
     "source": 0,
     "target": 1,

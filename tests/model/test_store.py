@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from manycl.model.history.catalogue import entries
 from manycl.model.history.history import KEEP, PRIOR, History, KernelKey, Shape
 from manycl.model.history.store import NAME, VERSION, Store, StoreWarning, default_folder
+from manycl.model.waves import RANGES, LaunchRange
 
 KEY = KernelKey("abc", "kernel", (16, 4))
 SHAPE = Shape((64, 64), 2.5)
@@ -105,6 +106,36 @@ def test_a_device_that_stays_idle_is_remembered_as_such(tmp_path: Path) -> None:
     again.next_run()
     again.observe(KEY, SHAPE, "gpu", 1.0)
     assert again.idle(KEY, SHAPE, DEVICE) == 6
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(1, 8), st.floats(1e-9, 1e3)), min_size=1, max_size=8))
+@settings(max_examples=15)
+def test_ranges_come_back_and_are_no_launches(
+    tmp_path_factory: pytest.TempPathFactory, ran: list[tuple[int, int, float]]
+) -> None:
+    folder, expected = tmp_path_factory.mktemp("store"), dict[LaunchRange, list[float]]()
+    save(folder, 1.0)
+    for first, groups, seconds in ran:
+        where = LaunchRange(first, groups, 16)
+        expected.setdefault(where, []).append(seconds)
+        save(folder, seconds, shape=SHAPE._replace(range=where))
+    store = Store(folder)
+    here = store.history().on(KEY, DEVICE)
+    assert here is not None
+    assert {s.range: series.samples for s, series in here.series.items() if s.range} == expected
+    assert {where for where, _ in here.ranges(SHAPE)} == set(expected)
+    assert samples(store) == [1.0]
+    assert [launched.samples for launched in entries(store)[0].launches] == [(1.0,)]
+
+
+def test_a_file_keeps_the_latest_ranges_and_all_launches(tmp_path: Path) -> None:
+    for first in range(RANGES + 3):
+        save(tmp_path, 1.0, shape=SHAPE._replace(range=LaunchRange(first, 1, 64)))
+    save(tmp_path, 1.0)
+    here = Store(tmp_path).history().on(KEY, DEVICE)
+    assert here is not None
+    assert [where.first for where, _ in here.ranges(SHAPE)] == list(range(3, RANGES + 3))
+    assert list(here.launches) == [SHAPE]
 
 
 @pytest.mark.parametrize("runs", [1, 4, 5, 7, KEEP])

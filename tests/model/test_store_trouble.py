@@ -207,6 +207,11 @@ def test_rows_that_make_no_sense_are_left_out(tmp_path: Path) -> None:
         ("UPDATE sample SET seconds = -1 WHERE seconds = 2.0", [1.0], 2),
         ("UPDATE series SET global = 'null' WHERE kernel = 1", None, 2),
         ("UPDATE series SET f = 'x' WHERE kernel = 1", None, 2),
+        ("UPDATE series SET global = '[[64], [-1, 2, 4]]' WHERE kernel = 1", None, 2),
+        ("UPDATE series SET global = '[[64], [0, 2, 0]]' WHERE kernel = 1", None, 2),
+        ("UPDATE series SET global = '[[64], [0, 2]]' WHERE kernel = 1", None, 2),
+        ("UPDATE series SET global = '[[64], 2]' WHERE kernel = 1", None, 2),
+        ("UPDATE series SET global = '[[64' WHERE kernel = 1", None, 2),
         ("UPDATE machine SET value = 'x' WHERE name = 'latency'", [1.0, 2.0], 1),
     )
     good = {p.name: p.read_bytes() for p in tmp_path.iterdir()}

@@ -217,7 +217,7 @@ def test_steps_take_and_draw_what_they_are_of_their_launch() -> None:
         estimates=Of(contended=True, launch=lambda n, d: 10.0 * n + d, traffic=lambda n, d: 100.0 * n + d),
         machine=Of(devices=[Of(launch_overhead=0.5, bandwidth=100.0)] * 2),
         splits={5: Of(groups=12, merge_seconds=())},
-        range_seconds=lambda n, d, groups: 1000.0 * n + 10 * d + groups,
+        range_seconds=lambda n, d, groups, first: 1000.0 * n + 10 * d + groups + first,
     )
     asked = StepEstimates(problem, lowered)
     assert [asked.launch(token, 1) for token in range(3)] == [5013.0, 61.0, 0.5 + 10.0]

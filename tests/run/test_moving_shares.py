@@ -16,7 +16,9 @@ from manycl.errors import RunError
 from manycl.graph.graph import Graph, Launch
 from manycl.machine import DeviceIndex
 from manycl.model.estimates import Wrapped
+from manycl.model.history.history import Shape, identity, kernel_key
 from manycl.model.history.imbalance import RUNS
+from manycl.model.work import work_of
 from manycl.plan.movable import with_moving_shares
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
@@ -184,6 +186,17 @@ def test_the_trace_tells_packets_with_their_work_groups(played: list[MovingPlaye
         graph, samples = result.samples()
         groups = sum(graph.nodes[n].global_size[0] for n, _, _ in samples)  # type: ignore[union-attr]
         assert groups == len(KERNELS) * ITEMS
+        models = run.queue.session.models
+        models.learn(run.queue.session.machine)
+        launch, device = run.graph.nodes[0], run.queue.session.machine.devices[0]
+        assert isinstance(launch, Launch)
+        here = models.history.on(kernel_key(launch), identity(device))
+        assert here is not None
+        mine = {(e.first, e.groups) for e in events if e.node == 0}
+        learned = dict(here.ranges(Shape(launch.global_size, work_of(launch, launch).f)))
+        assert {(where.first, where.groups) for where in learned} <= mine
+        assert learned
+        assert all(where.of == GROUPS for where in learned)
 
 
 def test_a_plan_is_kept_with_the_shares_as_they_have_become(run: MovingChain) -> None:

@@ -103,7 +103,7 @@ def _entry(key: KernelKey, device: str, rows: Iterable[KernelSeries]) -> Entry:
         if model is not None
     }
     launches = []
-    for shape, series in sorted(known.series.items(), key=lambda x: (product(x[0].global_size) * x[0].f, x[0])):
+    for shape, series in sorted(known.launches.items(), key=lambda x: (product(x[0].global_size) * x[0].f, x[0])):
         items = product(shape.global_size)
         told = regression.seconds(items, items * shape.f) if regression is not None else None
         launches.append(Launched(shape, tuple(series.samples), series.typical, told))

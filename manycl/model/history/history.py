@@ -23,6 +23,7 @@ from manycl.machine import Device
 from manycl.model.history.imbalance import Imbalances
 from manycl.model.interpolation import Interpolation, interpolate
 from manycl.model.regression import Regression, Sample, fit
+from manycl.model.waves import RANGES, LaunchRange
 from manycl.model.work import Estimate, around, product
 
 KEEP = 31  # measurements per launch and device, and comparisons per model; older ones are forgotten
@@ -43,10 +44,12 @@ class KernelKey(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The rest that makes two launches alike: the NDRange, and f (:class:`manycl.model.work.Work`)."""
+    """The rest that makes two launches alike: the NDRange, and f (:class:`manycl.model.work.Work`); and of ranges of
+    such a launch, which one it is."""
 
     global_size: tuple[int, ...]
     f: float
+    range: LaunchRange | None = None
 
 
 @lru_cache(maxsize=4096)
@@ -147,7 +150,8 @@ class Comparison(NamedTuple):
 
 @dataclass(slots=True)
 class OnDevice:
-    """All measurements of one kernel on one device."""
+    """All measurements of one kernel on one device. A range has a series as a part of its launch, and counts as a
+    smaller launch as well."""
 
     series: dict[Shape, Series] = field(default_factory=dict)
     comparisons: dict[str, deque[Comparison]] = field(default_factory=dict)  # by model
@@ -159,10 +163,19 @@ class OnDevice:
 
     def add(self, shape: Shape) -> Series:
         """Return a new series; where there are too many, the oldest is forgotten."""
-        if len(self.series) >= SHAPES:
-            del self.series[next(iter(self.series))]
+        alike = [s for s in self.series if bool(s.range) == bool(shape.range)]
+        if len(alike) >= (RANGES if shape.range else SHAPES):
+            del self.series[alike[0]]
         self.series[shape] = series = Series()
         return series
+
+    @property
+    def launches(self) -> dict[Shape, Series]:
+        return {shape: series for shape, series in self.series.items() if not shape.range}
+
+    def ranges(self, launch: Shape) -> list[tuple[LaunchRange, float]]:
+        """Return the ranges of a launch that were measured, and their typical seconds."""
+        return [(s.range, series.typical) for s, series in self.series.items() if s.range and s[:2] == launch[:2]]
 
     def changed(self, series: Series) -> None:
         """Note that a series has one more measurement, which may change the models."""
@@ -180,7 +193,7 @@ class OnDevice:
         """Return the models fitted to the launches; they are fitted anew when enough of these have changed to make a
         difference."""
         if self._changes > (self._fitted_to // _STALE):
-            samples = sorted(Sample(t := product(s.global_size), t * s.f, r.typical) for s, r in self.series.items())
+            samples = sorted(Sample(t := product(s.global_size), t * s.f, r.typical) for s, r in self.launches.items())
             chosen = samples[:: -(-len(samples) // _FITTED)] if samples else []
             self._models = fit(chosen), interpolate((s.cost, s.seconds) for s in chosen)
             self._fitted_to, self._changes = len(samples), 0

@@ -18,6 +18,7 @@ from manycl import flags
 from manycl.model.history import store_rows
 from manycl.model.history.history import KEEP, PRIOR, SHAPES, Comparison, History, KernelKey, OnDevice, Shape, Stored
 from manycl.model.history.store_rows import KernelSeries as KernelSeries
+from manycl.model.waves import RANGES
 from manycl.utilities.runtime_folder import lasting_folder
 
 if TYPE_CHECKING:
@@ -297,7 +298,8 @@ def _save(db: sqlite3.Connection, history: History, changed: Iterable[tuple[Kern
             "INSERT INTO comparison (kernel, device, model, predicted, measured, at) VALUES (?, ?, ?, ?, ?, ?)",
             [(kernel, device, model, c.predicted, c.measured, now) for model, c in here.unsaved],
         )
-        _trim(db, "series", "kernel = ? AND device = ?", (kernel, device), SHAPES)
+        for what, most in (("NOT LIKE", SHAPES), ("LIKE", RANGES)):
+            _trim(db, "series", f"kernel = ? AND device = ? AND global {what} '[[%'", (kernel, device), most)
         for model in {m for m, _ in here.unsaved}:
             where = "kernel = ? AND device = ? AND model = ?"
             _trim(db, "comparison", where, (kernel, device, model), 1 if model == PRIOR else KEEP)
@@ -367,7 +369,8 @@ def _kernel_id(db: sqlite3.Connection, key: KernelKey) -> int:
 
 
 def _series_id(db: sqlite3.Connection, kernel: int, device: str, shape: Shape, idle: int) -> int:
-    values = (kernel, device, json.dumps(shape.global_size), shape.f)
+    size = [shape.global_size, shape.range] if shape.range else shape.global_size
+    values = (kernel, device, json.dumps(size), shape.f)
     db.execute(
         """INSERT INTO series (kernel, device, global, f, idle) VALUES (?, ?, ?, ?, ?)
            ON CONFLICT (kernel, device, global, f) DO UPDATE SET idle = excluded.idle""",

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from manycl.model.history.history import Comparison, KernelKey, Shape, Stored
+from manycl.model.waves import LaunchRange
 
 
 class KernelSeries(NamedTuple):
@@ -40,7 +41,14 @@ def seconds(row: tuple[Any, ...]) -> float:
 
 def series(row: tuple[Any, ...]) -> KernelSeries:
     kernel, device, size, f, idle, taken, told = row
-    return KernelSeries(key(kernel), Stored(str(device), Shape(extents(size), number(f)), taken, int(idle), told))
+    return KernelSeries(key(kernel), Stored(str(device), shape(size, number(f)), taken, int(idle), told))
+
+
+def shape(text: str, f: float) -> Shape:
+    if not text.startswith("[["):
+        return Shape(extents(text), f)
+    size, (first, *groups) = json.loads(text)
+    return Shape(extents(json.dumps(size)), f, LaunchRange(int(number(first)), *extents(json.dumps(groups))))
 
 
 def extents(text: object) -> tuple[int, ...]:

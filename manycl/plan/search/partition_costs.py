@@ -136,7 +136,7 @@ class PartitionCosts:
         memory = HOST if host else problem.machine.devices[device].memory
         transfer = problem.estimates.transfer
         sliced = problem.splits[node].slices if groups else {}
-        seconds = 0.0 if host else problem.range_seconds(node, device, groups)
+        seconds = 0.0 if host else problem.range_seconds(node, device, groups, first)
         inputs: list[Input] = []
         sends = sure = 0.0
         for key, low, high in problem.needs(node, first, groups):

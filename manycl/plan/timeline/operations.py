@@ -274,7 +274,7 @@ class Operations:
             return self.problem.merge_seconds(what.node, what.device, self._merged[what.node])
         if what.dimension is WHOLE:
             return self.rows[what.node][what.device]
-        return self.problem.range_seconds(what.node, what.device, what.groups)
+        return self.problem.range_seconds(what.node, what.device, what.groups, what.first)
 
 
 def times(placed: Assignment) -> tuple[float, float]:

@@ -228,7 +228,7 @@ class Timeline(Operations):
         after: list[int] = []
         if groups:
             regions = self._part(node, first, groups)
-            seconds = self.problem.range_seconds(node, device, groups)
+            seconds = self.problem.range_seconds(node, device, groups, first)
         else:
             regions = self._whole_needs[node]
             seconds = self.rows[node][device] if device != ON_HOST else 0.0

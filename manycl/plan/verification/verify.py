@@ -207,7 +207,7 @@ def check_durations(plan: Plan, problem: Problem) -> Iterator[str]:
     for a in plan.assignments:
         if a.device == ON_HOST or a.dimension is MERGE or a in fixed:
             continue
-        least = problem.range_seconds(a.node, a.device, a.groups if a.dimension is not WHOLE else 0)
+        least = problem.range_seconds(a.node, a.device, a.groups if a.dimension is not WHOLE else 0, a.first)
         if a.end - a.start < least - slack:
             yield f"node {a.node} takes {a.end - a.start} s, but is estimated at {least} s"
         if a.version and a.version != problem.version(a.node, a.device):

@@ -65,7 +65,7 @@ def _drawn(plan: Plan, problem: Problem) -> Iterator[Drawn]:
             continue
         part = a.groups / problem.splits[a.node].groups if a.dimension is not WHOLE else 1.0
         nbytes = problem.estimates.traffic(a.node, a.device) * part
-        alone = problem.range_seconds(a.node, a.device, a.groups if a.dimension is not WHOLE else 0)
+        alone = problem.range_seconds(a.node, a.device, a.groups if a.dimension is not WHOLE else 0, a.first)
         if nbytes > 0.0 and a.end > a.start and alone > 0.0:
             rate = min(limit, nbytes / alone)
             yield Drawn(a.start, a.end, rate * alone, rate)

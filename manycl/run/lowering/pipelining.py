@@ -74,7 +74,7 @@ class _Cutter:
         self._turns: dict[int, list[int]] = {}
         # seconds that an assignment waits for the part of its inputs that it alone reads
         self._waits: dict[int, float] = {}
-        self._known: dict[tuple[int, int, int], float] = {}  # seconds of a range: node, device, number of groups
+        self._known: dict[tuple[int, int, int, int], float] = {}  # of a range: node, device, groups, first one
         self._first_writer: dict[int, int] = {}
         for node, task in enumerate(problem.graph.nodes):
             for key in task.writes:
@@ -117,7 +117,7 @@ class _Cutter:
 
     def _seconds(self, index: int) -> float:
         a = self._plan.assignments[index]
-        asked = a.node, a.device, 0 if a.dimension is WHOLE else a.groups
+        asked = a.node, a.device, 0 if a.dimension is WHOLE else a.groups, a.first
         if asked not in self._known:
             self._known[asked] = self._problem.range_seconds(*asked)
         return self._known[asked]

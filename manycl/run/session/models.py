@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from manycl import flags
 from manycl.graph.graph import Graph, Launch
+from manycl.graph.versions.versions import run_as
+from manycl.graph.work_groups import with_work_groups
 from manycl.machine import DeviceIndex, Machine
-from manycl.model.history.history import History, share_key
+from manycl.model.history.history import History, KernelKey, Shape, identity, kernel_key, share_key
 from manycl.model.history.imbalance import Imbalances
 from manycl.model.history.learning import learn
 from manycl.model.history.measured import on_machine, sharing
 from manycl.model.history.observed import ObservedLinks
 from manycl.model.history.store import Store
 from manycl.model.transfer import Sharing
+from manycl.model.waves import LaunchRange
+from manycl.model.work import work_of
 from manycl.plan.problem import Looks
 from manycl.run.engine.result import Result
 from manycl.run.executor.record import RunRecord
@@ -84,6 +88,7 @@ class Models:
         learn(self.history, graph, machine, durations, record.versions if isinstance(record, RunRecord) else {})
         if isinstance(result, Result):
             note_shares(self.history.imbalances, result)
+            note_ranges(self.history, result)
         if not isinstance(record, RunRecord) or machine.memories < 2:
             return False
         for device, to_device, nbytes, seconds in record.moved():
@@ -97,6 +102,30 @@ class Models:
             self._store.save(self.history)
             for subject, values in self.links.values():
                 self._store.measured(subject, values)
+
+
+def note_ranges(history: History, result: Result) -> None:
+    """Note what ranges of launches took, as parts of these: what the models say of other ranges goes by it."""
+    lowered = result.lowered
+    if lowered is None or not lowered.steps or lowered.room is not None:
+        return
+    known: dict[tuple[int, int], tuple[KernelKey, Shape, Sequence[int]]] = {}
+    for step, device, seconds in result.measured():
+        launch, place, kind = result.graph.nodes[step.node], result.machine.devices[device], (step.node, step.version)
+        if step.role != RANGE or step.dimension is None or not isinstance(launch, Launch):
+            continue
+        if kind not in known:
+            ran = run_as(launch, step.version)
+            shape = Shape(ran.global_size, work_of(ran, ran).f)
+            known[kind] = kernel_key(ran), shape, work_groups(with_work_groups(ran))
+        key, shape, of = known[kind]
+        where = LaunchRange(step.first, step.groups, of[step.dimension])
+        history.observe(key, shape._replace(range=where), identity(place), seconds / place.slowdown)
+
+
+def work_groups(launch: Launch) -> tuple[int, ...]:
+    """Return the work-groups of a launch along each dimension."""
+    return tuple(-(-n // m) for n, m in zip(launch.global_size, launch.local_size or launch.global_size, strict=True))
 
 
 def note_shares(imbalances: Imbalances, result: Result) -> None:

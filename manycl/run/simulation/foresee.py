@@ -55,7 +55,7 @@ class StepEstimates(Estimates):
 
     def range(self, step: Step, device: DeviceIndex) -> float:
         """Return the seconds of a range of work-groups."""
-        return self._problem.range_seconds(step.node, device, step.groups)
+        return self._problem.range_seconds(step.node, device, step.groups, step.first)
 
     def together(self, nodes: Sequence[int], device: DeviceIndex) -> float:
         steps = [self._lowered.step(node) for node in nodes]
