@@ -298,7 +298,7 @@ def _models(args: argparse.Namespace) -> Experiment:
 
     settings = model_error.Settings(device=args.devices or model_error.DEVICE)
     if args.quick:
-        settings = replace(settings, unseen=20, runs=2, turns=3)
+        settings = replace(settings, unseen=20, runs=2, turns=3, ranged=8)
 
     def show(figures: Figures) -> None:
         rows = [{"kernel": k, **v} for k, v in model_error.rows(figures).items()]

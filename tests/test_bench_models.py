@@ -20,7 +20,7 @@ from manycl_bench.model_error import PAPER, RESTRICTED, WIDE, Settings, arrays, 
 
 def test_small_table(tmp_path: Path) -> None:
     figures = model_error.run(
-        Settings(unseen=5, runs=1, turns=1, device="cpu/2#0", kernels=("blackscholes",)), lambda text: None
+        Settings(unseen=5, runs=1, turns=1, device="cpu/2#0", kernels=("blackscholes",), ranged=2), lambda text: None
     )
     row = figures["blackscholes"]
     assert (row["paper_20"], row["paper_40"]) == (2.12, 1.27)
@@ -29,6 +29,12 @@ def test_small_table(tmp_path: Path) -> None:
     assert figures["simulated_s"] > 0
     for drawn in ("restricted", "wide"):
         assert len(figures["samples"][drawn]["blackscholes"]) == model_error.MORE + 5
+    assert [len(of) for of in figures["ranges"].values()] == [6, 6]
+    for milliseconds, middle, most, learned, most_learned, noise in figures["ranges"].values():
+        assert milliseconds > 0
+        assert 1 <= middle <= most
+        assert 1 <= learned <= most_learned
+        assert noise >= 1
     model_error.write(figures, tmp_path / "new")
     page = (tmp_path / "new" / "models.md").read_text()
     wide = f"{row['wide_error_20']} | {row['wide_error_40']} | {row['wide_noise']}"

@@ -30,7 +30,7 @@ KEYS = {
         "unsound",
     },
     "foreign": {"programs", "same", "exact", "second_geomean", "processor_geomean"},
-    "model_error": {"mean_error_percent", "noise_floor_percent", "simulated_vs_real_percent"},
+    "model_error": {"mean_error_percent", "noise_floor_percent", "simulated_vs_real_percent", "ranges_worst"},
     "planning": {"coarse_40_s", "split_40_s", "exponent", "simulate_40_s"},
     "planning_saga": {"saga_ratio", "saga_worst", "valid_schedules"},
     "found": {"wrong", "crashed", "hung", "silent", "refused_though_valid", "reports", "kinds", "corpus", "fuzz"},

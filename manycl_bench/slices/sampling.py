@@ -69,6 +69,10 @@ class Sampler:
     def measured(self, what: Sampled) -> Measured:
         """One kernel, in a size in which it takes about as long as it should. Raises ManyclError where it cannot be
         divided."""
+        return self._of(*self.sized(what))
+
+    def sized(self, what: Sampled) -> tuple[Benchmark, Submission, CachedGraph]:
+        """A kernel in such a size, and what runs it as a whole."""
         size, took = what.size, 0.0
         for _ in range(6):
             benchmark = Benchmark(self.queue, what.name, what.make(size), what.enqueue)
@@ -79,7 +83,7 @@ class Sampler:
             if 0.6 <= took / self.settings.seconds <= 1.8 or (wanted > size and size >= what.most):
                 break
             size = min(max(wanted, 64), what.most)
-        return self._of(benchmark, form, whole)
+        return benchmark, form, whole
 
     def _prepared(self, form: Submission, slices: int) -> CachedGraph:
         problem = asked(self.queue, form.graph)
