@@ -37,9 +37,9 @@ from manycl.errors import ManyclError
 from manycl.graph.graph import Launch
 from manycl.model.estimate import ModelEstimates
 from manycl.model.history.history import History, Shape, identity, kernel_key
+from manycl.model.occupancy import LaunchRange
 from manycl.model.regression import Regression, Sample, fit
 from manycl.model.trips import trip_count
-from manycl.model.waves import LaunchRange
 from manycl.model.work import work_of
 from manycl.plan.policy import find
 from manycl.run.lowering.steps import RANGE
@@ -297,6 +297,8 @@ def ranged(sampler: Sampler, what: Sampled, runs: int) -> Ranged:
     plans = [plan(problem, "slow", pair, False, n) for n in (1, *RANGES)]
     times: dict[LaunchRange, list[float]] = {}
     of = problem.splits[0].groups
+    if of < max(RANGES):
+        raise ManyclError(f"it has {of} work-groups")
     for _ in range(runs + 1):  # the first ones hold page faults and compiling
         for p in plans:
             for m in session.run(form.graph, p).measured():

@@ -18,12 +18,12 @@ from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import buffer_bytes
 from manycl.model.estimates import Ends, Estimates
 from manycl.model.history.history import History, Shape, identity, kernel_key, share_key
+from manycl.model.occupancy import LaunchRange, RangeCosts, learned, waves_of
 from manycl.model.predictor import LaunchRow, Predictor
 from manycl.model.prior import prior
 from manycl.model.slices import shipped
 from manycl.model.transfer import Sharing, TransferModel
 from manycl.model.trips import trip_count
-from manycl.model.waves import LaunchRange, RangeCosts, learned, waves_of
 from manycl.model.work import IMPOSSIBLE, NOTHING, Estimate, product, work_of
 from manycl.utilities.unforeseen import told
 
@@ -75,7 +75,7 @@ class ModelEstimates(Estimates):
 
     def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float | None:
         """Return the seconds of a range of ``count`` of a node's ``of`` work-groups along a dimension, on average over
-        where it lies: the launch overhead, and the waves of its groups (:mod:`manycl.model.waves`)."""
+        where it lies: the launch overhead, and the waves of its groups (:mod:`manycl.model.occupancy`)."""
         whole = self._seconds[node][device]
         if count >= of or not 0.0 < whole < math.inf:
             return whole

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from manycl.machine import DeviceIndex
-from manycl.model.waves import LaunchRange
+from manycl.model.occupancy import LaunchRange
 
 Ends = tuple[int, int]
 """The source and target memory of a transfer."""

@@ -1,11 +1,22 @@
-"""Occupancy: how much of a device a kernel can use alone, the one simple model of kernels that run at the same time.
+"""Occupancy: how much of a device a kernel can use alone, and in what time its work-groups run, wave by wave.
 
 A kernel with few work-items leaves part of a device idle. Its *share* is the fraction of the device's throughput that
 it can use alone, in (0, 1]. Kernels in different queues of a device run at full speed together as long as their shares
 add up to at most 1; beyond that all slow down alike. Planner and simulator both use this.
+
+The time of a range of a launch grows with its work-groups as a staircase. A compute unit runs a few work-groups at once
+(*resident* ones), all units together a *wave* of them. A few on a unit take as long as one alone, as each of them waits
+for its own instructions; more take longer in proportion. A core of a CPU runs one at a time. Which ranges of a launch
+cost more than others of as many groups is learned from some that were measured, by iterative proportional fitting
+(Deming and Stephan, 1940).
 """
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 from manycl.graph.graph import Launch
 from manycl.machine import Device
@@ -42,3 +53,98 @@ def share_of(work_items: float, work_groups: float, device: Device) -> float:
     else:
         filled = work_items / (units * ITEMS_PER_UNIT.get(device.kind, 1))
     return min(1.0, max(filled, 1e-6))
+
+
+# waves: times of ranges
+
+_BUSY = 512
+"""Work-items that keep a unit of a GPU busy: 16 warps, as four schedulers have instructions of four clocks (CUDA C++
+Programming Guide, Multiprocessor Level, compute capability 7 and later)."""
+_RESIDENT = (32, 16, 12, 8, 6, 4, 3, 2, 1)  # resident groups that are tried; 32 is the most (likewise)
+_BETTER = 0.05  # the mean relative error of a range by which other waves must explain it better
+_UNLIKE = 1.25  # the factor from which ranges of a launch cost different times, and do not only disturb each other
+RANGES = 16  # measured ranges of a kernel on a device that are kept
+_CELLS, _SWEEPS = 64, 8  # parts of a launch whose costs are told apart; sweeps over the measured ranges
+
+
+class LaunchRange(NamedTuple):
+    """A range of a launch: work-groups ``first`` … ``first + groups - 1`` of ``of`` along a dimension."""
+
+    first: int
+    groups: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waves:
+    """The waves of a kernel on a device. ``resident``: groups that a unit runs at once; ``floor``: up to how many of
+    them take as long as one alone (1: each further one takes longer)."""
+
+    units: int
+    resident: int = 1
+    floor: float = 1.0
+
+    def length(self, groups: float) -> float:
+        """Return the time of so many work-groups, in that by which each further resident one makes a wave longer."""
+        waves, rest = divmod(math.ceil(groups / self.units), self.resident)
+        return waves * max(self.resident, self.floor) + (max(rest, self.floor) if rest else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeCosts:
+    """The times of ranges of a launch of ``groups``, as parts of its own: ``once`` does not depend on the groups.
+    ``density``: how many times as long equal ranges along it take as on average (empty: they are alike)."""
+
+    waves: Waves
+    groups: int
+    once: float
+    density: tuple[float, ...] = ()
+
+    def part(self, groups: int, of: int) -> float:
+        """Return the time of a range of ``groups`` of ``of`` along a dimension, on average over where it lies."""
+        length = self.waves.length(groups * self.groups / of)
+        return self.once + (1.0 - self.once) * length / self.waves.length(self.groups)
+
+    def relative(self, where: LaunchRange) -> float:
+        """Return how many times as long a range takes as ranges of as many groups do on average."""
+        cells = _cells(where, len(self.density))
+        return sum(n * self.density[i] for i, n in cells) / sum(n for _, n in cells) if cells else 1.0
+
+
+@lru_cache(maxsize=1024)
+def learned(costs: RangeCosts, took: tuple[tuple[LaunchRange, float], ...]) -> RangeCosts:
+    """Return the times of ranges by what some took, as parts of the launch's: first how these grow with the groups."""
+
+    def misfit(waves: Waves) -> float:
+        at = replace(costs, waves=waves)
+        error = sum(abs(math.log(at.part(part.groups, part.of) / seconds)) for part, seconds in took) / len(took)
+        return error + (_BETTER if waves != costs.waves else 0.0)
+
+    units, sizes = costs.waves.units, _RESIDENT if costs.waves.resident > 1 and misfit(costs.waves) > _BETTER else ()
+    tried = [Waves(units, n, max(1.0, n * i / 4)) for n in sizes for i in range(5)]
+    found = replace(costs, waves=min([costs.waves, *tried], key=misfit))
+    beside = [1.0, *(seconds / found.part(part.groups, part.of) for part, seconds in took)]
+    if max(beside) < _UNLIKE * min(beside):
+        return found
+    found = replace(found, density=(1.0,) * min(_CELLS, took[0][0].of))
+    for _ in range(_SWEEPS):
+        for part, seconds in ((LaunchRange(0, 1, 1), 1.0), *took):
+            factor, density = seconds / found.part(part.groups, part.of) / found.relative(part), [*found.density]
+            for i, n in _cells(part, len(density)):
+                density[i] *= 1.0 + n * (factor - 1.0)
+            found = replace(found, density=tuple(density))
+    return found
+
+
+def _cells(part: LaunchRange, cells: int) -> list[tuple[int, float]]:
+    """Return the cells in which a range lies, and what part of each (0 to 1)."""
+    low, high = part.first * cells / part.of, (part.first + part.groups) * cells / part.of
+    return [(i, min(high, i + 1) - max(low, i)) for i in range(int(low), min(cells, math.ceil(high)))]
+
+
+def waves_of(device: Device, items: int, local_bytes: int) -> Waves:
+    """Return the waves of work-groups of so many work-items and bytes of local memory, as far as OpenCL tells: it does
+    not tell the registers of a kernel, nor the local memory of a unit, which is no less than a group may have."""
+    most, units = ITEMS_PER_UNIT.get(device.kind, 1), max(1, device.compute_units)
+    resident = max(1, min(_RESIDENT[0], most // items, device.local_memory // max(1, local_bytes))) if most > 1 else 1
+    return Waves(units, resident, min(float(resident), max(1.0, _BUSY / items)))

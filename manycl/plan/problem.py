@@ -16,7 +16,7 @@ from manycl.graph.launch import beyond
 from manycl.machine import DEVICE_KINDS, HOST, Device, DeviceIndex, Machine, Routes
 from manycl.model.contention import Contention
 from manycl.model.estimates import Estimates
-from manycl.model.waves import LaunchRange
+from manycl.model.occupancy import LaunchRange
 from manycl.plan.merging import Merging
 from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.split import Split

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 
 from manycl.model.estimates import Ends, Estimates, Wrapped
-from manycl.model.waves import LaunchRange
+from manycl.model.occupancy import LaunchRange
 
 
 def asked() -> set[str]:

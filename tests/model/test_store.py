@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from manycl.model.history.catalogue import entries
 from manycl.model.history.history import KEEP, PRIOR, History, KernelKey, Shape
 from manycl.model.history.store import NAME, VERSION, Store, StoreWarning, default_folder
-from manycl.model.waves import RANGES, LaunchRange
+from manycl.model.occupancy import RANGES, LaunchRange
 
 KEY = KernelKey("abc", "kernel", (16, 4))
 SHAPE = Shape((64, 64), 2.5)

@@ -21,7 +21,7 @@ from manycl.machine import Device, Machine
 from manycl.model.estimate import ModelEstimates
 from manycl.model.history.history import History, Shape, identity, kernel_key
 from manycl.model.history.store import Store
-from manycl.model.waves import RANGES, LaunchRange, RangeCosts, Waves, learned, waves_of
+from manycl.model.occupancy import RANGES, LaunchRange, RangeCosts, Waves, learned, waves_of
 from manycl.model.work import work_of
 
 HERE = Path(__file__).parent

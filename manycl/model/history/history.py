@@ -22,8 +22,8 @@ from manycl.graph.graph import Launch, Version
 from manycl.machine import Device
 from manycl.model.history.imbalance import Imbalances
 from manycl.model.interpolation import Interpolation, interpolate
+from manycl.model.occupancy import RANGES, LaunchRange
 from manycl.model.regression import Regression, Sample, fit
-from manycl.model.waves import RANGES, LaunchRange
 from manycl.model.work import Estimate, around, product
 
 KEEP = 31  # measurements per launch and device, and comparisons per model; older ones are forgotten

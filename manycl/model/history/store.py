@@ -18,7 +18,7 @@ from manycl import flags
 from manycl.model.history import store_rows
 from manycl.model.history.history import KEEP, PRIOR, SHAPES, Comparison, History, KernelKey, OnDevice, Shape, Stored
 from manycl.model.history.store_rows import KernelSeries as KernelSeries
-from manycl.model.waves import RANGES
+from manycl.model.occupancy import RANGES
 from manycl.utilities.runtime_folder import lasting_folder
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from manycl.model.history.history import Comparison, KernelKey, Shape, Stored
-from manycl.model.waves import LaunchRange
+from manycl.model.occupancy import LaunchRange
 
 
 class KernelSeries(NamedTuple):

@@ -17,8 +17,8 @@ from manycl.model.history.learning import learn
 from manycl.model.history.measured import on_machine, sharing
 from manycl.model.history.observed import ObservedLinks
 from manycl.model.history.store import Store
+from manycl.model.occupancy import LaunchRange
 from manycl.model.transfer import Sharing
-from manycl.model.waves import LaunchRange
 from manycl.model.work import work_of
 from manycl.plan.problem import Looks
 from manycl.run.engine.result import Result
