@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from heapq import heappop, heappush
 from typing import NewType
 
@@ -72,6 +73,8 @@ class Link:
 
 Route = tuple[tuple[int, int], ...]
 """Transfers, one after another: the memories that each is from and to."""
+Hop = tuple[int, int, DeviceIndex, int]
+"""A transfer of a route: the memories that it is from and to, the device that makes it, and that one's queue."""
 
 
 class Routes:
@@ -93,6 +96,9 @@ class Routes:
             ):  # of a host's memory without a device: one that has a link to it
                 self._owners.setdefault(link.target, self._owners[link.source])
         self._known: dict[tuple[int, int], Route] = {}
+        self._memory = [*(d.memory for d in machine.devices), HOST]
+        self.hops = cache(self._hops)
+        """Returns the transfers that bring bytes from one memory to a device's (-1: the host's)."""
         self._far = {m for m in range(machine.memories) if machine.hosts and len(self.between(HOST, m)) > 1}
 
     def between(self, source: int, target: int) -> Route:
@@ -127,6 +133,17 @@ class Routes:
         if HOST in memories and target not in self._far and target not in memories:
             return HOST  # (as on nearly all machines: from there it is one transfer to any memory)
         return min(memories, key=lambda memory: (len(self.between(memory, target)), memory))
+
+    def _hops(self, source: int, device: DeviceIndex) -> tuple[Hop, ...]:
+        ways = [
+            (a, b, self.sender(a, b) if b < self.hosts else device)
+            for a, b in self.between(source, self._memory[device])
+        ]
+        return tuple((*way, self.queue(way[1], way[2])) for way in ways)
+
+    def queue(self, target: int, device: DeviceIndex) -> int:
+        """Return the number of a device's queue of transfers to a memory: those to hosts' come first."""
+        return device if target < self.hosts else len(self._memory) + device
 
     def sender(self, source: int, target: int) -> DeviceIndex:
         """Return the device whose driver makes a transfer to a host's memory (all others: the device that gets it)."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment
-from manycl.plan.search.insertion import put
 from manycl.plan.search.rank import least_first
 from manycl.plan.timeline.segments import Move
 from manycl.plan.timeline.timeline import Schedule
@@ -23,7 +22,7 @@ def schedule_of(model: Model, solver: Any) -> Schedule:
     board = model.given.board()
     for n in sorted(range(len(where)), key=lambda n: (solver.value(model.start[n]), solver.value(model.end[n]))):
         if on[n]:
-            put(board, board.fit(n, where[n]))
+            board.put(n, (where[n],))
     return board.schedule()
 
 

@@ -20,7 +20,7 @@ from manycl.plan.policies.classical import portfolio
 from manycl.plan.policies.classical.cpop import critical_path, path_device
 from manycl.plan.policies.classical.peft import optimistic_costs
 from manycl.plan.problem import Problem
-from manycl.plan.search.insertion import put, setting
+from manycl.plan.search.insertion import setting
 from manycl.plan.timeline.busy_intervals import BusyIntervals
 from manycl.plan.timeline.delays import delays, downward_ranks, lower_bound, upward_ranks
 from manycl.plan.timeline.timeline import Timeline
@@ -93,14 +93,14 @@ def test_a_sketch_has_the_times_of_the_timeline(p: Problem, data: st.DataObject)
     links = [Link(a, b, 1e9, 1e-3) for a in own for b in own if a != b and data.draw(st.booleans())]
     where = replace(p.machine, links=tuple(links))
     given = setting(replace(p, machine=where, not_before=0.25), "portfolio")
-    board, sketch = given.board(), given.sketch()
+    board, sketch = Timeline(given.problem, given.table.seconds), given.board(is_sketch=True)
     assert type(board) is not type(sketch)
     for node, places in enumerate(given.view.places):
         device = data.draw(st.sampled_from([*places, None]))
         for each in (board, sketch):
-            put(each, each.earliest(node, places) if device is None else each.fit(node, device))
+            each.put(node, places if device is None else (device,))
     assert sketch.by_node() == board.by_node()
-    assert isinstance(board, Timeline)
+    assert sketch.schedule() == board.schedule()
     again = board.finish()
     assert [a[:3] for a in board.schedule().assignments] == [a[:3] for a in again]
     assert [a[3:5] for a in board.schedule().assignments] == [pytest.approx(a[3:5]) for a in again]

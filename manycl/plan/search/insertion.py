@@ -9,110 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
-from typing import NamedTuple
+from functools import cached_property
 
 from manycl.errors import PolicyError
-from manycl.machine import DeviceIndex
 from manycl.plan import options
-from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
+from manycl.plan.plan import WHOLE, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.search import rank
 from manycl.plan.search.costs import Costs, costs
-from manycl.plan.timeline import timeline
-from manycl.plan.timeline.busy_intervals import BusyIntervals
-from manycl.plan.timeline.delays import Delays, delays, lower_bound
+from manycl.plan.timeline.delays import Delays, delays, handovers, lower_bound
 from manycl.plan.timeline.timeline import Schedule, Timeline
-from manycl.plan.timeline.times_only import TimesOnly, TimesOnlyFit
+from manycl.plan.timeline.times_only import TimesOnly
 
 CONTENTION = options.one_of("contention", "yes", "no")
 """The option of all policies with insertion."""
 
 
-class BoardFit(NamedTuple):
-    """A place for a node: device, and start and end in seconds."""
-
-    node: int
-    device: DeviceIndex
-    start: float
-    end: float
-
-
-class Board:
-    """A partial schedule by the literature's model, which grows node by node, predecessors first."""
-
-    def __init__(self, problem: Problem, view: Delays) -> None:
-        self._problem = problem
-        self._view = view
-        self.gaps = [BusyIntervals() for _ in range(len(problem.machine.devices) + 1)]
-        self.where = [ON_HOST] * len(view.before)
-        self.end = [problem.not_before] * len(view.before)
-        self.start = list(self.end)
-        self._order: list[int] = []
-        busy = [-float("inf")] * len(self.gaps)
-        for a in sorted(problem.fixed, key=lambda a: (a.start, a.end, a.node)):
-            self.where[a.node], self.start[a.node], self.end[a.node] = a.device, a.start, a.end
-            self._order.append(a.node)
-            # in several queues they may overlap; only the time when the device is free counts
-            if a.end > busy[a.device]:
-                self.gaps[a.device].take(max(a.start, busy[a.device]), a.end)
-                busy[a.device] = a.end
-
-    def fit(self, node: int, device: DeviceIndex) -> BoardFit:
-        """Return the earliest place for a node on a device (``ON_HOST``: the host)."""
-        view, end, where = self._view, self.end, self.where
-        ready = view.earliest[node][device]
-        for p, matrix in view.before[node]:
-            arrived = end[p] + matrix[where[p]][device]
-            if arrived > ready:
-                ready = arrived
-        seconds = view.seconds[node][device]
-        start = self.gaps[device].first(ready, seconds)
-        return BoardFit(node, device, start, start + seconds)
-
-    def earliest(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> BoardFit:
-        """Return what :meth:`Timeline.earliest` returns."""
-        if len(devices) == 1:
-            return self.fit(node, devices[0])
-        end, where, gaps = self.end, self.where, self.gaps
-        row, first = self._view.seconds[node], self._view.earliest[node]
-        arrivals = [(end[p], matrix[where[p]]) for p, matrix in self._view.before[node]]
-        best, start, least = devices[0], 0.0, inf
-        for device in devices:
-            ready, seconds, beside = first[device], row[device], more[device] if more else 0.0
-            for ended, seconds_to in arrivals:
-                if ended + seconds_to[device] > ready:
-                    ready = ended + seconds_to[device]
-            if ready + seconds + beside < least:
-                found = gaps[device].first(ready, seconds)
-                if found + seconds + beside < least:
-                    best, start, least = device, found, found + seconds + beside
-        return BoardFit(node, best, start, start + row[best])
-
-    def place(self, fit: BoardFit) -> None:
-        node, device, start, end = fit
-        self.gaps[device].take(start, end)
-        self.where[node], self.start[node], self.end[node] = device, start, end
-        self._order.append(node)
-
-    def by_node(self) -> tuple[list[DeviceIndex], list[float], list[float]]:
-        """Return the device, the start and the end of every node."""
-        return self.where, self.start, self.end
-
-    def schedule(self) -> Schedule:
-        """Return the placed nodes in the order of dispatch."""
-        fixed, version = {a.node: a for a in self._problem.fixed}, self._problem.version
-        members = [
-            fixed.get(n)
-            or Assignment(n, d, 0, self.start[n], self.end[n], version=0 if d == ON_HOST else version(n, d))
-            for n in self._order
-            for d in (self.where[n],)
-        ]
-        members.sort(key=lambda a: (a.start, a.end))  # stable: nodes that take no time keep the order of placement
-        return Schedule(members, max(self.end, default=self._problem.not_before))
-
-
-AnyBoard = Board | Timeline
+Growing = Timeline | TimesOnly
+"""A partial schedule that grows node by node."""
 
 
 @dataclass(frozen=True)
@@ -126,15 +40,17 @@ class Setting:
     contention: bool
     fixed: frozenset[int]
 
-    def board(self) -> AnyBoard:
-        """Return a new partial schedule with the fixed nodes."""
-        return Timeline(self.problem, self.table.seconds) if self.contention else Board(self.problem, self.view)
+    def board(self, is_sketch: bool = False) -> Growing:
+        """Return a new partial schedule with the fixed nodes. ``is_sketch``: its :meth:`by_node` is all that is asked
+        for, not what simultaneous transfers then take longer."""
+        problem = self.problem
+        if self.contention and not (TimesOnly.holds(problem) and (is_sketch or not problem.contention.anything)):
+            return Timeline(problem, self.table.seconds)
+        return TimesOnly(problem, self._handovers if self.contention else self.view, self.contention)
 
-    def sketch(self) -> AnyBoard | TimesOnly:
-        """Return the same, for callers that need only the times of nodes."""
-        if not self.contention or not TimesOnly.holds(self.problem):
-            return self.board()
-        return TimesOnly(self.problem, self.table.seconds)
+    @cached_property
+    def _handovers(self) -> Delays:
+        return handovers(self.problem, self.view)
 
     def bound(self) -> float:
         """Return seconds that no schedule ends before."""
@@ -165,16 +81,6 @@ def setting(problem: Problem, policy: str, contention: str = "yes") -> Setting:
     return Setting(
         problem, table, delays(problem, table), contention == "yes", frozenset(a.node for a in problem.fixed)
     )
-
-
-def put(board: AnyBoard | TimesOnly, fit: BoardFit | timeline.Fit | TimesOnlyFit) -> None:
-    """Place a node at a place found for it."""
-    board.place(fit)  # type: ignore[arg-type]
-
-
-def earliest_finish(board: AnyBoard, view: Delays, node: int) -> BoardFit | timeline.Fit:
-    """Return HEFT's choice: the device where the node ends first, the first of equals."""
-    return board.earliest(node, view.places[node])
 
 
 def ready_order(given: Setting, priority: Sequence[float]) -> list[int]:

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment
-from manycl.plan.search.insertion import AnyBoard, Setting, put
+from manycl.plan.search.insertion import Growing, Setting
 from manycl.plan.timeline.delays import after
 from manycl.plan.timeline.timeline import Schedule
-from manycl.plan.timeline.times_only import TimesOnly
 from manycl.plan.tuning import PLANNING
 
 SMALL = 6
@@ -68,22 +67,17 @@ class Search:
     def decode(self, order: list[int], where: Sequence[Wish]) -> SearchState:
         """Return the schedule with nodes placed in this order, on the devices wished for."""
         self.placed += len(order)
-        sketch = self._given.sketch()
-        self._fill(sketch, order, where)
-        return SearchState(order, *sketch.by_node())
+        return SearchState(order, *self.board(order, where, is_sketch=True).by_node())
 
-    def board(self, order: Sequence[int], where: Sequence[Wish]) -> AnyBoard:
-        """Return the same schedule with its transfers."""
-        board = self._given.board()
-        self._fill(board, order, where)
-        return board
-
-    def _fill(self, board: AnyBoard | TimesOnly, order: Sequence[int], where: Sequence[Wish]) -> None:
-        places, fixed = self._given.view.places, self._given.fixed
+    def board(self, order: Sequence[int], where: Sequence[Wish], is_sketch: bool = False) -> Growing:
+        """Return the same partial schedule, with its transfers unless it ``is_sketch``."""
+        board, places, fixed = self._given.board(is_sketch), self._given.view.places, self._given.fixed
+        put = board.put
         for node in order:
-            device = where[node]
             if node not in fixed:
-                put(board, board.earliest(node, places[node]) if device is None else board.fit(node, device))
+                device = where[node]
+                put(node, places[node] if device is None else (device,))
+        return board
 
     def improve(self, given: SearchState, bound: float) -> SearchState:
         """Return the shortest schedule found, which is never longer than ``given``. The search ends at ``bound``, which

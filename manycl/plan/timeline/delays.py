@@ -9,7 +9,7 @@ of transfers), and other planners can be compared in it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from manycl.graph.graph import BufferKey
@@ -72,6 +72,15 @@ def delays(problem: Problem, table: Costs | None = None) -> Delays:
     return Delays(
         [places or (ON_HOST,) for places in found.allowed], [[*row, 0.0] for row in found.seconds], before, earliest
     )
+
+
+def handovers(problem: Problem, view: Delays) -> Delays:
+    """Return the view where all delays are those of changes of the device: data travel otherwise."""
+    devices = range(len(problem.machine.devices) + 1)
+    last = devices[-1]  # the host's, whose functions run in no queue
+    matrix = tuple(tuple(0.0 if a == b != last else problem.handover for b in devices) for a in devices)
+    before = [tuple((p, matrix) for p in found) for found in problem.graph.predecessors]
+    return replace(view, before=before, earliest=[[problem.not_before] * len(devices)] * len(before))
 
 
 class _Matrices:

@@ -98,8 +98,8 @@ class Operations:
         self._transfer = problem.estimates.transfer
         count = len(problem.machine.devices)
         self.kernels = [BusyIntervals() for _ in range(count + 1)]
-        self._up = [BusyIntervals() for _ in range(count)]
-        self._down = [BusyIntervals() for _ in range(count)]
+        self._queues = [BusyIntervals() for _ in range(2 * count + 2)]  # of transfers, by :meth:`Routes.queue`
+        self._queue = problem.routes.queue
         self.what: list[Assignment | Move] = []
         self.end: list[float] = []
         self.heard: list[float] = []  # when other devices than its own know that an operation has ended
@@ -142,7 +142,7 @@ class Operations:
     def _slots(self, what: Assignment | Move) -> BusyIntervals:
         if isinstance(what, Assignment):
             return self.kernels[what.device]
-        return self._down[what.device] if what.target < self.problem.routes.hosts else self._up[what.device]
+        return self._queues[self._queue(what.target, what.device)]
 
     def room(self, slots: BusyIntervals, ready: float, what: Assignment | Move, seconds: float) -> tuple[float, float]:
         """Return start and end of the earliest room for an operation that takes ``seconds`` alone."""
@@ -211,7 +211,7 @@ class Operations:
         if self._host is not None:
             self._host.back(count - self._fixed)
         if count == self._fixed:  # all new operations
-            for slots in (*self.kernels, *self._up, *self._down):
+            for slots in (*self.kernels, *self._queues):
                 slots.clear()
             self._occupy()
         for op in range(len(self.what) - 1, count - 1, -1):

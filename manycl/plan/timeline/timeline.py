@@ -75,9 +75,9 @@ class Schedule(NamedTuple):
         return Plan(tuple(self.assignments), policy, devices, self.makespan, details=dict(details))
 
 
-Hop = tuple[Move, int, int | None]
-"""A transfer that would have to be made, the operation it waits for, and the index of the hop before it that brings its
-bytes (None: no hop does)."""
+Hop = tuple[Move, int, int | None, BusyIntervals]
+"""A transfer that would have to be made, the operation it waits for, the index of the hop before it that brings its
+bytes (None: no hop does), and its queue."""
 
 _new = tuple.__new__
 """The constructor of named tuples' base, as their own takes three times as long."""
@@ -163,11 +163,11 @@ class Timeline(Operations):
                     continue
                 op = places.get(memory)
                 if op is None:
-                    source = self._routes.nearest(places, memory)
+                    source = next(iter(places)) if len(places) == 1 else self._routes.nearest(places, memory)
                     op = places[source]
                     known = self.floor if op == INITIAL else ends[op]
                     found = (known, key, a if a > low else low, b if b < high else high, writer, source, op)
-                    if missing and _goes_on(missing[-1], found):
+                    if missing and missing[-1][1] == key and _goes_on(missing[-1], found):
                         missing[-1] = (*missing[-1][:3], *found[3:])
                     else:
                         missing.append(found)
@@ -187,19 +187,15 @@ class Timeline(Operations):
     def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, hops: list[Hop]) -> float:
         """Add transfers, in each queue one after the other in the order in which the data are ready; return when they
         arrive."""
-        memory = self.memory[device]
-        arrive = self.floor
+        arrive, handover, host, transfer = self.floor, self._handover, self._host, self._transfer
         several = len(missing) > 1  # a single transfer shares no queue
-        transfer, host, routes, hosts = self._transfer, self._host, self._routes, self._routes.hosts
-        busy: dict[BusyIntervals, float] = {}
+        queues, busy, ways = self._queues, dict[BusyIntervals, float](), self._routes.hops
         for _, key, low, high, writer, source, op in missing:
-            nbytes, here, lane = high - low, 0.0, ON_HOST
+            nbytes, here, before = high - low, 0.0, ON_HOST
             by: int | None = None
-            for ends in routes.between(source, memory):
-                a, b = ends
-                before, lane = lane, routes.sender(a, b) if b < hosts else device
-                slots = self._down[lane] if b < hosts else self._up[lane]
-                ready = self.known(op, lane) if by is None else here if lane == before else here + self._handover
+            for a, b, lane, queue in ways(source, device):
+                ready = self.known(op, lane) if by is None else here if lane == before else here + handover
+                slots = queues[queue]
                 if several and busy.get(slots, ready) > ready:
                     ready = busy[slots]
                 if host is None:
@@ -207,13 +203,14 @@ class Timeline(Operations):
                     start = slots.first(ready, seconds)
                     here = start + seconds
                 else:
-                    start, here = self.sent(slots, ready, nbytes, ends)
+                    start, here = self.sent(slots, ready, nbytes, (a, b))
                 if several:
                     busy[slots] = here
-                hops.append((_new(Move, (key, low, high, writer, a, b, lane, start, here, None)), op, by))
-                by = len(hops) - 1
-            if lane != device:
-                here += self._handover
+                move = _new(Move, (key, low, high, writer, a, b, lane, start, here, None))
+                hops.append((move, op, by, slots))
+                by, before = len(hops) - 1, lane
+            if before != device:
+                here += handover
             if here > arrive:
                 arrive = here
         return arrive
@@ -269,7 +266,7 @@ class Timeline(Operations):
         whole = [r for r in needs if r[0] not in slices]
         ready = max(self.ready(node, device), self.arrival(whole, device, hops, after))
         memory = self.memory[device]
-        base = max([m.end for m, _, _ in hops if m.target == memory], default=self.floor)
+        base = max([m.end for m, *_ in hops if m.target == memory], default=self.floor)
         hops, after = [], []
         sliced = [r for r in needs if r[0] in slices]
         self.arrival(sliced, device, hops, after)
@@ -277,12 +274,11 @@ class Timeline(Operations):
         once, each = self.affine(node, device)
         if not hops:
             return Reach(device, ready, base, 0.0, float(split.groups), once, each, most or split.groups)
-        lacking = sum([m.nbytes for m, _, _ in hops if m.target == memory])
-        seconds = sum([self._transfer(m.nbytes, m.source, m.target) for m, _, _ in hops])
-        known = max([self.heard[op] for _, op, by in hops if by is None and op != INITIAL], default=self.floor)
+        lacking = sum([m.nbytes for m, *_ in hops if m.target == memory])
+        seconds = sum([self._transfer(m.nbytes, m.source, m.target) for m, *_ in hops])
+        known = max([self.heard[op] for _, op, by, _ in hops if by is None and op != INITIAL], default=self.floor)
         here = split.groups * (1.0 - lacking / sum([self.segments.nbytes(*r) for r in sliced]))
-        lane = self._down[hops[0][0].device] if memory < self._routes.hosts else self._up[device]
-        base = lane.first(max(base, known), seconds / 2)
+        base = next(slots for m, *_, slots in hops if m.target == memory).first(max(base, known), seconds / 2)
         return Reach(device, ready, base, seconds / (split.groups - here), here, once, each, most or split.groups)
 
     # placing
@@ -302,25 +298,31 @@ class Timeline(Operations):
         ``queue``: of several, where the caller knows what runs beside the range; None: nothing does."""
         node, device, first, groups, start, end, hops, after = fit
         if hops:
-            after = [*after]
-            made: list[int] = []
-            memory = self.memory[device]
-            for move, origin, by in hops:
-                queues = self._down if move.target < self._routes.hosts else self._up
-                op = self._add(move, self.makers(origin if by is None else made[by]), queues[move.device])
-                made.append(op)
-                self.segments.arrived(move, op)
-                if move.target == memory:
-                    after.append(op)
+            after = self._transferred(hops, after, self.memory[device])
         dimension = self.problem.splits[node].dimension if groups else WHOLE
         version = self._version(node, device) if device != ON_HOST else 0
         slots = self.kernels[device] if queue is None else None
         what = _new(Assignment, (node, device, queue or 0, start, end, dimension, first, groups, version))
         return self._add(what, after, slots)
 
+    def _transferred(self, hops: Sequence[Hop], after: Sequence[int], memory: int) -> list[int]:
+        """Place transfers; return the operations ``after`` and those that bring bytes to a memory."""
+        waits, made, arrived = [*after], list[int](), self.segments.arrived
+        for move, origin, by, slots in hops:
+            op = self._add(move, self.makers(origin if by is None else made[by]), slots)
+            made.append(op)
+            arrived(move, op)
+            if move.target == memory:
+                waits.append(op)
+        return waits
+
     def place(self, fit: Fit, queue: int | None = None) -> None:
         """Place a whole node."""
-        self._complete_whole(fit.node, self.take(fit, queue), self.memory[fit.device])
+        self._complete_whole(fit[0], self.take(fit, queue), self.memory[fit[1]])
+
+    def put(self, node: int, devices: Sequence[DeviceIndex], more: Sequence[float] = ()) -> None:
+        """Place a whole node on the device where it ends first, as :meth:`earliest` has it."""
+        self.place(self.earliest(node, devices, more) if len(devices) > 1 else self.fit(node, devices[0]))
 
     def by_node(self) -> tuple[list[DeviceIndex], list[float], list[float]]:
         """Return for every node where (the first part of) it runs, when it starts and when it ends."""
@@ -410,11 +412,11 @@ class Timeline(Operations):
         """Move a partial result to a device's memory; return the last operation of its route."""
         nbytes = self.problem.graph.buffers[key].nbytes
         waits, op = list(members), INITIAL
-        for a, b in self._routes.between(source, self.memory[home]):
-            is_down = b < self._routes.hosts
-            lane = self._routes.sender(a, b) if is_down else home
-            ready = max(self.end[w] if self.device[w] == lane else self.heard[w] for w in waits)
-            slots = (self._down if is_down else self._up)[lane]
+        for a, b, lane, queue in self._routes.hops(source, home):
+            ready, slots = (
+                max(self.end[w] if self.device[w] == lane else self.heard[w] for w in waits),
+                self._queues[queue],
+            )
             start, end = self.sent(slots, ready, nbytes, (a, b))
             op = self._add(Move(key, 0, nbytes, node, a, b, lane, start, end, device), waits, slots)
             waits = [op]

@@ -11,7 +11,7 @@ from manycl.plan.options import Options
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
-from manycl.plan.search.insertion import CONTENTION, Setting, earliest_finish, put, ready_order, setting
+from manycl.plan.search.insertion import CONTENTION, Setting, ready_order, setting
 from manycl.plan.timeline.delays import Delays, after, downward_ranks, upward_ranks
 from manycl.plan.timeline.timeline import Schedule
 
@@ -27,7 +27,7 @@ def schedule(given: Setting) -> Schedule:
     board = given.board()
     for node in ready_order(given, priority):
         mine = node in on_path and device in view.places[node]
-        put(board, board.fit(node, device) if mine else earliest_finish(board, view, node))
+        board.put(node, (device,) if mine else view.places[node])
     return board.schedule()
 
 

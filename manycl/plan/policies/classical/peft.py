@@ -10,7 +10,7 @@ from manycl.plan.options import Options
 from manycl.plan.plan import Plan
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
-from manycl.plan.search.insertion import CONTENTION, Setting, put, ready_order, setting
+from manycl.plan.search.insertion import CONTENTION, Setting, ready_order, setting
 from manycl.plan.timeline.delays import Delays, after
 from manycl.plan.timeline.timeline import Schedule
 
@@ -22,7 +22,7 @@ def schedule(given: Setting) -> Schedule:
     rank = [sum(row[d] for d in places) / len(places) for places, row in zip(view.places, table, strict=True)]
     board = given.board()
     for node in ready_order(given, rank):
-        put(board, board.earliest(node, view.places[node], table[node]))
+        board.put(node, view.places[node], table[node])
     return board.schedule()
 
 

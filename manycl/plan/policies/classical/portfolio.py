@@ -14,7 +14,7 @@ from manycl.plan.plan import Plan
 from manycl.plan.policies.classical import cpop, peft
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
-from manycl.plan.search.insertion import CONTENTION, Setting, earliest_finish, put, ready_order, setting
+from manycl.plan.search.insertion import CONTENTION, Setting, ready_order, setting
 from manycl.plan.search.local_search import Search, layout
 from manycl.plan.search.rank import mean_seconds
 from manycl.plan.timeline.delays import upward_ranks
@@ -28,7 +28,7 @@ def heft(given: Setting, ranks: list[float]) -> Schedule:
     """Return the schedule of HEFT's processor selection with insertion (Topcuoglu, Hariri and Wu 2002, Section 5.1)."""
     board = given.board()
     for node in ready_order(given, ranks):
-        put(board, earliest_finish(board, given.view, node))
+        board.put(node, given.view.places[node])
     return board.schedule()
 
 
