@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import SystemRandom
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from test_state import Unit, launch, machine
 
 from manycl.graph.dependences import GraphBuilder
-from manycl.machine import HOST
+from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.commands.backend import Done, Run
@@ -19,6 +21,8 @@ from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.playback import Playback
 from manycl.run.lowering.steps import Lowered
+from manycl.run.streams import in_flight
+from manycl.run.streams.in_flight import InFlight
 
 
 def state(seconds: list[float], queues: int = 1, own: bool = False, away: bool = False) -> Playback:
@@ -101,3 +105,28 @@ def test_as_much_is_enqueued_as_makes_a_second() -> None:
 
 def test_a_queue_whose_work_is_as_long_as_it_may_be_is_not_full() -> None:
     assert len(state([AHEAD / 2] * 4).start(0.0)) == 3
+
+
+@pytest.mark.parametrize("longest", [0.001, 0.1, 0.7])
+def test_an_eager_stream_is_ahead_of_its_device_by_a_second_at_most(
+    longest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the command given last; and it waits only for what leaves the device something to do."""
+    r, given, ended = SystemRandom(), [0.0], [0]
+
+    def waited(run: Any, device: int, event: int) -> None:
+        assert event > ended[0]
+        ended[0] = event
+        assert given[-1] - given[event] > AHEAD * (1 - 1 / PARTS) - longest
+
+    monkeypatch.setattr(in_flight, "wait_for", waited)
+    driver = SimpleNamespace(done=lambda event: event <= ended[0])
+    lanes: Any = SimpleNamespace(queues=[None], driver=driver, flush=lambda queue: None)
+    stream = InFlight(DeviceIndex(0), lanes, SimpleNamespace(record=None))  # type: ignore[arg-type]
+    for number in range(1, 1000):
+        assert given[-1] - given[ended[0]] <= AHEAD * (1 + 1e-9)
+        seconds = r.random() * longest
+        given.append(given[-1] + seconds)
+        stream.given.append((None, None, number))  # type: ignore[arg-type]
+        stream.count(seconds)
+    assert ended[0] or given[-1] <= AHEAD

@@ -52,7 +52,7 @@ class Emitter(Copies):
         self._going: dict[int, Lane] = {}
         self._lines: dict[Lane, list[int]] = {}  # by queue, its nodes in their order
         self._turn: dict[Lane, int] = {}  # by queue, how many of them are emitted
-        self._pace: dict[Lane, FlowControl] = {}
+        self._pace: dict[Lane, FlowControl[int]] = {}
         self._keeper = Keeper(self, subject)
         self._write_back, self._sent = WriteBack(subject.problem, subject.lowered), (0, 0)
 
@@ -293,7 +293,10 @@ class Emitter(Copies):
         pace = self._pace.get(lane)
         if pace is None:
             pace = self._pace[lane] = FlowControl(ahead_of(self._problem))
-        return pace.give(node, seconds, heard)
+        due = pace.due()
+        if due is not None:
+            heard.add(due)
+        return pace.give(node, seconds)
 
     # transfers
 

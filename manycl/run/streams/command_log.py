@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from manycl.drivers.driver import Event
 from manycl.graph.graph import Argument, BufferKey, DeviceTask
-from manycl.run.commands.flow_control import AHEAD
+from manycl.run.commands.flow_control import PART
 
 Given = tuple[DeviceTask, Sequence[Argument] | None, Event]
 """A command: its node, or one like it; its own arguments where they may differ from that node's; its event."""
@@ -20,7 +20,7 @@ class CommandLog(list[Given]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ahead, self.limit, self.is_open = 0.0, AHEAD / 2, True
+        self.ahead, self.limit, self.is_open = 0.0, PART, True
 
     def begin(self, written: set[BufferKey]) -> None:
         """Note that another batch begins, the keys of whose written buffers come into a set."""

@@ -11,7 +11,7 @@ from manycl.graph.copies import Place
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
 from manycl.run.commands.backend import Failed
-from manycl.run.commands.flow_control import AHEAD
+from manycl.run.commands.flow_control import PART
 from manycl.run.data.coherence import HOST_BIT
 from manycl.run.data.host_bytes import copy_bytes
 from manycl.run.executor.record import Transferred
@@ -191,6 +191,6 @@ class HostAccess(Residency):
         """Note that all that was given is complete."""
         log = self.given
         self.waited, self._seen = len(log), len(self.record.transfers)
-        log.ahead, log.limit, self._mark, self._moved = 0.0, AHEAD / 2, None, None
+        log.ahead, log.limit, self._flow, self._moved = 0.0, PART, None, None
         if self._coming:
             self._coming.clear()

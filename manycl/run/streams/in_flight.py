@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from manycl.drivers.driver import DriverError, Event
 from manycl.drivers.driver import Queue as DriverQueue
 from manycl.machine import DeviceIndex
-from manycl.run.commands.flow_control import AHEAD
+from manycl.run.commands.flow_control import AHEAD, FlowControl
 from manycl.run.executor.run_state import RunState, wait_for, wait_soon
 from manycl.run.executor.waits import AT_ONCE, wait_beside
 from manycl.run.streams.command_log import CommandLog
@@ -34,7 +34,7 @@ class InFlight:
         self.queue: DriverQueue = lanes.queues[0]
         self.given = CommandLog()
         self.waited = 0
-        self._mark: tuple[Event, float] | None = None
+        self._flow: FlowControl[Event] | None = None  # of what was given since the last wait for all
         self._moved: tuple[int, Event] | None = None  # a copy after so many commands, for which there was no wait
 
     @property
@@ -56,18 +56,19 @@ class InFlight:
             self.pace()
 
     def pace(self) -> None:
-        """Wait until half of what is ahead of the device is complete: what was given cannot be taken back, and Ctrl-C
-        waits for it."""
-        event = self.given[-1][2]
-        if self._mark is not None:
-            before, ahead = self._mark
+        """Note a mark, and wait for the one that is due, as planned runs do."""
+        log, flow = self.given, self._flow
+        if flow is None:
+            flow = self._flow = FlowControl()
+        seconds = log.ahead - flow.ahead
+        due = flow.due(seconds)
+        flow.give(log[-1][2], seconds)
+        if due is not None:
             with suppress(DriverError):  # the error is raised where results are asked for
-                if not self._lanes.driver.done(before):
+                if not self._lanes.driver.done(due):
                     self._lanes.flush(self.queue)
-                    wait_for(self._run, self.device, before)
-            self.given.ahead -= ahead
-        self._mark = event, self.given.ahead
-        self.given.limit = self.given.ahead + AHEAD / 2
+                    wait_for(self._run, self.device, due)
+        log.ahead, log.limit = flow.ahead, flow.limit
 
     @property
     def is_short(self) -> bool:
