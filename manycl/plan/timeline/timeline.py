@@ -113,15 +113,19 @@ class Timeline(Operations):
 
     # reading
 
-    def _part(self, node: int, first: int, groups: int) -> list[BufferRange]:
-        """Return what ``problem.needs`` returns for a range."""
-        if self.problem.splits[node].merge != "none":
+    def needs(self, node: int, first: int = 0, groups: int = 0) -> Sequence[BufferRange]:
+        """Return what ``problem.needs`` returns for a range, or for the whole node."""
+        if not groups:
+            return self._whole_needs[node]
+        split = self.problem.splits[node]
+        if split.merge != "none":
             return self.problem.needs(node, first, groups)
-        slices, sizes = self.problem.splits[node].slices, self.problem.graph.buffers
+        slices, sizes = split.slices, self.problem.graph.buffers
         out: list[BufferRange] = []
-        for region in self.problem.whole_needs[node]:
-            part, size = slices.get(region[0]), sizes[region[0]].nbytes
-            out.append(region if part is None else (region[0], *part.bounds(first, groups, size)))
+        for region in self._whole_needs[node]:
+            part = slices.get(region[0])
+            bounds = None if part is None else part.bounds(first, groups, sizes[region[0]].nbytes)
+            out.append(region if bounds is None else (region[0], *bounds))
         return out
 
     def affine(self, node: int, device: DeviceIndex) -> tuple[float, float]:
@@ -224,12 +228,10 @@ class Timeline(Operations):
         hops: list[Hop] = []
         after: list[int] = []
         if groups:
-            regions = self._part(node, first, groups)
             seconds = self.problem.range_seconds(node, device, groups, first)
         else:
-            regions = self._whole_needs[node]
             seconds = self.rows[node][device] if device != ON_HOST else 0.0
-        arrive = self.arrival(regions, device, hops, after)
+        arrive = self.arrival(self.needs(node, first, groups), device, hops, after)
         if arrive > ready:
             ready = arrive
         if self._host is None:

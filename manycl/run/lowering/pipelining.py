@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.plan.search.rank import least_first
 from manycl.plan.split import Slice, Split
+from manycl.plan.timeline.segments import INITIAL
+from manycl.plan.timeline.timeline import Timeline
 from manycl.plan.tuning import PLANNING
 from manycl.run.lowering.steps import RANGE, Lowered
 
@@ -85,7 +88,9 @@ class _Cutter:
         assignments = self._plan.assignments
         line = [i for i, a in enumerate(assignments) if a.device == device]
         if len({assignments[i].queue for i in line}) == 1:
-            self._begin(device, line)
+            problem, memory = self._problem, self._problem.machine.devices[device].memory
+            if problem.parts or any(places and memory not in places for places in problem.valid.values()):
+                self._begin(device, line)
             self._end(device, line)
 
     def result(self) -> Pipelined:
@@ -122,66 +127,47 @@ class _Cutter:
             self._known[asked] = self._problem.range_seconds(*asked)
         return self._known[asked]
 
-    def _transfer(self, nbytes: int, source: int, target: int) -> float:
-        return self._problem.estimates.transfer(nbytes, source, target) if nbytes else 0.0
+    @cached_property
+    def _rows(self) -> list[list[float]]:
+        """The seconds of the nodes that run as wholes, by node and device."""
+        launch, devices = self._problem.estimates.launch, self._problem.machine.indices
+        whole = {a.node for a in self._plan.assignments if a.dimension is WHOLE and a.device != ON_HOST}
+        return [[launch(n, d) for d in devices] if n in whole else [] for n in range(len(self._problem.graph))]
 
     # inputs
 
     def _begin(self, device: DeviceIndex, line: Sequence[int]) -> None:
-        """Predict, range by range, the uploads that the device needs from the host, and cut ranges that wait for these;
-        end at the first range that needs data made elsewhere."""
-        problem = self._problem
-        memory = problem.machine.devices[device].memory
-        link = free = 0.0
-        here: dict[BufferKey, tuple[int, int]] = {}  # bytes of each buffer that have arrived, or were written there
+        """Place the device's ranges on a timeline and cut those that wait for their data; end at the first range that
+        needs data made elsewhere."""
+        timeline, free = Timeline(self._problem, self._rows), 0.0
         for i in line:
-            a = self._plan.assignments[i]
-            split = self._split(i)
-            if split is None and a.dimension is not WHOLE:
-                return
+            a, split = self._plan.assignments[i], self._split(i)
             count = 0 if a.dimension is WHOLE else a.groups
-            whole = parts = 0
-            touched = problem.regions(a.node, a.first, count)
-            needed = {key for key, _, _ in problem.whole_needs[a.node]}
-            for key, low, high in touched:
-                if key not in needed:
-                    continue
-                known = here.get(key, (0, 0))
-                if self._first_writer.get(key, a.node) < a.node:
-                    if low < known[0] or high > known[1]:
-                        return
-                    continue
-                nbytes = self._missing(key, low, high, memory, known)
-                if split is not None and key in split.slices:
-                    parts += nbytes
-                else:
-                    whole += nbytes
-                here[key] = (min(low, known[0]), max(high, known[1])) if known[1] else (low, high)
-            arrived = link + self._transfer(whole, HOST, memory)
-            link = arrived + self._transfer(parts, HOST, memory)
-            seconds = self._seconds(i)
-            start = max(free, link)
+            if count and split is None:
+                return
+            needs = timeline.needs(a.node, a.first, count)
+            if any(self._is_made_elsewhere(timeline, a.node, *part) for part in needs):
+                return
+            fit, gain = timeline.fit(a.node, device, a.first, count, not_before=free), 0.0
             if split is not None:
-                wait = self._waits[i] = start - max(free, arrived)
-                if self._pays(min(wait, seconds)):  # a wait too short as a whole is too short in part
-                    sizes = self._sizes(i, seconds, link - arrived)
-                    gain = min(wait, seconds) * (1.0 - sizes[0])
-                    if self._pays(gain):
+                arrived = timeline.arrival([part for part in needs if part[0] not in split.slices], device, [], [])
+                wait = self._waits[i] = fit.start - max(free, arrived)
+                shorter = min(wait, fit.end - fit.start)
+                if self._pays(shorter):  # a wait too short as a whole is too short in part
+                    link = sum([m.end - m.start for m, *_ in fit.hops if m.buffer in split.slices])
+                    sizes = self._sizes(i, fit.end - fit.start, link)
+                    if self._pays(shorter * (1.0 - sizes[0])):
+                        gain = shorter * (1.0 - sizes[0])
                         self._cuts.setdefault(i, set()).update(_ends(sizes, a.groups))
-                        start -= gain
-            free = start + seconds
-            for key, low, high in touched:
-                if key in problem.graph.nodes[a.node].writes:
-                    here[key] = low, high
+            free = fit.end - gain
+            timeline.complete(a.node, [timeline.take(fit._replace(start=fit.start - gain, end=free))])
 
-    def _missing(self, key: BufferKey, low: int, high: int, memory: int, known: tuple[int, int]) -> int:
-        """Return the bytes that only the host has and that have not arrived."""
-        nbytes = 0
-        for part_low, part_high, places in self._problem.initial(key):
-            if HOST in places and memory not in places:
-                a, b = max(low, part_low), min(high, part_high)
-                nbytes += max(0, b - a) - max(0, min(b, known[1]) - max(a, known[0]))
-        return nbytes
+    def _is_made_elsewhere(self, timeline: Timeline, node: int, key: BufferKey, low: int, high: int) -> bool:
+        """Return whether nodes before a node write bytes of a buffer, and not all of these are placed."""
+        if self._first_writer.get(key, node) >= node:
+            return False
+        written = [s for s in timeline.segments.touched(key, low, high) if s.writer != INITIAL]
+        return sum([min(high, s.high) - max(low, s.low) for s in written]) < high - low
 
     # results
 
@@ -202,7 +188,7 @@ class _Cutter:
             nbytes += high - low
         if not nbytes:
             return
-        leaves = self._transfer(nbytes, self._problem.machine.devices[device].memory, HOST)
+        leaves = self._problem.estimates.transfer(nbytes, self._problem.machine.devices[device].memory, HOST)
         chain = self._chain(line, _ends((1.0 - SMALLEST, SMALLEST), a.groups), leaves)
         computes = sum(self._seconds(i) for i in chain)
         arrives = sum(self._waits.get(i, 0.0) for i in chain)  # inputs arrive turn by turn as well
