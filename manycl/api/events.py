@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from manycl.api.arrays.host_arrays import AnyArray
+from manycl.api.background import Background
 from manycl.errors import ManyclError, anew
 from manycl.utilities.checked import checked
 
-if TYPE_CHECKING:
-    from manycl.api.queue import Queue
-    from manycl.api.submission import Submission
+if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
+    from manycl.run.session.session import Session
+    from manycl.run.streams.eager_stream import EagerStream
 
 
 class CommandStatus(IntEnum):
@@ -26,6 +27,35 @@ class CommandStatus(IntEnum):
     QUEUED = 3
 
 
+class Commands(Protocol):
+    """What an event asks of the commands that its own is one of (:class:`manycl.api.submission.Submission`)."""
+
+    is_taken: bool
+    is_over: bool
+    stream: EagerStream | None
+
+    def __len__(self) -> int: ...
+    def name(self, node: int) -> str: ...
+    def status(self, node: int) -> CommandStatus | ManyclError: ...
+    def is_complete(self, node: int) -> bool: ...
+    def times(self, node: int) -> tuple[float, float]: ...
+    def times_of(self, status: CommandStatus | ManyclError, event: Any) -> tuple[float, float]: ...
+    def call_back(self, queue: EventQueue, node: int, function: Callable[[], Any]) -> None: ...
+    def call_behind(self, queue: EventQueue, event: Any, function: Callable[[], Any]) -> None: ...
+
+
+class EventQueue(Protocol):
+    """What an event asks of the queue whose command it is of."""
+
+    session: Session
+    background: Background
+
+    @property
+    def is_running_here(self) -> bool: ...
+    def refuse_while_preparing(self) -> None: ...
+    def wait_for(self, enqueued: Commands, node: int) -> bool: ...
+
+
 @checked("__init__")
 class Event:
     """A node of the graph that was enqueued. The event of a graph that is being prepared (``Queue.prepare``) orders the
@@ -35,7 +65,7 @@ class Event:
 
     __slots__ = ("enqueued", "node", "queue")
 
-    def __init__(self, queue: Queue, enqueued: Submission, node: int) -> None:
+    def __init__(self, queue: EventQueue, enqueued: Commands, node: int) -> None:
         self.queue = queue
         self.enqueued = enqueued
         self.node = node
@@ -105,7 +135,7 @@ class ReadEvent(Event):
 
     __slots__ = ("out",)
 
-    def __init__(self, queue: Queue, enqueued: Submission, node: int, out: AnyArray) -> None:
+    def __init__(self, queue: EventQueue, enqueued: Commands, node: int, out: AnyArray) -> None:
         super().__init__(queue, enqueued, node)
         self.out = out
 
@@ -117,7 +147,7 @@ class MoveEvent(Event):
 
     __slots__ = ("moved",)
 
-    def __init__(self, queue: Queue, enqueued: Submission, node: int, moved: Any) -> None:
+    def __init__(self, queue: EventQueue, enqueued: Commands, node: int, moved: Any) -> None:
         super().__init__(queue, enqueued, node)
         self.moved = moved
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from manycl.api.arrays.array_queue import ArrayQueue
 from manycl.api.arrays.arrays import Array
 from manycl.errors import LaunchError
 from manycl.graph.graph import BufferKey, Graph
@@ -15,10 +16,10 @@ from manycl.plan.policy import Policy
 from manycl.utilities.checked import checked
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
-    from manycl.api.queue import Queue
     from manycl.api.submission import Submission
     from manycl.run.engine.result import Result
     from manycl.run.graph_cache.cached_graph import CachedGraph
+    from manycl.run.graph_cache.learners import Learners
 
 MOST_TIMES = 10**9
 """Repetitions of a graph, at most: even the shortest graph takes hours for so many."""
@@ -37,6 +38,20 @@ class Repetitions:
         return len(self.seconds)
 
 
+class PlanningQueue(ArrayQueue, Protocol):
+    """What a prepared graph asks of the queue that it runs on."""
+
+    learners: Learners
+    queues: Mapping[str, int]
+    options: Mapping[str, str]
+
+    @property
+    def policy(self) -> str | Policy | Plan | None: ...
+    @property
+    def devices(self) -> tuple[str, ...]: ...
+    def keep(self, run: Callable[[], Result], enqueued: Submission | None) -> Result: ...
+
+
 @checked("__init__", "complete")
 class Prepared:
     """A graph that runs again and again (``Queue.prepare``). Its first four runs are each planned (every one knows
@@ -44,7 +59,7 @@ class Prepared:
     their own, three more plans are tried, ever later (:mod:`manycl.run.graph_cache.autotuner`). A policy that learns
     (``adaptive``) plans again when it has learned."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: PlanningQueue) -> None:
         self.queue = queue
         self._graph: Graph | None = None
         self._arrays: dict[BufferKey, Array] = {}  # kept alive as long as the graph may run

@@ -31,7 +31,7 @@ from manycl.utilities.checked import checked
 from manycl.utilities.shown import html
 
 if TYPE_CHECKING:
-    from manycl.api.queue import Queue
+    from manycl.api.arrays.array_queue import ArrayQueue as Queue
 
 Sizes = tuple[int, ...]
 NDRange = tuple[Sizes, Sizes | None]

@@ -34,6 +34,7 @@ from manycl.utilities.checked import checked
 from manycl.utilities.interrupts import Uninterrupted
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
+    from manycl.api.arrays.array_queue import ArrayOperations, ArrayQueue
     from manycl.api.dispatch.copy_cache import MoveKey
     from manycl.api.program import Kernel
     from manycl.api.versions.check import CheckedVersion
@@ -61,7 +62,7 @@ class Queue(RunningQueue):
     lies between several calls (``component``, an array that another thread changes) is for the threads to agree upon.
     """
 
-    __slots__ = ("_buffers", "_extents", "_made", "mapped")  # beside those of RunningQueue
+    __slots__ = ("_buffers", "_extents", "_made")  # beside those of RunningQueue
 
     def __init__(
         self,
@@ -89,7 +90,6 @@ class Queue(RunningQueue):
             from manycl.api.dispatch.compiled import use_log
             from manycl.api.dispatch.copy_cache import again, remember
             from manycl.api.dispatch.launch_cache import remember as remember_launch
-        self.mapped: set[int] = set()
         self._made: dict[int, list[Array]] = {}  # arrays that were made, for the threads that collect them
         self._extents: dict[int, Extents] = {}  # by the identity of the shape
         self._buffers = session.buffers
@@ -172,11 +172,14 @@ class Queue(RunningQueue):
         DeviceError for a device that there is not, or a factor that is not positive."""
         self.session.devices.events.put(DeviceSlows(device, factor))
 
-    @property
-    def _own(self) -> Queue:
-        return self
-
     # arrays
+
+    @property
+    def operations(self) -> ArrayOperations:
+        """The operations on arrays that are kernels, imported with the first one."""
+        from manycl.api.arrays import operations
+
+        return operations
 
     def array(self, contents: npt.ArrayLike, *, copy: bool = True, name: str = "") -> Array:
         """Return an array with the contents, shape and type of a NumPy array, or of anything that becomes one or
@@ -278,7 +281,7 @@ class Queue(RunningQueue):
         with self.lock:
             return any(enqueued.uses(array.buffer.key) for enqueued in (*self._taken, self.enqueued))
 
-    def give(self, array: Array, queue: Queue) -> bool:
+    def give(self, array: Array, queue: ArrayQueue) -> bool:
         """Hand an array over to another queue, unless a command that is enqueued here uses it; return whether that was
         done."""
         with self.lock:

@@ -15,7 +15,6 @@ from manycl.utilities.unforeseen import told
 from manycl.utilities.user_file import check_writable
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
-    from manycl.api.running import RunningQueue
     from manycl.run.engine.merged_traces import PastRun
     from manycl.run.engine.result import Result
 
@@ -34,7 +33,7 @@ underway: list[Runs] = []
 class Runs:
     """The runs of a queue, or of all queues (None), that end from now on until ``stop``."""
 
-    def __init__(self, queue: RunningQueue | None = None) -> None:
+    def __init__(self, queue: object = None) -> None:
         self._queue = weakref.ref(queue) if queue is not None else None
         self._runs: list[PastRun] = []
         underway.append(self)
@@ -51,7 +50,7 @@ class Runs:
 
         return showable(joined(tuple(self._runs), Path(sys.argv[0]).name if sys.argv else ""))
 
-    def is_of(self, queue: RunningQueue) -> bool:
+    def is_of(self, queue: object) -> bool:
         return self._queue is None or self._queue() is queue
 
     def add(self, run: PastRun, result: Result) -> None:
@@ -63,7 +62,7 @@ class Recording(Runs):
     """A file of the runs until ``end``, the end of the ``with`` block, or that of the process. Raises ManyclError for a
     kind of file that cannot be written (here: pictures need matplotlib), or a place where none can be written."""
 
-    def __init__(self, path: str | Path, queue: RunningQueue | None = None) -> None:
+    def __init__(self, path: str | Path, queue: object = None) -> None:
         self._path = Path(path)
         if self._path.suffix.lower() not in WRITERS:
             raise ManyclError(f"{path}: not a known kind of file", hint=f"end the name in {', '.join(WRITERS)}")
@@ -89,7 +88,7 @@ class Recording(Runs):
             WRITERS[self._path.suffix.lower()](self.trace, self._path)
 
 
-def record(queue: RunningQueue, result: Callable[[], Result]) -> None:
+def record(queue: object, result: Callable[[], Result]) -> None:
     """Add a run of a queue that has ended, well or not, to all recordings that are going on."""
     wanted = [recording for recording in tuple(underway) if recording.is_of(queue)]
     if wanted:

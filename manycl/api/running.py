@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from manycl import flags
 from manycl.api.background import Background
+from manycl.api.events import Commands
 from manycl.api.recording import record, underway
 from manycl.api.run_trace import RunTrace, showable
 from manycl.api.submission import Submission
@@ -48,9 +49,11 @@ class RunningQueue(Waits):
     __slots__ = (
         "enqueued",
         "launches",
+        "mapped",
         "preparing",
         "session",
     )  # compiled code reads them, too (api/dispatch/compiled)
+    use_log: Callable[[Session, EagerStream], None]
 
     def __init__(
         self,
@@ -82,6 +85,7 @@ class RunningQueue(Waits):
         )
         self.background = Background()
         self.launches: dict[object, Any] = {}  # the launch cache: compiled code's entries, by kernel and sizes
+        self.mapped: set[int] = set()  # buffers of arrays that are mapped
         self.roomy: set[tuple[object, tuple[int, ...] | None]] = set()  # kernels and work-groups known to fit a device
         self._made_bytes = 0  # of new arrays, since the last check in make_room
         self.moves: dict[MoveKey, CachedCopy] = {}  # the copy cache
@@ -216,10 +220,10 @@ class RunningQueue(Waits):
         """Return the submission that takes commands, and its eager stream, if commands may be given to a device at
         once."""
         enqueued = self.enqueued
-        stream = enqueued.stream or enqueued.open_stream(self._own)
+        stream = enqueued.stream or enqueued.open_stream(self)
         if stream is not None and stream.is_spent:
             enqueued = self.renew()
-            stream = enqueued.stream or enqueued.open_stream(self._own)
+            stream = enqueued.stream or enqueued.open_stream(self)
         return enqueued, stream
 
     def renew(self) -> Submission:
@@ -236,7 +240,7 @@ class RunningQueue(Waits):
         """Tell the graph cache how long an eager stream, or a batch of one, took from its first command on."""
         self._recurring.ran_eagerly(run, seconds, str(self.policy or self._default), self.queues, self.options)
 
-    def _complete(self, last: Submission | None, wanted: Place | None = None) -> None:
+    def _complete(self, last: Commands | None, wanted: Place | None = None) -> None:
         """Run what is enqueued, up to the ``last`` submission (None: all), and wait for it, and for the bytes that are
         ``wanted`` on the host. Raises what went wrong."""
         self.session.devices.refuse_host_functions()  # the run that they are part of would be waited for

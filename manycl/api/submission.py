@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from manycl.api.arrays.arrays import Array
-from manycl.api.events import CommandStatus
+from manycl.api.events import CommandStatus, EventQueue
 from manycl.errors import LaunchError, ManyclError, ResultError, anew
 from manycl.graph.dependences import Batch, GraphBuilder
 from manycl.graph.graph import BufferKey, HostTask, Launch, Node
@@ -21,16 +21,25 @@ from manycl.graph.versions.sequence import is_sequence
 from manycl.run.streams.eager_rule import Decision, Facts, Need, decide
 
 if TYPE_CHECKING:
-    from manycl.api.queue import Queue
-    from manycl.api.running import RunningQueue
     from manycl.drivers.driver import Bytes
     from manycl.graph.copies import Place
     from manycl.run.data.buffers import Buffers
     from manycl.run.engine.result import Result
+    from manycl.run.session.session import Session
     from manycl.run.streams.eager_stream import EagerStream
 
 PREPARED = decide(Facts(need=Need.PREPARED))
 """The decision about commands of graphs that are prepared."""
+
+
+class SubmissionQueue(EventQueue, Protocol):
+    """What a submission asks of the queue whose commands it has."""
+
+    lock: threading.RLock
+    use_log: Callable[[Session, EagerStream], None]
+
+    def begin_stream(self) -> tuple[EagerStream, None] | tuple[None, Decision]: ...
+    def reach_horizon(self, enqueued: Submission) -> None: ...
 
 
 class Submission:
@@ -99,7 +108,7 @@ class Submission:
         to be waited for."""
         return self.stream.moving if self.stream is not None and not self.builder.nodes and not self.reads else None
 
-    def open_stream(self, queue: Queue) -> EagerStream | None:
+    def open_stream(self, queue: SubmissionQueue) -> EagerStream | None:
         """Return the eager stream that takes commands now, or None where they have to be planned."""
         if self.stream is None and not self._planned:
             with queue.lock:
@@ -110,7 +119,7 @@ class Submission:
                     self._planned = self.stream is None
         return self.stream
 
-    def add(self, queue: Queue, node: Node, after: Sequence[int], arrays: Sequence[Array]) -> int:
+    def add(self, queue: SubmissionQueue, node: Node, after: Sequence[int], arrays: Sequence[Array]) -> int:
         """Append a node that uses some arrays, and return its index. Raises ManyclError for what the device refuses."""
         if self._give(queue, node, after, arrays):
             return self._given - 1
@@ -131,7 +140,7 @@ class Submission:
                 queue.reach_horizon(self)
         return before + index
 
-    def _give(self, queue: Queue, node: Node, after: Sequence[int], arrays: Sequence[Array]) -> bool:
+    def _give(self, queue: SubmissionQueue, node: Node, after: Sequence[int], arrays: Sequence[Array]) -> bool:
         """Try to give a node to the device at once, and return True if that was done. A node that follows one which was
         not given waits, too."""
         need = _need(node) if self._component is None else Need.COMPONENT
@@ -181,7 +190,7 @@ class Submission:
 
     # status and times
 
-    def ended(self, queue: RunningQueue, result: Result | None = None, error: ManyclError | None = None) -> None:
+    def ended(self, queue: EventQueue, result: Result | None = None, error: ManyclError | None = None) -> None:
         """Note that it has run, or that it ended with ``error``, and call the callbacks."""
         self._result, self.error, self._planned = result, anew(error) if error is not None else None, True
         self.is_over = True
@@ -241,7 +250,7 @@ class Submission:
         assert self.stream is not None
         return _known(status, self.stream.times_of(event) if status == CommandStatus.COMPLETE else None)
 
-    def call_back(self, queue: Queue, node: int, function: Callable[[], Any]) -> None:
+    def call_back(self, queue: EventQueue, node: int, function: Callable[[], Any]) -> None:
         """Call a function when a node has ended, in the queue's own thread."""
         stream = self.stream
         if stream is not None and node < len(stream.given):
@@ -253,7 +262,7 @@ class Submission:
         if self.is_over:
             self._submit(queue)
 
-    def call_behind(self, queue: Queue, event: Any, function: Callable[[], Any]) -> None:
+    def call_behind(self, queue: EventQueue, event: Any, function: Callable[[], Any]) -> None:
         """Call a function when a command of the eager stream, or a copy, has ended, given its driver's event; in the
         queue's own thread."""
         stream = self.stream
@@ -284,7 +293,7 @@ class Submission:
             copy_bytes(out, buffers.host(wanted.buffer.key, wanted.low, wanted.nbytes))
             self._spans[index] = start, perf_counter()
 
-    def _submit(self, queue: RunningQueue) -> None:
+    def _submit(self, queue: EventQueue) -> None:
         """Have the callbacks called, each once, although two threads may try at the same time."""
         with suppress(IndexError):
             while True:

@@ -6,7 +6,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from manycl.api.events import Event, MoveEvent
+from manycl.api.background import Background
+from manycl.api.events import Commands, Event, MoveEvent
 from manycl.api.recording import underway
 from manycl.api.submission import Submission
 from manycl.drivers.driver import Bytes
@@ -16,7 +17,6 @@ from manycl.graph.horizon import HORIZON
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.api.arrays.arrays import Array
-    from manycl.api.queue import Queue
     from manycl.run.graph_cache.graph_cache import GraphCache
     from manycl.run.session.session import Session
     from manycl.run.streams.eager_stream import EagerStream
@@ -27,6 +27,7 @@ class Waits:
     streams that do not go on)."""
 
     session: Session
+    background: Background
     enqueued: Submission
     preparing: dict[int, Submission]
     lock: threading.RLock
@@ -35,8 +36,7 @@ class Waits:
     _failure: BaseException | None
 
     @property
-    def _own(self) -> Queue:
-        """The queue itself, by its own type."""
+    def is_running_here(self) -> bool:
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -45,7 +45,7 @@ class Waits:
     def flush(self) -> None:
         raise NotImplementedError
 
-    def _complete(self, last: Submission | None) -> None:
+    def _complete(self, last: Commands | None) -> None:
         raise NotImplementedError
 
     def refuse_while_preparing(self) -> None:
@@ -56,7 +56,7 @@ class Waits:
                 hint="Queue.read and Queue.write enqueue copies that are part of the graph",
             )
 
-    def wait_for(self, enqueued: Submission, node: int) -> bool:
+    def wait_for(self, enqueued: Commands, node: int) -> bool:
         """Wait until a node has ended. Returns True if it is known to have succeeded, else False, whatever has become
         of it. Raises what went wrong with the commands that had to run for it."""
         with self.lock:
@@ -103,12 +103,12 @@ class Waits:
             if self._taken or enqueued.builder.nodes:
                 node = enqueued.read_last(array, wanted, out)
                 self.flush()
-                return Event(self._own, enqueued, node)
+                return Event(self, enqueued, node)
             stream = enqueued.stream
             moved = stream.read_behind(array, wanted, out) if stream is not None else None
             if stream is None or moved is None:
                 return None
-            return MoveEvent(self._own, enqueued, len(stream.given) - 1, moved)
+            return MoveEvent(self, enqueued, len(stream.given) - 1, moved)
 
     def write_ahead(self, place: Place, data: Bytes) -> bool:
         """Copy bytes of the host, as they are now, to a buffer; otherwise as ``read_ahead``."""

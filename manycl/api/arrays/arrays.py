@@ -20,7 +20,7 @@ from manycl.units import show_bytes
 from manycl.utilities.checked import checked
 
 if TYPE_CHECKING:
-    from manycl.api.queue import Queue
+    from manycl.api.arrays.array_queue import ArrayQueue as Queue
 
 
 LARGE = 1 << 18
@@ -307,21 +307,17 @@ class Array(ArrayOperators, Interchange):
         wanted = np.dtype(dtype)
         if wanted == self.dtype:
             return self.copy() if copy else self
-        from manycl.api.arrays.arithmetic import converted
-
-        return converted(self, wanted)
+        return self.queue.operations.converted(self, wanted)
 
     def transpose(self, *axes: Any) -> Array:
         """Return a copy with the dimensions in another order (dimension i is ``axes[i]`` of this; without any:
         reversed), made by a kernel. (NumPy's is a view: here, elements of an array follow one another.) Raises
         ValueError."""
-        from manycl.api.arrays.arithmetic import transposed
-
         try:  # NumPy puts the numbers of the dimensions in that order
             order = np.empty(tuple(range(self.ndim))).transpose(*axes).shape
         except (TypeError, ValueError) as error:
             raise ValueError(f"{axes!r:.80} are not the {self.ndim} dimensions of {self!r}: {error}") from None
-        return transposed(self, order)
+        return self.queue.operations.transposed(self, order)
 
     @property
     def T(self) -> ArrayView:  # noqa: N802 (NumPy's name)
@@ -335,9 +331,7 @@ class Array(ArrayOperators, Interchange):
         """Enqueue new contents for some elements, named as for a view: a fill, a write of what NumPy makes of
         ``value``, or a copy of an array, converted where the types differ, broadcast where the shapes do. Raises
         LaunchError and ResultError."""
-        from manycl.api.arrays.assigning import assign
-
-        assign(self[key], value)
+        self.queue.operations.assign(self[key], value)
 
     def _repr_html_(self) -> str:
         """Return what the array is and where; not its contents, which would run what is enqueued."""

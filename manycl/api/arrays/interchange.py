@@ -69,15 +69,13 @@ class Interchange:
         contents: npt.NDArray[Any] = self.get()
         return contents if dtype is None else contents.astype(dtype, copy=False)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """Call one of NumPy's ufuncs: one that has kernels (:mod:`manycl.api.arrays.elementwise`) makes an array on the
         queue's devices, others are given the contents."""
-        from manycl.api.arrays.arithmetic import apply
-
         outs = options.get("out", ())
         ours = [isinstance(out, Interchange) for out in outs]
         if method == "__call__" and not options.keys() - {"out"} and len(outs) <= 1 and all(ours):
-            found = apply(ufunc, inputs, *outs)
+            found = self.queue.operations.apply(ufunc, inputs, *outs)
             if found is not NotImplemented:
                 return found
         if any(ours):

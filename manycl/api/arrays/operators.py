@@ -12,6 +12,7 @@ import numpy.typing as npt
 from manycl.utilities.checked import checked
 
 if TYPE_CHECKING:
+    from manycl.api.arrays.array_queue import ArrayOperations
     from manycl.api.arrays.arrays import Array
 
 Axis = int | None
@@ -20,26 +21,24 @@ Unary = Callable[[Any], Any]
 Binary = Callable[[Any, Any], Any]
 
 
-def _applied(ufunc: np.ufunc, inputs: tuple[Any, ...], out: Any = None) -> Any:
-    from manycl.api.arrays.arithmetic import apply  # imported with the first operation
-
-    return apply(ufunc, inputs, out)
+def _operations(array: Array) -> ArrayOperations:
+    return array.queue.operations
 
 
 def _unary(ufunc: np.ufunc) -> Unary:
-    return lambda a: _applied(ufunc, (a,))
+    return lambda a: a.queue.operations.apply(ufunc, (a,))
 
 
 def _compare(ufunc: np.ufunc) -> Binary:
-    return lambda a, b: _applied(ufunc, (a, b))
+    return lambda a, b: a.queue.operations.apply(ufunc, (a, b))
 
 
 def _binary(ufunc: np.ufunc) -> tuple[Binary, Binary, Binary]:
     """Return the operator, its reflection, and the operator in place."""
     return (
-        lambda a, b: _applied(ufunc, (a, b)),
-        lambda a, b: _applied(ufunc, (b, a)),
-        lambda a, b: _applied(ufunc, (a, b), a),
+        lambda a, b: a.queue.operations.apply(ufunc, (a, b)),
+        lambda a, b: a.queue.operations.apply(ufunc, (b, a)),
+        lambda a, b: a.queue.operations.apply(ufunc, (a, b), a),
     )
 
 
@@ -68,35 +67,25 @@ class ArrayOperators:
     ) -> Array:
         """Enqueue the sum of all elements, an array of shape ``()``, or of each line along an axis, with the type of
         NumPy's sum. ``out``: the array that takes it."""
-        from manycl.api.arrays.reductions import reduced
-
-        return reduced("sum", self, axis, dtype, out, keepdims)
+        return _operations(self).reduced("sum", self, axis, dtype, out, keepdims)
 
     def min(self: Any, axis: Axis = None, out: Out = None, keepdims: bool = False) -> Array:
         """Enqueue the least element (NaN where there is one); as ``sum``."""
-        from manycl.api.arrays.reductions import reduced
-
-        return reduced("min", self, axis, None, out, keepdims)
+        return _operations(self).reduced("min", self, axis, None, out, keepdims)
 
     def max(self: Any, axis: Axis = None, out: Out = None, keepdims: bool = False) -> Array:
         """Enqueue the greatest element (NaN where there is one); as ``sum``."""
-        from manycl.api.arrays.reductions import reduced
-
-        return reduced("max", self, axis, None, out, keepdims)
+        return _operations(self).reduced("max", self, axis, None, out, keepdims)
 
     def mean(
         self: Any, axis: Axis = None, dtype: npt.DTypeLike | None = None, out: Out = None, keepdims: bool = False
     ) -> Array:
         """Enqueue the sum over the count; as ``sum``."""
-        from manycl.api.arrays.reductions import mean
-
-        return mean(self, axis, dtype, out, keepdims)
+        return _operations(self).mean(self, axis, dtype, out, keepdims)
 
     def dot(self: Any, other: Array) -> Array:
         """Enqueue the inner product with another array, both of one dimension: an array of shape ``()``."""
-        from manycl.api.arrays.reductions import dot
-
-        return dot(self, other)
+        return _operations(self).dot(self, other)
 
     __neg__ = _unary(np.negative)
     __pos__ = _unary(np.positive)

@@ -3,9 +3,11 @@ eager stream without being checked again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
+from manycl.api.arrays.array_queue import ArrayQueue
+from manycl.api.events import Commands
 from manycl.api.events import Event as QueueEvent
 from manycl.drivers.driver import Allocation, DriverError, Event, Queue
 from manycl.graph.graph import BufferKey, CopyTask, FillTask
@@ -16,13 +18,22 @@ from manycl.run.streams.in_flight import UNKNOWN
 
 if TYPE_CHECKING:
     from manycl.api.arrays.arrays import Array
-    from manycl.api.queue import Queue as OwnQueue
 
 MoveKey = tuple[BufferKey, BufferKey | bytes, int, int, int, str]
 """The key of a copy or fill: the buffer that is written; the buffer that is read, or the pattern; bytes; first byte
 written; first byte read; the name."""
 KEPT = 4096
 """Copies and fills in the cache of a queue, at most."""
+
+
+class CopyQueue(ArrayQueue, Protocol):
+    """What the copy cache asks of a queue."""
+
+    moves: dict[MoveKey, CachedCopy]
+
+    @property
+    def preparing(self) -> Mapping[int, Commands]: ...
+    def submitting(self) -> tuple[Commands, EagerStream | None]: ...
 
 
 class CachedCopy:
@@ -52,7 +63,7 @@ class CachedCopy:
         """True if the ends of more eager streams would tell nothing new about it."""
         return self._streams > 0
 
-    def again(self, queue: OwnQueue, stream: EagerStream, arrays: Sequence[Array]) -> bool:
+    def again(self, queue: CopyQueue, stream: EagerStream, arrays: Sequence[Array]) -> bool:
         """Enqueue it once more, with arrays whose buffers are those of the first time. Returns False where it has to be
         checked first: then nothing was done."""
         with stream.lock:
@@ -72,7 +83,7 @@ class CachedCopy:
             stream.count(self._seconds)
             return True
 
-    def _join(self, queue: OwnQueue, stream: EagerStream, arrays: Sequence[Array]) -> bool:
+    def _join(self, queue: CopyQueue, stream: EagerStream, arrays: Sequence[Array]) -> bool:
         """Make it part of the current batch of the eager stream; return False where it cannot be."""
         if stream.device != self._device:
             return False
@@ -92,7 +103,7 @@ class CachedCopy:
         return True
 
 
-def again(queue: OwnQueue, key: MoveKey, arrays: Sequence[Array]) -> QueueEvent | None:
+def again(queue: CopyQueue, key: MoveKey, arrays: Sequence[Array]) -> QueueEvent | None:
     """Enqueue a copy or fill that was done before, with arrays whose buffers are those of the ``key``, and return its
     event. Returns None where it was not done before, or has to be planned."""
     copy = queue.moves.get(key)
@@ -104,7 +115,7 @@ def again(queue: OwnQueue, key: MoveKey, arrays: Sequence[Array]) -> QueueEvent 
     return QueueEvent(queue, enqueued, len(stream.given) - 1)
 
 
-def remember(queue: OwnQueue, key: MoveKey, task: CopyTask | FillTask) -> None:
+def remember(queue: CopyQueue, key: MoveKey, task: CopyTask | FillTask) -> None:
     """Put a copy or fill that was enqueued into the cache, if the device was given it at once."""
     stream = queue.enqueued.stream
     if stream is not None and stream.was_given(task):

@@ -29,7 +29,7 @@ from manycl.run.executor.sub_buffers import unaligned
 from manycl.run.streams.in_flight import UNKNOWN
 
 if TYPE_CHECKING:
-    from manycl.api.queue import Queue
+    from manycl.api.arrays.array_queue import ArrayQueue as Queue
     from manycl.drivers.driver import Allocation
     from manycl.run.session.session import Session
     from manycl.run.streams.eager_stream import EagerStream

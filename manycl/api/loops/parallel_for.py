@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from manycl.api.arrays.array_queue import ArrayQueue
 from manycl.api.arrays.arrays import Array, ArrayView
 from manycl.api.loops import parallel_text as text
 from manycl.api.loops.access_patterns import AccessPattern, Derived, check, derive
@@ -91,7 +92,7 @@ class ParallelFor:
         return self.called(space, queue, device, local, {**named, **(arguments or {})})
 
     def called(
-        self, space: Space, queue: Queue | None, device: str, local: Sequence[int] | None, given: Mapping[str, Any]
+        self, space: Space, queue: ArrayQueue | None, device: str, local: Sequence[int] | None, given: Mapping[str, Any]
     ) -> Any:
         """Enqueue a launch as ``__call__`` does, of arguments that have been checked."""
         key = self._key(space, local, given)
@@ -209,7 +210,7 @@ class ParallelFor:
             self._checked[key] = found
         return found
 
-    def _results(self, call: _Call, partial: Sequence[Array] | None, queue: Queue, lazy: bool, device: str) -> Any:
+    def _results(self, call: _Call, partial: Sequence[Array] | None, queue: ArrayQueue, lazy: bool, device: str) -> Any:
         """Return the results of a reduction from those of its blocks (None: there are no points)."""
         found: dict[str, Any] = {}
         for index, r in enumerate(call.form.reduced):
@@ -233,7 +234,7 @@ class _Ready:
         self.names = [*self.arrays, *(name for name, _ in call.form.scalars)]
         self.tail = call.scalars[len(call.values) :]
 
-    def __call__(self, queue: Queue | None, given: Mapping[str, Any], device: str) -> Any:
+    def __call__(self, queue: ArrayQueue | None, given: Mapping[str, Any], device: str) -> Any:
         args = [given[name] for name in self.names]
         chosen = args[0].queue if queue is None else queue
         return self.kernel(chosen, self.size, self.group, *args, *self.tail, device=device)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from manycl.api.arrays.array_queue import ArrayQueue
 from manycl.api.arrays.arrays import Array
 from manycl.api.arrays.host_arrays import AnyArray
 from manycl.api.loops import parallel_text as text
@@ -75,7 +76,7 @@ class GivenArrays:
     those that the body writes. ``lazy``: the loop may run after the call. Raises LaunchError for arrays that share
     memory of which one is written: the queue has copies."""
 
-    def __init__(self, queue: Queue, arrays: Mapping[str, Any], written: set[str], lazy: bool) -> None:
+    def __init__(self, queue: ArrayQueue, arrays: Mapping[str, Any], written: set[str], lazy: bool) -> None:
         hosts = {name: a for name, a in arrays.items() if not isinstance(a, Array)}
         _check_apart(hosts, written)
         self.on_queue = {name: a for name, a in arrays.items() if isinstance(a, Array)}
@@ -124,7 +125,7 @@ def _share(a: AnyArray, b: AnyArray) -> bool:
         return True
 
 
-def folded(r: Reduced, partial: Array, first: Any, queue: Queue, device: str) -> Array:
+def folded(r: Reduced, partial: Array, first: Any, queue: ArrayQueue, device: str) -> Array:
     """Return the results of a reduction's blocks, combined with the variable's first value: an array of shape ``()``.
     It has the same bits however the work is divided."""
     dtype = dtype_of(r.element)

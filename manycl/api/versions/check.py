@@ -28,7 +28,7 @@ from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.lowering.ranges import launches_of
 
 if TYPE_CHECKING:
-    from manycl.api.queue import Queue
+    from manycl.api.arrays.array_queue import ArrayQueue as Queue
 
 _POISON = 0xA5  # contents of arrays that have none
 

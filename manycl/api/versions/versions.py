@@ -16,8 +16,8 @@ from manycl.graph.versions.sequence import SequenceProgram, sequence_program, st
 from manycl.machine import DEVICE_KINDS
 
 if TYPE_CHECKING:
+    from manycl.api.arrays.array_queue import ArrayQueue as Queue
     from manycl.api.program import Kernel
-    from manycl.api.queue import Queue
 
 _Sizes = tuple[int, ...]
 _NDRange = tuple[_Sizes, _Sizes | None]
