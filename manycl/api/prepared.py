@@ -1,26 +1,30 @@
-"""Prepared graphs: enqueued once, run again and again."""
+"""Prepared graphs: collected once, run again and again."""
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from manycl.api.arrays.array_queue import ArrayQueue
 from manycl.api.arrays.arrays import Array
+from manycl.api.running import RunningQueue
+from manycl.api.submission import PREPARED, Submission
 from manycl.errors import LaunchError
-from manycl.graph.graph import BufferKey, Graph
+from manycl.graph.graph import BufferKey, Graph, Node
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
 from manycl.utilities.checked import checked
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
-    from manycl.api.submission import Submission
     from manycl.run.engine.result import Result
     from manycl.run.graph_cache.cached_graph import CachedGraph
     from manycl.run.graph_cache.learners import Learners
 
+Value = TypeVar("Value")
 MOST_TIMES = 10**9
 """Repetitions of a graph, at most: even the shortest graph takes hours for so many."""
 
@@ -154,3 +158,48 @@ class Prepared:
             if until is not None and turn % every == 0 and until():
                 return Repetitions(tuple(seconds), True)
         return Repetitions(tuple(seconds), False)
+
+
+class CollectingQueue(RunningQueue):
+    """The part of a queue that collects what a thread enqueues, without running it."""
+
+    __slots__ = ("_made",)  # compiled code reads it
+    _made: dict[int, list[Array]]  # arrays that were made, for the threads that collect them
+
+    @contextmanager
+    def component(self) -> Iterator[None]:
+        """Put the commands that are enqueued inside into one task component (PySchedCL): policies such as
+        ``clustering`` keep it on one device."""
+        with self.lock:
+            self._mine().open_component()
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._mine().close_component()
+
+    def collected(self, enqueue: Callable[[], Any]) -> tuple[list[Node], Mapping[BufferKey, Array], list[Array]]:
+        """Return what a function enqueues, without running it: the nodes, their arrays by their buffers, and the arrays
+        that the function has made, without contents."""
+        thread, enqueued = threading.get_ident(), Submission(PREPARED)
+        made: list[Array] = []
+        preparing, making = self.preparing.get(thread), self._made.get(thread)
+        self.preparing[thread], self._made[thread] = enqueued, made
+        try:
+            enqueue()
+        finally:
+            _restore(self.preparing, thread, preparing)
+            _restore(self._made, thread, making)
+        return list(enqueued.builder.nodes), enqueued.arrays, made
+
+    def _mine(self) -> Submission:
+        """Return the submission that the calling thread adds to."""
+        return self.preparing.get(threading.get_ident(), self.enqueued)
+
+
+def _restore(of_thread: dict[int, Value], thread: int, before: Value | None) -> None:
+    """Set a thread's entry back to what it was before (None: there was none)."""
+    if before is None:
+        del of_thread[thread]
+    else:
+        of_thread[thread] = before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import operator
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,21 +16,20 @@ from manycl.api.arrays.arrays import Array, Extents, size_of
 from manycl.api.arrays.host_arrays import AnyArray, as_array, as_bytes, fits
 from manycl.api.arrays.interchange import from_others
 from manycl.api.events import Event, MoveEvent, ReadEvent
-from manycl.api.prepared import Prepared
+from manycl.api.prepared import CollectingQueue, Prepared
 from manycl.api.recording import Recording
-from manycl.api.running import RunningQueue
 from manycl.api.submission import PREPARED, Submission
 from manycl.errors import DeviceError, LaunchError, ManyclError, ResultError
 from manycl.graph.copies import copy_task, fill_task, host_task, read_task, write_task
-from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, HostTask, Node
+from manycl.graph.graph import BufferArg, CopyTask, FillTask, HostTask, Node
 from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy
 from manycl.plan.problem import known_counts
 from manycl.run.graph_cache.learners import Learners
-from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows, How
+from manycl.run.recovery.device_events import DeviceComes, DeviceLeaves, DeviceSlows, How
 from manycl.utilities.checked import checked
-from manycl.utilities.interrupts import Uninterrupted
+from manycl.utilities.interrupts import Uninterrupted, uncollected
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.api.arrays.array_queue import ArrayOperations, ArrayQueue
@@ -44,8 +42,8 @@ Value = TypeVar("Value")
 _SHAPES = 64  # shapes that are remembered
 
 
-@checked("add", "collected", "empty", "give", "move", "uses")
-class Queue(RunningQueue):
+@checked("add", "empty", "give", "move", "uses")
+class Queue(CollectingQueue):
     """One in-order view of all devices: launches behave as if they ran one after another, in the order of the calls.
 
     ``devices``: the syntax of ``--devices`` (default: MANYCL_DEVICES, else all); ``policy``: a name, a policy object or
@@ -62,7 +60,7 @@ class Queue(RunningQueue):
     lies between several calls (``component``, an array that another thread changes) is for the threads to agree upon.
     """
 
-    __slots__ = ("_buffers", "_extents", "_made")  # beside those of RunningQueue
+    __slots__ = ("_buffers", "_extents")  # beside those of the classes that it is made of
 
     def __init__(
         self,
@@ -80,7 +78,7 @@ class Queue(RunningQueue):
         learners.find(policy, settings)  # a policy that does not exist is refused before devices are opened
         self._owns_session = session is None
         if session is None:
-            with Uninterrupted(), _uncollected():  # it imports drivers
+            with Uninterrupted(), uncollected():  # it imports drivers
                 from manycl.run.session.session import Session
             session = Session(devices, profile=profile, serve=serve, merging=merging)
         elif merging is not None and merging != session.data.merging:
@@ -90,7 +88,7 @@ class Queue(RunningQueue):
             from manycl.api.dispatch.compiled import use_log
             from manycl.api.dispatch.copy_cache import again, remember
             from manycl.api.dispatch.launch_cache import remember as remember_launch
-        self._made: dict[int, list[Array]] = {}  # arrays that were made, for the threads that collect them
+        self._made = {}
         self._extents: dict[int, Extents] = {}  # by the identity of the shape
         self._buffers = session.buffers
         self.remember, self.use_log = remember_launch, use_log
@@ -129,29 +127,9 @@ class Queue(RunningQueue):
 
         return devices(repr(self), self.session.machine, self.excluded)
 
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """The names of the devices."""
-        return tuple(d.name for d in self.session.machine.devices)
-
-    @property
-    def excluded(self) -> dict[str, str]:
-        """The devices that have failed for good and are left out, and what was wrong with each."""
-        return dict(self.session.devices.excluded)
-
     def admit(self, name: str) -> None:
         """Use a device again that was left out. Raises DeviceError if it still does not work."""
         self.session.admit(name)
-
-    @property
-    def device_events(self) -> DeviceEvents:
-        """The session's device events, by which any thread reports devices that leave and come."""
-        return self.session.devices.events
-
-    @property
-    def away(self) -> Mapping[str, DeviceLeaves]:
-        """The devices that have left, and how."""
-        return self.session.devices.events.away
 
     def leave(self, device: str, how: How = "drain", *, returns: bool = False) -> None:
         """Give a device (its name, or that of the device that it is a part of) no more commands until ``come``; the
@@ -462,18 +440,6 @@ class Queue(RunningQueue):
             raise LaunchError(f"{name}: {error.message}") from None
 
     @contextmanager
-    def component(self) -> Iterator[None]:
-        """Put the commands that are enqueued inside into one task component (PySchedCL): policies such as
-        ``clustering`` keep it on one device."""
-        with self.lock:
-            self._mine().open_component()
-        try:
-            yield
-        finally:
-            with self.lock:
-                self._mine().close_component()
-
-    @contextmanager
     def prepare(self) -> Iterator[Prepared]:
         """Collect the commands that the calling thread enqueues inside, which do not run: they become a graph that can
         be run again and again, without being planned anew::
@@ -514,51 +480,11 @@ class Queue(RunningQueue):
             yield recording
             self.finish()
 
-    def collected(self, enqueue: Callable[[], Any]) -> tuple[list[Node], Mapping[BufferKey, Array], list[Array]]:
-        """Return what a function enqueues, without running it: the nodes, their arrays by their buffers, and the arrays
-        that the function has made, without contents."""
-        thread, enqueued = threading.get_ident(), Submission(PREPARED)
-        made: list[Array] = []
-        preparing, making = self.preparing.get(thread), self._made.get(thread)
-        self.preparing[thread], self._made[thread] = enqueued, made
-        try:
-            enqueue()
-        finally:
-            _restore(self.preparing, thread, preparing)
-            _restore(self._made, thread, making)
-        return list(enqueued.builder.nodes), enqueued.arrays, made
-
-    def _mine(self) -> Submission:
-        """Return the submission that the calling thread adds to."""
-        return self.preparing.get(threading.get_ident(), self.enqueued)
-
-
-def _restore(of_thread: dict[int, Value], thread: int, before: Value | None) -> None:
-    """Set a thread's entry back to what it was before (None: there was none)."""
-    if before is None:
-        del of_thread[thread]
-    else:
-        of_thread[thread] = before
-
 
 def _key(task: CopyTask | FillTask) -> MoveKey:
     """Return the key of a copy or fill in the copy cache."""
     of, begin = (task.args[1].key, task.source_offset) if isinstance(task, CopyTask) else (task.pattern, 0)
     return task.args[0].key, of, task.nbytes, task.target_offset, begin, task.name
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Do without garbage collection inside. Imports make tens of thousands of objects that stay: searching them again
-    and again takes long, and the last time would often be in a program's first run."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-            gc.collect(1)
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:

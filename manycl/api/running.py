@@ -22,6 +22,7 @@ from manycl.graph.copies import Place
 from manycl.plan.plan import Plan
 from manycl.plan.policy import Policy, learns
 from manycl.run.graph_cache.learners import Learners, told
+from manycl.run.recovery.device_events import DeviceEvents, DeviceLeaves
 from manycl.run.streams.eager_rule import SUBMITTED, Decision, Facts, Need, decide
 from manycl.utilities.interrupts import Uninterrupted
 from manycl.utilities.logs import logger
@@ -100,6 +101,26 @@ class RunningQueue(Waits):
         self.lock = threading.RLock()  # of the submissions
         self._running = threading.RLock()  # held by the thread whose run it is
         self._runner = 0  # the id of that thread
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the devices."""
+        return tuple(d.name for d in self.session.machine.devices)
+
+    @property
+    def excluded(self) -> dict[str, str]:
+        """The devices that have failed for good and are left out, and what was wrong with each."""
+        return dict(self.session.devices.excluded)
+
+    @property
+    def device_events(self) -> DeviceEvents:
+        """The session's device events, by which any thread reports devices that leave and come."""
+        return self.session.devices.events
+
+    @property
+    def away(self) -> Mapping[str, DeviceLeaves]:
+        """The devices that have left, and how."""
+        return self.session.devices.events.away
 
     @property
     def policy(self) -> str | Policy | Plan | None:

@@ -4,16 +4,19 @@ Python calls a signal's handler between any two bytecodes of the main thread, an
 middle of the engine's bookkeeping, a buffer could then count as valid that nobody has written. So while a session works
 on a run, Ctrl-C is only noted (``Uninterrupted``), and it is let in where the main thread plans, waits for devices or
 calls the user's own functions (``interruptible``). So while extension modules are imported that cannot be imported
-again once that was interrupted (of drivers, islpy: the process would abort). Other threads never see it.
+again once that was interrupted (of drivers, islpy: the process would abort). Other threads never see it. Garbage
+collection is held back while drivers are imported, too (``uncollected``).
 """
 
 from __future__ import annotations
 
 import _signal  # what signal is made of, less its conversions to enumerations: they take 8 us of each run
+import gc
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -87,3 +90,17 @@ class _Interruptible:
 
 
 interruptible = _Interruptible()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Do without garbage collection inside. Imports make tens of thousands of objects that stay: searching them again
+    and again takes long, and the last time would often be in a program's first run."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+            gc.collect(1)
