@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
-import json
 import os
-import signal
-import subprocess
 import sys
 import threading
 from collections import OrderedDict
@@ -21,6 +17,7 @@ from manycl import flags
 from manycl.analysis import worker
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.analysis.reading.options import read_options
+from manycl.analysis.worker_process import LostError, WorkerProcess
 from manycl.errors import Diagnostic, SourceError
 from manycl.utilities.disk_cache import DiskCache
 from manycl.utilities.kept import Kept
@@ -43,8 +40,6 @@ log = logger(__name__)
 
 SOURCE_LIMIT = 20.0  # seconds of computing for one source
 LAUNCH_LIMIT = 6.0  # seconds of computing for a question about a launch: what counts its steps ends long before
-PATIENCE = 120.0  # seconds until a process is given up that does not even compute
-ENDING = 5.0  # seconds that a process may take to end once it has stopped to answer
 TRIES = 2  # a question is asked again if the process was ended from outside
 _CACHED = 256  # programs
 _OURS = ("manycl", "manycl/utilities", "manycl/analysis/", "manycl/graph/", "manycl/model/")
@@ -54,7 +49,6 @@ _answers = DiskCache("sources", 64 << 20, CODE)
 _about_launches = DiskCache("launches", 64 << 20, CODE)
 _enclosures = DiskCache("enclosures", 16 << 20, CODE)
 _decisions = DiskCache("deciding", 16 << 20, CODE)
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1])\nfrom manycl.analysis import worker; worker.main()"
 
 
 def parse_program(source: str, *, path: str = "<source>", options: Sequence[str] = ()) -> ProgramFacts:
@@ -228,7 +222,7 @@ def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchF
                 return kept[0]
             try:
                 answer = _answer(worker.LaunchQuestion(program.tree, facts, launch, what, arguments), LAUNCH_LIMIT)
-            except _LostError as lost:
+            except LostError as lost:
                 return Unanswered(f"{lost}", again=lost.outside)
             if answer.failure:
                 return Unanswered(_failed(answer, "the analysis"), again=False)
@@ -412,7 +406,7 @@ def _ask_worker(request: worker.Request | worker.Question) -> worker.WorkerAnswe
     path = request.request[1] if isinstance(request, worker.Question) else request[1]
     try:
         reply = _answer(request, SOURCE_LIMIT)
-    except _LostError as lost:
+    except LostError as lost:
         raise SourceError(f"{path}: {lost}", hint=lost.hint) from None
     if reply.failure:
         raise SourceError(f"{path}: {_failed(reply, 'the analysis of this source')}")
@@ -430,109 +424,16 @@ def _failed(answer: worker.WorkerAnswer, what: str) -> str:
 
 
 def _answer(question: worker.Request | worker.Question | worker.LaunchQuestion, seconds: float) -> worker.WorkerAnswer:
-    """The answer of the other process, which is started again if need be. Raises :class:`_LostError`."""
+    """The answer of the other process, which is started again if need be. Raises :class:`LostError`."""
     for again in range(TRIES - 1, -1, -1):
         with _asking:
             try:
                 return _worker().ask(worker.Limited(seconds, question))
-            except _LostError as lost:
+            except LostError as lost:
                 if not (lost.outside and again):
                     raise
                 log.warning("%s: it is started again", lost)
     raise AssertionError("the last try returns or raises")
-
-
-class _LostError(Exception):
-    """The worker died or had to be killed; ``outside``: not because of the question."""
-
-    def __init__(self, words: str, *, outside: bool = False, hint: str = "") -> None:
-        super().__init__(words)
-        self.outside = outside
-        self.hint = hint
-
-
-def _lost(code: int, question: worker.Limited, stopped: bool) -> _LostError:
-    """Why there is no answer, by how the process ended."""
-    if stopped:
-        return _LostError(f"no answer within {PATIENCE:g} s, the process of the analysis stands still", outside=True)
-    about = "launch" if isinstance(question.question, worker.LaunchQuestion) else "source"
-    if code == -getattr(signal, "SIGXCPU", 0):
-        return _LostError(
-            f"the analysis of this {about} took more than {question.seconds:g} s",
-            hint="is it deeply nested, or do its macros explode?",
-        )
-    if code == worker.NO_THREAD:
-        words = "the process of the analysis can have no thread"
-        return _LostError(words, hint="are there too many processes and threads (ulimit -u), or too little memory?")
-    if -code in _CRASHES or code >= 0:
-        words = "the compiler crashed on this source" if about == "source" else "the analysis of this launch crashed"
-        return _LostError(words, hint="is it deeply nested?")
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    return _LostError(
-        f"the process of the analysis was ended from outside ({name})",
-        outside=True,
-        hint="is there enough memory? The kernel's log says so if it was ended for want of it",
-    )
-
-
-_CRASHES = {getattr(signal, name, 0) for name in ("SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT", "SIGFPE", "SIGTRAP")}
-
-
-class _Worker:
-    """A running worker process, used by one thread at a time."""
-
-    def __init__(self) -> None:
-        self.owner = os.getpid()
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps([entry or os.getcwd() for entry in sys.path])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def ask(self, question: worker.Limited) -> worker.WorkerAnswer:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        late = threading.Event()
-
-        def kill() -> None:
-            late.set()
-            self.process.kill()
-
-        timer = threading.Timer(PATIENCE, kill)
-        timer.daemon = True  # interrupted before it is cancelled, it must not keep the interpreter from ending
-        with contextlib.suppress(RuntimeError):  # while the interpreter ends there are no new threads: the other
-            timer.start()  # process's own limit of computing holds
-        try:
-            worker.send(self.process.stdin, question)
-            reply = worker.receive(self.process.stdout)
-            assert isinstance(reply, worker.WorkerAnswer)
-            return reply
-        except (EOFError, OSError):
-            try:
-                code = self.process.wait(ENDING)
-            except subprocess.TimeoutExpired:
-                code = 0
-            self.close()
-            raise _lost(code, question, late.is_set()) from None
-        except BaseException:  # an interrupt: the answer would be taken for that of the next question
-            self.close()
-            raise
-        finally:
-            timer.cancel()
-
-    def usable(self) -> bool:
-        return self.owner == os.getpid() and self.process.poll() is None
-
-    def close(self) -> None:
-        if self.owner != os.getpid():
-            return  # of the parent, before a fork
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):  # unsent bytes
-                    stream.close()
 
 
 _lock = threading.Lock()
@@ -547,17 +448,17 @@ _launches: OrderedDict[tuple[object, ...], LaunchFacts] = OrderedDict()
 _interpreted: OrderedDict[tuple[object, ...], KernelSummary] = OrderedDict()
 _families: Kept[tuple[object, ...], LaunchFamily] = Kept(_CACHED)
 _steps: dict[tuple[bytes, str], int] = {}
-_current: _Worker | None = None
+_current: WorkerProcess | None = None
 
 
-def _worker() -> _Worker:
+def _worker() -> WorkerProcess:
     global _current
     if _current is None or not _current.usable():
         if _current is None:
             atexit.register(_stop)
         else:
             _current.close()
-        _current = _Worker()
+        _current = WorkerProcess()
         log.debug("the process of the analysis is %d", _current.process.pid)
     return _current
 

@@ -65,17 +65,17 @@ def test_a_process_of_the_analysis_that_is_ended_is_told_of(caplog: pytest.LogCa
     mc.Program(INC % 7654321)
     assert service._current is not None
     with caplog.at_level(logging.DEBUG, "manycl"):
-        ask = service._Worker.ask
+        ask = service.WorkerProcess.ask
 
-        def ended(worker: service._Worker, question: object) -> object:
-            service._Worker.ask = ask  # type: ignore[method-assign]
-            raise service._LostError("it was ended", outside=True)
+        def ended(worker: service.WorkerProcess, question: object) -> object:
+            service.WorkerProcess.ask = ask  # type: ignore[method-assign]
+            raise service.LostError("it was ended", outside=True)
 
-        service._Worker.ask = ended  # type: ignore[method-assign,assignment]
+        service.WorkerProcess.ask = ended  # type: ignore[method-assign,assignment]
         try:
             mc.Program(INC % 7654322)
         finally:
-            service._Worker.ask = ask  # type: ignore[method-assign]
+            service.WorkerProcess.ask = ask  # type: ignore[method-assign]
     assert said(caplog, logging.WARNING) == [("manycl.analysis.service", "it was ended: it is started again")]
 
 
