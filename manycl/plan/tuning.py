@@ -59,7 +59,7 @@ class PlanningTuning(NamedTuple):
     """Seconds of looking up the analysis for a node."""
     step_look: float = 12e-6
     """Seconds of a step of a kernel's abstract run, which each kind of launch repeats here, beside isl's work."""
-    planned_cell: float = 1e-3
+    planned_cell: float = 5e-4
     """Seconds of planning, compiling and trying a plan that divides, for a cell (``benchmarks/everyday.py``)."""
     looks: int = 4096
     """Kinds of launches that are remembered as analysed."""

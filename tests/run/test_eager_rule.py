@@ -95,6 +95,7 @@ TABLE: dict[str, tuple[Facts, DeviceIndex | None]] = {
     "planned is quicker": (graph(MIDDLE, MIDDLE - 1e-6), None),
     "eager is as quick": (graph(MIDDLE, MIDDLE), ONE),
     "never planned, and trials have cost enough": (graph(MIDDLE, spare=0.0), ONE),
+    "never planned, and planning costs too much": (graph(MIDDLE, planning=1.1), ONE),
     "one plan tells little": (graph(MIDDLE, 1.2 * MIDDLE, planned_runs=1), None),
     "one plan suffices to see that it loses": (graph(MIDDLE, 1.1 * LOSING * MIDDLE, planned_runs=1), ONE),
     "eager runs have been forgotten": (graph(planned=MIDDLE, eager_runs=TRIALS), None),
@@ -132,6 +133,7 @@ GRAPHS = st.builds(
     planned_runs=COUNTS,
     is_analysed=st.booleans(),
     spare=st.floats(-1.0, 1.0),
+    planning=st.floats(0.0, 1.0),
     since=COUNTS,
     retries=st.integers(0, 20),
 )

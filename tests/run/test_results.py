@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 import manycl as mc
 from manycl.api.arrays import arrays
 from manycl.drivers.driver import DriverError
-from manycl.run.data.host_memory import MOST_RESULTS, PageLocks, Results
+from manycl.machine import Device
+from manycl.run.data.host_memory import MOST_RESULTS, HostMemory, PageLocks, Results
 from manycl.run.data.pool import IDLE, size_class
 
 SIZES = st.sampled_from([1000, 1001, 5000, 9000])
@@ -26,8 +27,9 @@ kernel void copy(global const int *x, global int *y) { y[get_global_id(0)] = x[g
 class Locking:
     """A driver that locks memory, so many times."""
 
-    def __init__(self, most: int = 1000) -> None:
+    def __init__(self, most: int = 1000, platform: str = "one") -> None:
         self.most, self.asked, self.made = most, 0, list[int]()
+        self.device = Device("d", "gpu", platform=platform)
 
     def pin(self, data: Any) -> object:
         self.asked += 1
@@ -108,6 +110,17 @@ def test_results_that_come_again_are_page_locked() -> None:
     kinds = [results.take(100_000).is_pinned for _ in range(20)]
     assert kinds == [False, *[True] * 19], "the first may not come again"
     assert driver.made == [size_class(100_000)]
+
+
+def test_memory_is_page_locked_once_for_all_devices_of_a_platform() -> None:
+    """Two devices move a half each: together they have moved all."""
+    locks, (first, second, other) = PageLocks(), [Locking(platform=platform) for platform in ("one", "one", "two")]
+    locks.use([first, second, other])  # type: ignore[list-item]
+    memory = HostMemory(np.zeros(1 << 21, np.uint8))
+    half = len(memory.data) // 2 - 4096
+    found = [locks.is_locked(memory, half, d, is_upload=True) for d in (first, second, other, other, first)]  # type: ignore[arg-type]
+    assert found == [False, True, False, True, True]
+    assert (first.made, second.made, other.made) == ([1 << 21], [], [1 << 21])
 
 
 def test_results_come_from_ordinary_memory_where_no_more_can_be_locked() -> None:

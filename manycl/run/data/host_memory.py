@@ -3,7 +3,8 @@
 Devices move page-locked memory ten times as fast as ordinary memory, and without the host's cores: beside an H200, 64
 MiB in 1.3 ms instead of 10, and in 1.8 instead of 19 while all cores compute. Memory is locked where it lies. Locking
 memory that has been used takes 1.3 ms, and unlocking it as long; locking memory that has never been touched takes 11
-ms, as each page is made then. Each device's driver locks memory for itself.
+ms, as each page is made then. What one device's driver has locked, all devices of its platform move as fast: two H200,
+each in a context of its own, 54 GB/s each way by either, and 6 to 12 where it is not locked.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ MOST_RESULTS = 64
 
 
 class HostMemory:
-    """Bytes of the host. ``pins``: what keeps them page-locked, by driver; ``moved``: the bytes of them that each
-    other driver has moved."""
+    """Bytes of the host. ``pins``: what keeps them page-locked, by platform; ``moved``: the bytes of them that devices
+    of each other platform have moved."""
 
     __slots__ = ("data", "moved", "pins")
 
     def __init__(self, data: Bytes) -> None:
         self.data = data
-        self.pins: dict[Driver, object] = {}
-        self.moved: dict[Driver, int] = {}
+        self.pins: dict[str, object] = {}
+        self.moved: dict[str, int] = {}
 
     def views(self) -> int:
         """Return how many views of its bytes there are, but for its own."""
@@ -55,34 +56,35 @@ class PageLocks:
     """What decides which host memory of a session is page-locked. ``nbytes``: bytes that are, by any driver."""
 
     def __init__(self) -> None:
-        self._drivers: list[Driver] = []
+        self._drivers: dict[str, Driver] = {}  # by platform, the first driver that locks memory for all
         self._lock = Lock()  # threads of slowed devices move host copies, too
         self.nbytes = 0
 
     def use(self, drivers: Sequence[Driver]) -> None:
         """Set the drivers that may lock memory."""
-        self._drivers = list(drivers)
+        self._drivers = {}
+        for driver in drivers:
+            self._drivers.setdefault(driver.device.platform, driver)
 
     def is_locked(self, memory: HostMemory, nbytes: int, driver: Driver, *, is_upload: bool) -> bool:
         """Return whether memory is page-locked for a driver that moves ``nbytes`` of it now. It is locked from now on
         where that pays."""
-        if driver in memory.pins:
+        size, platform = len(memory.data), driver.device.platform
+        if platform in memory.pins:
             return True
-        size = len(memory.data)
-        if size < PIN_FROM or driver not in self._drivers:
+        if size < PIN_FROM or platform not in self._drivers:
             return False
         with self._lock:
-            moved = memory.moved[driver] = memory.moved.get(driver, 0) + nbytes
+            moved = memory.moved[platform] = memory.moved.get(platform, 0) + nbytes
             if moved >= (_SMALL if size < LARGE else _UP if is_upload else _DOWN) * size:
-                self._lock_for(memory, driver)
-            return driver in memory.pins
+                self._lock_for(memory, platform)
+            return platform in memory.pins
 
     def lock(self, memory: HostMemory) -> None:
-        """Page-lock memory for the first driver, if it is not locked, and where that is possible."""
+        """Page-lock memory for the first platform, if it is not locked, and where that is possible."""
         if not memory.pins and self._drivers:
             with self._lock:
-                for driver in self._drivers[:1]:
-                    self._lock_for(memory, driver)
+                self._lock_for(memory, next(iter(self._drivers)))
 
     def unlock(self, memory: HostMemory) -> None:
         """Unlock memory."""
@@ -91,22 +93,22 @@ class PageLocks:
                 memory.pins.clear()
                 self.nbytes -= len(memory.data)
 
-    def _lock_for(self, memory: HostMemory, driver: Driver) -> None:
-        """Lock memory for a driver, if it can and there may be more; under the lock."""
+    def _lock_for(self, memory: HostMemory, platform: str) -> None:
+        """Lock memory for a platform's devices, if they can and there may be more; under the lock."""
         nbytes = 0 if memory.pins else len(memory.data)
-        if driver in memory.pins or driver not in self._drivers:  # another thread may have changed this
+        if platform in memory.pins or platform not in self._drivers:  # another thread may have changed this
             return
         if nbytes and _LOCKED * (self.nbytes + nbytes) > ram_bytes():
             return
         try:
-            pin = driver.pin(memory.data)
+            pin = self._drivers[platform].pin(memory.data)
         except DriverError:
             pin = None
         if pin is None:
-            self._drivers.remove(driver)
+            del self._drivers[platform]
             return
         self.nbytes += nbytes
-        memory.pins[driver] = pin
+        memory.pins[platform] = pin
 
 
 class Results:

@@ -16,6 +16,7 @@ from manycl.graph.signature import Signature
 from manycl.machine import DeviceIndex, Machine
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.preemptible import is_long
+from manycl.plan.tuning import PLANNING
 from manycl.run.engine.compile_time import without
 from manycl.run.engine.result import Result
 from manycl.run.graph_cache.cached_graph import CachedGraph
@@ -150,6 +151,9 @@ class RecurringGraph(CachedGraph):
             self._several,
             self.is_looked_at,
             self.budget.spare,
+            0.0
+            if self._tuner.plan is not None
+            else PLANNING.planned_cell * self.nodes * len(self.session.machine.devices),
             self._since,
             self._retries,
         )

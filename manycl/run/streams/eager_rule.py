@@ -81,8 +81,8 @@ class MeasuredGraph(NamedTuple):
     ``planned``: of a typical run of each way, planning apart where a plan is kept; runs that were planned with all
     commands on one device count as eager ones. ``eager_runs``, ``planned_runs``: how many there were. ``latest``: of
     its last run. ``is_analysed``: whether it is known how its launches may be divided. ``spare``: what trials may cost
-    (:class:`~manycl.run.graph_cache.autotuner.TrialBudget`). ``repeats``: whether it followed itself. ``since``: the
-    runs since the other way was tried, and ``retries``: how often it was.
+    (:class:`~manycl.run.graph_cache.autotuner.TrialBudget`), and ``planning``: what planning takes. ``repeats``:
+    whether it followed itself. ``since``: the runs since the other way was tried, and ``retries``: how often it was.
     """
 
     nodes: int = 1
@@ -96,6 +96,7 @@ class MeasuredGraph(NamedTuple):
     planned_runs: int = 0
     is_analysed: bool = False
     spare: float = 0.0
+    planning: float = 0.0
     since: int = 0
     retries: int = 0
 
@@ -242,11 +243,12 @@ def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
     if is_eager and not is_short and not graph.is_analysed:
         return _eager("how its launches may be divided is not known yet", device)
     is_losing = LOSING * eager < planned < inf
-    if not is_short and graph.planned_runs < TRIALS and not is_losing and graph.spare > 0.0:
+    if not is_short and graph.planned_runs < TRIALS and not is_losing and graph.spare > graph.planning:
         return _planned("a plan is tried")
     is_compared = not (is_eager and is_short) and graph.planned_runs > 0
     is_due = is_compared and graph.since >= min(RETRIED << graph.retries, RARELY)
-    is_trial = is_due and (abs(eager - planned) if graph.eager_runs else planned) <= graph.spare
+    cost = abs(eager - planned) if graph.eager_runs else planned
+    is_trial = is_due and cost + graph.planning <= graph.spare
     if is_eager is is_trial:  # a plan, because it is quicker or to try it
         reason = "a plan is tried again" if is_trial else "planned runs take less time"
         return _planned(reason, is_compared=is_compared, is_trial=is_trial)
