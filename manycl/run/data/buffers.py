@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 
 from manycl.drivers.driver import Bytes, End
 from manycl.errors import GraphError, LaunchError, RunError
 from manycl.graph.graph import Buffer, BufferKey, Owned, owned
 from manycl.machine import HOST
-from manycl.region import NOTHING, Box, Region
+from manycl.region import NOTHING, Region
 from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.data.host_bytes import copy_bytes, ram_bytes
 from manycl.run.recovery.health import examine
@@ -109,8 +110,8 @@ class Buffers:
         return data[low : low + nbytes] if nbytes < size else data
 
     def result(self, key: BufferKey, low: int, nbytes: int) -> Bytes:
-        """Return a copy of some bytes, in memory that is reused once nothing refers to it. The bytes come straight from
-        the device where one has all of the buffer and the host does not."""
+        """Return a copy of some bytes, in memory that is reused once nothing refers to it. All of a buffer of which the
+        host has nothing comes straight from the devices."""
         memory, directory = self._memory, self._directory
         self.devices.check_open()
         with self.devices.lock, Uninterrupted():
@@ -119,10 +120,10 @@ class Buffers:
             except MemoryError:
                 memory.trim()
                 out = memory.results.take(nbytes)
-            mask = directory.valid.get(key, 0)
-            if mask and not mask >> HOST & 1 and nbytes == memory.nbytes(key):
+            parts = directory.parts.get(key) or (ValidRegion(NOTHING, directory.valid.get(key, 0)),)
+            if nbytes == memory.nbytes(key) and all(part.mask and not part.mask >> HOST & 1 for part in parts):
                 directory.check(key)
-                self._fetch(key, mask, result=out)
+                self._fetch(key, parts, out)
             else:
                 copy_bytes(out.memory, self._host(key, low, nbytes))
             return out.memory
@@ -135,18 +136,21 @@ class Buffers:
     def _bring(self, key: BufferKey, wanted: Region | None = None) -> None:
         """Bring the host's copy up to date, in some bytes or (None) as a whole, which is noted."""
         directory = self._directory
-        whole = Region.span(0, self._memory.nbytes(key))
-        for region, mask in directory.parts.get(key, (ValidRegion(whole, directory.valid.get(key, 0)),)):
-            mine = region if wanted is None else region & wanted
-            if mine and mask and not mask >> HOST & 1:
-                self._fetch(key, mask, () if mine is whole else mine.boxes)
+        parts = directory.parts.get(key) or (ValidRegion(NOTHING, directory.valid.get(key, 0)),)
+        if wanted is not None:
+            whole = Region.span(0, self._memory.nbytes(key))
+            parts = tuple([ValidRegion(mine, mask) for region, mask in parts if (mine := (region or whole) & wanted)])
+        if missing := [part for part in parts if part.mask and not part.mask >> HOST & 1]:
+            self._fetch(key, missing)
         if wanted is None:
             directory.gathered(key)
 
-    def _fetch(self, key: BufferKey, mask: int, rows: tuple[Box, ...] = (), result: End | None = None) -> None:
-        """Copy rows of a buffer (none: all) from one of the memories of a mask to the host's copy, or to a result."""
+    def _fetch(self, key: BufferKey, parts: Sequence[ValidRegion], result: End | None = None) -> None:
+        """Copy regions of a buffer (NOTHING: all of it), each from one of its memories, to the host's copy or to a
+        result."""
         try:
-            self.devices.backend.fetch(key, (mask & -mask).bit_length() - 1, rows, result)
+            found = [((mask & -mask).bit_length() - 1, region.boxes) for region, mask in parts]
+            self.devices.backend.fetch(key, found, result)
         except RunError:
             examine(self.devices, self._directory)
             raise

@@ -171,11 +171,14 @@ class _DeviceRecorder:
 
 def recorded(executor: Executor, script: CommandGraph) -> CommandBuffer | None:
     """Record a command graph's commands, in the queues that the executor uses now. None if they are not launches,
-    copies within a device and fills only, or some have undo copies. The record holds as long as the queues stay the
+    copies within a device and fills only, some have undo copies, or some wait for those of other devices. The record holds as long as the queues stay the
     same. Makes the queues that are missing."""
     if script.waits or executor.memory.guarded:
         return None
     if not all(isinstance(c, Run) and not c.undo for c in script.commands):
+        return None
+    device_of = {c.token: c.device for c in script.commands if isinstance(c, Run)}
+    if any(device_of[t] != c.device for c in script.commands if isinstance(c, Run) for t in c.after):
         return None
     for lanes, count in zip(executor.lanes, script.queues, strict=True):
         lanes.need_queues(count)  # earlier runs may have used timed queues

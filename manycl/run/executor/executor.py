@@ -11,6 +11,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import Any
 
 from manycl import flags
@@ -294,22 +295,30 @@ class Executor:
         run.record.find_failure(run.now())
         return run.record
 
-    def fetch(self, key: BufferKey, memory: int, rows: tuple[Box, ...] = (), result: End | None = None) -> None:
-        """Copy a buffer, or rows of it, from a device's memory to the host's copy, or to memory of a ``result``, and
-        wait for it; outside a run. Raises RunError."""
-        device = self.machine.owner(memory)
-        lanes, nbytes = self.lanes[device], sum(box.nbytes for box in rows) or None
+    def fetch(self, key: BufferKey, parts: Sequence[tuple[int, tuple[Box, ...]]], result: End | None = None) -> None:
+        """Copy rows of a buffer (none: all) from devices' memories to the host's copy, or to memory of a ``result``, by
+        all links at once, and wait for that; outside a run. Raises RunError."""
+        sent: list[tuple[Driver, Event]] = []
+        device = DeviceIndex(0)
         try:
             self.settle()
-            if not rows and result is None:
-                self.memory.replace(key)  # what the host has is stale
-            target = self.memory.download_target(key, device, nbytes) if result is None else result
-            source = End(self.memory.on_device(key, device))
-            events = lanes.driver.copy(lanes.downloads, target, source, rows or (Box(0, len(target.memory)),), ())
-            lanes.flush(lanes.downloads)
-            for event in events:
-                lanes.driver.wait(event)
+            for memory, rows in parts:
+                device = self.machine.owner(memory)
+                lanes, nbytes = self.lanes[device], sum(box.nbytes for box in rows) or None
+                if not rows and result is None:
+                    self.memory.replace(key)  # what the host has is stale
+                target = self.memory.download_target(key, device, nbytes) if result is None else result
+                source = End(self.memory.on_device(key, device))
+                events = lanes.driver.copy(lanes.downloads, target, source, rows or (Box(0, len(target.memory)),), ())
+                sent += [(lanes.driver, event) for event in events]
+                lanes.flush(lanes.downloads)
+            while sent:
+                driver, event = sent.pop(0)
+                driver.wait(event)
         except DriverError as error:
+            for driver, event in sent:  # they still write to the host's memory
+                with suppress(DriverError):
+                    driver.wait(event)
             name = self.machine.devices[device].name
             raise RunError(f"{self.memory.name(key)} cannot be brought from {name}: {error}") from None
 
