@@ -143,7 +143,7 @@ def run(case: Case, overheads: tuple[float, float], moves: bool, ends_early: boo
         begin, end, factor = case.slower
         disturbed = Disturbance(slowdowns=(Slowdown(DeviceIndex(1), factor, begin, min(end, NEVER)),))
     truth = partial(Truth, speeds=Speeds(case.rates, overheads))
-    trace = foresee(problem, plan, enqueues=True, disturbance=disturbed, estimates=truth)
+    trace = foresee(problem, plan, disturbance=disturbed, estimates=truth)
     kernels = [e for e in trace.events if isinstance(e, KernelEvent)]
     assert sum(e.groups for e in kernels) == GROUPS
     assert ends_early or moves == (len(kernels) > 2)

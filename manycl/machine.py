@@ -48,11 +48,16 @@ class Device:
     double: bool = True  # has double precision
     queues: int = 1  # in-order queues that pay (1 on CPUs, 16 on GPUs)
     launch_overhead: float = 10e-6  # seconds from enqueueing to starting an idle device
-    enqueuing: float = 0.0  # seconds that the engine and the driver take to enqueue a command
+    enqueuing: float = 0.0  # seconds that the host's thread takes to enqueue a kernel
+    enqueuing_copy: float = 0.0  # seconds that the host's thread takes to enqueue a transfer
     slowdown: float = 1.0  # experiment: every kernel takes this many times longer
     simulator: bool = False  # an interpreter such as Oclgrind: only used when asked for by name
     shortens: bool = False  # launches that are under way can end early, at one of their work-groups
     event_domain: str = ""  # devices of one domain wait for each other's commands without the host; "": it does not
+
+    def enqueues(self, is_copy: bool) -> float:
+        """Return the seconds that the host's thread takes to enqueue a transfer or another command."""
+        return self.enqueuing_copy if is_copy else self.enqueuing
 
     def holds(self, sizes: Sequence[int]) -> bool:
         """Whether there is room for buffers of these sizes (bytes) at once."""

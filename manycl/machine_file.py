@@ -20,7 +20,9 @@ from manycl.machine import ALIGNMENT, HOST, Device, Link, Machine
 from manycl.units import format_bytes, format_quantity, parse_bytes, parse_quantity
 
 _WORDS = ("model", "platform", "driver")
-_QUANTITIES = {"clock": "Hz", "flops": "FLOP/s", "bandwidth": "B/s", "launch_overhead": "s", "enqueuing": "s"}
+_QUANTITIES = {"clock": "Hz", "flops": "FLOP/s", "bandwidth": "B/s"} | dict.fromkeys(
+    ("launch_overhead", "enqueuing", "enqueuing_copy"), "s"
+)
 _BYTES = ("global_memory", "max_allocation", "local_memory")
 _COUNTS = ("compute_units", "max_work_group", "queues", "alignment")
 _FLAGS = ("double", "simulator")
@@ -30,11 +32,11 @@ _DEVICE_KEYS = ("name", "kind", *_WORDS, "memory", *_COUNTS, *_QUANTITIES, *_BYT
 _HOST_KEYS = ("bandwidth",)
 _LINK_KEYS = ("from", "to", "both_ways", "bandwidth", "latency", "chunk")
 _KIND_VALUES: dict[str, dict[str, Any]] = {  # where a file does not say
-    "cpu": {"queues": 1, "launch_overhead": 5e-6, "enqueuing": 4e-6},
-    "gpu": {"queues": 16, "launch_overhead": 10e-6, "enqueuing": 17e-6},
+    "cpu": {"queues": 1, "launch_overhead": 5e-6},
+    "gpu": {"queues": 16, "launch_overhead": 10e-6},
     "accelerator": {"queues": 1, "launch_overhead": 10e-6},
 }
-_MAY_BE_ZERO = ("launch_overhead", "enqueuing", "latency", "local_memory")
+_MAY_BE_ZERO = ("launch_overhead", "enqueuing", "enqueuing_copy", "latency", "local_memory")
 _MOST = 10**6  # of a count
 _MOST_BYTES = 2**60
 _NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)

@@ -73,10 +73,9 @@ def test_values_are_read_in_base_units() -> None:
         max_allocation=2 << 30,  # a quarter, where the file does not say
         queues=1,
         launch_overhead=5e-6,
-        enqueuing=4e-6,
     )
     assert (gpu.memory, gpu.clock, gpu.global_memory, gpu.max_allocation) == (1, 1.05e9, 4 * 10**9, 512 << 20)
-    assert (gpu.queues, gpu.launch_overhead, gpu.enqueuing, gpu.double) == (16, 12.5e-6, 17e-6, False)
+    assert (gpu.queues, gpu.launch_overhead, gpu.double) == (16, 12.5e-6, False)
     assert machine.links == (Link(0, 1, 6e9, 20e-6), Link(1, 0, 6e9, 20e-6))
     assert machine.notes == {"machine": "invented", "gpu0.clock": "a data sheet", "host->gpu0": "a guess"}
 
@@ -217,6 +216,7 @@ def _machines(draw: st.DrawFn) -> Machine:
                 queues=draw(st.integers(1, 64)),
                 launch_overhead=draw(st.just(0.0) | _positive),
                 enqueuing=draw(st.just(0.0) | _positive),
+                enqueuing_copy=draw(st.just(0.0) | _positive),
                 slowdown=draw(st.floats(1.0, 1e6)),
                 simulator=draw(st.booleans()),
             )

@@ -121,7 +121,7 @@ def run_one(seed: int, leaves: bool) -> None:
     happening = tuple([(moment, partial(said.put, event)) for moment, event in news])
     lowered = lower(problem, plan, Directory())
     disturbance = Disturbance(slowdowns=(slow,), happening=happening)
-    backend = SimBackend(where, Truth(problem, lowered, true), disturbance=disturbance, enqueues=True)
+    backend = SimBackend(where, Truth(problem, lowered, true), disturbance=disturbance)
     said.listen(backend.wake)
     setup = Setup(lambda *_: lowered)
     result = execute(problem, plan, backend, Directory(), setup=setup, watch=EventMonitor(said, where))

@@ -65,7 +65,7 @@ def simulated(k: float, wait: float, in_turn: bool) -> tuple[float, set[str]]:
         in_turn=(1,) if in_turn else (),
     )
     problem = Problem(graph, machine, times, (1, 1), splits=splits)
-    trace = foresee(problem, plan, enqueues=True, estimates=partial(HoppingTruth, times=times))
+    trace = foresee(problem, plan, estimates=partial(HoppingTruth, times=times))
     mine = [e for e in trace.events if isinstance(e, KernelEvent) and e.node == 1]
     assert sum(e.groups for e in mine) == GROUPS
     return max(e.end for e in mine), {e.device for e in mine}
@@ -154,7 +154,7 @@ def test_kernels_of_mig_heft_migrate_when_a_run_goes_otherwise(k: float, wait: f
         plan = find("mig_heft").plan(problem)
         assert {a.device for a in plan.assignments if a.node == 1} == {SLOW}
         verify(plan, graph, machine, problem)
-        trace = foresee(problem, plan, enqueues=True, estimates=partial(HoppingTruth, times=truth))
+        trace = foresee(problem, plan, estimates=partial(HoppingTruth, times=truth))
         mine = [e for e in trace.events if isinstance(e, KernelEvent) and e.node == 1]
         assert sum(e.groups or GROUPS for e in mine) == GROUPS
         ends[live] = max(e.end for e in mine)

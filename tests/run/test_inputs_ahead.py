@@ -115,7 +115,7 @@ def hopped(
         directory.define(key)
     lowered = lower(problem, plan, directory)
     estimates = HoppingTruth(problem, lowered, times)
-    backend = SimBackend(where, estimates, report_latency=50e-6, enqueues=True)
+    backend = SimBackend(where, estimates, report_latency=50e-6)
     result = execute(problem, plan, backend, directory, setup=Setup(lambda *given: lowered, prepare))
     mine_ran = [e for e in result.trace.events if isinstance(e, KernelEvent) and e.node == 1]
     far = sum(e.groups or GROUPS for e in mine_ran if e.device == "gpu0") * OUTPUT * len(loop.outputs) // GROUPS

@@ -183,7 +183,6 @@ def _found(compiler: Callable[[], Compile], other: Callable[[], OpenCLHandle | N
         alignment=ALIGNMENT,
         max_work_group=4096,
         launch_overhead=5e-6,
-        enqueuing=4e-6,
         shortens=True,
     )
     return Found(device, NativeHandle(cores, compiler, other), _RANK)

@@ -27,8 +27,6 @@ _SIMULATORS = ("oclgrind", "fpga emulation")
 _GPU_LANES = {"nvidia": 128, "amd": 64, "advanced micro": 64, "intel": 8}  # FP32 lanes of a compute unit
 _UNKNOWN_LANES = 32
 GPU_QUEUES = 16  # on an H200 sixteen queues beat eight on small kernels, and never lost to them
-_ENQUEUING = {"gpu": 17e-6, "cpu": 4e-6}
-"""Seconds that the engine and the driver take to enqueue a command (measured: NVIDIA's with device clocks; PoCL)."""
 _UNKNOWN_CLOCK = 1000  # MHz, where a driver says 0
 _PROBE = 4096  # bytes, and the alignment every driver accepts
 
@@ -161,7 +159,6 @@ def _describe(device: Any, platform: Any, numbers: Counter[str]) -> Found:
         double=bool(device.double_fp_config),
         queues=1 if kind == "cpu" else GPU_QUEUES,
         launch_overhead=5e-6 if kind == "cpu" else 10e-6,
-        enqueuing=_ENQUEUING.get(kind, 0.0),
         simulator=simulator,
     )
     place = _place(device)

@@ -50,6 +50,8 @@ def on_machine(machine: Machine, measurements: Measurements) -> Machine:
                 flops=known.get("flops", device.flops),
                 bandwidth=known.get("bandwidth", device.bandwidth),
                 launch_overhead=known.get("launch_overhead", device.launch_overhead),
+                enqueuing=known.get("enqueuing_observed", device.enqueuing),
+                enqueuing_copy=known.get("enqueuing_copy_observed", device.enqueuing_copy),
             )
         )
         for i, link in enumerate(links):

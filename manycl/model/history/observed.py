@@ -45,6 +45,12 @@ class ObservedLinks:
             rates.setdefault(size, deque(maxlen=_KEPT)).append(nbytes / seconds)
             self._find_chunk(link, {n: median(r) for n, r in rates.items() if len(r) >= _OFTEN})
 
+    def enqueued(self, device: Device, is_copy: bool, seconds: float) -> None:
+        """Note that the host's thread took ``seconds`` for each transfer, or other command, that it enqueued in a
+        run."""
+        name = f"enqueuing{'_copy' if is_copy else ''}_observed"
+        self._found.setdefault((identity(device), name), deque(maxlen=_KEPT)).append(seconds)
+
     def _find_chunk(self, link: tuple[str, str], rates: Mapping[int, float]) -> None:
         """Set a link's chunk size, if enough transfers of unlike sizes show how much small ones lose."""
         if len(rates) >= _UNLIKE and max(rates) >= CHUNK:

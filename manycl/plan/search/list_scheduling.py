@@ -11,7 +11,8 @@ The simulator has the same model (``run/simulation/simulator.py``):
   (``plan/timeline/operations.py``, ``plan/timeline/timing.py``);
 - data that are not valid where they are needed go through the host, on one upload and one download queue a
   device (``plan/timeline/timeline.py``);
-- the end of a node on another device (or of a host function) is known ``handover`` seconds later.
+- the end of a node on another device (or of a host function) is known ``handover`` seconds later;
+- the host's thread enqueues one command after another, and takes its time for each.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class _Growing:
         count = len(self._before)
         self.end, self.heard = [0.0] * count, [0.0] * count
         self._where: list[DeviceIndex | None] = [None] * count  # None: on several devices, or not placed yet
-        self._host_free = self._floor
+        self._host_free = self._given = self._floor
+        # seconds of the host's thread for a kernel and for a transfer, by device
+        self._enqueues = [(d.enqueuing, d.enqueuing_copy) for d in problem.machine.devices]
         self.fixed = {a.node for a in problem.fixed}
         if self._timeline is not None:
             self._keep(self._timeline)
@@ -101,7 +104,7 @@ class _Growing:
         end, heard, where, timeline = self.end, self.heard, self._where, self._timeline
         before, seconds = self._before[node], self._seconds[node]
         best = finish = float("inf")
-        chosen, queue, begin = ON_HOST, 0, 0.0
+        chosen, queue, begin, spent = ON_HOST, 0, 0.0, self._given
         hops: list[Hop] = []
         after: list[int] = []
         for bound, d, ready, extra in self._choices(node, candidates):
@@ -114,6 +117,9 @@ class _Growing:
                 arrive = timeline.arrival(self._needs[node], d, new_hops, new_after)
                 if arrive > ready:
                     ready = arrive
+            given = self._given + sum([self._enqueues[h[0].device][1] for h in new_hops]) + self._enqueues[d][0]
+            if given > ready:
+                ready = given
             if lane.single:
                 q, start = 0, lane.free[0]
                 if ready > start:
@@ -127,15 +133,18 @@ class _Growing:
             if value < best or (value == best and d < chosen):
                 best, finish = value, ended
                 chosen, queue, begin, hops, after = d, q, start, new_hops, new_after
+                spent = given
         if chosen == ON_HOST:
             ready = max([self._host_free, *[heard[p] for p in before]])
             if timeline is not None and self._moving:
                 ready = max(ready, timeline.arrival(self._needs[node], ON_HOST, hops, after))
             begin = finish = self._host_free = ready
+            spent += sum([self._enqueues[h[0].device][1] for h in hops])
         elif self._lanes[chosen].single:
             self._lanes[chosen].free[0] = finish
         else:
             self._lanes[chosen].take(node, queue, begin, finish)
+        self._given = spent
         end[node], heard[node], where[node] = finish, finish + self._handover, chosen
         if timeline is not None:
             timeline.place(Fit(node, chosen, 0, 0, begin, finish, hops, after), queue)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from manycl.machine import HOST, DeviceIndex
@@ -109,6 +109,9 @@ class Operations:
         self._together: dict[int, tuple[int, ...]] = {}
         self._merged: dict[int, int] = {}  # by node: the number of other memories that it is merged from
         self._fixed = len(problem.fixed)
+        # seconds of the host's thread for a kernel and for a transfer, by device (last: the host)
+        self._enqueues = [*((d.enqueuing, d.enqueuing_copy) for d in problem.machine.devices), (0.0, 0.0)]
+        self._given = [self.floor]  # when the host's thread has enqueued so many operations
         limited = problem.contention.limited
         self._host = Bandwidth(problem.machine.host_bandwidth) if limited else None
         self._contended = contended(problem)
@@ -131,6 +134,14 @@ class Operations:
         for w in self.makers(op):
             at = max(at, self.end[w] if self.device[w] == device != ON_HOST else self.heard[w])
         return at
+
+    def enqueued(self, device: DeviceIndex, moves: Iterable[Move] = ()) -> float:
+        """Return when the host's thread can have enqueued a kernel for a device, behind transfers: it enqueues in the
+        order of placement."""
+        given = self._given[-1]
+        for move in moves:  # one by one, as they are placed
+            given += self._enqueues[move.device][1]
+        return given + self._enqueues[device][0]
 
     @property
     def makespan(self) -> float:
@@ -189,6 +200,9 @@ class Operations:
         if self._host is not None and op >= self._fixed:
             self._host.take(what.start, end, self._draws(what, self._seconds(what)))
         self.what.append(what)
+        self._given.append(
+            self._given[-1] + (self._enqueues[what.device][isinstance(what, Move)] if op >= self._fixed else 0.0)
+        )
         self.end.append(end)
         # the end of a fixed operation before planning began is known to all devices
         self.heard.append(end if op < self._fixed and end <= self.floor else end + self._handover)
@@ -223,6 +237,7 @@ class Operations:
         if self._together:
             self._together = {op: ops for op, ops in self._together.items() if op < count}
         del self.what[count:], self.end[count:], self.heard[count:], self.device[count:], self._waits[count:]
+        del self._given[count + 1 :]
 
     # the result
 

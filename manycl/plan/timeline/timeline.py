@@ -194,11 +194,15 @@ class Timeline(Operations):
         arrive, handover, host, transfer = self.floor, self._handover, self._host, self._transfer
         several = len(missing) > 1  # a single transfer shares no queue
         queues, busy, ways = self._queues, dict[BusyIntervals, float](), self._routes.hops
+        given, enqueues = self.enqueued(ON_HOST, [m for m, *_ in hops]), self._enqueues
         for _, key, low, high, writer, source, op in missing:
             nbytes, here, before = high - low, 0.0, ON_HOST
             by: int | None = None
             for a, b, lane, queue in ways(source, device):
                 ready = self.known(op, lane) if by is None else here if lane == before else here + handover
+                given += enqueues[lane][1]
+                if given > ready:
+                    ready = given
                 slots = queues[queue]
                 if several and busy.get(slots, ready) > ready:
                     ready = busy[slots]
@@ -232,8 +236,7 @@ class Timeline(Operations):
         else:
             seconds = self.rows[node][device] if device != ON_HOST else 0.0
         arrive = self.arrival(self.needs(node, first, groups), device, hops, after)
-        if arrive > ready:
-            ready = arrive
+        ready = max(ready, arrive, self.enqueued(device, [m for m, *_ in hops]))
         if self._host is None:
             start = self.kernels[device].first(ready, seconds)
             return _new(Fit, (node, device, first, groups, start, start + seconds, hops, after))
@@ -266,7 +269,7 @@ class Timeline(Operations):
         hops: list[Hop] = []
         after: list[int] = []
         whole = [r for r in needs if r[0] not in slices]
-        ready = max(self.ready(node, device), self.arrival(whole, device, hops, after))
+        ready = max(self.ready(node, device), self.arrival(whole, device, hops, after), self.enqueued(device))
         memory = self.memory[device]
         base = max([m.end for m, *_ in hops if m.target == memory], default=self.floor)
         hops, after = [], []
@@ -400,7 +403,7 @@ class Timeline(Operations):
         self._merged[node] = len(others)
         seconds = self.problem.merge_seconds(node, home, len(others))
         merge = Assignment(node, home, 0, 0.0, 0.0, MERGE)
-        start, end = self.room(self.kernels[home], ready, merge, seconds)
+        start, end = self.room(self.kernels[home], max(ready, self.enqueued(home)), merge, seconds)
         op = self._add(merge._replace(start=start, end=end), [*waits, *ops], self.kernels[home])
         self.of[node] = (op,)
         for key in self.problem.graph.nodes[node].writes:
@@ -415,10 +418,8 @@ class Timeline(Operations):
         nbytes = self.problem.graph.buffers[key].nbytes
         waits, op = list(members), INITIAL
         for a, b, lane, queue in self._routes.hops(source, home):
-            ready, slots = (
-                max(self.end[w] if self.device[w] == lane else self.heard[w] for w in waits),
-                self._queues[queue],
-            )
+            ready = max(self.end[w] if self.device[w] == lane else self.heard[w] for w in waits)
+            ready, slots = max(ready, self._given[-1] + self._enqueues[lane][1]), self._queues[queue]
             start, end = self.sent(slots, ready, nbytes, (a, b))
             op = self._add(Move(key, 0, nbytes, node, a, b, lane, start, end, device), waits, slots)
             waits = [op]

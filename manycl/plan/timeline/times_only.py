@@ -37,6 +37,10 @@ class TimesOnly:
         self._where = [ON_HOST] * len(nodes)
         self._end = [problem.not_before] * len(nodes)
         self._start, self._order = list(self._end), list[int]()
+        self._given = problem.not_before  # when the host's thread has enqueued all that is placed
+        # its seconds for a kernel and for a transfer, by device (last: the host)
+        self._enqueues = [(d.enqueuing, d.enqueuing_copy) if contention else (0.0, 0.0) for d in machine.devices]
+        self._enqueues.append((0.0, 0.0))
         self._needs: Sequence[Sequence[BufferRange]] | None = None  # (without transfers)
         if contention and machine.memories > 1:
             self._needs, self._nodes, self._routes = problem.whole_needs, nodes, problem.routes
@@ -71,12 +75,16 @@ class TimesOnly:
         """Place a node on the device (``ON_HOST``: the host) where it ends first, the first of equals. ``more``:
         seconds by device that are added to the end."""
         view, end, where, kernels, needs = self._view, self._end, self._where, self._kernels, self._needs
+        enqueues = self._enqueues
         row, edges, earliest = view.seconds[node], view.before[node], view.earliest[node]
         best, begin, least = devices[0], 0.0, inf
         sent: list[_Sent] = []
         transfers = sent
         for device in devices:
             seconds, beside, ready = row[device], more[device] if more else 0.0, earliest[device]
+            given = self._given + enqueues[device][0]
+            if given > ready:
+                ready = given
             for p, matrix in edges:
                 known = end[p] + matrix[where[p]][device]
                 if known > ready:
@@ -97,12 +105,15 @@ class TimesOnly:
             for key, slots, memory, lane, begin, arrived in transfers:
                 slots.take(begin, arrived)
                 at[key][memory] = (arrived, arrived + handover, lane)
+                self._given += enqueues[lane][1]
             memory, here = self._memory[best], (ended, ended + handover, best)
             for key in self._nodes[node].writes:
                 at[key] = {memory: here}
+        self._given += enqueues[best][0]
 
     def _arrival(self, needs: Sequence[BufferRange], device: DeviceIndex, ready: float, sent: list[_Sent]) -> float:
-        """Return when buffers can be on a device, or ``ready`` if that is later; add the transfers that it takes."""
+        """Return when buffers can be on a device and a kernel enqueued behind their transfers, or ``ready`` if that is
+        later; add the transfers that it takes."""
         memory, at = self._memory[device], self._at
         missing: list[_Missing] = []
         for key, _, nbytes in needs:
@@ -125,9 +136,10 @@ class TimesOnly:
         return arrive if arrive > ready else ready
 
     def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, sent: list[_Sent]) -> float:
-        """Add transfers as a timeline does."""
+        """Add transfers as a timeline does; return when they arrive, and a kernel is enqueued behind them."""
         arrive, handover, transfer, queues = self._floor, self._handover, self._transfer, self._queues
         several, busy, hops, at = len(missing) > 1, dict[BusyIntervals, float](), self._routes.hops, self._at
+        given, enqueues = self._given, self._enqueues
         for _, key, nbytes, source in missing:
             before: DeviceIndex | None = None
             for a, b, lane, queue in hops(source, device):
@@ -136,6 +148,9 @@ class TimesOnly:
                     ready = own if by == lane else heard
                 elif lane != before:
                     ready += handover
+                given += enqueues[lane][1]
+                if given > ready:
+                    ready = given
                 slots = queues[queue]
                 if several and busy.get(slots, ready) > ready:
                     ready = busy[slots]
@@ -149,7 +164,7 @@ class TimesOnly:
                 ready += handover
             if ready > arrive:
                 arrive = ready
-        return arrive
+        return max(arrive, given + enqueues[device][0])
 
     def by_node(self) -> tuple[list[DeviceIndex], list[float], list[float]]:
         """Return for every node where it runs, when it starts and when it ends."""

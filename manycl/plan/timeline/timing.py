@@ -1,9 +1,10 @@
 """Exact times of a schedule, given the devices of its commands and their order.
 
-The machine's rules, which the simulator has too (``run/simulation/simulator.py``): a queue performs one command at a
-time, in order; a command starts once all it waits for has ended, ``handover`` seconds later where another device or the
-host has ended it; kernels in different queues of a device slow each other down as soon as their shares of it add up to
-more than 1; commands that share links, or the host's memory, slow each other down (``model/contention.py``).
+The machine's rules, which the simulator has too (``run/simulation/simulator.py``): the host's thread enqueues one
+command at a time; a queue performs one at a time, in order; a command starts once it is enqueued and all it waits for
+has ended, ``handover`` seconds later where another device or the host has ended it; kernels in different queues of a
+device slow each other down as soon as their shares of it add up to more than 1; commands that share links, or the
+host's memory, slow each other down (``model/contention.py``).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def timed(
 ) -> list[Assignment]:
     """Return the schedule with its exact times. ``before``: what each assignment and then each move waits for beside
     its queue: indices of assignments, and of moves counted on from their number. ``seconds``: of every assignment, when
-    alone.
+    alone. The host's thread enqueues assignments and moves in the order of the times that they have.
 
     Each queue performs its assignments, and its moves, in the order given; fixed assignments keep their times, and
     those behind them on their device start after them.
@@ -90,6 +91,11 @@ class _Clockwork:
         self._following: list[int | None] = [None] * count
         last: dict[tuple[int, int | _Transfers], int] = {}
         commands: list[Assignment | Move] = [*assignments, *moves]
+        given, devices = self._floor, problem.machine.devices
+        for token in sorted(range(count), key=lambda token: (commands[token].start, commands[token].end)):
+            if token not in self.until and self._device[token] != ON_HOST:
+                given += devices[self._device[token]].enqueues(token >= base)
+                self._ready[token] = given
         for token, what in enumerate(commands):
             if isinstance(what, Assignment):
                 lane: tuple[int, int | _Transfers] = what.device, what.queue

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from manycl.drivers.driver import Driver, DriverError, Event
@@ -31,6 +32,10 @@ class Transferred(NamedTuple):
     nbytes: int | None = None
 
 
+Kind = tuple[DeviceIndex, bool] | None
+"""What commands have in common that take the enqueueing thread equally long: the device, and whether they are
+transfers; None: host functions."""
+
 _Times = tuple[Transferred, float, float]
 """Start and end, in seconds since the run began."""
 
@@ -56,6 +61,8 @@ class RunRecord:
         self.first: dict[int, float] = {}
         """The times when launches were enqueued that are the first of their kind on their device, which may have to be
         compiled, in seconds since the run began."""
+        self.enqueued: dict[Kind, tuple[int, float]] = {}
+        """The number of commands of a kind, and the seconds of the host's thread that enqueued them."""
         self.timed: Collection[DeviceIndex] = ()
         """Devices whose clocks are read when times are asked for. Comparing them with the host's takes a while, for
         which no run should wait."""
@@ -63,6 +70,13 @@ class RunRecord:
         self.failed_transfer: Failed | None = None
         self._times: list[tuple[int, DeviceIndex, int, float, float]] | None = None
         self._moves: list[_Times] | None = None
+
+    def note_enqueued(self, kinds: Sequence[tuple[int, Kind, float]]) -> None:
+        """Note at which command of several, and when, those of each kind began to be enqueued; the last entry: the
+        end."""
+        for (first, kind, began), (end, _, ended) in pairwise(kinds):
+            count, seconds = self.enqueued.get(kind, (0, 0.0))
+            self.enqueued[kind] = count + end - first, seconds + ended - began
 
     @cached_property
     def offsets(self) -> list[float | None]:

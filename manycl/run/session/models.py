@@ -73,7 +73,8 @@ class Models:
         self._unlearned.append(run)
 
     def learn(self, machine: Machine) -> bool:
-        """Add the measurements of runs since the last call to the history; True if some are of the machine's links."""
+        """Add the measurements of runs since the last call to the history; True if some are of the machine's links and
+        host."""
         is_of_links = False
         while self._unlearned:
             try:
@@ -89,8 +90,13 @@ class Models:
         if isinstance(result, Result):
             note_shares(self.history.imbalances, result)
             note_ranges(self.history, result)
-        if not isinstance(record, RunRecord) or machine.memories < 2:
+        if not isinstance(record, RunRecord):
             return False
+        for kind, (count, seconds) in record.enqueued.items():
+            if kind is not None:
+                self.links.enqueued(machine.devices[kind[0]], kind[1], seconds / count)
+        if machine.memories < 2:
+            return bool(record.enqueued)
         for device, to_device, nbytes, seconds in record.moved():
             self.links.observe(machine.devices[device], to_device, nbytes, seconds)
         self.links.handed_over(record.handovers())

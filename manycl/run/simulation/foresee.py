@@ -82,7 +82,6 @@ def foresee(
     problem: Problem,
     policy: Plan | StaticPolicy | DynamicPolicy,
     directory: Directory | None = None,
-    enqueues: bool = False,
     *,
     name: str = "",
     host_seconds: Mapping[int, float] = NO_HOST_TIMES,
@@ -91,10 +90,9 @@ def foresee(
 ) -> Trace:
     """Return the trace, of kind ``simulation``.
 
-    ``directory``: where buffers are valid (None: where the problem says); it is brought up to date. ``enqueues``:
-    whether the engine takes time to enqueue commands. ``name``: of the policy. ``host_seconds[n]``: how
-    long host function n takes, which is not called. ``disturbance``: what the estimates do not know; for a node it
-    holds for all its ranges. ``estimates``: makes the estimates of steps.
+    ``directory``: where buffers are valid (None: where the problem says); it is brought up to date. ``name``: of
+    the policy. ``host_seconds[n]``: how long host function n takes, which is not called. ``disturbance``: what the
+    estimates do not know; for a node it holds for all its ranges. ``estimates``: makes the estimates of steps.
 
     Raises PolicyError for a plan that divides a launch that cannot be divided, and for a problem some of whose nodes
     are fixed; for a problem that spills, RunError for a launch that does not fit into a memory; RunFailure for a fault.
@@ -113,7 +111,6 @@ def foresee(
         report_latency=problem.handover,
         start=problem.not_before,
         disturbance=_of_steps(disturbance, lowered),
-        enqueues=enqueues,
     )
     name = name or (plan.policy if plan is not None else "")
     result = execute(problem, plan or policy, backend, directory, name=name, setup=Setup(lambda *_: lowered))
@@ -203,7 +200,7 @@ def foreseeing(problem: Problem, directory: Directory) -> Callable[[Plan], Plan]
 
     def foresee_plan(plan: Plan) -> Plan:
         try:
-            return with_times(problem, plan, foresee(problem, plan, directory.copy(), enqueues=True))
+            return with_times(problem, plan, foresee(problem, plan, directory.copy()))
         except (PolicyError, RunError):
             return replace(plan, makespan=math.inf, foreseen=True)
 

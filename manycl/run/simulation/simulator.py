@@ -24,7 +24,6 @@ from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.model.contention import NOTHING, Activities, Contention, Use
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import share
-from manycl.plan.plan import ON_HOST
 from manycl.run.commands.backend import (
     UPLOADS,
     Command,
@@ -102,8 +101,7 @@ class SimBackend:
 
     ``host_seconds[n]``: how long host task n takes (default: no time; its function is not called). ``report_latency``:
     seconds from an end to its report. ``start``: the clock's first reading in seconds. ``disturbance``: what the
-    estimates do not know. ``enqueues``: whether the engine is busy with a command as
-    long as the device's description says.
+    estimates do not know.
     """
 
     def __init__(
@@ -115,14 +113,12 @@ class SimBackend:
         report_latency: float = 0.0,
         start: float = 0.0,
         disturbance: Disturbance = UNDISTURBED,
-        enqueues: bool = False,
     ) -> None:
         self.machine = machine
         self._estimates = estimates
         self._host_seconds = host_seconds
         self._disturbance = disturbance
         self._latency = report_latency
-        self._enqueuing = [d.enqueuing if enqueues else 0.0 for d in machine.devices]
         self._start = start
         self._contention = Contention(machine, estimates)
 
@@ -161,8 +157,9 @@ class SimBackend:
                 continue  # it takes no time
             place = lane_of(command)
             joined = isinstance(before, Copy) and continues(self._graph, before, command)
-            if place[0] != ON_HOST and self._enqueuing[place[0]] and not joined:
-                self._pass(self._clock.now() + self._enqueuing[place[0]])
+            if not isinstance(command, HostCall) and not joined:
+                where = self.machine.devices[command.device]
+                self._pass(self._clock.now() + where.enqueues(isinstance(command, Copy)))
             if joined and isinstance(before, Copy) and before.source != before.target:
                 sent = self._sent.get(before.token, 0)  # one transfer serves both commands
                 self._sent[command.token] = sent + self._graph.buffers[before.buffer].nbytes
@@ -178,6 +175,8 @@ class SimBackend:
 
     def _pass(self, until: float) -> None:
         """Let time pass in which the engine gets no reports."""
+        if until == self._clock.now():
+            return
         while (following := self._next()) is not None and self._end(following) <= until:
             self._complete(following)
         self._clock.advance_to(until)
