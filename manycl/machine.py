@@ -7,7 +7,7 @@ is only described in a file (``machine_file``). Units: bytes, seconds, hertz, by
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heappop, heappush
@@ -74,6 +74,17 @@ class Link:
     bandwidth: float  # bytes per second
     latency: float  # seconds
     chunk: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """The sharing of links by transfers at the same time. ``half_duplex``: memories whose link to the host carries one
+    direction at a time; ``sends``, ``receives``: the most bytes per second that a memory sends to, and receives from,
+    all others together (absent: as much as its links carry)."""
+
+    half_duplex: frozenset[int] = frozenset()
+    sends: Mapping[int, float] = field(default_factory=dict)
+    receives: Mapping[int, float] = field(default_factory=dict)
 
 
 Route = tuple[tuple[int, int], ...]
@@ -168,6 +179,7 @@ class Machine:
     notes: dict[str, str] = field(default_factory=dict)  # where each number comes from
     host_bandwidth: float = math.inf
     hosts: tuple[str, ...] = ()
+    sharing: Sharing = Sharing()  # it is frozen
 
     @property
     def indices(self) -> Sequence[DeviceIndex]:
@@ -217,4 +229,5 @@ class Machine:
             self,
             devices=tuple(replace(d, memory=memories[d.memory]) for d in devices),
             links=tuple(replace(x, source=memories[x.source], target=memories[x.target]) for x in links),
+            sharing=Sharing(),  # it was measured of all together
         )

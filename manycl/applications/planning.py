@@ -11,21 +11,19 @@ from manycl.graph import bounds
 from manycl.machine import HOST, Machine
 from manycl.model.estimate import ModelEstimates
 from manycl.model.history.history import History
-from manycl.model.history.measured import on_machine, sharing
+from manycl.model.history.measured import on_machine
 from manycl.model.history.store import Store
-from manycl.model.transfer import ALONE, Sharing
 from manycl.plan.problem import Problem, queue_counts
 from manycl.plan.splitting import Splits
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningTarget:
-    """A machine, what was measured of kernels on devices like its own, and how its transfers share. ``here``: it is
+    """A machine, and what was measured of kernels on devices like its own. ``here``: it is
     this machine, where estimates may be wrong; on others they are what happens."""
 
     machine: Machine
     history: History
-    sharing: Sharing = ALONE
     here: bool = False
 
 
@@ -37,8 +35,7 @@ def this_machine(devices: str | None) -> PlanningTarget:
     if not flags.learning():
         return PlanningTarget(machine, History(), here=True)
     store = Store()
-    measurements = store.measurements()
-    return PlanningTarget(on_machine(machine, measurements), store.history(), sharing(machine, measurements), here=True)
+    return PlanningTarget(on_machine(machine, store.measurements()), store.history(), here=True)
 
 
 def described_machine(name: str) -> PlanningTarget:
@@ -57,7 +54,7 @@ def problem_of(
     leaves its buffers."""
     graph = application.graph
     bounds.check(graph)
-    estimates = ModelEstimates(graph, place.machine, place.history, place.sharing, exact=not place.here)
+    estimates = ModelEstimates(graph, place.machine, place.history, exact=not place.here)
     problem = Problem(
         graph=graph,
         machine=place.machine,

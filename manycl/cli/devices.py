@@ -7,6 +7,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from manycl import flags
@@ -22,7 +23,6 @@ from manycl.units import format_quantity, show_bytes
 if TYPE_CHECKING:
     from manycl.drivers.choice import OpenDevice
     from manycl.drivers.survey import Survey
-    from manycl.model.transfer import Sharing
 
 HELP = "list the devices that are here, or that a machine file describes"
 
@@ -49,7 +49,7 @@ def _described(args: argparse.Namespace) -> int:
 
     machine = load_machine(args.machine)
     if args.json:
-        print(json.dumps({"machine": dataclasses.asdict(machine)}, indent=2))
+        print(json.dumps({"machine": dataclasses.asdict(machine)}, indent=2, default=sorted))
         return 0
     print(machine.name)
     _print_machine(machine, measured=True)
@@ -65,7 +65,7 @@ def _here(args: argparse.Namespace) -> int:
 
     chosen = args.devices if args.devices is not None else flags.devices()
     machine, opened = open_devices(chosen)
-    machine, together = _measured(machine, opened, args.measure)
+    machine, measured = _measured(machine, opened, args.measure)
     found = survey()
     advised = advice(found, machine.devices)
     # what a device shares is proved, not believed; a simulator is not worth starting for it
@@ -92,13 +92,9 @@ def _here(args: argparse.Namespace) -> int:
             "advice": [one._asdict() for one in advised],
             "selection": chosen,
             "machine": dataclasses.asdict(machine),
-            "sharing": {
-                "half_duplex": sorted(together.half_duplex),
-                "sends": dict(together.sends),
-                "receives": dict(together.receives),
-            },
+            "measured": measured,
         }
-        print(json.dumps(record, indent=2))
+        print(json.dumps(record, indent=2, default=sorted))
         return 0
     rows = [
         (*_row(r.device), _SHARES[shares[r.device.name]], f"no: {r.why_not}" if r.why_not else "yes")
@@ -115,10 +111,11 @@ def _here(args: argparse.Namespace) -> int:
         print(f"\nchosen by {chosen}:")
         _print_machine(machine)
         for name in dict.fromkeys(n.rpartition(".")[0] for n in machine.notes):
-            print(f"measured: {name}")
+            at = measured.get([part for part in name.split("->") if part != "host"][-1])
+            print(f"measured: {name}{f', {timedelta(seconds=int(time.time() - at))} ago' if at else ''}")
     else:
         _print_links(machine, False)
-    _print_sharing(machine, together)
+    _print_sharing(machine)
     return 0
 
 
@@ -156,15 +153,15 @@ def _told(one: dict[str, Any]) -> str:
     )
 
 
-def _measured(machine: Machine, opened: Sequence[OpenDevice], anew: bool) -> tuple[Machine, Sharing]:
-    """The machine with what has been measured of it, and how its transfers share; ``anew``: measure it now, and keep
-    that."""
-    from manycl.model.history.measured import on_machine, sharing
+def _measured(machine: Machine, opened: Sequence[OpenDevice], anew: bool) -> tuple[Machine, dict[str, float]]:
+    """Return the machine with what has been measured of it, and when that was, by device (``time.time``); ``anew``:
+    measure it now, and keep that."""
+    from manycl.model.history.history import identity
+    from manycl.model.history.measured import on_machine
     from manycl.model.history.store import Store
-    from manycl.model.transfer import ALONE
 
     if not anew and not flags.learning():
-        return machine, ALONE
+        return on_machine(machine, {}), {}
 
     store = Store()
     if anew:
@@ -172,10 +169,14 @@ def _measured(machine: Machine, opened: Sequence[OpenDevice], anew: bool) -> tup
         from manycl.run.session.measure import measure, steps
 
         with Progress(steps(machine), delay=0.2) as progress:
-            for subject, values in measure(machine, opened, progress.update).items():
-                store.measured(subject, values)
-    measurements = store.measurements()
-    return on_machine(machine, measurements), sharing(machine, measurements)
+            found = measure(machine, opened, progress.update)
+        for device in machine.devices:  # what runs have observed before counts no more
+            store.forget_measurements(identity(device))
+        for subject, values in found.items():
+            store.measured(subject, values)
+    last = store.last_measured()
+    measured = {d.name: last[identity(d)] for d in machine.devices if identity(d) in last}
+    return on_machine(machine, store.measurements()), measured
 
 
 _COLUMNS = ("NAME", "KIND", "MODEL", "PLATFORM", "UNITS", "CLOCK", "MEMORY")
@@ -225,7 +226,8 @@ def _print_links(machine: Machine, measured: bool) -> None:
         print(f"from device to device: in chunks of {show_bytes(known or CHUNK)}{'' if known else ', as nobody knows'}")
 
 
-def _print_sharing(machine: Machine, together: Sharing) -> None:
+def _print_sharing(machine: Machine) -> None:
+    together = machine.sharing
     for memory in sorted(together.half_duplex):
         print(f"link host - {machine.memory_name(memory)}: one direction at a time")
     for words, limits in (("from the host to all devices", together.sends), ("from all devices", together.receives)):

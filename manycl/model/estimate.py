@@ -22,7 +22,7 @@ from manycl.model.occupancy import LaunchRange, RangeCosts, learned, waves_of
 from manycl.model.predictor import LaunchRow, Predictor
 from manycl.model.prior import prior
 from manycl.model.slices import shipped
-from manycl.model.transfer import Sharing, TransferModel
+from manycl.model.transfer import TransferModel
 from manycl.model.trips import trip_count
 from manycl.model.work import IMPOSSIBLE, NOTHING, Estimate, product, work_of
 from manycl.utilities.unforeseen import told
@@ -33,9 +33,9 @@ __all__ = ["Estimate", "History", "ModelEstimates"]
 class ModelEstimates(Estimates):
     """Estimates for one graph on one machine.
 
-    The history is read once, when the first launch is asked for. ``sharing``: of links, by transfers at the same time.
-    ``exact``: the estimates are what will happen, as on a machine that is only simulated. ``counted``: the operations
-    of kernels that were never measured are counted, else guessed.
+    The history is read once, when the first launch is asked for. ``exact``: the estimates are what will happen, as on a
+    machine that is only simulated. ``counted``: the operations of kernels that were never measured are counted, else
+    guessed.
     """
 
     def __init__(
@@ -43,7 +43,6 @@ class ModelEstimates(Estimates):
         graph: Graph,
         machine: Machine,
         history: History | None = None,
-        sharing: Sharing | None = None,
         *,
         exact: bool = False,
         counted: bool = True,
@@ -51,8 +50,7 @@ class ModelEstimates(Estimates):
         self._graph = graph
         self._machine = machine
         self._history = history if history is not None else History()
-        self._sharing = sharing if sharing is not None else Sharing()
-        self._transfers = TransferModel(machine, self._sharing)
+        self._transfers = TransferModel(machine)
         self.contended = self._transfers.contended(machine)
         self._exact = exact
         self._counted = counted
@@ -60,9 +58,7 @@ class ModelEstimates(Estimates):
         self._ranges: dict[tuple[int, int, int], RangeCosts | None] = {}
 
     def uncounted(self) -> ModelEstimates:
-        return ModelEstimates(
-            self._graph, self._machine, self._history, self._sharing, exact=self._exact, counted=False
-        )
+        return ModelEstimates(self._graph, self._machine, self._history, exact=self._exact, counted=False)
 
     def launch(self, node: int, device: DeviceIndex) -> float:
         """Return the seconds of a node on a device of the machine; infinite where no version of it is for such a

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from manycl.machine import HOST, Link, Machine
 from manycl.model.estimates import Ends
@@ -18,26 +17,12 @@ DEFAULT_LINK = Link(HOST, HOST, bandwidth=10e9, latency=10e-6)
 """The assumed link where the machine does not describe it: 10 GB/s, 10 us."""
 
 
-@dataclass(frozen=True)
-class Sharing:
-    """The sharing of links by transfers at the same time. ``half_duplex``: memories whose link to the host carries one
-    direction at a time; ``sends``, ``receives``: the most bytes per second that a memory sends to, and receives from,
-    all others together (absent: as much as its links carry)."""
-
-    half_duplex: frozenset[int] = frozenset()
-    sends: Mapping[int, float] = field(default_factory=dict)
-    receives: Mapping[int, float] = field(default_factory=dict)
-
-
-ALONE = Sharing()
-
-
 class TransferModel:
     """Transfer times between the memories of a machine. Data go by the machine's routes."""
 
-    def __init__(self, machine: Machine, sharing: Sharing = ALONE) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._links = {(x.source, x.target): x for x in machine.links}
-        self._sharing = sharing
+        self._sharing = machine.sharing
         self._route = machine.routes.between
         self._alone: dict[Ends, tuple[float, float]] = {}
 
@@ -125,7 +110,7 @@ class TransferModel:
 #
 # Device-Hopping (Section 3.3) searches for chunk sizes once for a machine, "at the factory", as the cost of chunks does
 # not depend on kernels: small chunks keep every reaction short, and data that go from device to device by the host are
-# uploaded sooner. Here ``manycl devices --measure`` tries all sizes; without it, the transfers of runs tell.
+# uploaded sooner. Here measuring a link tries the smaller sizes; else the transfers of runs tell.
 
 
 CHUNK = 8 << 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,12 @@ def test_measuring_is_remembered(
     monkeypatch.setenv("MANYCL_MODELS", "1")
     assert record(capsys, "--devices", "cpu/2#0")["machine"]["devices"][0]["flops"] == first["flops"]
     assert main(["devices", "--devices", "cpu/2#0"]) == 0
-    assert "measured: host->cpu0.0" in capsys.readouterr().out
+    assert "measured: host->cpu0.0, 0:00:0" in capsys.readouterr().out
+    at = record(capsys, "--devices", "cpu/2#0")["measured"]["cpu0.0"]
+    for later, words in ((59, "0:00:59"), (7300, "2:01:40"), (200_000, "2 days, 7:33:20")):
+        monkeypatch.setattr(time, "time", lambda later=later: at + later)
+        assert main(["devices", "--devices", "cpu/2#0"]) == 0
+        assert f"measured: host->cpu0.0, {words} ago\n" in capsys.readouterr().out
 
 
 def test_what_transfers_share_is_shown(
@@ -171,7 +177,7 @@ def test_what_transfers_share_is_shown(
     assert "link host - cpu0.0: one direction at a time" in lines
     assert "from the host to all devices together: 1.5 GB/s" in lines
     assert not any("from all devices together" in line for line in lines)
-    sharing = record(capsys, "--devices", "cpu/2")["sharing"]
+    sharing = record(capsys, "--devices", "cpu/2")["machine"]["sharing"]
     assert sharing == {"half_duplex": [1, 2], "sends": {"0": 1.5e9}, "receives": {}}
 
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manycl.machine import HOST, Device, Link, Machine
+from manycl.machine import HOST, Device, Link, Machine, Sharing
 from manycl.model.history.history import identity
-from manycl.model.history.measured import OBSERVED, SOURCE, on_machine, sharing, together
+from manycl.model.history.measured import OBSERVED, SOURCE, on_machine, together
 from manycl.model.history.observed import FEW, ObservedLinks
-from manycl.model.transfer import SIZES, Sharing, TransferModel, chunk_of, smallest
+from manycl.model.transfer import SIZES, TransferModel, chunk_of, smallest
 
 CPU = Device("cpu0", "cpu")
 GPUS = tuple(Device(f"gpu{i}", "gpu", f"model {i}", "platform", "1", memory=i + 1) for i in range(2))
@@ -38,15 +38,15 @@ def test_a_shared_link_halves_and_another_link_does_not() -> None:
 
 
 def test_half_duplex_links_share_both_directions() -> None:
-    model = TransferModel(MACHINE, Sharing(half_duplex=frozenset({2})))
+    model = TransferModel(replace(MACHINE, sharing=Sharing(half_duplex=frozenset({2}))))
     assert model.rates([(HOST, 2), (2, HOST)]) == pytest.approx([5e9, 5e9])
     assert model.rates([(HOST, 1), (1, HOST)]) == pytest.approx([1e10, 5e9])
-    slow_down = TransferModel(MACHINE, Sharing(half_duplex=frozenset({1})))
+    slow_down = TransferModel(replace(MACHINE, sharing=Sharing(half_duplex=frozenset({1}))))
     assert slow_down.rates([(1, HOST)]) == pytest.approx([5e9])
 
 
 def test_the_host_gives_no_more_than_it_has() -> None:
-    model = TransferModel(MACHINE, Sharing(sends={HOST: 1.2e10}))
+    model = TransferModel(replace(MACHINE, sharing=Sharing(sends={HOST: 1.2e10})))
     assert model.rates([(HOST, 1), (HOST, 2)]) == pytest.approx([6e9, 6e9])
     assert model.rates([(HOST, 1), (HOST, 1), (HOST, 2)]) == pytest.approx([4e9, 4e9, 4e9])
     assert model.rates([(HOST, 1), (1, HOST)]) == pytest.approx([1e10, 5e9])
@@ -65,7 +65,7 @@ ENDS = st.sampled_from([(HOST, 1), (1, HOST), (HOST, 2), (2, HOST)])
 def test_sharing_is_within_every_limit_and_nobody_could_have_more(
     ends: list[tuple[int, int]], limit: float, half: set[int]
 ) -> None:
-    model = TransferModel(MACHINE, Sharing(frozenset(half), {HOST: limit}, {HOST: limit}))
+    model = TransferModel(replace(MACHINE, sharing=Sharing(frozenset(half), {HOST: limit}, {HOST: limit})))
     rates = model.rates(ends)
     used = {
         link: sum(r for r, e in zip(rates, ends, strict=True) if e == link)
@@ -88,7 +88,7 @@ def test_sharing_is_within_every_limit_and_nobody_could_have_more(
 
 @given(st.lists(ENDS, min_size=1, max_size=8), st.floats(1e8, 3e10), st.sets(st.sampled_from([1, 2])))
 def test_company_never_makes_a_transfer_faster(ends: list[tuple[int, int]], limit: float, half: set[int]) -> None:
-    model = TransferModel(MACHINE, Sharing(frozenset(half), {HOST: limit}, {HOST: limit}))
+    model = TransferModel(replace(MACHINE, sharing=Sharing(frozenset(half), {HOST: limit}, {HOST: limit})))
     together = model.slowdowns(ends)
     assert min(together) >= 1 - 1e-9
     alone = TransferModel(MACHINE).slowdowns(ends[:1])
@@ -97,7 +97,7 @@ def test_company_never_makes_a_transfer_faster(ends: list[tuple[int, int]], limi
 
 def test_machines_whose_transfers_can_meet() -> None:
     def contended(sharing: Sharing, machine: Machine = MACHINE) -> bool:
-        return TransferModel(machine, sharing).contended(machine)
+        return TransferModel(replace(machine, sharing=sharing)).contended(machine)
 
     assert not contended(Sharing())
     assert not contended(Sharing(half_duplex=frozenset({7})))
@@ -128,22 +128,22 @@ def test_measurements_replace_estimates_and_say_so() -> None:
     assert machine.link(1, HOST) == Link(1, HOST, 1.9e10, 6e-6)
     assert machine.notes["gpu0.flops"] == machine.notes["host->gpu0.bandwidth"] == SOURCE
     assert "gpu0.bandwidth" not in machine.notes
-    found = sharing(machine, known)
+    found = machine.sharing
     assert found.half_duplex == {1}
     assert dict(found.sends) == {HOST: 3e10}
     assert dict(found.receives) == {}
-    assert on_machine(MACHINE, {}) is MACHINE
+    assert on_machine(MACHINE, {}) == MACHINE
 
 
 def test_a_driver_that_is_known_to_carry_one_direction_at_a_time() -> None:
     machine = replace(MACHINE, devices=(CPU, *(replace(gpu, platform="NVIDIA CUDA") for gpu in GPUS)))
-    assert sharing(machine, {}).half_duplex == {g.memory for g in GPUS}
+    assert on_machine(machine, {}).sharing.half_duplex == {g.memory for g in GPUS}
     measured = {identity(machine.devices[1]): {"up_bandwidth": 2e10, "down_bandwidth": 2e10, "both_ways": 3.9e10}}
-    assert 1 not in sharing(machine, measured).half_duplex
-    assert sharing(MACHINE, {}).half_duplex == frozenset()
+    assert 1 not in on_machine(machine, measured).sharing.half_duplex
+    assert on_machine(MACHINE, {}).sharing.half_duplex == frozenset()
 
 
-def test_transfers_of_real_runs_count_where_nobody_measured() -> None:
+def test_transfers_of_real_runs_correct_what_was_measured() -> None:
     seen = ObservedLinks()
     for rate in (2e9, 4e10, 5e10, 4.5e10):  # the first one found new memory
         seen.observe(GPUS[0], True, 1 << 24, (1 << 24) / rate)
@@ -155,7 +155,8 @@ def test_transfers_of_real_runs_count_where_nobody_measured() -> None:
     assert machine.link(1, HOST) == MACHINE.link(1, HOST)
     assert machine.notes["host->gpu0.bandwidth"] == OBSERVED
     measured = {identity(GPUS[0]): {"up_bandwidth": 3e10}}
-    assert on_machine(MACHINE, seen.added_to(measured)).link(HOST, 1).bandwidth == 3e10
+    assert on_machine(MACHINE, measured).link(HOST, 1).bandwidth == 3e10
+    assert on_machine(MACHINE, seen.added_to(measured)).link(HOST, 1).bandwidth == pytest.approx(4.25e10)
     assert dict(seen.values()) == {identity(GPUS[0]): {"up_observed": pytest.approx(4.25e10)}}
 
 
@@ -170,7 +171,19 @@ def test_small_transfers_of_real_runs_tell_latencies() -> None:
     assert machine.link(HOST, 1) == MACHINE.link(HOST, 1)
     assert machine.notes["gpu0->host.latency"] == OBSERVED
     measured = {identity(GPUS[0]): {"down_bandwidth": 3e10, "down_latency": 2e-5}}
-    assert on_machine(MACHINE, seen.added_to(measured)).link(1, HOST).latency == 2e-5
+    corrected = on_machine(MACHINE, seen.added_to(measured)).link(1, HOST)
+    assert (corrected.bandwidth, corrected.latency) == (3e10, 5e-6)
+
+
+def test_what_enqueuing_takes_is_learned_from_runs() -> None:
+    seen = ObservedLinks()
+    for seconds in (9e-5, 4e-6, 5e-6):
+        seen.enqueued(CPU, False, seconds)
+        seen.enqueued(GPUS[0], True, 2 * seconds)
+    cpu, gpu, other = on_machine(MACHINE, seen.added_to({})).devices
+    assert (cpu.enqueuing, cpu.enqueuing_copy) == (5e-6, 0.0)
+    assert (gpu.enqueuing, gpu.enqueuing_copy) == (0.0, 1e-5)
+    assert other == MACHINE.devices[2]
 
 
 def test_a_handover_is_what_hurries_not_what_waits_for_its_turn() -> None:

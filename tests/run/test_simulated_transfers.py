@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import BufferArg, Graph, Launch
-from manycl.machine import HOST, Device, Link, Machine
+from manycl.machine import HOST, Device, Link, Machine, Sharing
 from manycl.model.estimate import ModelEstimates
 from manycl.model.history.history import History, Shape, identity, kernel_key
-from manycl.model.transfer import ALONE, Sharing
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import find
 from manycl.plan.problem import Problem
@@ -43,9 +42,10 @@ def simulated(graph: Graph, where: list[int], sharing: Sharing) -> Trace:
     for device in MACHINE.devices:
         for _ in range(2):
             history.observe(kernel_key(launch(())), Shape((64,), 1.0), identity(device), KERNEL_SECONDS)
-    estimates = ModelEstimates(graph, MACHINE, history, sharing)
+    machine = replace(MACHINE, sharing=sharing)
+    estimates = ModelEstimates(graph, machine, history)
     valid = {key: frozenset({HOST}) for key in graph.buffers}
-    problem = Problem(graph, MACHINE, estimates, (1, 1), valid, handover=0.0)
+    problem = Problem(graph, machine, estimates, (1, 1), valid, handover=0.0)
     order = tuple(Assignment(n, d, 0, 0.0, 0.0) for n, d in enumerate(where))
     return simulate(problem, Plan(order, "by hand", tuple(d.name for d in MACHINE.devices), 0.0))
 
@@ -62,7 +62,7 @@ def ends(trace: Trace) -> dict[str, float]:
 
 
 def test_two_links_that_nothing_limits_do_not_meet() -> None:
-    found = ends(simulated(two_uploads(10**9, 10**9), [0, 1], ALONE))
+    found = ends(simulated(two_uploads(10**9, 10**9), [0, 1], Sharing()))
     assert found == {"gpu0": pytest.approx(1.0), "gpu1": pytest.approx(1.0)}
 
 
@@ -90,7 +90,7 @@ def both_ways() -> Graph:
 
 @pytest.mark.parametrize(("half", "seconds"), [(False, 3.0), (True, 4.0)])
 def test_half_duplex(half: bool, seconds: float) -> None:
-    sharing = Sharing(half_duplex=frozenset({1})) if half else ALONE
+    sharing = Sharing(half_duplex=frozenset({1})) if half else Sharing()
     trace = simulated(both_ways(), [0, 1, 0, 0], sharing)
     # gpu0: a up (1 s); then a down beside b up, and c up: 2 s at full duplex, 3 s where both ways share a link
     assert max(t.end for t in trace.transfers() if t.target == "gpu0" or t.source == "gpu0") == pytest.approx(
@@ -115,7 +115,8 @@ def contended_problems(draw: Any) -> Problem:
         for _ in range(2):
             history.observe(kernel_key(launch(())), Shape((64,), 1.0), identity(device), draw(st.floats(1e-4, 1e-2)))
     valid = {key: frozenset({HOST}) for key in graph.buffers}
-    return Problem(graph, MACHINE, ModelEstimates(graph, MACHINE, history, sharing), (1, 1), valid, handover=1e-4)
+    machine = replace(MACHINE, sharing=sharing)
+    return Problem(graph, machine, ModelEstimates(graph, machine, history), (1, 1), valid, handover=1e-4)
 
 
 @given(contended_problems())

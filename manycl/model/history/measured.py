@@ -1,4 +1,5 @@
-"""Measurements of ``manycl devices --measure`` in a machine: its devices' rates, its links, and how they share.
+"""Measurements in a machine, by ``manycl devices --measure`` or between a session's first runs: its devices' rates, its
+links, and how they share.
 
 Measurements are kept by subject: a device's :func:`~manycl.model.history.history.identity`, or ``together:`` and the
 sorted identities of devices that transferred at the same time. Names of a device's: ``flops``, ``bandwidth``,
@@ -7,20 +8,21 @@ sorted identities of devices that transferred at the same time. Names of a devic
 ``peer_bandwidth``, ``peer_latency``, ``peer_chunk`` of its links from other devices; ``both_ways``: bytes per second in
 both directions together when both are busy. Names for devices together: ``up`` and ``down``, bytes per second of all.
 ``up_observed``, ``up_latency_observed``, ``up_chunk_observed`` and those of ``down`` are the values in transfers of
-real runs (:mod:`manycl.model.history.observed`); they count where nothing was measured.
+real runs (:mod:`manycl.model.history.observed`), which correct what was measured, but for chunks; so are
+``enqueuing_observed`` and ``enqueuing_copy_observed``, as in :class:`manycl.machine.Device`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from manycl.machine import HOST, Device, Machine
+from manycl.machine import HOST, Device, Machine, Sharing
 from manycl.model.history.history import identity
 from manycl.model.prior import MEASURED
-from manycl.model.transfer import Sharing
 
-SOURCE = "measured by manycl devices --measure"
+SOURCE = "measured by manycl"
 OBSERVED = "observed in transfers of real runs"
 _HALF = 1.25  # both directions together must be this many times as fast as the faster one to be full duplex
 ONE_WAY = "NVIDIA"
@@ -37,8 +39,6 @@ def together(devices: Iterable[Device]) -> str:
 
 def on_machine(machine: Machine, measurements: Measurements) -> Machine:
     """Return the machine with measured numbers where there are any, and notes that say so."""
-    if not measurements:
-        return machine
     notes = dict(machine.notes)
     devices, links = [], list(machine.links)
     for device in machine.devices:
@@ -63,26 +63,20 @@ def on_machine(machine: Machine, measurements: Measurements) -> Machine:
                 way, ends = "peer", f"{machine.memory_name(link.source)}->{device.name}"
             else:
                 continue
-            found = next((n for n in (f"{way}_chunk", f"{way}_chunk_observed") if known.get(n, 0.0) > 0), "")
-            if found:
-                link = links[i] = replace(link, chunk=int(known[found]))
-                notes[f"{ends}.chunk"] = OBSERVED if found.endswith("observed") else SOURCE
-            if known.get(f"{way}_bandwidth", 0.0) > 0:
-                links[i] = replace(
-                    link, bandwidth=known[f"{way}_bandwidth"], latency=known.get(f"{way}_latency", link.latency)
-                )
-                notes |= {f"{ends}.bandwidth": SOURCE, f"{ends}.latency": SOURCE}
-                continue
-            if (bandwidth := known.get(f"{way}_observed", 0.0)) > 0:
-                links[i] = replace(links[i], bandwidth=bandwidth)
-                notes[f"{ends}.bandwidth"] = OBSERVED
-            if (latency := known.get(f"{way}_latency_observed", 0.0)) > 0:
-                links[i] = replace(links[i], latency=latency)
-                notes[f"{ends}.latency"] = OBSERVED
-    return replace(machine, devices=tuple(devices), links=tuple(links), notes=notes)
+            found: dict[str, Any] = {}
+            for what, observed in (("bandwidth", ""), ("latency", "latency_"), ("chunk", "chunk_")):
+                names = [f"{way}_{observed}observed", f"{way}_{what}"]  # runs correct what was measured
+                name = next((n for n in (names if what != "chunk" else names[::-1]) if known.get(n, 0.0) > 0), "")
+                if name:
+                    found[what] = known[name] if what != "chunk" else int(known[name])
+                    notes[f"{ends}.{what}"] = OBSERVED if name.endswith("observed") else SOURCE
+            links[i] = replace(link, **found)
+    return replace(
+        machine, devices=tuple(devices), links=tuple(links), notes=notes, sharing=_sharing(machine, measurements)
+    )
 
 
-def sharing(machine: Machine, measurements: Measurements) -> Sharing:
+def _sharing(machine: Machine, measurements: Measurements) -> Sharing:
     """Return which links carry one direction at a time, as measured or else as known of their drivers, and the limits
     of the host's memory."""
     half = set()

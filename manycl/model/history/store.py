@@ -108,6 +108,13 @@ class Store:
             out.setdefault(subject, {})[name] = value
         return out
 
+    def last_measured(self) -> dict[str, float]:
+        """Return when the latest number of each subject was measured, by ``time.time``."""
+        none: list[tuple[str, str, float]] = []
+        query = "SELECT subject, '', max(at) FROM machine GROUP BY subject"
+        rows = self._sound(self._read(lambda db: db.execute(query).fetchall(), none), store_rows.measured)
+        return {subject: at for subject, _, at in rows}
+
     def measured(self, subject: str, values: Mapping[str, float]) -> None:
         """Replace these numbers of a device or link."""
         rows = [(subject, name, value, time.time()) for name, value in values.items()]

@@ -72,7 +72,8 @@ class Executor:
         self.sequences = Sequences(self.memory, self.programs)
         self.undo = UndoLog(self.memory)
         self.kept = KeptCopies(self.memory)
-        self._runs = 0
+        self.runs = 0
+        """The number of runs that have begun."""
         self._run: RunState | None = None  # the last run
         self._is_over = True  # the last run has left nothing under way
         self._moves: TransferLanes | None = None
@@ -133,8 +134,8 @@ class Executor:
         """Return the state of a new run, which the caller takes care of until it is ``adopted``. ``began``: None for
         now."""
         be_prompt()
-        self._runs += 1
-        run = RunState(self._runs, graph, self.machine, self.lanes, self.profile, began)
+        self.runs += 1
+        run = RunState(self.runs, graph, self.machine, self.lanes, self.profile, began)
         run.record.timed = timed
         return run
 

@@ -17,6 +17,7 @@ from manycl.run.executor.executor import Executor
 from manycl.run.recovery.device_events import DeviceEvents, DevicesInUse
 from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.session.models import MeasuredRun, Models
+from manycl.run.session.pauses import PauseMeasurement
 
 NOBODY: frozenset[DeviceIndex] = frozenset()
 
@@ -31,6 +32,9 @@ DeviceVersion = tuple[object, ...]
 
 class OpenStream(Protocol):
     """An eager stream whose commands have not been waited for."""
+
+    lock: threading.RLock
+    """Held by a thread that gives it a command."""
 
     @property
     def device(self) -> DeviceIndex:
@@ -70,7 +74,8 @@ class DeviceSet:
         """Devices that have failed for good, by name, and why they are left out."""
         self.events = events
         self.machine = models.on(everything)
-        self.sharing = models.sharing(self.machine)
+        self.measuring = PauseMeasurement()
+        self._learned = 0  # runs that are over
         self._profile: Profile = profile
         self.backend = Executor(self.machine, opened, profile is not False)
         for learning in (False, True):  # make the queues of both kinds now, if both will be wanted
@@ -93,7 +98,6 @@ class DeviceSet:
         """Use only these of the opened devices from now on, and return the machine."""
         self._in_use = self.everything.only(names)
         self.machine = self.models.on(self._in_use)
-        self.sharing = self.models.sharing(self.machine)
         self.changes += 1
         self.builder = Builder(self.backend.programs)
         return self.machine
@@ -195,6 +199,16 @@ class DeviceSet:
             self.machine = self.models.on(self._in_use)
 
     def learn_from(self, run: MeasuredRun) -> None:
-        """Have the models learn from a run. While a device takes longer than its measurements, nothing is learned."""
+        """Have the models learn from a run, and measure links behind it. While a device takes longer than its
+        measurements, nothing is learned."""
+        self._learned += 1
         if not self.events.slow:
             self.models.learn_from(run)
+            self.measuring.ran(self)
+
+    @property
+    def pause(self) -> tuple[int, int] | None:
+        """What tells a pause between runs from all others; None while a run is under way."""
+        stream = self.stream
+        is_busy = self.closed or not self.backend.is_idle or (stream is not None and stream.has_batch)
+        return None if is_busy else (self.backend.runs, self._learned)

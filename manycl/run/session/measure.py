@@ -1,7 +1,8 @@
 """Measurements of devices and links: what a plain kernel reaches, what a launch costs, how fast transfers are.
 
 Bandwidths and operations are the best of a few short runs (disturbances only make a measurement slower), about a second
-a device; launch overhead and latency are medians. :mod:`manycl.model.history.measured` names the numbers.
+a device, 60 ms of it for a link of 10 GB/s; launch overhead and latency are medians. Sessions measure links, too
+(:mod:`manycl.run.session.pauses`). :mod:`manycl.model.history.measured` names the numbers.
 """
 
 from __future__ import annotations
@@ -43,17 +44,18 @@ _LONG = 0.02  # seconds that a run of multiply_add takes at least
 _STREAM = {"cpu": 1 << 26}  # bytes of each array of add, where the device has room
 _LONG_STREAM = 1 << 28  # bytes of the arrays on other devices
 _SHARE = 16  # an array takes at most this part (1 / _SHARE) of the device's memory
-_LARGE, _SMALL = 1 << 26, 1 << 12  # bytes of large and small transfers
+_LARGE, _SMALL = 1 << 23, 1 << 12  # bytes of large and small transfers
 _BEST_OF, _MEDIAN_OF, _TURNS = 5, 30, 3  # runs of a measurement: for a best one, for a median, for chunk sizes
 _LOCAL = 128  # work-items of a work-group
 
 Values = dict[str, float]
+Starts = Sequence[tuple[Driver, Callable[[], Event]]]
+"""Functions that begin transfers, all at once, and the drivers that end them."""
 
 
 def steps(machine: Machine) -> int:
     """Return how often :func:`measure` calls ``progress``."""
-    own = sum(1 for d in machine.devices if d.memory != HOST)
-    return len(machine.devices) + own + (own > 1)
+    return len(machine.devices) + any(d.memory != HOST for d in machine.devices)
 
 
 def measure(
@@ -63,38 +65,49 @@ def measure(
     subject."""
     found: dict[str, Values] = {}
     drivers = [o.open() for o in opened]
-    done = 0
-
-    def step() -> None:
-        nonlocal done
-        done += 1
-        progress(done)
-
     try:
-        for driver in drivers:
+        for done, driver in enumerate(drivers, 1):
             subject = identity(driver.device)
             if subject not in found:  # equal parts of a device are measured once
                 found[subject] = _device(driver)
-            step()
-        own = [_Link(d) for d in drivers if d.device.memory != HOST]
-        handles = {id(driver): o.handle for driver, o in zip(drivers, opened, strict=True)}
-        for link in own:
-            values, handle = found[identity(link.driver.device)], handles[id(link.driver)]
-            if "up_bandwidth" not in values:
-                others = [x for x in own if x is not link and handle.can_copy(handles[id(x.driver)])]
-                values |= link.measure(others)
-            step()
-        if len(own) > 1:
-            nbytes = sum(x.nbytes for x in own)
-            found[together(x.driver.device for x in own)] = {
-                "up": max(nbytes / _time(*((x, x.up) for x in own)) for _ in range(_BEST_OF)),
-                "down": max(nbytes / _time(*((x, x.down) for x in own)) for _ in range(_BEST_OF)),
-            }
-            step()
+            progress(done)
+        if own := [MeasuredLink(d) for d in drivers if d.device.memory != HOST]:
+            for subject, values in measure_links(own, machine).items():
+                found.setdefault(subject, {}).update(values)
+            progress(len(drivers) + 1)
     finally:
         for driver in drivers:
             driver.finish()
             driver.release()
+    return found
+
+
+def timed(starts: Starts) -> float:
+    """Return the seconds until everything that is started has ended."""
+    begin = time.perf_counter()
+    events = [(driver, start()) for driver, start in starts]
+    for driver, event in events:
+        driver.wait(event)
+    return time.perf_counter() - begin
+
+
+def measure_links(
+    links: Sequence[MeasuredLink], machine: Machine, timed: Callable[[Starts], float] = timed
+) -> dict[str, Values]:
+    """Return the values of the links of devices, each kind of device once, and of all at the same time. ``timed``:
+    what times them."""
+    found: dict[str, Values] = {}
+    for link in links:
+        device = link.driver.device
+        if identity(device) not in found:
+            others = [x for x in links if (x.driver.device.memory, device.memory) in machine.peers]
+            found[identity(device)] = link.measure(others, timed)
+    if len(links) > 1:
+        nbytes = sum(x.nbytes for x in links)
+        found[together(x.driver.device for x in links)] = {
+            "up": max(nbytes / timed([(x.driver, x.up) for x in links]) for _ in range(_BEST_OF)),
+            "down": max(nbytes / timed([(x.driver, x.down) for x in links]) for _ in range(_BEST_OF)),
+        }
     return found
 
 
@@ -149,7 +162,7 @@ def _wait(driver: Driver, queue: Queue, event: Event) -> None:
     driver.wait(event)
 
 
-class _Link:
+class MeasuredLink:
     """The two directions between the host and a device with memory of its own, through pinned memory, and the way to it
     from another device."""
 
@@ -157,13 +170,18 @@ class _Link:
         self.driver = driver
         device = driver.device
         self.nbytes = min(_LARGE, device.global_memory // _SHARE, device.max_allocation)
-        self._queues = [driver.queue(timed=True) for _ in range(2)]
-        self._device = [driver.allocate(self.nbytes) for _ in range(2)]
         new_bytes = shared if driver.needs_shared_memory else aligned
         self._host = [new_bytes(self.nbytes) for _ in range(2)]
         for data in self._host:
             data[:] = 1
+        self._queues = [driver.queue(timed=True) for _ in range(2)]
+        self._device = [driver.allocate(self.nbytes) for _ in range(2)]
         self._pins = [driver.pin(data) for data in self._host]
+
+    def close(self) -> None:
+        """Free the allocations; no transfer is under way."""
+        for allocation in self._device:
+            self.driver.free(allocation)
 
     def up(self, nbytes: int = 0, chunk: int = 0) -> Event:
         """Enqueue a transfer to the device of ``nbytes`` (0: of everything), in chunks of a size (0: in one); return
@@ -173,11 +191,11 @@ class _Link:
     def down(self, nbytes: int = 0, chunk: int = 0) -> Event:
         return self._start(1, End(self._host[1], 0, is_pinned=True), End(self._device[1]), nbytes, chunk)
 
-    def of(self, other: _Link, nbytes: int = 0, chunk: int = 0) -> Event:
+    def of(self, other: MeasuredLink, nbytes: int = 0, chunk: int = 0) -> Event:
         """Enqueue a transfer from another device, as ``up`` does from the host."""
         return self._start(0, End(self._device[0]), End(other._device[1]), nbytes, chunk)
 
-    def measure(self, others: Sequence[_Link]) -> Values:
+    def measure(self, others: Sequence[MeasuredLink], timed: Callable[[Starts], float]) -> Values:
         """Return the values of the links. ``others``: those of devices that this one copies from, which are taken to be
         alike."""
         values: Values = {}
@@ -185,17 +203,18 @@ class _Link:
         if others:
             ways["peer"] = partial(self.of, others[0])
         for name, start in ways.items():
-            _time((self, start))  # the first transfer may allocate
-            latency = statistics.median(_time((self, partial(start, _SMALL))) for _ in range(_MEDIAN_OF))
-            whole = min(_time((self, start)) for _ in range(_BEST_OF))
+            timed([(self.driver, start)])  # the first transfer may allocate
+            latency = statistics.median(timed([(self.driver, partial(start, _SMALL))]) for _ in range(_MEDIAN_OF))
+            whole = min(timed([(self.driver, start)]) for _ in range(_BEST_OF))
             values[f"{name}_latency"] = latency
             values[f"{name}_bandwidth"] = self.nbytes / max(whole - latency, whole / 2)
             sizes = [n for n in SIZES if n <= self.nbytes]
-            turns = [{n: _time((self, partial(start, 0, n))) for n in sizes} for _ in range(_TURNS)]
+            turns = [{n: timed([(self.driver, partial(start, 0, n))]) for n in sizes} for _ in range(_TURNS)]
             if sizes:
                 took = {n: min(turn[n] for turn in turns) for n in sizes}
                 values[f"{name}_chunk"] = smallest({n: self.nbytes // n * n / took[n] for n in sizes})
-        values["both_ways"] = max(2 * self.nbytes / _time((self, self.up), (self, self.down)) for _ in range(_BEST_OF))
+        both = [(self.driver, self.up), (self.driver, self.down)]
+        values["both_ways"] = max(2 * self.nbytes / timed(both) for _ in range(_BEST_OF))
         return values
 
     def _start(self, queue: int, target: End, source: End, nbytes: int, chunk: int) -> Event:
@@ -205,12 +224,3 @@ class _Link:
             events = self.driver.copy(self._queues[queue], target, source, (Box(offset, chunk),), ())
         self.driver.flush(self._queues[queue])
         return events[-1]
-
-
-def _time(*starts: tuple[_Link, Callable[[], Event]]) -> float:
-    """Return the seconds until everything that is started has ended."""
-    begin = time.perf_counter()
-    events = [(link, start()) for link, start in starts]
-    for link, event in events:
-        link.driver.wait(event)
-    return time.perf_counter() - begin

@@ -10,15 +10,14 @@ from manycl import flags
 from manycl.graph.graph import Graph, Launch
 from manycl.graph.versions.versions import run_as
 from manycl.graph.work_groups import with_work_groups
-from manycl.machine import DeviceIndex, Machine
+from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.history.history import History, KernelKey, Shape, identity, kernel_key, share_key
 from manycl.model.history.imbalance import Imbalances
 from manycl.model.history.learning import learn
-from manycl.model.history.measured import on_machine, sharing
+from manycl.model.history.measured import Measurements, on_machine, together
 from manycl.model.history.observed import ObservedLinks
 from manycl.model.history.store import Store
 from manycl.model.occupancy import LaunchRange
-from manycl.model.transfer import Sharing
 from manycl.model.work import work_of
 from manycl.plan.problem import Looks
 from manycl.run.engine.result import Result
@@ -46,7 +45,8 @@ class Models:
 
     def __init__(self, remember: bool | None) -> None:
         self._store = Store() if (flags.learning() if remember is None else remember) else None
-        self._measurements = self._store.measurements() if self._store is not None else {}
+        self._measurements: Measurements = self._store.measurements() if self._store is not None else {}
+        self._has_news = False  # whether links have been measured since the last ``learn``
         self.links = ObservedLinks()
         self.history = self._store.history() if self._store is not None else History()
         # reading thousands of times out costs more than running again
@@ -58,9 +58,20 @@ class Models:
         """Return a machine with the rates and links that were measured."""
         return on_machine(machine, self.links.added_to(self._measurements))
 
-    def sharing(self, machine: Machine) -> Sharing:
-        """Return how transfers on a machine share its links."""
-        return sharing(machine, self._measurements)
+    def are_unknown(self, own: Sequence[Device]) -> bool:
+        """Return whether links of devices with memory of their own are to be measured, and kept."""
+        subjects = [*map(identity, own), *([together(own)] if len(own) > 1 else ())]
+        known = self._measurements
+        return self._store is not None and any(not {"up", "up_bandwidth"} & {*known.get(s, ())} for s in subjects)
+
+    def measured(self, found: Measurements) -> None:
+        """Use measurements of links from now on, and keep them."""
+        known = self._measurements
+        self._measurements = {s: {**known.get(s, {}), **found.get(s, {})} for s in {**known, **found}}
+        self._has_news = True
+        if self._store is not None:
+            for subject, values in found.items():
+                self._store.measured(subject, values)
 
     def forget(self) -> None:
         """Plan from now on as if no kernel had been measured, in this session or before; the store keeps its
@@ -75,7 +86,7 @@ class Models:
     def learn(self, machine: Machine) -> bool:
         """Add the measurements of runs since the last call to the history; True if some are of the machine's links and
         host."""
-        is_of_links = False
+        is_of_links, self._has_news = self._has_news, False
         while self._unlearned:
             try:
                 is_of_links |= self._learn_from(self._unlearned.popleft(), machine)

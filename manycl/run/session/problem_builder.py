@@ -97,7 +97,7 @@ def problem_of(
 
 def estimates_of(devices: DeviceSet, graph: Graph) -> ModelEstimates:
     """Return the estimates for a graph by all that has been learned so far."""
-    return ModelEstimates(graph, devices.machine, devices.models.history, devices.sharing)
+    return ModelEstimates(graph, devices.machine, devices.models.history)
 
 
 def _without_unneeded(data: SessionData, problem: Problem) -> Problem:

@@ -94,7 +94,7 @@ class Session:
         events.listen(self.backend.wake)
         events.listen(leaving(self.buffers))
         # a session that is dropped without being closed ends its threads
-        for release in (self.backend.release, self.models.looking.close):
+        for release in (self.devices.measuring.over.set, self.backend.release, self.models.looking.close):
             weakref.finalize(self, release).atexit = False
         if len(everything.devices) > 1:
             self.models.looking.load()
@@ -127,6 +127,7 @@ class Session:
         if is_forked():
             return  # the devices are another process's
         devices = self.devices
+        devices.measuring.close()
         with devices.lock:
             if not devices.closed:
                 with suppress(Exception):  # the error is raised by the queue that is used next

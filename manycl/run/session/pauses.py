@@ -1,0 +1,87 @@
+"""Links measured between a session's first runs, by a thread of its own, where nobody has measured them yet.
+
+Nothing is begun while a run is under way, and a transfer during which one began is made again in another pause.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING
+
+from manycl.drivers.driver import Driver, DriverError
+from manycl.run.session.measure import MeasuredLink, Starts, measure_links, timed
+from manycl.utilities.unforeseen import told
+
+if TYPE_CHECKING:
+    from manycl.run.session.device_set import DeviceSet
+
+PAUSES = 64
+"""Pauses between runs in which a session measures."""
+DELAY = 0.1
+"""Seconds from the end of a run to measuring: a short script has ended by then."""
+
+
+class _EndedError(Exception):
+    """Nothing is to be measured any more."""
+
+
+class PauseMeasurement:
+    """The measurement of a session's links in the pauses between its runs."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self.over = threading.Event()
+        self._left = PAUSES
+        self._pause: object = None
+
+    def ran(self, devices: DeviceSet) -> None:
+        """Note that a run is over: measure from now on."""
+        if self._thread is not None or self.over.is_set():
+            return
+        # what has a process of its own has one channel for all
+        own = [x.driver for x in devices.backend.lanes if x.own and not x.driver.may_be_lost]
+        if devices.models.are_unknown([driver.device for driver in own]):
+            self._thread = threading.Thread(target=self._measure, args=(devices, own), daemon=True)
+            self._thread.start()
+        else:
+            self.over.set()
+
+    def close(self) -> None:
+        """Wait for the transfer that is under way, and end."""
+        self.over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _measure(self, devices: DeviceSet, drivers: Sequence[Driver]) -> None:
+        links: list[MeasuredLink] = []
+        try:
+            self._timed(devices, ())
+            for driver in drivers:
+                with devices.lock, devices.stream.lock if devices.stream is not None else nullcontext():
+                    links.append(MeasuredLink(driver))  # nobody else allocates
+            devices.models.measured(measure_links(links, devices.machine, partial(self._timed, devices)))
+        except (_EndedError, DriverError):  # runs will say what is wrong with a device
+            pass
+        except Exception as error:
+            told(error, "measuring links")
+        finally:
+            self.over.set()
+            for link in links:
+                link.close()
+
+    def _timed(self, devices: DeviceSet, starts: Starts) -> float:
+        """Return the seconds of transfers during which no run began."""
+        while not self.over.is_set():
+            if self._pause is not None:
+                seconds = timed(starts)
+                if devices.pause == self._pause:
+                    return seconds
+            self._left -= 1
+            if not self._left or self.over.wait(DELAY):
+                break
+            with devices.lock:  # a run ends first
+                self._pause = devices.pause
+        raise _EndedError
