@@ -17,7 +17,7 @@ LEAST = 1 << 20
 FEW = 1 << 14
 """Bytes up to which a transfer takes hardly more than the latency."""
 _KEPT = 32  # transfers of each link and direction
-_RUNS = 16  # runs whose handovers count
+_RUNS = 16  # runs whose handovers, and whose enqueuing, count
 _ENOUGH = 3  # transfers from which they count; the first to new memory are slow
 _OFTEN, _UNLIKE = 8, 3  # transfers of a size, and sizes, from which the chunk size follows
 
@@ -49,7 +49,7 @@ class ObservedLinks:
         """Note that the host's thread took ``seconds`` for each transfer, or other command, that it enqueued in a
         run."""
         name = f"enqueuing{'_copy' if is_copy else ''}_observed"
-        self._found.setdefault((identity(device), name), deque(maxlen=_KEPT)).append(seconds)
+        self._found.setdefault((identity(device), name), deque(maxlen=_RUNS)).append(seconds)
 
     def _find_chunk(self, link: tuple[str, str], rates: Mapping[int, float]) -> None:
         """Set a link's chunk size, if enough transfers of unlike sizes show how much small ones lose."""
