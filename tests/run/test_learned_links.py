@@ -57,3 +57,24 @@ def test_what_kernels_took_is_forgotten(monkeypatch: pytest.MonkeyPatch, tmp_pat
         queue.finish()  # not learned from yet
         session.models.forget()
         assert estimated() == guessed
+
+
+def test_what_enqueuing_takes_is_noted_unless_kernels_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
+    with Queue("cpu/2#0") as queue:
+        arrays = [queue.array(np.ones(ITEMS, np.float32)) for _ in range(3)]
+        with queue.prepare() as prepared:
+            for array in arrays:
+                PROGRAM.halve(queue, (ITEMS,), (64,), array)
+        noted = []
+        for _ in range(4):
+            record = queue.session.run(prepared.graph, "in_order").record
+            noted.append({kind: count for kind, (count, _) in record.enqueued.items()})  # type: ignore[attr-defined]
+            for array in arrays:
+                array.set(np.ones(ITEMS, np.float32))
+        assert (0, False) not in noted[0]
+        assert noted[1:] == [{(0, True): 3, (0, False): 3}] * 3
+        queue.session.devices.learn()
+        (device,) = queue.session.machine.devices
+        assert device.enqueuing > 0.0
+        assert device.enqueuing_copy > 0.0
