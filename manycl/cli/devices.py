@@ -14,7 +14,6 @@ from manycl import flags
 from manycl.cli.options import add_devices, add_machine, writable
 from manycl.errors import ManyclError
 from manycl.machine import HOST, Device, Machine
-from manycl.model.transfer import CHUNK, chunk_of
 from manycl.report.words import aligned
 from manycl.reservations.records import in_force
 from manycl.reservations.register import reservations
@@ -222,6 +221,8 @@ def _print_links(machine: Machine, measured: bool) -> None:
         print(f"link {ends}: {_number(link.bandwidth, 'B/s')}, {_number(link.latency, 's')}{chunk}")
     own = {d.memory for d in machine.devices} - {HOST}
     if len(own) > 1:
+        from manycl.model.transfer import CHUNK, chunk_of  # this loads NumPy
+
         known = chunk_of(machine)
         print(f"from device to device: in chunks of {show_bytes(known or CHUNK)}{'' if known else ', as nobody knows'}")
 

@@ -485,8 +485,10 @@ def test_what_is_moved_of_large_memory_has_to_be_worth_locking_it() -> None:
     assert not held.upload_source(BufferKey(2), DeviceIndex(0)).is_pinned, "it is the caller's"
 
 
-def test_each_driver_locks_memory_for_itself() -> None:
+def test_each_platform_locks_memory_for_itself() -> None:
     drivers = [Driver(1), Driver(2), Driver(HOST)]
+    for driver, platform in zip(drivers, ("one", "two", "one"), strict=True):
+        driver.device = replace(driver.device, platform=platform)
     locked: list[int] = []
     for n, driver in enumerate(drivers):
         driver.pin = lambda data, n=n: locked.append(n) or data if n != 1 else None  # type: ignore[method-assign]

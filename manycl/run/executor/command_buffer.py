@@ -171,8 +171,8 @@ class _DeviceRecorder:
 
 def recorded(executor: Executor, script: CommandGraph) -> CommandBuffer | None:
     """Record a command graph's commands, in the queues that the executor uses now. None if they are not launches,
-    copies within a device and fills only, some have undo copies, or some wait for those of other devices. The record holds as long as the queues stay the
-    same. Makes the queues that are missing."""
+    copies within a device and fills only, some have undo copies, or some wait for those of other devices. The record
+    holds as long as the queues stay the same. Makes the queues that are missing."""
     if script.waits or executor.memory.guarded:
         return None
     if not all(isinstance(c, Run) and not c.undo for c in script.commands):

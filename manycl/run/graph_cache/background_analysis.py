@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 
-from manycl.errors import LaunchError, SourceError
+from manycl.errors import ManyclError
 from manycl.graph.dependences import Batch
 from manycl.graph.division import divide
 from manycl.graph.graph import BufferArg, BufferKey, Graph, Launch
@@ -104,7 +104,7 @@ def _foresee_ranges(launch: Launch, sizes: Mapping[BufferKey, int], split: Split
                     division.footprints(key, kind, division.range(first, count))
         if not launch.versions:
             build(launches_of(division).range(division.range(0, half), {}))
-    except (LaunchError, SourceError):
+    except ManyclError:  # a run that needs it says what is wrong
         return
     except Exception as error:
         told(error, f"finding out what ranges of {launch.name} touch")
