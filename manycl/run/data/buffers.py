@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
+from time import perf_counter
 
 from manycl.drivers.driver import Bytes, End
 from manycl.errors import GraphError, LaunchError, RunError
@@ -27,6 +28,8 @@ class Buffers:
         self._is_all_on_host = devices.machine.memories == 1  # of all devices that were opened
         self.most = max([ram_bytes(), *[device.max_allocation for device in devices.machine.devices]])
         """Bytes of the largest buffer that any memory has room for."""
+        self.reading = 0.0
+        """Seconds that bringing bytes to the host between runs has taken."""
         self._keys = map(BufferKey, count())
         self._left: list[Owned] = []
         self._resting = self._memory.pool
@@ -148,9 +151,11 @@ class Buffers:
     def _fetch(self, key: BufferKey, parts: Sequence[ValidRegion], result: End | None = None) -> None:
         """Copy regions of a buffer (NOTHING: all of it), each from one of its memories, to the host's copy or to a
         result."""
+        began = perf_counter()
         try:
             found = [((mask & -mask).bit_length() - 1, region.boxes) for region, mask in parts]
             self.devices.backend.fetch(key, found, result)
+            self.reading += perf_counter() - began
         except RunError:
             examine(self.devices, self._directory)
             raise

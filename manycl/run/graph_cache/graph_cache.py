@@ -59,11 +59,13 @@ class GraphCache:
         self._policy = ""  # of the last graph
         self._there = Facts()[2:8]  # what is known of these
         self._foreseen: Decision | None = None  # what was decided ahead of time
+        self._unread: tuple[float, float] | None = None  # seconds of the last planned run, and of all reads before
 
     def run(
         self, batch: Batch, policy: str, queues: Mapping[str, int] | None, options: Mapping[str, str] | None
     ) -> Result:
         """Run enqueued commands by the policy of that name. Raises what ``Session.run`` raises."""
+        self._note_last()
         session, self._policy = self._session, policy
         self._forget_others()
         self._expected = None
@@ -78,7 +80,16 @@ class GraphCache:
         return result
 
     def took(self, seconds: float) -> None:
-        """Note the seconds of the last ``run``, from the first call that enqueued a part of it."""
+        """Note the seconds of the last ``run``, from the first call that enqueued a part of it. What reading its
+        results takes is added (eager runs read theirs before they end)."""
+        self._unread = seconds, self._session.buffers.reading
+
+    def _note_last(self) -> None:
+        """Note the last planned run, whose results have been read by now."""
+        if self._unread is None:
+            return
+        (seconds, before), self._unread = self._unread, None
+        seconds += self._session.buffers.reading - before
         known = self._expected
         if known is not None:
             is_new = known.is_new
@@ -90,6 +101,8 @@ class GraphCache:
     def next(self, policy: str) -> Decision:
         """Return how the next commands run: given to a device as they are enqueued, or planned when a result is asked
         for."""
+        if self._unread is not None:
+            self._note_last()
         (foreseen, self._foreseen), decided = (self._foreseen, None), self._decided
         if not self._is_as_before(policy):
             self._forget_others()
@@ -152,6 +165,7 @@ class GraphCache:
         options: Mapping[str, str] | None,
     ) -> None:
         """Note an eager run of all that was enqueued. ``seconds``: its time from the first command on."""
+        self._note_last()
         if self._decided is not None and self._decided.lasts:
             return  # no plan is faster
         self._policy, known = policy, self._expected
