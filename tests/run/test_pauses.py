@@ -119,6 +119,18 @@ def test_a_session_that_is_closed_waits_for_one_transfer(world: World) -> None:
     assert devices.found == world.buffers == []
 
 
+def test_a_session_that_is_closed_within_a_run_waits_for_no_lock(world: World) -> None:
+    """The thread that closes has the lock that tells runs from pauses."""
+    devices, measurement = Devices(world, *two()), PauseMeasurement()
+    with devices.lock:
+        measurement.ran(devices)  # type: ignore[arg-type]
+        assert measurement._thread is not None
+        measurement.over.set()
+        measurement._thread.join(60.0)
+        assert not measurement._thread.is_alive()
+    assert devices.found == world.log == []
+
+
 @pytest.mark.usefixtures("at_once")
 def test_a_device_that_fails_is_left_alone(world: World) -> None:
     devices, measurement = Devices(world, *two()), PauseMeasurement()

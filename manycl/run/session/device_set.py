@@ -204,7 +204,8 @@ class DeviceSet:
         self._learned += 1
         if not self.events.slow:
             self.models.learn_from(run)
-            self.measuring.ran(self)
+            if not self.measuring.over.is_set():
+                self.measuring.ran(self)
 
     @property
     def pause(self) -> tuple[int, int] | None:

@@ -44,7 +44,9 @@ _LONG = 0.02  # seconds that a run of multiply_add takes at least
 _STREAM = {"cpu": 1 << 26}  # bytes of each array of add, where the device has room
 _LONG_STREAM = 1 << 28  # bytes of the arrays on other devices
 _SHARE = 16  # an array takes at most this part (1 / _SHARE) of the device's memory
-_LARGE, _SMALL = 1 << 23, 1 << 12  # bytes of large and small transfers
+LARGE, _SMALL = 1 << 23, 1 << 12
+"""Bytes of large and small transfers. Two memories of one processor, as those of its parts, copy so little within its
+cache, in several times the bandwidth of its memory; transfers of runs correct that."""
 _BEST_OF, _MEDIAN_OF, _TURNS = 5, 30, 3  # runs of a measurement: for a best one, for a median, for chunk sizes
 _LOCAL = 128  # work-items of a work-group
 
@@ -169,7 +171,7 @@ class MeasuredLink:
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         device = driver.device
-        self.nbytes = min(_LARGE, device.global_memory // _SHARE, device.max_allocation)
+        self.nbytes = min(LARGE, device.global_memory // _SHARE, device.max_allocation)
         new_bytes = shared if driver.needs_shared_memory else aligned
         self._host = [new_bytes(self.nbytes) for _ in range(2)]
         for data in self._host:

@@ -6,8 +6,8 @@ Nothing is begun while a run is under way, and a transfer during which one began
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ class PauseMeasurement:
 
     def ran(self, devices: DeviceSet) -> None:
         """Note that a run is over: measure from now on."""
-        if self._thread is not None or self.over.is_set():
+        if self._thread is not None:
             return
         # what has a process of its own has one channel for all
         own = [x.driver for x in devices.backend.lanes if x.own and not x.driver.may_be_lost]
@@ -50,7 +50,8 @@ class PauseMeasurement:
             self.over.set()
 
     def close(self) -> None:
-        """Wait for the transfer that is under way, and end."""
+        """End behind what is under way: transfers of ``LARGE`` bytes at most, one in each direction of each link. No
+        lock is waited for any more."""
         self.over.set()
         if self._thread is not None:
             self._thread.join()
@@ -60,7 +61,7 @@ class PauseMeasurement:
         try:
             self._timed(devices, ())
             for driver in drivers:
-                with devices.lock, devices.stream.lock if devices.stream is not None else nullcontext():
+                with self._between_runs(devices), devices.stream.lock if devices.stream is not None else nullcontext():
                     links.append(MeasuredLink(driver))  # nobody else allocates
             devices.models.measured(measure_links(links, devices.machine, partial(self._timed, devices)))
         except (_EndedError, DriverError):  # runs will say what is wrong with a device
@@ -82,6 +83,17 @@ class PauseMeasurement:
             self._left -= 1
             if not self._left or self.over.wait(DELAY):
                 break
-            with devices.lock:  # a run ends first
+            with self._between_runs(devices):
                 self._pause = devices.pause
         raise _EndedError
+
+    @contextmanager
+    def _between_runs(self, devices: DeviceSet) -> Iterator[None]:
+        """Have the devices' lock, which a run has until it ends. Raises _EndedError if the session closes before."""
+        while not devices.lock.acquire(blocking=False):
+            if self.over.wait(DELAY):
+                raise _EndedError
+        try:
+            yield
+        finally:
+            devices.lock.release()

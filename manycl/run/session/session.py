@@ -127,12 +127,14 @@ class Session:
         if is_forked():
             return  # the devices are another process's
         devices = self.devices
-        devices.measuring.close()
+        devices.measuring.over.set()
         with devices.lock:
             if not devices.closed:
                 with suppress(Exception):  # the error is raised by the queue that is used next
                     devices.end_stream()
                 devices.closed = True
+                if self.backend.is_idle:  # behind an interrupted run nothing is waited for
+                    devices.measuring.close()
                 log.debug("closing %s", ", ".join(d.name for d in devices.everything.devices))
                 devices.builder.close()
                 self.models.looking.close()
