@@ -55,10 +55,6 @@ class Device:
     shortens: bool = False  # launches that are under way can end early, at one of their work-groups
     event_domain: str = ""  # devices of one domain wait for each other's commands without the host; "": it does not
 
-    def enqueues(self, is_copy: bool) -> float:
-        """Return the seconds that the host's thread takes to enqueue a transfer or another command."""
-        return self.enqueuing_copy if is_copy else self.enqueuing
-
     def holds(self, sizes: Sequence[int]) -> bool:
         """Whether there is room for buffers of these sizes (bytes) at once."""
         return sum(sizes) <= self.global_memory and max(sizes, default=0) <= self.max_allocation

@@ -233,6 +233,11 @@ class Problem:
         return self.machine.routes
 
     @cached_property
+    def enqueuing(self) -> list[tuple[float, float]]:
+        """The seconds of the host's thread that enqueues a kernel and a transfer, by device; the last: on the host."""
+        return [*[(d.enqueuing, d.enqueuing_copy) for d in self.machine.devices], (0.0, 0.0)]
+
+    @cached_property
     def whole_needs(self) -> list[list[BufferRange]]:
         """The :meth:`needs` of every node as a whole."""
         return [self.needs(node) for node in range(len(self.graph))]

@@ -81,8 +81,7 @@ class _Growing:
         self.end, self.heard = [0.0] * count, [0.0] * count
         self._where: list[DeviceIndex | None] = [None] * count  # None: on several devices, or not placed yet
         self._host_free = self._given = self._floor
-        # seconds of the host's thread for a kernel and for a transfer, by device
-        self._enqueues = [(d.enqueuing, d.enqueuing_copy) for d in problem.machine.devices]
+        self._enqueues = problem.enqueuing
         self.fixed = {a.node for a in problem.fixed}
         if self._timeline is not None:
             self._keep(self._timeline)
@@ -117,7 +116,9 @@ class _Growing:
                 arrive = timeline.arrival(self._needs[node], d, new_hops, new_after)
                 if arrive > ready:
                     ready = arrive
-            given = self._given + sum([self._enqueues[h[0].device][1] for h in new_hops]) + self._enqueues[d][0]
+            given = self._given + self._enqueues[d][0]
+            for hop in new_hops:
+                given += self._enqueues[hop[0].device][1]
             if given > ready:
                 ready = given
             if lane.single:
@@ -138,8 +139,8 @@ class _Growing:
             ready = max([self._host_free, *[heard[p] for p in before]])
             if timeline is not None and self._moving:
                 ready = max(ready, timeline.arrival(self._needs[node], ON_HOST, hops, after))
-            begin = finish = self._host_free = ready
             spent += sum([self._enqueues[h[0].device][1] for h in hops])
+            begin = finish = self._host_free = max(ready, spent)
         elif self._lanes[chosen].single:
             self._lanes[chosen].free[0] = finish
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from manycl.machine import HOST, DeviceIndex
@@ -109,8 +109,7 @@ class Operations:
         self._together: dict[int, tuple[int, ...]] = {}
         self._merged: dict[int, int] = {}  # by node: the number of other memories that it is merged from
         self._fixed = len(problem.fixed)
-        # seconds of the host's thread for a kernel and for a transfer, by device (last: the host)
-        self._enqueues = [*((d.enqueuing, d.enqueuing_copy) for d in problem.machine.devices), (0.0, 0.0)]
+        self._enqueues = problem.enqueuing
         self._given = [self.floor]  # when the host's thread has enqueued so many operations
         limited = problem.contention.limited
         self._host = Bandwidth(problem.machine.host_bandwidth) if limited else None
@@ -134,14 +133,6 @@ class Operations:
         for w in self.makers(op):
             at = max(at, self.end[w] if self.device[w] == device != ON_HOST else self.heard[w])
         return at
-
-    def enqueued(self, device: DeviceIndex, moves: Iterable[Move] = ()) -> float:
-        """Return when the host's thread can have enqueued a kernel for a device, behind transfers: it enqueues in the
-        order of placement."""
-        given = self._given[-1]
-        for move in moves:  # one by one, as they are placed
-            given += self._enqueues[move.device][1]
-        return given + self._enqueues[device][0]
 
     @property
     def makespan(self) -> float:

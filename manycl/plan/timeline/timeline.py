@@ -188,13 +188,21 @@ class Timeline(Operations):
                 return brought
         return arrive
 
+    def enqueued(self, device: DeviceIndex, hops: Sequence[Hop] = ()) -> float:
+        """Return when the host's thread can have enqueued a kernel for a device, behind transfers: it enqueues in the
+        order of placement."""
+        given = self._given[-1]
+        for move, *_ in hops:  # one by one, as they are placed
+            given += self._enqueues[move.device][1]
+        return given + self._enqueues[device][0]
+
     def _bring(self, missing: Sequence[_Missing], device: DeviceIndex, hops: list[Hop]) -> float:
         """Add transfers, in each queue one after the other in the order in which the data are ready; return when they
         arrive."""
         arrive, handover, host, transfer = self.floor, self._handover, self._host, self._transfer
         several = len(missing) > 1  # a single transfer shares no queue
         queues, busy, ways = self._queues, dict[BusyIntervals, float](), self._routes.hops
-        given, enqueues = self.enqueued(ON_HOST, [m for m, *_ in hops]), self._enqueues
+        given, enqueues = self.enqueued(ON_HOST, hops), self._enqueues
         for _, key, low, high, writer, source, op in missing:
             nbytes, here, before = high - low, 0.0, ON_HOST
             by: int | None = None
@@ -236,7 +244,7 @@ class Timeline(Operations):
         else:
             seconds = self.rows[node][device] if device != ON_HOST else 0.0
         arrive = self.arrival(self.needs(node, first, groups), device, hops, after)
-        ready = max(ready, arrive, self.enqueued(device, [m for m, *_ in hops]))
+        ready = max(ready, arrive, self.enqueued(device, hops))
         if self._host is None:
             start = self.kernels[device].first(ready, seconds)
             return _new(Fit, (node, device, first, groups, start, start + seconds, hops, after))

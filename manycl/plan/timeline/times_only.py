@@ -38,9 +38,7 @@ class TimesOnly:
         self._end = [problem.not_before] * len(nodes)
         self._start, self._order = list(self._end), list[int]()
         self._given = problem.not_before  # when the host's thread has enqueued all that is placed
-        # its seconds for a kernel and for a transfer, by device (last: the host)
-        self._enqueues = [(d.enqueuing, d.enqueuing_copy) if contention else (0.0, 0.0) for d in machine.devices]
-        self._enqueues.append((0.0, 0.0))
+        self._enqueues = problem.enqueuing if contention else [(0.0, 0.0)] * len(self._kernels)
         self._needs: Sequence[Sequence[BufferRange]] | None = None  # (without transfers)
         if contention and machine.memories > 1:
             self._needs, self._nodes, self._routes = problem.whole_needs, nodes, problem.routes

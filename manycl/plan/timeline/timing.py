@@ -91,11 +91,12 @@ class _Clockwork:
         self._following: list[int | None] = [None] * count
         last: dict[tuple[int, int | _Transfers], int] = {}
         commands: list[Assignment | Move] = [*assignments, *moves]
-        given, devices = self._floor, problem.machine.devices
-        for token in sorted(range(count), key=lambda token: (commands[token].start, commands[token].end)):
-            if token not in self.until and self._device[token] != ON_HOST:
-                given += devices[self._device[token]].enqueues(token >= base)
-                self._ready[token] = given
+        given, enqueues = self._floor, problem.enqueuing
+        if any(map(any, enqueues)):
+            for token in sorted(range(count), key=lambda token: (commands[token].start, commands[token].end)):
+                if token not in self.until:
+                    given += enqueues[self._device[token]][token >= base]
+                    self._ready[token] = given
         for token, what in enumerate(commands):
             if isinstance(what, Assignment):
                 lane: tuple[int, int | _Transfers] = what.device, what.queue

@@ -40,7 +40,7 @@ from manycl.run.data.memory import Memory
 from manycl.run.executor.host_calls import HostCalls
 from manycl.run.executor.lanes import Lanes
 from manycl.run.executor.programs import KernelObject, Programs
-from manycl.run.executor.record import Kind, RunRecord
+from manycl.run.executor.record import NO_KIND, RunRecord
 from manycl.run.executor.run_state import RunState
 from manycl.run.executor.sequences import Sequences
 from manycl.run.executor.sub_buffers import placed
@@ -160,27 +160,27 @@ class Executor:
 
     def perform(self, commands: Sequence[Command]) -> None:
         run = self.run
-        touched: dict[tuple[int, int], int] = {}
-        uploads: dict[tuple[int, int], int] = {}
+        touched, uploads = dict[tuple[int, int], int](), dict[tuple[int, int], int]()
         joining: list[Any] = []  # commands that become one transfer with a later one
-        built, kind = len(run.record.first), None
-        kinds: list[tuple[int, Kind, float]] = []  # where commands of another kind begin, and when
+        built, kind = len(run.record.first), NO_KIND
+        kinds: list[tuple[int, int, float]] = []  # where commands of another kind begin, and when
         for index, command in enumerate(commands):
             if run.stopping:
                 break  # earlier commands may never have been enqueued; the failure is on its way
             if isinstance(command, Evict):
                 self.memory.set_aside(command.store, command.device)
                 continue
-            before, kind = kind, None if isinstance(command, HostCall) else (command.device, type(command) is Copy)
-            if kind != before:
-                kinds.append((index, kind, run.now()))
             if isinstance(command, HostCall) or command.notify:
                 run.awaited += 1
             try:
                 if type(command) is Run:
+                    if command.device != kind:
+                        kinds.append((index, kind := command.device, run.now()))
                     self._enter(run, command)
                     touched[command.device, command.queue] = command.token
                 elif type(command) is Copy:
+                    if ~command.device != kind:
+                        kinds.append((index, kind := ~command.device, run.now()))
                     joining.append(command)
                     if index + 1 < len(commands) and continues(run.graph, command, commands[index + 1]):
                         continue
@@ -193,12 +193,13 @@ class Executor:
                         uploads[command.device, command.queue] = command.token
                 else:
                     assert isinstance(command, HostCall)
+                    kinds.append((index, kind := NO_KIND, run.now()))
                     self.host_calls.call(run, command.token, alone=index + 1 == len(commands) and run.awaited == 1)
             except ManyclError as error:
                 run.fail(command.token, error)
         self._flush(run, uploads, touched)
         if not run.stopping and len(run.record.first) == built:  # building kernels is no enqueuing
-            run.record.note_enqueued([*kinds, (len(commands), None, run.now())])
+            run.record.kinds.append([*kinds, (len(commands), NO_KIND, run.now())])
 
     def _flush(
         self, run: RunState, uploads: Mapping[tuple[int, int], int], touched: Mapping[tuple[int, int], int]

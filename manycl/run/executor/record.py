@@ -3,9 +3,10 @@ for."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from manycl.drivers.driver import Driver, DriverError, Event
@@ -32,9 +33,12 @@ class Transferred(NamedTuple):
     nbytes: int | None = None
 
 
-Kind = tuple[DeviceIndex, bool] | None
+Kind = tuple[DeviceIndex, bool]
 """What commands have in common that take the enqueueing thread equally long: the device, and whether they are
-transfers; None: host functions."""
+transfers."""
+
+NO_KIND = sys.maxsize
+"""The mark of host functions, in place of a device."""
 
 _Times = tuple[Transferred, float, float]
 """Start and end, in seconds since the run began."""
@@ -61,8 +65,9 @@ class RunRecord:
         self.first: dict[int, float] = {}
         """The times when launches were enqueued that are the first of their kind on their device, which may have to be
         compiled, in seconds since the run began."""
-        self.enqueued: dict[Kind, tuple[int, float]] = {}
-        """The number of commands of a kind, and the seconds of the host's thread that enqueued them."""
+        self.kinds: list[list[tuple[int, int, float]]] = []
+        """For commands that were enqueued together: at which of them, and when, those of each kind began, kernels of
+        device d, and transfers where that is ``~d``; the last entry is the end."""
         self.timed: Collection[DeviceIndex] = ()
         """Devices whose clocks are read when times are asked for. Comparing them with the host's takes a while, for
         which no run should wait."""
@@ -71,12 +76,16 @@ class RunRecord:
         self._times: list[tuple[int, DeviceIndex, int, float, float]] | None = None
         self._moves: list[_Times] | None = None
 
-    def note_enqueued(self, kinds: Sequence[tuple[int, Kind, float]]) -> None:
-        """Note at which command of several, and when, those of each kind began to be enqueued; the last entry: the
-        end."""
-        for (first, kind, began), (end, _, ended) in pairwise(kinds):
-            count, seconds = self.enqueued.get(kind, (0, 0.0))
-            self.enqueued[kind] = count + end - first, seconds + ended - began
+    @property
+    def enqueued(self) -> dict[Kind, tuple[int, float]]:
+        """The number of commands of a kind, and the seconds of the host's thread that enqueued them."""
+        found: dict[Kind, tuple[int, float]] = {}
+        for (first, place, began), (end, _, ended) in chain.from_iterable(map(pairwise, self.kinds)):
+            if place != NO_KIND:
+                kind = DeviceIndex(place if place >= 0 else ~place), place < 0
+                count, seconds = found.get(kind, (0, 0.0))
+                found[kind] = count + end - first, seconds + ended - began
+        return found
 
     @cached_property
     def offsets(self) -> list[float | None]:

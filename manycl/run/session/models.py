@@ -103,11 +103,11 @@ class Models:
             note_ranges(self.history, result)
         if not isinstance(record, RunRecord):
             return False
-        for kind, (count, seconds) in record.enqueued.items():
-            if kind is not None:
-                self.links.enqueued(machine.devices[kind[0]], kind[1], seconds / count)
+        enqueued = record.enqueued
+        for (place, is_copy), (count, seconds) in enqueued.items():
+            self.links.enqueued(machine.devices[place], is_copy, seconds / count)
         if machine.memories < 2:
-            return bool(record.enqueued)
+            return bool(enqueued)
         for device, to_device, nbytes, seconds in record.moved():
             self.links.observe(machine.devices[device], to_device, nbytes, seconds)
         self.links.handed_over(record.handovers())

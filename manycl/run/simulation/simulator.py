@@ -159,7 +159,8 @@ class SimBackend:
             joined = isinstance(before, Copy) and continues(self._graph, before, command)
             if not isinstance(command, HostCall) and not joined:
                 where = self.machine.devices[command.device]
-                self._pass(self._clock.now() + where.enqueues(isinstance(command, Copy)))
+                if seconds := where.enqueuing_copy if isinstance(command, Copy) else where.enqueuing:
+                    self._pass(self._clock.now() + seconds)
             if joined and isinstance(before, Copy) and before.source != before.target:
                 sent = self._sent.get(before.token, 0)  # one transfer serves both commands
                 self._sent[command.token] = sent + self._graph.buffers[before.buffer].nbytes
@@ -175,8 +176,6 @@ class SimBackend:
 
     def _pass(self, until: float) -> None:
         """Let time pass in which the engine gets no reports."""
-        if until == self._clock.now():
-            return
         while (following := self._next()) is not None and self._end(following) <= until:
             self._complete(following)
         self._clock.advance_to(until)
