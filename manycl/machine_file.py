@@ -12,12 +12,11 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from manycl.errors import MachineError
-from manycl.machine import ALIGNMENT, HOST, Device, Link, Machine, Sharing
+from manycl.machine import ALIGNMENT, HOST, Device, Link, Machine
 from manycl.units import format_bytes, format_quantity, parse_bytes, parse_quantity
 
 _WORDS = ("model", "platform", "driver", "event_domain")
@@ -313,7 +312,7 @@ def _join(where: str, key: str) -> str:
 
 
 def format_machine(machine: Machine) -> str:
-    """The text of a machine file that reads back as an equal machine, but for how transfers share links.
+    """The text of a machine file that reads back as an equal machine.
 
     Raises MachineError for one that no file can describe: names that are none, memories not numbered in the
     order of the devices, a memory without links to the host, notes about nothing.
@@ -339,7 +338,7 @@ def format_machine(machine: Machine) -> str:
         lines += [f"chunk = {_string(format_bytes(link.chunk))}"] if link.chunk else []
         lines += _source_lines(machine.notes, f"{ends[0]}->{ends[1]}", "link", _LINK_KEYS)
     text = "\n".join(lines) + "\n"
-    if parse_machine(text, machine.name) != replace(machine, sharing=Sharing()):
+    if parse_machine(text, machine.name) != machine:
         raise MachineError(f"{machine.name}: no machine file can describe this machine exactly")
     return text
 

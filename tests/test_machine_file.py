@@ -219,6 +219,7 @@ def _machines(draw: st.DrawFn) -> Machine:
                 enqueuing_copy=draw(st.just(0.0) | _positive),
                 slowdown=draw(st.floats(1.0, 1e6)),
                 simulator=draw(st.booleans()),
+                event_domain=draw(_words),
             )
         )
     links = [

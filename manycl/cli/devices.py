@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from manycl import flags
 from manycl.cli.options import add_devices, add_machine, writable
 from manycl.errors import ManyclError
-from manycl.machine import HOST, Device, Machine
+from manycl.machine import HOST, Device, Machine, Sharing
+from manycl.model.transfer import CHUNK, chunk_of
 from manycl.report.words import aligned
 from manycl.reservations.records import in_force
 from manycl.reservations.register import reservations
@@ -75,7 +76,8 @@ def _here(args: argparse.Namespace) -> int:
     if args.save:
         names = [f"{machine.memory_name(link.source)}->{machine.memory_name(link.target)}" for link in machine.links]
         assumed = {n: "assumed: nobody has measured it" for n in names if f"{n}.bandwidth" not in machine.notes}
-        text = format_machine(dataclasses.replace(machine, notes={**assumed, **machine.notes}))
+        notes = {**assumed, **machine.notes}
+        text = format_machine(dataclasses.replace(machine, notes=notes, sharing=Sharing()))  # which files do not tell
         with open(args.save, "w", encoding="utf-8") as file:
             file.write(text)
     reserved = _reserved(found)
@@ -221,8 +223,6 @@ def _print_links(machine: Machine, measured: bool) -> None:
         print(f"link {ends}: {_number(link.bandwidth, 'B/s')}, {_number(link.latency, 's')}{chunk}")
     own = {d.memory for d in machine.devices} - {HOST}
     if len(own) > 1:
-        from manycl.model.transfer import CHUNK, chunk_of  # this loads NumPy
-
         known = chunk_of(machine)
         print(f"from device to device: in chunks of {show_bytes(known or CHUNK)}{'' if known else ', as nobody knows'}")
 

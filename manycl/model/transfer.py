@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from manycl.machine import HOST, Link, Machine
-from manycl.model.estimates import Ends
+
+if TYPE_CHECKING:  # manycl devices asks for the default link without models of kernels
+    from manycl.model.estimates import Ends
 
 DEFAULT_LINK = Link(HOST, HOST, bandwidth=10e9, latency=10e-6)
 """The assumed link where the machine does not describe it: 10 GB/s, 10 us."""

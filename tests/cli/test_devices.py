@@ -12,6 +12,7 @@ import pytest
 from manycl.cli import main
 from manycl.drivers import choice
 from manycl.drivers.survey import Survey, survey
+from manycl.machine import HOST
 from manycl.machine_file import load_machine
 
 MACHINES = Path(__file__).parents[2] / "manycl" / "machines"
@@ -177,7 +178,9 @@ def test_what_transfers_share_is_shown(
     assert "link host - cpu0.0: one direction at a time" in lines
     assert "from the host to all devices together: 1.5 GB/s" in lines
     assert not any("from all devices together" in line for line in lines)
-    sharing = record(capsys, "--devices", "cpu/2")["machine"]["sharing"]
+    saved = tmp_path / "here.toml"
+    sharing = record(capsys, "--devices", "cpu/2", "--save", str(saved))["machine"]["sharing"]
+    assert load_machine(str(saved)).link(HOST, 1) is not None, "a machine file does not tell what is shared"
     assert sharing == {"half_duplex": [1, 2], "sends": {"0": 1.5e9}, "receives": {}}
 
 
