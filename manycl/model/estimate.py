@@ -82,6 +82,10 @@ class ModelEstimates(Estimates):
         costs = self._range_costs(node, device, where.of)
         return 1.0 if costs is None else costs.relative(where)
 
+    def waves(self, node: int, device: DeviceIndex, of: int) -> float:
+        costs = self._range_costs(node, device, of)
+        return 0.0 if costs is None else costs.groups / (costs.waves.units * costs.waves.resident)
+
     def _range_costs(self, node: int, device: DeviceIndex, of: int) -> RangeCosts | None:
         """Return what ranges of a node take on a device; None where that is not known."""
         key = node, device, of

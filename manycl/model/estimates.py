@@ -41,6 +41,10 @@ class Estimates(ABC):
         """Return how many times as long a range takes as others of as many groups on average; by default as long."""
         return 1.0
 
+    def waves(self, node: int, device: DeviceIndex, of: int) -> float:
+        """Return how many waves the work-groups of a node are, likewise; 0 where that is not known."""
+        return 0.0
+
     def together(self, nodes: Sequence[int], device: DeviceIndex) -> float:
         """Return the seconds of some ranges of a launch, which follow one another, as one: by default their sum."""
         return sum(self.launch(node, device) for node in nodes)
@@ -104,6 +108,9 @@ class Wrapped(Estimates):
 
     def relative(self, node: int, device: DeviceIndex, where: LaunchRange) -> float:
         return self.known.relative(node, device, where)
+
+    def waves(self, node: int, device: DeviceIndex, of: int) -> float:
+        return self.known.waves(node, device, of)
 
     def together(self, nodes: Sequence[int], device: DeviceIndex) -> float:
         return self.known.together(nodes, device)

@@ -20,6 +20,7 @@ FORMAT = 2  # version of the JSON files
 ON_HOST: Final = DeviceIndex(-1)
 """The device index of a host task's assignment, the only negative one. Lists by device that also have an element for
 the host have it last, where this index finds it."""
+COMPARED = "compared"  # the key of details: makespans, if kernels are ``whole`` and ``divided``; whether it ``gains``
 
 
 class Undivided(Enum):

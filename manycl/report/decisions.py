@@ -16,6 +16,7 @@ _IS: dict[object, Callable[[object], bool]] = {
     "int": lambda value: type(value) is int,
     "bool": lambda value: type(value) is bool,
     "float": lambda value: isinstance(value, float | int),
+    "dict[str, Any]": lambda value: isinstance(value, dict),
 }
 """What a field of a type may hold."""
 
@@ -151,6 +152,28 @@ def undivided_lines(kernels: tuple[UndividedKernel, ...]) -> Iterator[str]:
         times = f" x{k.launches}" if k.launches > 1 else ""
         place = f" ({k.path}:{k.line})" if k.path else f" (line {k.line})"
         yield printable(f"not divided: {k.kernel}{times}{place}: {' '.join(k.reason.split())}")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchDivision:
+    """Launches of a kernel function: where they ran ``divided``, or the ``reason`` why not. ``numbers``: those of the
+    reason, as far as they are known (docs/traces.md)."""
+
+    kernel: str
+    launches: int
+    divided: bool
+    reason: str
+    numbers: dict[str, Any]
+
+    def row(self) -> tuple[str, ...]:
+        """Return the cells of its line."""
+        name = f"{self.kernel} x{self.launches}" if self.launches > 1 else self.kernel
+        return printable(name), "divided" if self.divided else "whole", printable(" ".join(self.reason.split()))
+
+
+def divisions(trace: Trace) -> tuple[LaunchDivision, ...]:
+    """From the trace's ``details["divisions"]``, in the order of the run; what is not of its form is left out."""
+    return tuple(_told(_entries(trace, "divisions"), LaunchDivision))
 
 
 def unforeseen(trace: Trace) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from manycl.report.divided import (
 )
 from manycl.report.divided import spans as node_spans
 from manycl.report.intervals import quotient, union_length
-from manycl.report.words import between, count, nbytes, percent, printable, rate, seconds
+from manycl.report.words import aligned, between, count, nbytes, percent, printable, rate, seconds
 from manycl.trace import FailureEvent, HostEvent, KernelEvent, Trace, TransferEvent
 
 _MOST_DEVICES = 8
@@ -87,7 +87,7 @@ class Summary:
     seconds beside the makespan in which devices only compiled kernels; ``missed``: why it took another time than
     planned; ``replanned``: when and why what was left of it was planned anew;
     ``merged``: when what parts of launches wrote went to the host; ``submitted``: which commands were eager, or
-    planned, and why."""
+    planned, and why; ``divisions``: which launches were divided, and why others were not."""
 
     application: str
     policy: str
@@ -113,6 +113,7 @@ class Summary:
     replanned: tuple[decisions.Replanned, ...] = ()
     merged: decisions.Merged | None = None
     submitted: tuple[str, ...] = ()
+    divisions: tuple[decisions.LaunchDivision, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the keys are the fields' names."""
@@ -171,6 +172,7 @@ def summarise(trace: Trace) -> Summary:
         replanned=decisions.replanned(trace),
         merged=decisions.merged(trace),
         submitted=decisions.submitted(trace),
+        divisions=decisions.divisions(trace),
     )
 
 
@@ -223,8 +225,7 @@ def _lines(summary: Summary) -> Iterator[str]:
     foreseen_rows = planned_rows(summary.planned[:_MOST_KERNELS])
     for part in (
         decisions.moving_lines(summary.moving, _MOST_KERNELS),
-        _postponed(summary),
-        _undivided(summary),
+        *((_divisions(summary),) if summary.divisions else (_postponed(summary), _undivided(summary))),
         table(("kernel", "launches", "planned", "took", "off"), foreseen_rows),
         missed_lines(summary.missed) if summary.missed is not None else iter(()),
         _path(summary),
@@ -257,6 +258,12 @@ def _links(summary: Summary) -> Iterator[str]:
     if len(summary.links) > _MOST_LINKS:
         rest = sum(link.nbytes for link in summary.links[_MOST_LINKS:])
         yield f"... and {len(summary.links) - _MOST_LINKS} more links, {nbytes(rest)}"
+
+
+def _divisions(summary: Summary) -> Iterator[str]:
+    yield from aligned([found.row() for found in summary.divisions[:_MOST_KERNELS]])
+    if len(summary.divisions) > _MOST_KERNELS:
+        yield f"... and {len(summary.divisions) - _MOST_KERNELS} more kinds of launches"
 
 
 def _postponed(summary: Summary) -> Iterator[str]:

@@ -46,6 +46,9 @@ class Odd(Estimates):
     def relative(self, node: int, device: int, where: LaunchRange) -> float:
         return 11.5
 
+    def waves(self, node: int, device: int, of: int) -> float:
+        return 12.5
+
     def first_slice(self, node: int, device: int) -> float | None:
         return 10.5
 

@@ -10,6 +10,7 @@ import pytest
 from manycl.report.charts.lanes import lanes
 from manycl.report.divided import divided, planned, spans
 from manycl.report.summary import summarise
+from manycl.run.engine.merged_traces import PastRun, joined
 from manycl.trace import HostEvent, KernelEvent, Trace, TransferEvent
 
 
@@ -92,6 +93,20 @@ def test_kernels_that_cannot_be_divided_are_named() -> None:
     assert "does not pay" in summarise(replace(TRACE, details={"postponed": True})).text()
 
 
+def test_each_kind_of_launch_has_a_line_and_joined_traces_count_them() -> None:
+    divided = {"kernel": "f", "launches": 2, "divided": True, "reason": "a 50 %, b 50 %", "numbers": {}}
+    whole = {"kernel": "longer", "launches": 1, "divided": False, "reason": "it is\nx", "numbers": {"run": 1e-4}}
+    trace = joined(
+        PastRun(begin, 1.0, 2, (), (), replace(TRACE, details={"models": {}, "divisions": [divided, whole]}))
+        for begin in (0.0, 1.0)
+    )
+    found = summarise(Trace.parse(trace.lines()))
+    assert "f x4       divided  a 50 %, b 50 %\nlonger x2  whole    it is x" in found.text()
+    assert found.to_dict()["divisions"][1] == {**whole, "launches": 2}
+    many = [{**whole, "kernel": f"k{n}"} for n in range(7)]
+    assert "... and 2 more kinds of launches" in summarise(replace(TRACE, details={"divisions": many})).text()
+
+
 def test_how_commands_were_submitted_is_said_with_the_reason() -> None:
     said = ["eager: there is one\x1b device", "planned: r"]
     lines = summarise(Trace.parse(replace(TRACE, details={"submission": said}).lines())).text().splitlines()
@@ -101,9 +116,9 @@ def test_how_commands_were_submitted_is_said_with_the_reason() -> None:
 @pytest.mark.parametrize("said", [7, "f", None, [3], [{}], [{**UNDIVIDED[0], "line": "3"}], [{**UNDIVIDED[0], "x": 1}]])
 def test_details_of_another_form_are_left_out(said: object) -> None:
     """Trace files come from anywhere."""
-    details = {"undivided": said, "unforeseen": said, "postponed": said, "submission": said}
+    details = {"undivided": said, "unforeseen": said, "postponed": said, "submission": said, "divisions": said}
     found = summarise(replace(TRACE, details=details))
-    assert found.undivided == ()
+    assert found.undivided == found.divisions == ()
     assert "not divided" not in found.text()
 
 

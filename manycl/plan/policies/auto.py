@@ -27,7 +27,7 @@ from manycl.graph.graph import HostTask, Launch
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.foreseen import foreseen
 from manycl.plan.options import Option, Options, real
-from manycl.plan.plan import ON_HOST, WHOLE, Plan
+from manycl.plan.plan import COMPARED, ON_HOST, WHOLE, Plan
 from manycl.plan.policies import load
 from manycl.plan.policies.classical.in_order import on_one_device
 from manycl.plan.policies.papers import mkmd, mkmd_coarse, tenths
@@ -170,7 +170,11 @@ class _Answers:
         # a rival is the other plan: whole kernels where divided ones are predicted to be faster, or the other way round
         is_near = max(divided.makespan, best.makespan) < PLANNING.near * min(divided.makespan, best.makespan)
         is_rival = self._problem.rival and is_near
-        return divided if is_rival != _gains(self._problem, divided, best) else best
+        whole = foreseen(self._problem, best) if divided.foreseen else best
+        gains = _gains(self._problem, divided, whole)
+        taken = divided if is_rival != gains else best
+        compared = {"whole": whole.makespan, "divided": divided.makespan, "gains": gains}
+        return taken if whole.is_split else replace(taken, details={**taken.details, COMPARED: compared})
 
 
 def _simple(problem: Problem, table: Costs) -> Plan:
@@ -298,8 +302,6 @@ def _gains(problem: Problem, divided: Plan, whole: Plan) -> bool:
     """Return whether a plan that divides kernels is worth a run. For a graph that runs once, it must gain more than its
     estimates are expected to be off: how far off the ratios between the devices of each divided kernel are, weighted by
     the seconds that it takes. For one that runs again, and is measured, it must gain a tenth and half a millisecond."""
-    if divided.foreseen:
-        whole = foreseen(problem, whole)
     if whole.is_split:  # both divide kernels
         return divided.makespan < whole.makespan
     gain = 1.0 - divided.makespan / whole.makespan if whole.makespan > 0 else 0.0

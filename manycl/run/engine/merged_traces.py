@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from manycl.run.engine.asking_policies import POSTPONED, UNDIVIDED, UNFORESEEN
 from manycl.run.engine.compile_time import moved, phases, without
+from manycl.run.engine.divisions import DIVISIONS, counted
 from manycl.run.engine.result import Result
 from manycl.run.engine.run_history import merged_events, merged_waits
 from manycl.run.streams.eager_rule import SUBMITTED
@@ -74,13 +75,9 @@ def joined(past: Iterable[PastRun], application: str = "") -> Trace:
 def _details(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the merged details: device models, how commands were submitted, and what could not be done."""
     out: dict[str, Any] = {"models": {name: model for one in found for name, model in one["models"].items()}}
-    launches: dict[tuple[tuple[str, Any], ...], int] = {}
-    for kernel in (dict(kernel) for one in found for kernel in one.get(UNDIVIDED, ())):
-        count = kernel.pop("launches")
-        which = tuple(kernel.items())
-        launches[which] = launches.get(which, 0) + count
-    if launches:
-        out[UNDIVIDED] = [{**dict(which), "launches": count} for which, count in launches.items()]
+    for key in (UNDIVIDED, DIVISIONS):
+        if kernels := counted(kernel for one in found for kernel in one.get(key, ())):
+            out[key] = kernels
     for key in (UNFORESEEN, SUBMITTED):
         reasons = dict.fromkeys(reason for one in found for reason in one.get(key, ()))
         if reasons:

@@ -18,6 +18,7 @@ from manycl.run.commands.backend import Record
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.engine.asking_policies import POSTPONED, UNDIVIDED, UNFORESEEN
 from manycl.run.engine.compile_time import Phase, moved, phases, united, without
+from manycl.run.engine.divisions import MEASURED, divisions
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.run_history import MergedRecord
 from manycl.run.lowering.steps import RANGE, Lowered, Step
@@ -185,8 +186,9 @@ class Result:
                 **self._planned(),
                 **self._limited(),
                 **self._told(),
+                **divisions(self.playback.script.problem if self.playback else None, self.plan, self.details),
                 **({"compiled": sum(p.end - p.start for p in self.compiled)} if self.compiled else {}),
-                **self.details,
+                **{key: value for key, value in self.details.items() if key != MEASURED},
             },
         )
 

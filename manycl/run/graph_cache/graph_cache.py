@@ -27,6 +27,7 @@ from manycl.plan import policies
 from manycl.plan.policy import find, is_static, learns
 from manycl.plan.problem import queue_counts
 from manycl.run.data.coherence import ValidRegion
+from manycl.run.engine.divisions import MEASURED
 from manycl.run.engine.result import Result
 from manycl.run.graph_cache.recurring_graph import RecurringGraph, VariedGraph
 from manycl.run.session.device_set import DeviceVersion
@@ -77,6 +78,7 @@ class GraphCache:
         known = self._expected = self._find(batch, found, places, policy, queues, options)
         result = known.run_batch(batch, found)
         self._note(known, result.seconds)
+        result.details[MEASURED] = weakref.ref(known)
         return result
 
     def took(self, seconds: float) -> None:
@@ -118,6 +120,7 @@ class GraphCache:
         else:
             is_asked = bool(self._session.devices.demanded) and known.is_looked_at
             is_awaited = is_asked and known.is_awaited(self._session.machine)
+            known.examine()
             self._decided = decide(Facts(policy, None, *self._there, is_awaited, self._fresh, known.measured))
             known.obey(self._decided)
         return self._decided
@@ -178,6 +181,7 @@ class GraphCache:
         if known is not None:
             self._note(known, seconds)
             known.ran_eagerly(run, seconds)
+            run.known = weakref.ref(known)
             self._look(known, seconds, lambda: run.enqueued)
         self._follow(known)
 

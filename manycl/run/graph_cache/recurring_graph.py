@@ -138,7 +138,6 @@ class RecurringGraph(CachedGraph):
     @property
     def measured(self) -> MeasuredGraph:
         """The measurements of it that the eager rule asks for."""
-        self.examine()
         return MeasuredGraph(
             self.nodes,
             self._device,

@@ -20,6 +20,7 @@ from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.asking_policies import UNPLANNED
+from manycl.run.engine.divisions import MEASURED
 from manycl.run.engine.engine import resumed
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
@@ -59,6 +60,7 @@ class EagerResult:
         self.error: ManyclError | None = None
         self._rest: Result | None = None  # the result where other devices have gone on with it
         self.failed = 0
+        self.known: Callable[[], object] | None = None  # a weak reference to its graph, where that is cached
 
     def close(self) -> None:
         """Note that all of it has ended."""
@@ -209,4 +211,5 @@ class EagerResult:
             plan=script.plan,
             lowered=script.lowered,
             playback=playback,
+            details={} if self.known is None else {MEASURED: self.known},
         )

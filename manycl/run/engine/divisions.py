@@ -1,0 +1,101 @@
+"""Why a run's launches were divided, or not, by what was predicted and measured; for its trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf
+from typing import Any, cast
+
+from manycl.graph.graph import Launch
+from manycl.model.occupancy import work_groups
+from manycl.plan.plan import COMPARED, MERGE, Plan
+from manycl.plan.problem import Problem
+from manycl.plan.split import AnalysedSplits
+from manycl.plan.splitting import Splits
+from manycl.plan.tuning import PLANNING
+from manycl.run.streams.eager_rule import MeasuredGraph, gains_nothing
+from manycl.utilities.unforeseen import told
+
+DIVISIONS, MEASURED = "divisions", "measured"
+"""The keys of the list, in a trace's details (:class:`manycl.report.decisions.LaunchDivision`), and, in a result's
+details, of a weak reference to the recurring graph that ran."""
+
+
+def divisions(problem: Problem | None, plan: Plan | None, details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trace's details about its launches, as far as is known now; ``details``: those of the result."""
+    if problem is None or plan is None or len(problem.machine.devices) < 2:
+        return {}
+    try:
+        known = details[MEASURED]() if MEASURED in details else None
+        gain = _Gain(plan, known.measured, known.plan or plan) if known else _Gain(plan, MeasuredGraph(), plan)
+        return {DIVISIONS: counted(_divisions(problem, plan, gain))}
+    except Exception as error:
+        told(error, "saying why launches were divided, or not")
+        return {}
+
+
+def _divisions(problem: Problem, plan: Plan, gain: _Gain) -> Iterator[dict[str, Any]]:
+    graph, devices, known = problem.graph, problem.machine.devices, dict[int, tuple[str, dict[str, Any]]]()
+    groups: dict[tuple[int, bool], Counter[str]] = {}
+    for a in plan.assignments:
+        if a.dimension is not MERGE and isinstance(graph.nodes[a.node], Launch):
+            groups.setdefault((a.node, a.is_range), Counter())[devices[a.device].name] += max(a.groups, 1)
+    for (node, is_divided), count in groups.items():
+        first, task = graph.same[node], cast("Launch", graph.nodes[node])
+        if is_divided:
+            parts = ", ".join(f"{name} {100 * n / count.total():.0f} %" for name, n in sorted(count.items()))
+            reason, numbers = f"{parts}: {gain.words}" if gain.words else parts, dict[str, Any]()
+        else:
+            reason, numbers = known[first] = known.get(first) or _reason(problem, first, gain)
+        entry = {"kernel": task.kernel.name, "launches": 1, "divided": is_divided, "reason": reason}
+        yield {**entry, "numbers": {**numbers, **gain.seconds}}
+
+
+class _Gain:
+    """How many times as fast divided runs are as whole ones, in ``words``, and by ``seconds`` of both; where known."""
+
+    def __init__(self, plan: Plan, measured: MeasuredGraph, kept: Plan) -> None:
+        self.compared, self.run = plan.details.get(COMPARED) or kept.details.get(COMPARED, {}), measured.eager
+        predicted = [self.compared.get("whole", inf), self.compared.get("divided", inf)]
+        ran = [measured.eager, measured.planned if kept.is_split else inf]
+        pairs = (("predicted", predicted), ("measured", ran))
+        self.seconds = {how: pair for how, pair in pairs if max(pair) < inf and min(pair) > 0.0}
+        words = ", ".join(f"{how} {whole / divided:.2f}" for how, (whole, divided) in self.seconds.items())
+        self.words = f"{words} times as fast as whole" if words else ""
+
+
+def _reason(problem: Problem, node: int, gain: _Gain) -> tuple[str, dict[str, Any]]:
+    """Return why a launch ran whole."""
+    task, splits, estimates = cast("Launch", problem.graph.nodes[node]), problem.splits, problem.estimates
+    is_known = not isinstance(splits, AnalysedSplits) or splits.is_known(node)
+    split = splits.get(node) if is_known else None
+    if is_known and split is None:
+        why = splits.why(node) if isinstance(splits, Splits) else "it may not be divided"
+        return f"{task.program.path or 'line'}:{task.kernel.line}: {why}", {}
+    if gains_nothing(gain.run):
+        return f"a run takes {1e3 * gain.run:.3g} ms: too short to gain from dividing", {"run": gain.run}
+    if split is None:
+        return f"how it may be divided {'is being' if gain.run < inf else 'was not'} analysed", {}
+    device, middle = min(problem.preferred(node), key=lambda d: estimates.launch(node, d)), split.groups // 2
+    whole, halves = estimates.launch(node, device), ((0, middle), (middle, split.groups - middle))
+    half = min(problem.range_seconds(node, device, count, first) for first, count in halves) if middle else whole
+    if 0.0 < whole < inf and half > (1.0 - PLANNING.gain) * whole:
+        number, waves = work_groups(task) or split.groups, estimates.waves(node, device, split.groups)
+        filled = f": {number} work-groups are {waves:.2f} waves of {problem.machine.devices[device].name}"
+        said = f"half of it takes as long{filled if 0 < waves < 2 else ''}"
+        numbers = {"launch": [whole, half], "groups": number, "waves": waves}
+        return f"{said} (predicted gain {max(0.0, 100 * (1 - half / whole)):.0f} %)", numbers
+    if not gain.words:
+        return "no plan that divides it has been compared", {}
+    is_little = gain.compared and not gain.compared["gains"]
+    return f"{'dividing gains too little: ' if is_little else 'if divided, '}{gain.words}", {}
+
+
+def counted(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return entries of details with their ``launches`` added up where all else is the same."""
+    found: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        same = found.setdefault(repr({**entry, "launches": 0}), {**entry, "launches": 0})
+        same["launches"] += entry["launches"]
+    return list(found.values())
