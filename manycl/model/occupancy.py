@@ -133,7 +133,8 @@ def learned(costs: RangeCosts, took: tuple[tuple[LaunchRange, float], ...]) -> R
             for i, n in _cells(part, len(density)):
                 density[i] *= 1.0 + n * (factor - 1.0)
             found = replace(found, density=tuple(density))
-    return found
+    mean = sum(found.density) / len(found.density)  # more than 1: the device was busy with other things
+    return replace(found, density=tuple(d / mean for d in found.density))
 
 
 def _cells(part: LaunchRange, cells: int) -> list[tuple[int, float]]:

@@ -218,3 +218,16 @@ def test_a_kernel_keeps_the_latest_ranges() -> None:
     assert [where.first for where, _ in here.ranges(shape)] == list(range(5, RANGES + 5))
     assert not here.launches
     assert here.ranges(Shape(launch.global_size, 2.0)) == []
+
+
+@given(st.lists(st.floats(0.2, 5.0), min_size=2, max_size=8))
+def test_a_device_that_was_busy_makes_no_part_longer_than_all(slower: list[float]) -> None:
+    """Ranges measured while the device had other work, together longer than the launch, say only how they compare."""
+    of = 64
+    step = of // len(slower)
+    took = tuple((LaunchRange(i * step, step, of), s * step / of) for i, s in enumerate(slower))
+    found = learned(RangeCosts(Waves(1), of, 0.0), took)
+    covered = LaunchRange(0, of, of)
+    assert found.part(of, of) * found.relative(covered) == pytest.approx(1.0)
+    for part, _ in took:
+        assert found.part(part.groups, of) * found.relative(part) <= 1.0 + 1e-9
