@@ -30,7 +30,7 @@ def unit(source: str, options: tuple[str, ...]) -> Any:
     return frontend.load(source, "<source>", None, read_options(options))
 
 
-@functools.lru_cache(maxsize=16)
+@functools.cache  # one test looks at those of the whole corpus
 def made(kernel: str, source: str, options: tuple[str, ...]) -> MergeKernel:
     return merge_kernel(unit(source, options), kernel, source, options)
 

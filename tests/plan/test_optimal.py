@@ -255,7 +255,7 @@ def test_stopped_by_its_effort_it_tells_the_bound_and_plans_the_same_again() -> 
     """No thread is ahead of another one, and no clock ends the search."""
     graph = chains(6, 8)
     seconds = [[1.0 + (7 * n + 3 * d) % 11 for d in range(3)] for n in range(len(graph))]
-    p = problem(graph, seconds, machine((1, 2, 3)), latency=0.7, options={"effort": "0.3"})
+    p = problem(graph, seconds, machine((1, 2, 3)), latency=0.7, options={"effort": "0.1"})
     plan = estimated("optimal", p)
     verify(plan, p.graph, p.machine, p)
     assert plan.details["bound"] <= plan.makespan
