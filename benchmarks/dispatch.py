@@ -16,7 +16,8 @@ import numpy as np
 import manycl as mc
 from manycl.run.graph_cache.autotuner import PLANNED_RUNS
 
-KERNELS = 10_000
+KERNELS, QUICK = 10_000, 1_000
+"""Of a graph; with ``--quick``."""
 CHAINS = 100
 SOURCE = "__kernel void tick(__global int *x) { x[get_global_id(0)] += 1; }"
 SIZE, GROUP = (16,), (16,)
@@ -26,18 +27,19 @@ def main() -> None:
     args = common.parse(__doc__)
     queue = mc.Queue("opencl/2#0-1")  # beside what PyOpenCL does with the same driver
     program = mc.Program(SOURCE)
+    kernels = QUICK if args.quick else KERNELS
 
     def chain() -> float:
         x = queue.zeros(16, np.int32)
 
         def work() -> None:
             tick = program.tick
-            for _ in range(KERNELS):
+            for _ in range(kernels):
                 tick(queue, SIZE, GROUP, x)
             queue.finish()
 
         taken = common.seconds(work)
-        assert (x.get() == KERNELS).all()
+        assert (x.get() == kernels).all()
         return taken
 
     def parallel() -> float:
@@ -45,41 +47,41 @@ def main() -> None:
 
         def work() -> None:
             tick = program.tick
-            for _ in range(KERNELS // CHAINS):
+            for _ in range(kernels // CHAINS):
                 for x in xs:
                     tick(queue, SIZE, GROUP, x)
             queue.finish()
 
         taken = common.seconds(work)
-        assert all((x.get() == KERNELS // CHAINS).all() for x in xs)
+        assert all((x.get() == kernels // CHAINS).all() for x in xs)
         return taken
 
     chain()
     parallel()
     chains = common.median(chain, args.repeats)
     parallels = common.median(parallel, args.repeats)
-    prepared, raw = again(queue, program, args.repeats)
+    prepared, raw = again(queue, program, kernels, args.repeats)
     common.report(
         args,
         {
-            "chain_us_per_kernel": chains / KERNELS * 1e6,
-            "parallel_us_per_kernel": parallels / KERNELS * 1e6,
-            "prepared_extra_us_per_kernel": (prepared - raw) / KERNELS * 1e6,
-            "prepared_us_per_kernel": prepared / KERNELS * 1e6,
-            "raw_pyopencl_us_per_kernel": raw / KERNELS * 1e6,
-            "kernels": KERNELS,
+            "chain_us_per_kernel": chains / kernels * 1e6,
+            "parallel_us_per_kernel": parallels / kernels * 1e6,
+            "prepared_extra_us_per_kernel": (prepared - raw) / kernels * 1e6,
+            "prepared_us_per_kernel": prepared / kernels * 1e6,
+            "raw_pyopencl_us_per_kernel": raw / kernels * 1e6,
+            "kernels": kernels,
             "repeats": args.repeats,
         },
     )
 
 
-def again(queue: mc.Queue, program: mc.Program, repeats: int) -> tuple[float, float]:
+def again(queue: mc.Queue, program: mc.Program, kernels: int, repeats: int) -> tuple[float, float]:
     """Medians of a prepared run and of raw PyOpenCL, in turn."""
     import pyopencl as cl
 
     x = queue.zeros(16, np.int32)
     with queue.prepare() as prepared:
-        for _ in range(KERNELS):
+        for _ in range(kernels):
             program.tick(queue, SIZE, GROUP, x)
 
     driver: Any = queue.session.backend.drivers[0]
@@ -91,7 +93,7 @@ def again(queue: mc.Queue, program: mc.Program, repeats: int) -> tuple[float, fl
 
     def raw() -> None:
         enqueue = cl.enqueue_nd_range_kernel
-        events: list[Any] = [enqueue(raw_queue, kernel, SIZE, GROUP) for _ in range(KERNELS)]
+        events: list[Any] = [enqueue(raw_queue, kernel, SIZE, GROUP) for _ in range(kernels)]
         events[-1].wait()
         raw_queue.finish()
 
