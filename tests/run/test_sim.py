@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -163,14 +164,17 @@ def test_host_tasks_wait_and_take_the_time_given() -> None:
     assert calls == []
 
 
-def test_a_handover_between_devices_takes_time_but_not_on_one_device() -> None:
+@pytest.mark.parametrize(("domain", "handover"), [("", 0.25), ("a", 0.0)])
+def test_a_handover_between_devices_takes_time_but_not_on_one_device_nor_in_a_domain(
+    domain: str, handover: float
+) -> None:
     builder = GraphBuilder()
     x = builder.buffer(1)
     for name in "abc":
         builder.add(launch(name, (x,), (x,)))
-    other = Device("cpu1", "cpu")
-    trace = follow(builder.build(), [CPU, other], [(0, 0), (0, 0), (1, 0)], [1.0] * 3, handover=0.25)
-    assert spans(trace) == {0: (0, 1), 1: (1, 2), 2: (2.25, 3.25)}
+    where = [Device(f"cpu{d}", "cpu", event_domain=domain) for d in range(2)]
+    trace = follow(builder.build(), where, [(0, 0), (0, 0), (1, 0)], [1.0] * 3, handover=0.25)
+    assert spans(trace) == {0: (0, 1), 1: (1, 2), 2: (2 + handover, 3 + handover)}
 
 
 def chain_of_three() -> Graph:
@@ -249,10 +253,11 @@ def cases(draw: Any) -> tuple[Graph, list[tuple[int, int]], list[float]]:
 
 
 @settings(max_examples=100, deadline=None)
-@given(cases())
-def test_random_runs_obey_the_model(case: tuple[Graph, list[tuple[int, int]], list[float]]) -> None:
+@given(cases(), st.lists(st.sampled_from(["", "a"]), min_size=3, max_size=3))
+def test_random_runs_obey_the_model(case: tuple[Graph, list[tuple[int, int]], list[float]], domains: list[str]) -> None:
     graph, places, seconds = case
-    where = [CPU, GPU, Device("gpu1", "gpu", memory=2, compute_units=1)]
+    devices = CPU, GPU, Device("gpu1", "gpu", memory=2, compute_units=1)
+    where = [replace(d, event_domain=domain) for d, domain in zip(devices, domains, strict=True)]
     valid = {key: frozenset({HOST}) for key in graph.buffers}
     trace = follow(graph, where, places, seconds, valid=valid)
     again = follow(graph, where, places, seconds, valid=valid)

@@ -24,6 +24,7 @@ from manycl.machine import HOST, DeviceIndex, Machine
 from manycl.model.contention import NOTHING, Activities, Contention, Use
 from manycl.model.estimates import Estimates
 from manycl.model.occupancy import share
+from manycl.plan.plan import ON_HOST
 from manycl.run.commands.backend import (
     UPLOADS,
     Command,
@@ -128,7 +129,7 @@ class SimBackend:
             self._clock = VirtualClock(self._start)
             self._happening = deque(self._disturbance.happening)
         self._lines: dict[Lane, deque[Queued]] = {}
-        self._places: dict[int, list[Lane]] = {}  # the queues of each device
+        self._places: dict[int | str, list[Lane]] = {}  # the queues of each device, or of a domain of events
         self._active: dict[Lane, _Started] = {}
         self._by_token: dict[int, _Started] = {}
         # (end, number, token) of commands under way; out of date where the end has changed since
@@ -168,7 +169,7 @@ class SimBackend:
             line = self._lines.get(place)
             if line is None:
                 line = self._lines[place] = deque()
-                self._places.setdefault(place[0], []).append(place)
+                self._places.setdefault(self._waiting_with(place[0]), []).append(place)
             line.append(command)
             self._enqueued[command.token] = len(self._enqueued)
             if len(line) == 1:
@@ -420,8 +421,14 @@ class SimBackend:
         self._done.add(command.token)
         if heard:
             self._reports.append(Done(command.token, end + self._latency))
-        for other in sorted((p for p in self._places[place[0]] if self._lines[p]), key=self._turn):
+        places = self._places[self._waiting_with(place[0])]
+        for other in sorted((p for p in places if self._lines[p]), key=self._turn):
             self._try_start(other)
+
+    def _waiting_with(self, device: DeviceIndex) -> int | str:
+        """Return what stands for the devices that wait for a device's commands without the host: it alone, or a
+        domain."""
+        return (device != ON_HOST and self.machine.devices[device].event_domain) or device
 
     def _turn(self, place: Lane) -> int:
         """Return when the command at the head of a queue was enqueued, counted in commands."""
