@@ -17,7 +17,7 @@ from manycl.plan.plan import ON_HOST, Plan
 from manycl.run.commands.backend import Record
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.engine.asking_policies import POSTPONED, UNDIVIDED, UNFORESEEN
-from manycl.run.engine.compile_time import Phase, moved, phases, united, without
+from manycl.run.engine.compile_time import LEAST, Phase, moved, phases, united, without
 from manycl.run.engine.divisions import MEASURED, divisions
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.run_history import MergedRecord
@@ -161,8 +161,8 @@ class Result:
     @cached_property
     def compiled(self) -> tuple[Phase, ...]:
         """The intervals in which devices only compiled kernels: part of ``seconds``, but not of the trace."""
-        waited = list(self.record.waited())
-        return phases(waited, self.record.events()) if waited else ()
+        waited = [(start, end) for start, end in united(sorted(self.record.waited())) if end - start >= LEAST]
+        return phases(waited, self.record.events()) if waited else ()  # reading events takes a while
 
     @cached_property
     def happened(self) -> tuple[Event, ...]:

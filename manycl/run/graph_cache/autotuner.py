@@ -113,7 +113,7 @@ class Autotuner:
 
     def repeated(self, seconds: float) -> None:
         """Note one more run of the plan."""
-        self._budget.ran(seconds, is_trial=self.is_comparing)
+        self._budget.ran(seconds, is_trial=self._trial is not None)
         if self._trial is None:
             self._runs, self._least = self._runs + 1, min(self._least, seconds)
             return
