@@ -133,11 +133,11 @@ def unmodified(walk: Walk) -> None:
     x, y = np.ones(N, np.float32), np.zeros(N, np.float32)
     flags = cl.mem_flags
     on_device = [cl.Buffer(context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=array) for array in (y, x)]
-    for turn in range(1, 41):
+    for turn in range(1, 201):  # among so many some are quick, however busy the machine is
         with walk.counted(f"run {turn}"):
             saxpy(queue, (N,), (64,), *on_device, np.float32(2))
             cl.enqueue_copy(queue, y, on_device[0])
-    assert (y == 80).all()
+    assert (y == 400).all()
 
 
 WALKS: dict[str, Callable[[Walk], None]] = {
