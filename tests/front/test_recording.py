@@ -157,11 +157,14 @@ for _ in range(3):
     program.inc(queue, ({N},), (16,), a)
     queue.finish()
 program.inc(queue, ({N},), (16,), a)
+queue.call(lambda x: None, a)
 queue.flush()
 raise SystemExit(3)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 3
-    assert {e.node for e in Trace.load(path).kernels()} == {0, 1, 2, 3}
+    trace = Trace.load(path)
+    assert {e.node for e in trace.kernels()} == {0, 1, 2, 3}
+    assert [e.node for e in trace.events if isinstance(e, HostEvent)] == [4]  # that ran in the background
 
 
 def test_a_recording_that_fails_does_not_stop_a_run(
