@@ -88,8 +88,8 @@ class _Cutter:
         assignments = self._plan.assignments
         line = [i for i, a in enumerate(assignments) if a.device == device]
         if len({assignments[i].queue for i in line}) == 1:
-            problem, memory = self._problem, self._problem.machine.devices[device].memory
-            if problem.parts or any(places and memory not in places for places in problem.valid.values()):
+            problem, memory = self._uploads, self._problem.machine.devices[device].memory
+            if any(problem.parts.values()) or any(memory not in places for places in problem.valid.values()):
                 self._begin(device, line)
             self._end(device, line)
 
@@ -136,10 +136,19 @@ class _Cutter:
 
     # inputs
 
+    @cached_property
+    def _uploads(self) -> Problem:
+        """The problem in which all contents but the host's are where they are needed: of contents in parts that are no
+        intervals, problems know the memory of the largest part only, and ranges need little of the others."""
+        valid = {key: places for key, places in self._problem.valid.items() if HOST in places}
+        parts = self._problem.parts
+        hosts = {key: tuple([p for p in found if HOST in p.memories]) for key, found in parts.items()}
+        return replace(self._problem, valid=valid, parts=hosts)
+
     def _begin(self, device: DeviceIndex, line: Sequence[int]) -> None:
         """Place the device's ranges on a timeline and cut those that wait for their data; end at the first range that
         needs data made elsewhere."""
-        timeline, free = Timeline(self._problem, self._rows), 0.0
+        timeline, free = Timeline(self._uploads, self._rows), 0.0
         for i in line:
             a, split = self._plan.assignments[i], self._split(i)
             count = 0 if a.dimension is WHOLE else a.groups
