@@ -36,13 +36,13 @@ class _Kind(NamedTuple):
 
 
 class Counts:
-    """The work of launches that use these buffers; each kind of launch is counted when it is first asked for, ``most``
-    of them."""
+    """The work of launches that use these buffers; each kind of launch is counted when it is first asked for, unless
+    none is to be ``counted``."""
 
-    def __init__(self, buffers: Mapping[BufferKey, Buffer], most: int = MOST) -> None:
+    def __init__(self, buffers: Mapping[BufferKey, Buffer], *, counted: bool = True) -> None:
         self._buffers = buffers
         self._found: dict[KernelKey, dict[_Kind, Work]] = {}
-        self._left = most
+        self._left = MOST if counted else 0
 
     def work(self, launch: Launch, chosen: Launch | Version) -> Work:
         """Return the work of a whole launch of an implementation. ``global_bytes`` is what it moves if everything

@@ -4,7 +4,7 @@ fastest."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -50,8 +50,10 @@ class ModelEstimates(Estimates):
         self._graph = graph
         self._machine = machine
         self._history = history if history is not None else History()
-        self._transfers = TransferModel(machine)
-        self.contended = self._transfers.contended(machine)
+        try:
+            self.contended = self._transfers.contended(machine)
+        except Exception as error:
+            told(error, "finding out whether transfers slow each other down")
         self._exact = exact
         self._counted = counted
         self._names = [identity(d) for d in machine.devices]
@@ -75,27 +77,33 @@ class ModelEstimates(Estimates):
         whole = self._seconds[node][device]
         if count >= of or not 0.0 < whole < math.inf:
             return whole
-        costs = self._range_costs(node, device, of)
-        return None if costs is None else whole * costs.part(count, of)
+        part = self._of_ranges(node, device, of, lambda costs: costs.part(count, of))
+        return None if part is None else whole * part
 
     def relative(self, node: int, device: DeviceIndex, where: LaunchRange) -> float:
-        costs = self._range_costs(node, device, where.of)
-        return 1.0 if costs is None else costs.relative(where)
+        found = self._of_ranges(node, device, where.of, lambda costs: costs.relative(where))
+        return 1.0 if found is None else found
 
     def waves(self, node: int, device: DeviceIndex, of: int) -> float:
-        costs = self._range_costs(node, device, of)
-        return 0.0 if costs is None else costs.groups / (costs.waves.units * costs.waves.resident)
+        found = self._of_ranges(
+            node, device, of, lambda costs: costs.groups / (costs.waves.units * costs.waves.resident)
+        )
+        return 0.0 if found is None else found
 
-    def _range_costs(self, node: int, device: DeviceIndex, of: int) -> RangeCosts | None:
-        """Return what ranges of a node take on a device; None where that is not known."""
+    def _of_ranges(
+        self, node: int, device: DeviceIndex, of: int, asked: Callable[[RangeCosts], float]
+    ) -> float | None:
+        """Return what is ``asked`` of the costs of a node's ranges on a device; None where these are not known."""
         key = node, device, of
-        if key not in self._ranges:
-            try:
+        try:
+            if key not in self._ranges:
                 self._ranges[key] = self._found_costs(node, device, of)
-            except Exception as error:
-                told(error, f"predicting ranges of {self._graph.nodes[node].name}")
-                self._ranges[key] = None
-        return self._ranges[key]
+            costs = self._ranges[key]
+            return None if costs is None else asked(costs)
+        except Exception as error:
+            told(error, f"predicting ranges of {self._graph.nodes[node].name}")
+            self._ranges[key] = None
+            return None
 
     def _found_costs(self, node: int, device: DeviceIndex, of: int) -> RangeCosts | None:
         task, whole = self._graph.nodes[node], self._seconds[node][device]
@@ -145,12 +153,16 @@ class ModelEstimates(Estimates):
         task = self._graph.nodes[node]
         if self._exact or not isinstance(task, Launch):
             return None
-        # the launch itself, if it has no versions: no model is asked, as that takes long
-        chosen = self._chosen(task, node, device)
-        known = self._history.on(kernel_key(chosen), self._names[device])
-        if known is not None and known.series:
+        try:
+            # the launch itself, if it has no versions: no model is asked, as that takes long
+            chosen = self._chosen(task, node, device)
+            known = self._history.on(kernel_key(chosen), self._names[device])
+            if known is not None and known.series:
+                return None
+            return first_slice(task, chosen, self._machine.devices[device].kind, self._graph.buffers)
+        except Exception as error:
+            told(error, f"looking for the features of kernel {task.kernel.name}")
             return None
-        return first_slice(task, chosen, self._machine.devices[device].kind, self._graph.buffers)
 
     def fastest(self, launch: Launch, device: DeviceIndex) -> int | None:
         """Return the fastest version for a launch like one of the graph's; None where there is no such launch."""
@@ -174,7 +186,11 @@ class ModelEstimates(Estimates):
         (``model/counts.py``)."""
         task = self._graph.nodes[node]
         if isinstance(task, Launch):
-            return self._predictor.traffic(task, self._chosen(task, node, device))
+            try:
+                return self._predictor.traffic(task, self._chosen(task, node, device))
+            except Exception as error:
+                told(error, f"predicting the traffic of {task.name}")
+                return super().traffic(node, device)
         return 0.0 if isinstance(task, HostTask) else float(task.moved)
 
     def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
@@ -188,6 +204,10 @@ class ModelEstimates(Estimates):
 
     def _chosen(self, task: Launch, node: int, device: DeviceIndex) -> Launch | Version:
         return task.versions[self.version(node, device)] if task.versions else task
+
+    @cached_property
+    def _transfers(self) -> TransferModel:
+        return TransferModel(self._machine)
 
     @cached_property
     def _predictor(self) -> Predictor:
@@ -249,8 +269,13 @@ class ModelEstimates(Estimates):
             if not isinstance(task, Launch):
                 rows.append(nothing if isinstance(task, HostTask) else self._moving(task))
                 continue
-            kind = launch_kind(task)
-            size = (kind, buffer_bytes(buffers, task))
+            kind: object = index
+            size: object = index
+            try:
+                kind = launch_kind(task)
+                size = kind, buffer_bytes(buffers, task)
+            except Exception as error:
+                told(error, f"looking for launches like {task.name}")
             row = found.get(size)
             if row is None:
                 row = found[size] = kinds[kind] = self._row(task)
@@ -306,8 +331,4 @@ def first_slice(
     local = chosen.local_size or (1,) * len(chosen.global_size)
     version = Version(program, kernel, chosen.global_size, local, annotations=chosen.annotations)
     sizes = {a.key: buffers[a.key].nbytes for a in launch.args if isinstance(a, BufferArg)}
-    try:
-        return shipped().points(launched(program, kernel.name, known_launch(launch, sizes, version)).features, kind)
-    except Exception as error:
-        told(error, f"looking for the features of kernel {chosen.kernel.name}")
-        return None
+    return shipped().points(launched(program, kernel.name, known_launch(launch, sizes, version)).features, kind)

@@ -3,6 +3,7 @@ values for unknown quantities."""
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
@@ -114,6 +115,14 @@ class Wrapped(Estimates):
 
     def together(self, nodes: Sequence[int], device: DeviceIndex) -> float:
         return self.known.together(nodes, device)
+
+    def uncounted(self) -> Estimates:
+        known = self.known.uncounted()
+        if known is self.known:
+            return self
+        found = copy.copy(self)  # with all that a class that derives from this one adds
+        found.known = known
+        return found
 
     def version(self, node: int, device: DeviceIndex) -> int:
         return self.known.version(node, device)

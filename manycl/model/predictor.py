@@ -22,7 +22,7 @@ from manycl.analysis.costs.cost import Work
 from manycl.graph.graph import Buffer, BufferKey, Launch, Version
 from manycl.graph.versions.versions import preferred
 from manycl.machine import Device, DeviceIndex, Machine
-from manycl.model.counts import MOST, Counts
+from manycl.model.counts import Counts
 from manycl.model.history.history import History, Shape, identity, kernel_key, lone
 from manycl.model.history.measured import SOURCE
 from manycl.model.prior import MEASURED, NO_CORRECTION, Correction, correction, prior, ratio, scaled
@@ -61,7 +61,7 @@ class Predictor:
         self, machine: Machine, history: History, buffers: Mapping[BufferKey, Buffer], *, counted: bool = True
     ) -> None:
         self._history = history
-        self._counts = Counts(buffers, MOST if counted else 0)
+        self._counts = Counts(buffers, counted=counted)
         self._indices = machine.indices
         self._places = []
         for device in machine.devices:

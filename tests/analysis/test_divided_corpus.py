@@ -40,7 +40,7 @@ def session() -> Iterator[Session]:
 
 def use(session: Session, machine: Machine) -> None:
     """From now on, the devices are as a machine says, with what they hold."""
-    session.devices.machine = machine
+    session.devices._in_use = session.devices.machine = machine  # what learning begins with, too
     session.backend.memory.rearrange(machine, session.backend.drivers, machine.indices)
 
 

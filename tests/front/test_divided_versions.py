@@ -19,6 +19,7 @@ from manycl.errors import PolicyError
 from manycl.graph.graph import Launch
 from manycl.model.estimates import Estimates
 from manycl.model.history.history import identity, kernel_key
+from manycl.model.occupancy import LaunchRange
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import find
 from manycl.plan.splitting import split_of
@@ -215,4 +216,7 @@ def test_models_learn_ranges_of_each_version(kinds: mc.Queue) -> None:
     names = [identity(d) for d in session.machine.devices]
     known = [session.models.history.on(kernel_key(v), name) for v, name in itertools.product(task.versions, names)]
     assert [k is not None for k in known] == [True, False, False, True]
-    assert all(shape.global_size == (n,) for k, n in ((known[0], N // 2), (known[3], N // 8)) for shape in k.series)  # type: ignore[union-attr]
+    for found, items, where in ((known[0], N, LaunchRange(0, 8, GROUPS)), (known[3], N // 4, LaunchRange(8, 8, GROUPS))):
+        assert found is not None
+        # as a launch of its own, and as a part of the one that it is a range of
+        assert {(s.global_size, s.range) for s in found.series} == {((items // 2,), None), ((items,), where)}

@@ -164,7 +164,8 @@ def test_a_launch_that_is_too_large_for_a_device_runs_on_another() -> None:
     with mc.Queue("cpu/2") as queue:
         session = queue.session
         first, second = session.machine.devices
-        session.devices.machine = replace(session.machine, devices=(first, replace(second, max_work_group=64)))
+        machine = replace(session.machine, devices=(first, replace(second, max_work_group=64)))
+        session.devices._in_use = session.devices.machine = machine  # what learning begins with, too
         x = queue.array(np.zeros(1 << 12, np.int32))
         for policy in ("auto", "eager", "heft", "balance", "tenths"):
             queue.policy = policy

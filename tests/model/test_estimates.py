@@ -4,9 +4,38 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from typing import Any
 
-from manycl.model.estimates import Ends, Estimates, Wrapped
-from manycl.model.occupancy import LaunchRange
+import pytest
+
+from manycl.analysis import parse_program
+from manycl.graph.dependences import GraphBuilder
+from manycl.graph.graph import BufferArg, Launch
+from manycl.machine import Device, Link, Machine
+from manycl.model import estimate, predictor
+from manycl.model.counts import Counts
+from manycl.model.estimate import History, ModelEstimates
+from manycl.model.estimates import Ends, Estimates, Slowed, Wrapped
+from manycl.model.history.history import Shape, identity, kernel_key
+from manycl.model.occupancy import LaunchRange, RangeCosts, Waves
+from manycl.model.predictor import Predictor
+from manycl.model.transfer import TransferModel
+from manycl.model.work import work_of
+from manycl.utilities.unforeseen import UnforeseenWarning
+
+PROGRAM = parse_program("kernel void twice(global float *x) { x[get_global_id(0)] *= 2; }")
+MACHINE = Machine(
+    (Device("cpu0", "cpu", compute_units=4), Device("gpu0", "gpu", memory=1, compute_units=10)),
+    (Link(0, 1, 1e-5, 1e10), Link(1, 0, 1e-5, 1e10)),
+)
+ENTRIES = (
+    *((Predictor, name) for name in ("__init__", "row", "traffic", "alone")),
+    (predictor, "prior"),
+    *((Counts, name) for name in ("__init__", "work")),
+    *((TransferModel, name) for name in ("__init__", "seconds", "slowdowns", "contended")),
+    *((Waves, "length"), (RangeCosts, "part"), (RangeCosts, "relative")),
+    *((estimate, name) for name in ("launch_kind", "buffer_bytes", "waves_of", "learned", "local_bytes", "first_slice")),
+)
 
 
 def asked() -> set[str]:
@@ -30,6 +59,9 @@ class Odd(Estimates):
 
     def together(self, nodes: Sequence[int], device: int) -> float:
         return 8.5
+
+    def uncounted(self) -> Estimates:
+        return self
 
     def version(self, node: int, device: int) -> int:
         return 4
@@ -73,12 +105,12 @@ ARGUMENTS = {
 }
 
 
-def answers(estimates: Estimates) -> dict[str, object]:
-    found: dict[str, object] = {}
+def answers(estimates: Estimates, device: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for name in asked():
         what = getattr(estimates, name)
         if callable(what):
-            known = {**ARGUMENTS, "ends": [(0, 1), (1, 0)]}
+            known = {**ARGUMENTS, "ends": [(0, 1), (1, 0)], "device": device}
             what = what(*(known[p] for p in inspect.signature(what).parameters))
         found[name] = what
     return found
@@ -89,10 +121,52 @@ def test_who_wraps_estimates_keeps_all_that_they_say() -> None:
         def launch(self, node: int, device: int) -> float:
             return 9.0
 
-    given, defaults = answers(Odd()), answers(Wrapped(Odd()))
+    wrapped, mine = Wrapped(Odd()), Mine(Odd())
+    given = answers(Odd())
     assert asked() <= set(vars(Odd)), "a new question: give Odd an answer of its own"
-    assert given == defaults
-    assert answers(Mine(Odd())) == {**given, "launch": 9.0}
+    assert answers(wrapped) == {**given, "uncounted": wrapped}, "as it is, where nothing is counted"
+    assert answers(mine) == {**given, "uncounted": mine, "launch": 9.0}
+
+
+def test_who_wraps_estimates_that_count_keeps_what_it_adds_without_counting() -> None:
+    counted = model(History())
+    rough, slowed = counted.uncounted(), Slowed(counted, {1: 3.0})
+    assert [rough.launch(0, d) for d in (0, 1)] != [counted.launch(0, d) for d in (0, 1)]
+    found = slowed.uncounted()
+    assert [found.launch(0, d) for d in (0, 1)] == [rough.launch(0, 0), 3.0 * rough.launch(0, 1)]
+    assert [slowed.launch(0, d) for d in (0, 1)] == [counted.launch(0, 0), 3.0 * counted.launch(0, 1)]
+
+
+def model(history: History) -> ModelEstimates:
+    """The estimates for two launches."""
+    builder = GraphBuilder()
+    builder.buffer(1 << 22)
+    builder.add(launch())
+    builder.add(launch())
+    return ModelEstimates(builder.build(), MACHINE, history)
+
+
+def launch() -> Launch:
+    return Launch("twice", PROGRAM, PROGRAM.kernels["twice"], (1 << 20,), (64,), (BufferArg(0),), (0,), (0,))
+
+
+@pytest.mark.parametrize(("owner", "name"), ENTRIES, ids=[f"{o.__name__}.{n}" for o, n in ENTRIES])
+def test_where_models_fail_every_question_has_an_answer(
+    owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*args: Any, **kwargs: Any) -> Any:
+        raise ZeroDivisionError("at a loss")
+
+    known, task = History(), launch()
+    shape = Shape(task.global_size, work_of(task, task).f, ARGUMENTS["where"])
+    known.observe(kernel_key(task), shape, identity(MACHINE.devices[1]), 1e-3)
+    monkeypatch.setattr(owner, name, fails)
+    with pytest.warns(UnforeseenWarning, match="at a loss"):
+        for history in (known, History()):
+            for device in (0, 1):
+                found = answers(model(history), device)
+                assert found.pop("uncounted")
+                assert found["launch"] > 0.0
 
 
 def test_what_nobody_knows() -> None:

@@ -25,8 +25,8 @@ from manycl.errors import PolicyError
 from manycl.graph import division
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import HostTask
-from manycl.model import counts, estimate, predictor, transfer, trips
-from manycl.model.history import learning
+from manycl.model import counts, estimate, occupancy, predictor, transfer, trips
+from manycl.model.history import learning, observed
 from manycl.plan import splitting
 from manycl.plan.plan import Plan
 from manycl.plan.policies import adaptive, auto, balance
@@ -62,12 +62,15 @@ ANALYSIS: list[tuple[Any, str]] = [
     *((service, name) for name in ("launched", "sub_kernel", "_answer", "_unit")),
 ]
 MODELS: list[tuple[Any, str]] = [
-    *((predictor.Predictor, name) for name in ("__init__", "row", "fixed")),
-    *((module, name) for module, name in ((predictor, "prior"), (estimate, "share_of"))),
+    *((predictor.Predictor, name) for name in ("__init__", "row", "guess")),
+    (predictor, "prior"),
+    *((estimate, name) for name in ("launch_kind", "buffer_bytes", "waves_of", "local_bytes")),
+    *((occupancy.Waves, "length"), (occupancy.RangeCosts, "part"), (occupancy.RangeCosts, "relative")),
     *((counts.Counts, name) for name in ("work", "__init__")),
-    (transfer.TransferModel, "seconds"),
+    *((transfer.TransferModel, name) for name in ("__init__", "seconds", "contended")),
     *((trips, name) for name in ("_find", "_value")),
-    (models, "learn"),
+    *((models, name) for name in ("learn", "note_ranges", "note_shares", "on_machine")),
+    *((observed.ObservedLinks, name) for name in ("enqueued", "observe", "handed_over", "added_to")),
     (learning, "launch_kind"),
 ]
 PLANNERS: list[tuple[Any, str]] = [

@@ -56,7 +56,11 @@ class Models:
 
     def on(self, machine: Machine) -> Machine:
         """Return a machine with the rates and links that were measured."""
-        return on_machine(machine, self.links.added_to(self._measurements))
+        try:
+            return on_machine(machine, self.links.added_to(self._measurements))
+        except Exception as error:
+            told(error, "adding what was measured of links")
+            return machine
 
     def are_unknown(self, own: Sequence[Device]) -> bool:
         """Return whether links of devices with memory of their own are to be measured, and kept."""
