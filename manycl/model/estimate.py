@@ -17,7 +17,7 @@ from manycl.graph.work_groups import with_work_groups
 from manycl.machine import Device, DeviceIndex, Machine
 from manycl.model.counts import buffer_bytes
 from manycl.model.estimates import Ends, Estimates
-from manycl.model.history.history import History, Shape, identity, kernel_key, share_key
+from manycl.model.history.history import History, Shape, faded, identity, kernel_key, share_key
 from manycl.model.occupancy import LaunchRange, RangeCosts, learned, waves_of
 from manycl.model.predictor import LaunchRow, Predictor
 from manycl.model.prior import prior
@@ -90,9 +90,7 @@ class ModelEstimates(Estimates):
         )
         return 0.0 if found is None else found
 
-    def _of_ranges(
-        self, node: int, device: DeviceIndex, of: int, asked: Callable[[RangeCosts], float]
-    ) -> float | None:
+    def _of_ranges(self, node: int, device: DeviceIndex, of: int, asked: Callable[[RangeCosts], float]) -> float | None:
         """Return what is ``asked`` of the costs of a node's ranges on a device; None where these are not known."""
         key = node, device, of
         try:
@@ -118,10 +116,17 @@ class ModelEstimates(Estimates):
             one = self._predictor.alone(task, chosen, local, device) * waves.length(groups) / (whole - once)
             waves = replace(waves, floor=max(1.0, min(waves.floor, one)))
         costs = RangeCosts(waves, groups, once / whole)
-        here = self._history.on(kernel_key(chosen), self._names[device])
-        known = here.ranges(Shape(chosen.global_size, work_of(task, chosen).f)) if here is not None else []
-        took = tuple((where, seconds * place.slowdown / whole) for where, seconds in known if where.of == of)
-        return learned(costs, took) if took else costs
+        key, shape, name = kernel_key(chosen), Shape(chosen.global_size, work_of(task, chosen).f), self._names[device]
+        here, took = self._history.on(key, name), list[tuple[LaunchRange, float]]()
+        for where, seconds in here.ranges(shape) if here is not None else ():
+            if where.of != of:
+                continue
+            part, otherwise = seconds * place.slowdown / whole, costs.part(where.groups, of)
+            at = shape._replace(range=where)
+            if part > otherwise and here is not None and here.series[at].count == 1:
+                part = faded(part, otherwise, self._history.idle(key, at, name))
+            took.append((where, part))
+        return learned(costs, tuple(took)) if took else costs
 
     def version(self, node: int, device: DeviceIndex) -> int:
         """Return the version of a node (index) that the times are for: the one that is predicted to be the fastest of

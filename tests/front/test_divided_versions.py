@@ -210,13 +210,18 @@ def test_models_learn_ranges_of_each_version(kinds: mc.Queue) -> None:
     prepared, task = launch_of(kinds, kernel, kinds.zeros(N, np.int32), y, 2, 1)
     session = kinds.session
     session.models.forget()
-    for _ in range(2):
-        session.run(prepared.graph, by_hand(kinds, [(0, 0, 0), (1, 8, 1)]))
-    session.devices.learn()
     names = [identity(d) for d in session.machine.devices]
-    known = [session.models.history.on(kernel_key(v), name) for v, name in itertools.product(task.versions, names)]
+    pairs = list(itertools.product(map(kernel_key, task.versions), names))
+    for run in range(2):
+        session.run(prepared.graph, by_hand(kinds, [(0, 0, 0), (1, 8, 1)]))
+        session.devices.learn()
+        known = [session.models.history.on(key, name) for key, name in pairs]
+        assert [k is not None and any(s.range for s in k.series) for k in known] == [run > 0, False, False, run > 0]
     assert [k is not None for k in known] == [True, False, False, True]
-    for found, items, where in ((known[0], N, LaunchRange(0, 8, GROUPS)), (known[3], N // 4, LaunchRange(8, 8, GROUPS))):
+    for found, items, where in (
+        (known[0], N, LaunchRange(0, 8, GROUPS)),
+        (known[3], N // 4, LaunchRange(8, 8, GROUPS)),
+    ):
         assert found is not None
         # as a launch of its own, and as a part of the one that it is a range of
         assert {(s.global_size, s.range) for s in found.series} == {((items // 2,), None), ((items,), where)}

@@ -34,7 +34,10 @@ ENTRIES = (
     *((Counts, name) for name in ("__init__", "work")),
     *((TransferModel, name) for name in ("__init__", "seconds", "slowdowns", "contended")),
     *((Waves, "length"), (RangeCosts, "part"), (RangeCosts, "relative")),
-    *((estimate, name) for name in ("launch_kind", "buffer_bytes", "waves_of", "learned", "local_bytes", "first_slice")),
+    *(
+        (estimate, name)
+        for name in ("launch_kind", "buffer_bytes", "waves_of", "learned", "local_bytes", "first_slice")
+    ),
 )
 
 
@@ -151,9 +154,7 @@ def launch() -> Launch:
 
 
 @pytest.mark.parametrize(("owner", "name"), ENTRIES, ids=[f"{o.__name__}.{n}" for o, n in ENTRIES])
-def test_where_models_fail_every_question_has_an_answer(
-    owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_models_fail_every_question_has_an_answer(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*args: Any, **kwargs: Any) -> Any:
         raise ZeroDivisionError("at a loss")
 
@@ -162,11 +163,8 @@ def test_where_models_fail_every_question_has_an_answer(
     known.observe(kernel_key(task), shape, identity(MACHINE.devices[1]), 1e-3)
     monkeypatch.setattr(owner, name, fails)
     with pytest.warns(UnforeseenWarning, match="at a loss"):
-        for history in (known, History()):
-            for device in (0, 1):
-                found = answers(model(history), device)
-                assert found.pop("uncounted")
-                assert found["launch"] > 0.0
+        found = [answers(model(history), device) for history in (known, History()) for device in (0, 1)]
+    assert all(answer["launch"] > 0.0 for answer in found)
 
 
 def test_what_nobody_knows() -> None:

@@ -231,3 +231,29 @@ def test_a_device_that_was_busy_makes_no_part_longer_than_all(slower: list[float
     assert found.part(of, of) * found.relative(covered) == pytest.approx(1.0)
     for part, _ in took:
         assert found.part(part.groups, of) * found.relative(part) <= 1.0 + 1e-9
+
+
+def test_a_range_that_was_disturbed_once_is_not_held_against_dividing_for_ever() -> None:
+    history, (graph, launch) = History(), graph_of(BY_PLACE)
+    key, shape = kernel_key(launch), Shape(launch.global_size, work_of(launch, launch).f)
+    name, groups = identity(H200), 256
+    late = LaunchRange(groups // 2, groups // 2, groups)
+
+    def run(*where: LaunchRange, seconds: float) -> float:
+        """Observe a run, and return the prediction for the second half."""
+        history.next_run()
+        for at in where or (None,):
+            history.observe(key, shape._replace(range=at), name, seconds)
+        estimates = ModelEstimates(graph, Machine((H200,)), history)
+        part = estimates.groups(0, 0, late.groups, groups)
+        assert part is not None
+        return part * estimates.relative(0, 0, late)
+
+    run(seconds=1.0)
+    expected = run(seconds=1.0)
+    doubted = [run(late, seconds=5.0), *(run(seconds=1.0) for _ in range(24))]
+    assert doubted[0] > 1.3 * expected, "it is believed at first"
+    assert doubted == sorted(doubted, reverse=True)
+    assert doubted[-1] == pytest.approx(expected, rel=0.25)
+    assert run(late, seconds=5.0) > 1.3 * expected, "the second time it is believed"
+    assert [run(seconds=1.0) for _ in range(24)][-1] > 1.3 * expected

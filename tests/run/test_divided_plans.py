@@ -390,12 +390,12 @@ def test_work_groups_that_are_left_to_the_driver(queue: mc.Queue) -> None:
 def test_static_policies_split_real_launches() -> None:
     """With two equal devices and a kernel that takes long, mkmd and balance divide it; results stay the same."""
     with mc.Queue("cpu/2#0-1") as queue:
-        data = np.random.default_rng(1).random((256, 256), np.float32)
-        a, b = queue.array(data), queue.empty((256, 256))
-        one = queue.empty((256, 256))
+        data = np.random.default_rng(1).random((512, 512), np.float32)
+        a, b = queue.array(data), queue.empty((512, 512))
+        one = queue.empty((512, 512))
         for policy, c in (("in_order", one), ("in_order", one), ("mkmd", b), ("balance", b)):
             with queue.prepare() as prepared:
-                PROGRAM.product(queue, (256, 256), (16, 16), a, c, 256)
+                PROGRAM.product(queue, (512, 512), (16, 16), a, c, 512)
             graph = prepared.graph
             result = queue.session.run(graph, policy)
             if c is b:

@@ -265,6 +265,8 @@ class History:
         self.unable: set[tuple[KernelKey, str]] = set()
         """Versions instead of which another one ran (they do not build, or their work-groups are too large), and the
         device. Not stored: another session tries them again."""
+        self.begun: set[tuple[KernelKey, str]] = set()
+        """Kernels of which ranges have run in this session, and the name of the device. Not stored."""
         self.imbalances = Imbalances()
         """The differences between shares of divided launches and the plan. Not stored: what slows a device down
         ends."""
@@ -348,6 +350,11 @@ def lone(measured: Estimate, otherwise: Estimate, idle: int) -> Estimate:
     """
     if measured.seconds <= _DISBELIEVED * otherwise.seconds or otherwise.seconds <= 0:
         return measured
-    weight = 0.5 ** (idle / _FADE)
-    seconds = otherwise.seconds * (measured.seconds / otherwise.seconds) ** weight
+    seconds = faded(measured.seconds, otherwise.seconds, idle)
     return Estimate(seconds, min(otherwise.low, seconds), measured.high, "measured once, doubted", None, 1)
+
+
+def faded(measured: float, otherwise: float, idle: int) -> float:
+    """Return the seconds of a single measurement above what is predicted otherwise, after ``idle`` runs elsewhere."""
+    weight = 0.5 ** (idle / _FADE)
+    return otherwise * math.exp(weight * math.log(measured / otherwise))

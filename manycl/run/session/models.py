@@ -126,7 +126,9 @@ class Models:
 
 
 def note_ranges(history: History, result: Result) -> None:
-    """Note what ranges of launches took, as parts of these: what the models say of other ranges goes by it."""
+    """Note what ranges of launches took, as parts of these: what the models say of other ranges goes by it. Not the
+    first one of a kernel on a device, which may hold page faults and cold caches: nothing would be divided again after
+    it, so no second measurement would correct it."""
     lowered = result.lowered
     if lowered is None or not lowered.steps or lowered.room is not None:
         return
@@ -140,6 +142,9 @@ def note_ranges(history: History, result: Result) -> None:
             shape = Shape(ran.global_size, work_of(ran, ran).f)
             known[kind] = kernel_key(ran), shape, work_groups(with_work_groups(ran))
         key, shape, of = known[kind]
+        if (key, place.name) not in history.begun:
+            history.begun.add((key, place.name))
+            continue
         where = LaunchRange(step.first, step.groups, of[step.dimension])
         history.observe(key, shape._replace(range=where), identity(place), seconds / place.slowdown)
 
