@@ -4,6 +4,7 @@ in any memory, divided and whole, aligned or not, is what NumPy does; and the pl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -233,4 +234,6 @@ def test_plans_are_right(session: Any, data: Any, policy: str) -> None:
     except PolicyError as error:
         does_not_fit(error, session.machine.devices[0].global_memory < 1 << 20)
         return
+    if plan.details.get("postponed"):  # it was made by rough guesses
+        problem = replace(problem, estimates=problem.estimates.uncounted())
     verify_plan(plan, graph, session.machine, problem, preferences=False)

@@ -53,10 +53,11 @@ def a_graph(r: Random, buffers: list[int]) -> Graph:
     return builder.build()
 
 
-def a_machine(r: Random) -> Machine:
+def a_machine(r: Random, is_mortal: bool) -> Machine:
+    """``is_mortal``: devices may be lost one by one, so they do not wait for each other's events."""
     own = itertools.count(1)
     found = machine([HOST if r.random() < 0.3 else next(own) for _ in range(r.randint(1, 4))])
-    domain = r.choice(["", "a"])
+    domain = "" if is_mortal else r.choice(["", "a"])
     return replace(found, devices=tuple(replace(d, event_domain=domain) for d in found.devices))
 
 
@@ -97,7 +98,7 @@ class Memories:
 
     def __init__(self, kind: str, seed: int) -> None:
         self.r = Random(f"{kind} {seed}")
-        self.where = a_machine(self.r)
+        self.where = a_machine(self.r, kind == "dies")
         self.seconds = self.r.choice([1e-9, 1.0])  # which decides how much is enqueued ahead
         self.buffers = list(range(self.r.randint(1, 5)))
         self.directory = Directory()

@@ -28,6 +28,7 @@ from manycl.run.streams.eager_rule import (
     NEWS,
     RARELY,
     RETRIED,
+    SETTLED,
     SEVERAL,
     SUBMITTED,
     TRIALS,
@@ -194,14 +195,14 @@ def test_no_trial_costs_more_than_is_to_spare(eager: float, planned: float) -> N
     ("changed", "settled"),
     [
         ({}, True),
-        ({"eager_runs": RETRIED - 1}, False),
+        ({"eager_runs": SETTLED - 1}, False),
         ({"repeats": False}, False),
         ({"eager": WORTH}, False),
         ({"planned": SHORT / 2}, False),
     ],
 )
 def test_what_repeats_and_is_short_is_not_examined_each_time(changed: dict[str, object], settled: bool) -> None:
-    known = {"eager": SHORT, "planned": MIDDLE, "eager_runs": RETRIED, "repeats": True, **changed}
+    known = {"eager": SHORT, "planned": MIDDLE, "eager_runs": SETTLED, "repeats": True, **changed}
     assert decide(graph(**known)).is_settled is settled  # type: ignore[arg-type]
 
 
@@ -236,7 +237,19 @@ ELSEWHERE = {
 def test_nobody_else_decides() -> None:
     """Other modules gather facts and obey: they have none of the rule's numbers."""
     own = {name for name in vars(eager_rule) if name.isupper()} - {"HORIZON", "LOSING", "SUBMITTED"}
-    assert own == {"WORTH", "LONG", "NEWS", "TRIALS", "RECENT", "RETRIED", "RARELY", "SEVERAL", "FEW", "LIGHT"}
+    assert own == {
+        "WORTH",
+        "LONG",
+        "NEWS",
+        "TRIALS",
+        "RECENT",
+        "RETRIED",
+        "RARELY",
+        "SETTLED",
+        "SEVERAL",
+        "FEW",
+        "LIGHT",
+    }
     for path in Path(manycl.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module == "manycl.run.streams.eager_rule":

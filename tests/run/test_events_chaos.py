@@ -210,6 +210,8 @@ class Loss:
         return key in lowered.own and not any(key in task.writes for task in lowered.graph.nodes[:token])
 
     def run(self, plan: Any, backend: ChaosBackend) -> Result:
+        SEEN["runs"] += 1
+
         def lowering(*given: Any) -> Lowered:
             lowered = lower(*given)
             self.made.append(lowered)
@@ -381,6 +383,7 @@ def test_runs_that_find_slower_devices_by_themselves(data: Any, graph: Graph, wh
     assert not result.lost
     assert result.playback is not None
     assert result.playback.complete == len(result.playback.graph)
+    SEEN["may lag"] += 1
     SEEN["lagging"] += any("as foreseen" in t["changed"] for t in result.details.get(REPLANNED, ()))
 
 
@@ -399,7 +402,7 @@ class AmongFree(Anyhow):
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=EXAMPLES)
-@given(data=st.data(), graph=graphs(), where=machines(), seed=st.integers(0, 2**32))
+@given(data=st.data(), graph=graphs(), where=machines(domains=False), seed=st.integers(0, 2**32))
 def test_devices_that_are_lost_change_no_result_or_the_run_says_what_is_lost(
     kind: str, data: Any, graph: Graph, where: Machine, seed: int
 ) -> None:
@@ -518,9 +521,9 @@ def test_no_loss_ends_a_run_whose_devices_hand_pieces_on(monkeypatch: pytest.Mon
 
 def test_runs_go_on_without_what_is_lost() -> None:
     """What precedes has seen both."""
-    if SEEN.total() >= 2 * EXAMPLES:
+    if SEEN["recovered"] + SEEN["failed"] + SEEN["undisturbed"] >= 2 * EXAMPLES:
         assert SEEN["recovered"] > SEEN["failed"] / 2, SEEN
         assert SEEN["epochs"] > 0
         assert SEEN["after losses"] > 0 or EXAMPLES < 1000, "in one of fifty examples that lose a device"
-        assert SEEN["lagging"] > 0
-        assert SEEN["paused"] > 0
+    assert SEEN["lagging"] > 0 or SEEN["may lag"] < EXAMPLES, SEEN
+    assert SEEN["paused"] > 0 or SEEN["runs"] < 6 * EXAMPLES, SEEN

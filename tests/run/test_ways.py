@@ -58,9 +58,9 @@ def test_the_quicker_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:
             found = ways(queue, patch, planned, eager, 70)
             assert found[:3] == "ppf", "nothing is known of it, nor that it comes again; then a device is given all"
-            again = found.index("f" if then == "p" else "p", 3)
-            assert RETRIED <= again <= RETRIED + 4
-            assert found.count("f" if then == "f" else "p", 3) == 66
+            rest = found[found.index(then, 3) :]
+            turns = rest.split("f" if then == "p" else "p")[:-1]
+            assert [len(turn) for turn in turns] == [RETRIED * 2**n for n in range(len(turns))], "ever more rarely"
 
 
 def test_what_takes_long_is_planned_where_devices_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_graphs_that_differ_by_scalars_are_known_together(monkeypatch: pytest.Mo
                 expected[k + 1 :] += expected[k]
                 assert (x.get() == expected).all()
             assert ways[:NEWS] == NEWS * "p", "each may come again"
-            assert ways[30:40].count(then) >= 9, "the other way is tried once more"
+            assert ways[30:40].count(then) >= 8, "the other way is tried now and then"
             assert len(queue._recurring._known) == NEWS + 1
 
 
@@ -155,9 +155,9 @@ def test_what_was_not_expected_is_right_too(monkeypatch: pytest.MonkeyPatch) -> 
 def test_with_gpus_what_nobody_knows_goes_to_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
     for planned, eager, found in (
-        (1.0, 2.0, "ff" + "p" * 10),
-        (0.0025, 0.002, "ff" + "pp" + "f" * 10),
-        (0.1, 0.002, "ff" + "p" + "f" * 10),  # plans do not help
+        (1.0, 2.0, "ff" + "p" * (2 + RETRIED)),
+        (0.0025, 0.002, "ff" + "pp" + "f" * RETRIED),
+        (0.1, 0.002, "ff" + "p" + "f" * RETRIED),  # plans do not help
         (0.1, 1e-4, "f" * 12),
     ):
         with mc.Queue("cpu/2") as queue, monkeypatch.context() as patch:

@@ -36,11 +36,13 @@ def divisions(problem: Problem | None, plan: Plan | None, details: Mapping[str, 
 
 
 def _divisions(problem: Problem, plan: Plan, gain: _Gain) -> Iterator[dict[str, Any]]:
-    graph, devices, known = problem.graph, problem.machine.devices, dict[int, tuple[str, dict[str, Any]]]()
+    graph, known = problem.graph, dict[int, tuple[str, dict[str, Any]]]()
+    if any(a.node >= len(graph.nodes) for a in plan.assignments):
+        return  # the run was planned anew on its way: the plan is of all its parts, the problem of the first
     groups: dict[tuple[int, bool], Counter[str]] = {}
     for a in plan.assignments:
         if a.dimension is not MERGE and isinstance(graph.nodes[a.node], Launch):
-            groups.setdefault((a.node, a.is_range), Counter())[devices[a.device].name] += max(a.groups, 1)
+            groups.setdefault((a.node, a.is_range), Counter())[plan.devices[a.device]] += max(a.groups, 1)
     for (node, is_divided), count in groups.items():
         first, task = graph.same[node], cast("Launch", graph.nodes[node])
         if is_divided:

@@ -29,9 +29,11 @@ TRIALS = 2
 """The number of runs by which a way is judged at first, as memory and code are cold in the first; our own choice."""
 RECENT = 5
 """The number of last runs of each way whose median is its time: two may have been disturbed; our own choice."""
-RETRIED, RARELY = 32, 4096
-"""The number of runs of one way after which its times are trusted, and the other one is tried again (RETRIED); doubled
-each time up to RARELY. So trials take at most a thirtieth of the runs; our own choice."""
+RETRIED, RARELY = 4, 4096
+"""The number of runs of one way after which the other one is tried again (RETRIED), if that is affordable; doubled each
+time up to RARELY. The first runs of each way are slow, as memory is cold; our own choice."""
+SETTLED = 32
+"""The number of eager runs from which those of a short graph are not examined one by one; our own choice."""
 SEVERAL = 256
 """The most commands, and transfers, of a stream that goes on: it keeps an event of each. Ending it and beginning
 another one takes some 40 us (docs/decisions/16-eager-streams.md)."""
@@ -256,5 +258,5 @@ def _of_known(graph: MeasuredGraph, device: DeviceIndex) -> Decision:
         reason = "eager runs are tried again"
     else:
         reason = "it is too short for a plan to gain anything" if is_short else "eager runs take less time"
-    is_settled = is_short and not is_trial and graph.repeats and graph.eager_runs >= RETRIED
+    is_settled = is_short and not is_trial and graph.repeats and graph.eager_runs >= SETTLED
     return _eager(reason, device, is_settled, False, is_compared, is_trial)
