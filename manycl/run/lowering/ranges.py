@@ -77,23 +77,28 @@ class RangeLaunches:
         launch, dimension = self.division.launch, self.division.dimension
         called, args, reads, writes = launch.name, launch.args, launch.reads, launch.writes
         device, rank, notes, versions = launch.device, launch.rank, launch.annotations, launch.versions
-        overwrites, partition = launch.overwrites, launch.partition
+        overwrites, partition, place = launch.overwrites, launch.partition, self._place
+        if place is None:
+            return lambda first, last: self._range(
+                GroupRange(dimension, before[first], before[last] - before[first]), {}, ()
+            )
+        program, kernel, local, each, whole, sizes, begin = place
+        is_flat, origin = len(sizes) == 1, begin[dimension]
 
         def packet(first: int, last: int) -> Launch:
             low, high = before[first], before[last]
-            place = self._place
-            if place is None:
-                return self._range(GroupRange(dimension, low, high - low), {}, ())
-            program, kernel, local, each, whole, size, begin = place
             name = f"{called} [{low}:{high}]"
             at, end = low * each, high * each
             items = (end if end < whole else whole) - at
-            if len(size) > 1:
-                size = (*size[:dimension], items, *size[dimension + 1 :])
-                offset = _begin((*begin[:dimension], begin[dimension] + at, *begin[dimension + 1 :]))
-            else:
-                size, at = (items,), begin[0] + at
+            size: tuple[int, ...]
+            offset: tuple[int, ...] | None
+            if is_flat:
+                size = (items,)
+                at += origin
                 offset = (at,) if at else None
+            else:
+                size = (*sizes[:dimension], items, *sizes[dimension + 1 :])
+                offset = _begin((*begin[:dimension], origin + at, *begin[dimension + 1 :]))
             # (as by _part(), without the call)
             return Launch(
                 name, program, kernel, size, local, args, reads, writes, offset, device, rank, notes, versions,
