@@ -70,8 +70,8 @@ def nothing_moves(device: DeviceIndex, first: int, last: int) -> float:
 class WorkStealing:
     """The work stealing of one launch. Chunks whose steps are ``done`` need not run. ``terms``: the estimates of each
     device with a deque. ``in_turn``: the launch runs on one device at a time. ``workers``: the devices that take part,
-    or did; ``left``: the number of chunks that no device was given; ``thieves``: devices that have stolen, or of whose
-    packets some was taken back; ``is_ready``: whether all that any chunk depends on has been given to devices."""
+    or did; ``thieves``: devices that have stolen, or of whose packets some was taken back; ``is_ready``: whether all
+    that any chunk depends on has been given to devices."""
 
     def __init__(
         self,
@@ -89,26 +89,30 @@ class WorkStealing:
         self._open: list[tuple[int, int]] = []  # deques that no device owns
         self._before = (0, *accumulate(chunks.groups))  # groups before a chunk
         self._moment = self._before[-1] * MOMENT
-        self.left = self._rest = 0  # chunks that no device was given, and their groups
+        self._rest = 0  # groups of chunks that no device was given
         is_done = [step in done for step in chunks.steps]
         for device, queue, first, last in chunks.deques:
             self.come(device, terms[device], 0.0, queue)
             runs = [[*run] for key, run in groupby(range(first, last), is_done.__getitem__) if not key]
             self.workers[device].rest, *others = [(run[0], run[-1] + 1) for run in runs] or [(0, 0)]
             self._open += others
-            self.left += sum(map(len, runs))
             self._rest += sum([self.groups(run[0], run[-1] + 1) for run in runs])
+
+    @property
+    def left(self) -> int:
+        """The number of chunks that no device was given."""
+        return sum([last - first for first, last in (*self._open, *[w.rest for w in self.workers.values()])])
 
     @property
     def is_over(self) -> bool:
         """True if all chunks have run."""
-        return not (self.left or [w for w in self.workers.values() if w.given])
+        return not (self._rest or [w for w in self.workers.values() if w.given])
 
     @property
     def is_open(self) -> bool:
         """True if there is, or may be, something for devices to take: chunks that no device was given, or packets that
         can end early."""
-        return bool(self.left) or any(w.given and w.shortens for w in self.workers.values())
+        return bool(self._rest) or any(w.given and w.shortens for w in self.workers.values())
 
     def groups(self, first: int, last: int) -> int:
         """Return the number of work-groups in the chunks from one to before another."""
@@ -120,7 +124,7 @@ class WorkStealing:
         """Return the next packet of a device; None if it has enough, or if nothing that it would take would end earlier
         by that. ``limit``: the packet must be from its own deque, of chunks before this one."""
         worker = self.workers.get(device)
-        if worker is None or len(worker.given) >= worker.ahead or not self.left or not worker.is_here:
+        if worker is None or len(worker.given) >= worker.ahead:
             return None
         stolen = None
         first, end = worker.rest
@@ -128,6 +132,8 @@ class WorkStealing:
             if first >= min(limit, end):
                 return None
         elif first == end:
+            if not worker.is_here:
+                return None
             if self._open:
                 worker.rest = self._open.pop()
             elif worker.given:
@@ -145,16 +151,11 @@ class WorkStealing:
             last = limit
         if first == last:
             return None
-        packet, groups = named(Packet, (device, first, last, stolen)), self._before[last] - self._before[first]
+        before = self._before
+        groups, packet = before[last] - before[first], named(Packet, (device, first, last, stolen))
         worker.rest = last, end
-        if not worker.given and worker.free < now:
-            worker.free = now
-        worker.has_begun = True
-        worker.given.append((packet, now, groups))
-        worker.ran += groups
-        worker.foresee(groups)
+        worker.give(packet, groups, now)
         self._rest -= groups
-        self.left -= last - first
         return packet
 
     def _end_of_packet(self, worker: StealingWorker, first: int, end: int, now: float) -> int:
@@ -167,7 +168,7 @@ class WorkStealing:
             if w is not worker:
                 theirs = w.rate
                 together += theirs
-                if w.has_begun:
+                if w.ran:
                     weight += theirs
                     until = w.until
                     ends += theirs * (until if now < until and now <= w.due else w.through(now))
@@ -186,8 +187,8 @@ class WorkStealing:
         if seconds < least and LAST * least <= left:
             seconds = least
         groups = seconds * rate
-        if (size := worker.size) is not None:
-            groups = min(groups, size.groups or size.seconds * rate)
+        if worker.size is not None:
+            groups = min(groups, worker.size.groups or worker.size.seconds * rate)
         if not worker.known and groups > worker.first:  # the first packets measure the rate
             groups = worker.first
         begin = before[first]
@@ -214,13 +215,13 @@ class WorkStealing:
         owners = [
             (self.end(w, now), w)
             for w in self.workers.values()
-            if w.rest[0] < w.rest[1] and (not self.in_turn or not w.has_begun or w.rate < thief.rate)
+            if w.rest[0] < w.rest[1] and (not self.in_turn or not w.ran or w.rate < thief.rate)
         ]
         if not owners:
             return None
         end, victim = max(owners, key=itemgetter(0))
         low, high = victim.rest
-        if not victim.has_begun:
+        if not victim.ran:
             at = self._end_of_packet(thief, low, high, now)
             if self.in_turn and self._moving(thief.device, low, at) > self.groups(low, at) / thief.rate:
                 return None  # the device for which all of it is planned may begin before that
@@ -326,7 +327,6 @@ class WorkStealing:
         worker, end, groups = self.workers[packet.device], packet.last, self.groups(packet.first, packet.last)
         worker.shorten(packet, last, self.groups(packet.first, last), begun * groups, now)
         self.thieves.add(packet.device)  # its queue may have gone on to what follows
-        self.left += end - last
         self._rest += self.groups(last, end)
         low, high = worker.rest
         if worker.is_here and low in (end, high):
@@ -350,6 +350,5 @@ class WorkStealing:
         """Let a device take part from now on, with an empty deque. ``queue``: its queue, if it is new."""
         if device not in self.workers:
             self.workers[device] = StealingWorker(device, queue, terms)
-        worker = self.workers[device]
-        worker.is_here, worker.free = True, max(now, worker.free)
+        self.workers[device].come(now)
         self._present = [w for w in self.workers.values() if w.is_here]

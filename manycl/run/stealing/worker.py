@@ -61,12 +61,12 @@ class StealingWorker:
     """A device with all that it has of a launch, and what is known of it. ``queue``: its queue. ``rest``: its deque,
     chunks from one to before another. ``given``: packets that have not ended, each with the time when it was given and
     its groups; ``bound``: the groups of these; ``ahead``: how many there may be, the running one among them. ``ran``:
-    groups that it was given, less those that other workers took back. ``until``: when all its packets are predicted to
-    have ended, and ``due``: by when the first one's end should be known; ``free``: when it was last known to have ended
-    one. ``rate``: groups a second, as predicted, then as measured (``known``: the part that is measured). ``packet``:
-    seconds that a packet costs beside its groups; ``least``: of a packet for that cost as predicted, and ``dear`` as
-    measured if that is more. ``is_near``: whether its packets are known to end too soon for others to take chunks of
-    them."""
+    groups that it was given, less those that other workers took back (0: it has not begun). ``until``: when all its
+    packets are predicted to have ended, and ``due``: by when the first one's end should be known; ``free``: when it was
+    last known to have ended one; ``begun``: when it can have begun the first one of those that have not. ``rate``:
+    groups a second, as predicted, then as measured (``known``: the part that is measured). ``packet``: seconds that a
+    packet costs beside its groups; ``least``: of a packet for that cost as predicted, and ``dear`` as measured if that
+    is more. ``is_near``: whether its packets are known to end too soon for others to take chunks of them."""
 
     def __init__(self, device: DeviceIndex, queue: int, terms: Terms) -> None:
         self.device, self.queue = device, queue
@@ -76,9 +76,9 @@ class StealingWorker:
         self.given = deque[tuple[Packet, float, int]]()
         self.ahead = GIVEN if self.size is None else self.size.at_a_time
         self.bound = self.ran = 0
-        self.until, self.due, self.free, self.known = 0.0, math.inf, 0.0, 0.0
+        self.until, self.due, self.free, self.begun, self.known = 0.0, math.inf, 0.0, 0.0, 0.0
         self.measured: MeasuredSlices | None = MeasuredSlices(0)  # of unlike sizes; None: enough are measured
-        self.is_near = self.has_begun = False
+        self.is_near = False
         self.is_here = True
 
     @property
@@ -91,16 +91,31 @@ class StealingWorker:
         """True if it may be given a packet of its deque before one of those that it has has ended."""
         return self.is_here and self.rest[0] < self.rest[1] and len(self.given) < self.ahead
 
+    def give(self, packet: Packet, groups: int, now: float) -> None:
+        """Note that it is given a packet of so many groups."""
+        self.given.append((packet, now, groups))
+        self.ran += groups
+        if len(self.given) == 1:
+            self.free = max(self.free, now)
+            self.foresee(groups)
+        else:  # the first one ends when it would have
+            bound = self.bound = self.bound + groups
+            self.until = self.begun + bound / self.rate
+
+    def come(self, now: float) -> None:
+        """Note that it takes part from now on."""
+        self.is_here, self.free = True, max(now, self.free)
+        self.foresee(0)
+
     def end(self, now: float) -> Packet:
         """Note that its first packet has ended now, and return that packet."""
         packet, given, groups = self.given.popleft()
         self.is_near = False
-        free = self.free
-        took = now - (given if given > free else free)
+        took = now - self.begun
         self._learn(groups, took)
         if self.size is not None:
             self.size.end(groups, now)
-        if self.measured is not None and given <= free:
+        if self.measured is not None and given <= self.free:
             self._measure(self.measured, groups, took)
         self.free = now
         self.foresee(-groups)
@@ -112,7 +127,8 @@ class StealingWorker:
         if took <= packet:
             return
         # (the time of few groups is mostly what they waited for)
-        foreseen, unknown = groups / rate, 1.0 - known
+        foreseen = groups / rate
+        unknown = 1.0 - known
         telling = (took if took < foreseen else foreseen) / SHORTEST
         if telling > 1.0:
             telling = 1.0
@@ -126,7 +142,7 @@ class StealingWorker:
         place = next(n for n, (one, _, _) in enumerate(self.given) if one == packet)
         _, given, before = self.given[place]
         if not place and begun > 0.0:
-            self._learn(begun, now - (given if given > self.free else self.free))
+            self._learn(begun, now - self.begun)
         self.given[place] = packet._replace(last=last), given, groups
         self.ran -= before - groups
         self.foresee(groups - before)
@@ -140,17 +156,15 @@ class StealingWorker:
         _, begun, first = self.given[0]
         if begun < self.free:
             begun = self.free
-        rate = self.rate
-        self.until, self.due = begun + bound / rate, begun + first / rate + LATE
+        rate, self.begun = self.rate, begun
+        self.until = begun + bound / rate
+        self.due = begun + first / rate + LATE
 
     def through(self, now: float) -> float:
         """Return when it will have ended its packets."""
         until = self.until
         if now > self.due:  # it is slower than predicted
-            _, begun, first = self.given[0]
-            if begun < self.free:
-                begun = self.free
-            until = begun + self.bound * (now - begun) / first
+            until = self.begun + self.bound * (now - self.begun) / self.given[0][2]
         return until if until > now else now
 
     def _measure(self, measured: MeasuredSlices, groups: int, took: float) -> None:
