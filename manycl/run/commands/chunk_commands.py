@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
 from manycl.graph.graph import BufferKey, Launch
@@ -39,10 +39,9 @@ class PacketEmitter(Emitter):
         self._done = done
         for step in done:  # it ran before, and is complete
             self._lane[step] = (ON_HOST, 0)
-        self._is_cut = False  # whether there are packets
-        # by queue, the index of its last packet and the first chunk of its launch: a packet of the same launch that
-        # follows directly need not come after it, as all that it depends on came before
-        self._latest: dict[Lane, tuple[int, int]] = {}
+        # by index of a packet's command, the first chunk of its launch: a packet of the same launch that follows
+        # directly in its queue need not come after it, as all that it depends on came before
+        self._packets: dict[int | None, int] = {}
         self._is_near = not (self.far or self._together or done)
         self._keeps = bool(subject.keeping.mortal)
         # by first chunk of launches whose chunks' accesses are all entered in the books, whether any comes after a step
@@ -51,44 +50,47 @@ class PacketEmitter(Emitter):
         # by token of a packet that may be shortened, the state of what its chunks write as it is without each
         self._without: dict[int, list[_Before]] = {}
 
-    def take(self, token: int, lane: Lane, chunks: tuple[int, ...], task: Launch, launch: Chunks) -> int:
-        """Emit the command of a packet of chunks and return its index. The command is one launch with the first chunk's
-        token, and its end is reported."""
-        device, first, last, index = lane[0], launch.steps[0], self._last.get(lane), len(self.commands)
-        has_before = self._known.get(first)
+    def take(
+        self, token: int, device: DeviceIndex, queue: int, chunks: tuple[int, ...], task: Launch, launch: Chunks
+    ) -> Collection[int]:
+        lane, commands, first = (device, queue), self.commands, launch.steps[0]
+        last, has_before = self._last.get(lane), self._known.get(first)
         if has_before is None and self._is_near:
             has_before = self._know(launch, self._memory[device])
-        near = has_before is not None
         undo = self._keeper.undo(chunks, device) if self._keeps else ()
-        # (undo copies put back all that the whole packet was to change)
-        ends_early = self._shortens[device] and not undo
-        parts = launch.parts(launch.steps.index(token), len(chunks)) if ends_early else None
-        beside = self._latest.get(lane) == (last, first) and not undo
-        waits: tuple[int, ...] = ()
+        parts = None
+        if self._shortens[device] and not undo:  # (undo copies put back all that the whole packet was to change)
+            parts = launch.parts(launch.steps.index(token), len(chunks))
+        beside = self._packets.get(last) == first and not undo
+        waits: tuple[int, ...]
+        before: Collection[int]
         if has_before is False:
+            index, waits, before = len(commands), (), ()
             self._last[lane] = index
-            if last is not None and last in self.held:
+            if self.held and last is not None and last in self.held:
                 self._hold(index, {last}, set())
         else:
             before = {p for chunk in chunks for p in self._graph.predecessors[chunk]}
             order = launch.order(self._graph) if self.far else AS_NODES_HAVE_IT
-            read_on = dict(self._unawaited) if self.far and ends_early else {}
+            read_on = dict(self._unawaited) if self.far and parts else {}
+            near = has_before is not None
             after, told, heard = ([], set(), set()) if near else self._find(chunks, before, lane, order)
             if before:
                 self._comes_behind(before, lane, after, told, heard)
-            index = len(self.commands)
+            index = len(commands)
             waits = self._in_queue(index, lane, after, heard)
-        self.commands.append(named(Run, (token, device, lane[1], waits, True, chunks, task, beside, undo, parts)))
-        self._newest[lane], self._latest[lane] = token, (index, first)
-        self._is_cut = True
+        commands.append(named(Run, (token, device, queue, waits, True, chunks, task, beside, undo, parts)))
+        self._packets[index] = first
         lanes, at = self._lane, self._at
         for chunk in chunks:
-            lanes[chunk], at[chunk] = lane, index
-        if not near:
-            if self.far and ends_early:
+            lanes[chunk] = lane
+            at[chunk] = index
+        if has_before is None:
+            self._newest[lane] = token
+            if self.far and parts:
                 self._remember(chunks, read_on)
             self._change(chunks, lane, token, order)
-        return index
+        return before
 
     def _remember(self, chunks: tuple[int, ...], read_on: Mapping[BufferKey, list[int]]) -> None:
         """Store the state of pieces as it is without some chunks. ``read_on``: the transfers that still read what they
@@ -102,14 +104,14 @@ class PacketEmitter(Emitter):
 
     # prefetching: uploads to devices before it is known whether they need the data
 
-    def may_bring(self, heard: Set[int], device: DeviceIndex, key: BufferKey) -> bool:
+    def may_bring(self, is_heard: Callable[[int], bool], device: DeviceIndex, key: BufferKey) -> bool:
         """Return whether a piece is in the host's memory and not in a device's, and no command has to be waited for.
-        ``heard``: tokens of commands that are known to be complete."""
+        ``is_heard(token)``: whether a command is known to be complete."""
         mask, maker = self.masks.get(key, self._valid.get(key, 0)), self._made.get(key, {}).get(HOST)
         if not mask & HOST_BIT or mask >> self._memory[device] & 1 or key in self._together:
             return False
         is_near = len(self._routes.between(HOST, self._memory[device])) == 1
-        return is_near and (maker is None or maker in heard)
+        return is_near and (maker is None or is_heard(maker))
 
     def bring_ahead(self, keys: Iterable[BufferKey], device: DeviceIndex) -> list[int]:
         """Emit uploads of pieces to a device, after all uploads for what it was given. Return their tokens, which are
@@ -211,7 +213,7 @@ class PacketEmitter(Emitter):
     def _in_queue(
         self, index: int, lane: Lane, after: Sequence[int], heard: set[int], given: Iterable[int] = ()
     ) -> tuple[int, ...]:
-        if self._is_cut and (after or heard):
+        if self._packets and (after or heard):  # there are packets
             count = len(self._lane)  # (tokens from that on are those of transfers)
             after = [t if t >= count else self._by(t) for t in after]
             heard = {t if t >= count else self._by(t) for t in heard}

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
 from manycl.errors import PolicyError
-from manycl.graph.graph import BufferKey, DeviceTask, HostTask
+from manycl.graph.graph import BufferKey, DeviceTask, HostTask, Launch
 from manycl.machine import HOST, DeviceIndex, Route
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.run.commands.backend import Copy, HostCall, Lane, Run, TransferQueue
@@ -22,6 +22,7 @@ from manycl.run.commands.flow_control import FlowControl, ahead_of
 from manycl.run.commands.transfers import Copies, EndedTransfers, Subject
 from manycl.run.commands.write_back import WriteBack
 from manycl.run.data.coherence import HOST_BIT, places
+from manycl.run.lowering.steps import Chunks
 
 LOOK_AHEAD = 16
 """The number of nodes of a queue, from one that waits on, whose data on the host are uploaded before their turn."""
@@ -126,6 +127,13 @@ class Emitter(Copies):
             if isinstance(task, HostTask):
                 raise PolicyError(f"node {node} ({task.name}) is a host function, but was assigned to a device")
             self._run(step, task, watched)
+
+    def take(
+        self, token: int, device: DeviceIndex, queue: int, chunks: tuple[int, ...], task: Launch, launch: Chunks
+    ) -> Collection[int]:
+        """Emit the command of a packet of chunks: one launch with the first chunk's token, whose end is reported.
+        Return the nodes that it depends on."""
+        raise NotImplementedError
 
     def _run(self, step: Assignment, task: DeviceTask, watched: bool) -> None:
         node, lane = step.node, (step.device, step.queue)

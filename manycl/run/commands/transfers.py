@@ -85,7 +85,8 @@ class Copies:
         """Put a command after those that its queue was given before. Return which of ``after``, tokens on its own
         device, it has to wait for besides. ``given``: commands that must have been given before. This decides whether
         it is held."""
-        after = self._waited_for(lane[0], after, heard)
+        if heard:
+            after = self._waited_for(lane[0], after, heard)
         held, last = self.held, self._last.get(lane)
         behind = held.intersection(given)
         if last is not None and last in held:
@@ -106,7 +107,7 @@ class Copies:
     def _waited_for(self, device: DeviceIndex, after: Sequence[int], heard: set[int]) -> Sequence[int]:
         """Return what a command of a device waits for without the host: ``after``, and those of ``heard``, which are
         taken out there, that are of other devices whose commands it can wait for."""
-        domain = self._domains[device] if heard and device != ON_HOST else ""
+        domain = self._domains[device] if device != ON_HOST else ""
         if not domain:
             return after
         others = [t for t in heard if self._lane_of(t)[0] not in (device, ON_HOST)]
@@ -287,7 +288,7 @@ class Copies:
     ) -> tuple[int, ...]:
         """Make a transfer wait for what it comes after: queues of transfers guarantee no order. Return the tokens of
         commands that it waits for without the host."""
-        after = tuple(self._waited_for(lane[0], after, heard))
+        after = tuple(self._waited_for(lane[0], after, heard) if heard else after)
         if not isinstance(lane[1], TransferQueue):
             self._in_queue(index, lane, after, heard, behind)
             return after

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import ChainMap, defaultdict, deque
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import replace
 from heapq import heappush
 
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.policy import DynamicPolicy
-from manycl.run.commands.backend import Command, Copy, Evict, Failed, HostCall, Lane, Report, Run, lane_of
+from manycl.run.commands.backend import Command, Copy, Evict, Failed, HostCall, Lane, Report
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.compiler import emitting
 from manycl.run.commands.emit import Emitter
@@ -18,6 +18,9 @@ from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.assign import Ask, Assigned, Assigner
 from manycl.run.engine.playback import Changed, Playback, leave
+
+Incomplete = tuple[int, tuple[int, ...], Collection[int]]
+"""A command that is not known to be complete: its token, the nodes that it runs, and those that it depends on."""
 
 
 class Dynamic(Playback):
@@ -36,15 +39,16 @@ class Dynamic(Playback):
         self._commands, self._held, self._lanes = emitter.commands, emitter.held, emitter.lanes
         self._frees: dict[int, list[int]] = {}
         self._hears: dict[int, list[int]] = {}
-        # by queue, incomplete nodes and packets
-        self._nodes: defaultdict[Lane | None, deque[int]] = defaultdict(deque)
-        self._chunks: dict[int, tuple[int, ...]] = {}  # by a packet's token, the nodes of its chunks
+        # by queue, the commands that run nodes and are not known to be complete
+        self._lines: defaultdict[Lane | None, deque[Incomplete]] = defaultdict(deque)
         self._complete: set[int] = set(done)
-        self._is_heard: set[int] = set(done)
         self._coming: dict[int, DeviceIndex] = {}  # by token of a prefetching transfer, its device
         self._moving: set[int] = set()  # tokens of transfers that will be reported
+        self._moved: set[int] = set()  # tokens of transfers that were
         self._done = done
-        self._undecided = len(self.graph.nodes) - len(done)  # nodes whose device is not decided yet
+        self._count = len(self.graph.nodes)
+        self._undecided = self._count - len(done)  # nodes whose device is not decided yet
+        self._far: Sequence[DeviceIndex] = ()  # devices to which data are prefetched
         self._valid = ChainMap(self._emitter.masks, directory.valid)
 
     @staticmethod
@@ -68,7 +72,7 @@ class Dynamic(Playback):
 
     @property
     def finished(self) -> bool:
-        return len(self._complete) == len(self.graph.nodes) and not self._moving
+        return len(self._complete) == self._count and not self._moving
 
     @property
     def complete(self) -> int:
@@ -80,7 +84,7 @@ class Dynamic(Playback):
 
     def is_free(self, device: DeviceIndex) -> bool:
         moving = (self._emitter.command(token) for token in self._moving)
-        return not any(line for lane, line in self._nodes.items() if lane and lane[0] == device) and all(
+        return not any(line for lane, line in self._lines.items() if lane and lane[0] == device) and all(
             isinstance(c, (HostCall, Evict)) or c.device != device for c in moving
         )
 
@@ -89,7 +93,6 @@ class Dynamic(Playback):
         return self._released()
 
     def handle(self, *reports: Report) -> list[Command]:
-        complete, count = self._complete, len(self.graph.nodes)
         for report in reports:
             if isinstance(report, Failed):
                 self.failed = self.failed or report
@@ -97,21 +100,22 @@ class Dynamic(Playback):
                 return []
             token = report.token
             self._heard.append(token)
-            self._is_heard.add(token)
-            if token >= count:  # a transfer
+            if token < self._count:
+                ended = self._end(token)
+            else:  # a transfer
+                self._moved.add(token)
                 self._moving.discard(token)
                 if token in self._coming:
                     self._came(token, report.time)
-            node = token if token < count else self._emitter.told_by(token)
-            ended = [] if node is None else self._end(node)
-            self._is_heard.update(ended)
+                node = self._emitter.told_by(token)
+                ended = [] if node is None else self._end(node)
             if self._hears:  # a node's end may be known by the report of a later node of its queue
                 for told in {token, *ended}:
                     for i in self._hears.pop(told, ()):
                         self._free(i)
             if ended or self.asks_at_transfers:
                 self._add(self._assigner.completed(ended, report.time, self._valid))
-        if len(complete) == count and self.finished:
+        if not self._undecided and self.finished:
             leave(self._emitter.leaves(), self.directory)
         return self._released()
 
@@ -119,71 +123,66 @@ class Dynamic(Playback):
         """Note that a prefetching transfer has ended."""
         raise NotImplementedError
 
+    def _bring_ahead(self) -> None:
+        """Emit prefetching transfers."""
+        raise NotImplementedError
+
     def _end(self, node: int) -> list[int]:
         """Return the nodes that are known to be complete when one is: what its queue was given before, and whatever any
         of these depends on; for packets, their tokens."""
-        complete, predecessors, packets = self._complete, self.graph.predecessors, self._chunks
+        complete = self._complete
         ended: list[int] = []
         pending = [node]
-        while pending:
-            last = pending.pop()
-            if last in complete:
-                continue
-            line, following = self._nodes[self._lanes[last]], -1
-            if last not in packets and isinstance(command := self._emitter.command(last), Run):
-                last = command.token  # it may be a chunk of a packet
-            while following != last:
-                following = line.popleft()
-                ended.append(following)
-                chunks = packets.pop(following, None) or (following,)
-                complete.update(chunks)
-                for chunk in chunks:
-                    if before := predecessors[chunk]:
-                        pending += before
-        if len(ended) > 1:
-            ended.sort()
+        for last in pending:  # (it grows meanwhile)
+            while last not in complete:
+                token, nodes, before = self._lines[self._lanes[last]].popleft()
+                ended.append(token)
+                complete.update(nodes)
+                pending += before
+        ended.sort()
         return ended
 
     def _add(self, assigned: Sequence[Assigned]) -> None:
-        """Compile the assignments that were decided."""
-        if not assigned:
-            return
-        emitter = self._emitter
-        first = len(emitter.commands)
-        for a in assigned if emitter.far else ():  # in one memory nothing is transferred ahead
-            emitter.give((a.device, a.queue), a.chunks or (a.node,))
-        last = {(a.device, a.queue): a.node for a in assigned} if len(assigned) > 1 else {}
-        for a in assigned:
-            self._emit(a, a.watched or last.get((a.device, a.queue), a.node) == a.node)
-            self._undecided -= len(a.chunks) or 1
-        if not self._undecided:
+        """Compile the assignments that were decided, and queue the commands."""
+        emitter, commands = self._emitter, self._commands
+        first = len(commands)
+        unwatched: list[int] = []
+        if emitter.far:  # in one memory nothing is transferred ahead
+            for a in assigned:
+                emitter.give((a.device, a.queue), a.chunks or (a.node,))
+        for token, device, queue, watched, seconds, nodes, task, launch in assigned:
+            if task is not None and launch is not None:
+                before = emitter.take(token, device, queue, nodes, task, launch)
+            else:
+                nodes, before = (token,), self.graph.predecessors[token]
+                emitter.add(Assignment(token, device, queue, 0.0, seconds), watched)
+                self._issued.append(Assignment(token, device, queue, 0.0, 0.0))
+                if not watched:
+                    unwatched.append(token)
+            self._lines[self._lanes[token]].append((token, nodes, before))
+            self._undecided -= len(nodes)
+        for token in unwatched:
+            if self._lines[self._lanes[token]][-1][0] == token:  # the last one of its queue
+                emitter.watch(token, first)
+        if assigned and not self._undecided:
             emitter.finish()
-        self._play(first)
-
-    def _play(self, first: int) -> None:
-        """Queue the commands from index ``first`` on, which were emitted just now."""
-        emitter, ready = self._emitter, self._ready
-        for index in range(first, len(emitter.commands)):
-            command = emitter.commands[index]
-            if isinstance(command, Run):
-                self._nodes[command.device, command.queue].append(command.token)
-                if command.chunks:
-                    self._chunks[command.token] = command.chunks
-            elif isinstance(command, HostCall):
-                self._nodes[lane_of(command)].append(command.token)
-            elif isinstance(command, Copy) and not command.is_upload:
+        if self._far:
+            self._bring_ahead()
+        for index in range(first, len(commands)):
+            command = commands[index]
+            if isinstance(command, Copy) and not command.is_upload:
                 self._moving.add(command.token)
-            if index in emitter.held:
+            if index in self._held:
                 self._hold(index, first)
             else:
-                heappush(ready, index)
+                heappush(self._ready, index)
 
     def _hold(self, index: int, first: int) -> None:
         """Hold back a command until the commands that it waits for are enqueued or reported. It is one of those from
         index ``first`` on, which were emitted just now."""
         emitter = self._emitter
         behind = [b for b in emitter.enqueued.get(index, ()) if b in emitter.held]
-        told = [t for t in emitter.heard.get(index, ()) if t not in self._is_heard]
+        told = [t for t in emitter.heard.get(index, ()) if not self._is_heard(t)]
         for b in behind:
             self._frees.setdefault(b, []).append(index)
         for token in told:
@@ -193,10 +192,9 @@ class Dynamic(Playback):
         if not self._waits[index]:
             heappush(self._ready, index)
 
-    def _emit(self, assigned: Assigned, watched: bool) -> None:
-        node, device, queue, _, seconds, *_ = assigned
-        self._emitter.add(Assignment(node, device, queue, 0.0, seconds), watched)
-        self._issued.append(Assignment(node, device, queue, 0.0, 0.0))
+    def _is_heard(self, token: int) -> bool:
+        """Return whether a command is known to be complete."""
+        return token in (self._complete if token < self._count else self._moved)
 
     def react(self, events: Sequence[Changed], now: float) -> list[Command]:
         for device, comes, _, _ in events:

@@ -195,18 +195,19 @@ class Playback:
 
     def _released(self) -> list[Command]:
         """Return the commands that have nothing left to wait for."""
-        waits, ready, frees, freed = self._waits, self._ready, self._frees, self._freed
-        commands, held = self._commands, self._held
+        ready, commands, freed = self._ready, self._commands, self._freed
         out: list[Command] = []
         while ready:
             index = heappop(ready)
             out.append(commands[index])
             freed.append(index)
-            held.discard(index)
-            for i in frees.get(index, ()):
-                waits[i] -= 1
-                if not waits[i]:
-                    heappush(ready, i)
+            if index in self._waits:  # it was held back, and others may be so behind it
+                waits = self._waits
+                self._held.discard(index)
+                for i in self._frees.get(index, ()):
+                    waits[i] -= 1
+                    if not waits[i]:
+                        heappush(ready, i)
         return out
 
     def react(self, events: Sequence[Changed], now: float) -> list[Command] | None:

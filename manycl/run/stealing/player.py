@@ -14,7 +14,6 @@ from manycl.run.commands.backend import Command, EndsEarly, Run, Shorten
 from manycl.run.commands.chunk_commands import PacketEmitter
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
-from manycl.run.engine.assign import Assigned
 from manycl.run.engine.dynamic import Dynamic
 from manycl.run.engine.playback import Changed
 from manycl.run.lowering.steps import Lowered
@@ -120,13 +119,6 @@ class MovingPlayer(Dynamic):
         packets = tuple([(node, device, size.groups) for node, device, size in sizes if size and size.is_settled])
         return replace(plan, details={**plan.details, SETTLED: packets}) if packets else plan
 
-    def _emit(self, assigned: Assigned, watched: bool) -> None:
-        token, device, queue, _, _, chunks, task, launch = assigned
-        if task is None or launch is None:
-            super()._emit(assigned, watched)
-        else:
-            self._packets.take(token, (device, queue), chunks, task, launch)
-
     def _came(self, token: int, now: float) -> None:
         device = self._coming.pop(token)
         if device not in self._coming.values():
@@ -135,30 +127,27 @@ class MovingPlayer(Dynamic):
     def is_free(self, device: DeviceIndex) -> bool:
         return device not in self._coming.values() and super().is_free(device)
 
-    def _add(self, assigned: Sequence[Assigned]) -> None:
-        super()._add(assigned)
-        if self._far and self._following.foresees:
-            self._bring_ahead()
-
     def _bring_ahead(self) -> None:
-        """Emit prefetching transfers for devices that are busy with something else."""
-        packets, first = self._packets, len(self._packets.commands)
+        if not self._following.foresees:  # no device is busy with something else
+            return
+        packets = self._packets
         devices = [d for d in self._far if d not in self.full]
         for device, keys in self._following.ahead(devices, partial(packets.may_bring, self._is_heard)):
             self._coming.update(dict.fromkeys(packets.bring_ahead(keys, device), device))
-        if first < len(packets.commands):
-            self._play(first)
 
     def shortening(self) -> Sequence[Shorten]:
         return self._following.shortening()
 
     def shortened(self, command: Shorten, found: EndsEarly | None, now: float) -> list[Command]:
-        token = command.token
-        if found is None and token in self._chunks and self._packets.is_held(token):
+        token, is_over = command.token, command.token in self._complete
+        if found is None and not is_over and self._packets.is_held(token):
             found = EndsEarly(1, 0.0)
-        if found is not None and token in self._chunks:
+        if found is not None and not is_over:
             gone = self._packets.shorten(token, found.nodes, command.launch(found.nodes))
-            self._chunks[token] = self._chunks[token][: found.nodes]
+            line = self._lines[self._lanes[token]]
+            place = next(n for n, packet in enumerate(line) if packet[0] == token)
+            _, chunks, before = line[place]
+            line[place] = token, chunks[: found.nodes], before
             self._undecided += len(gone)
         self._add(self._following.shortened(token, found, now))
         return self._released()
