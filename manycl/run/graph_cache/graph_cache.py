@@ -91,9 +91,10 @@ class GraphCache:
         if self._unread is None:
             return
         (seconds, before), self._unread = self._unread, None
-        seconds += self._session.buffers.reading - before
-        known = self._expected
+        reading, known = self._session.buffers.reading - before, self._expected
+        seconds += reading
         if known is not None:
+            known.ran = None if known.ran is None else known.ran + reading
             is_new = known.is_new
             known.took(seconds)
             if not is_new:  # else it had code and memory to make

@@ -57,7 +57,8 @@ class RecurringGraph(CachedGraph):
         self._is_trial = False  # whether the slower way is tried again
         self._answer: Plan | None = None  # the policy's last plan
         self.ran: float | None = None
-        """Seconds of the last run without compiling, if it was planned anew; None: the kept plan was followed."""
+        """Seconds of the last run without compiling, and of reading its results, if it was planned anew; None: the kept
+        plan was followed."""
 
     def _begin(self, given: Plan | None = None) -> None:
         super()._begin(given)
