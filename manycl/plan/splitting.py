@@ -164,9 +164,9 @@ def _of_versions(launch: Launch, sizes: Mapping[BufferKey, int], kinds: Collecti
             except NotDivisibleError as error:
                 reason = error.reason
                 continue
-            rank, split = _split(divisions[0])
-            if split.groups < 2:
+            if divisions[0].groups < 2:
                 continue
+            rank, split = _split(divisions[0])
             unlike = _unlike(divisions, split)
             if unlike:
                 reason = unlike

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.errors import ArgumentError, LaunchError, ManyclError, PolicyError, RunError, VersionError
+from manycl.graph.graph import Launch
 from manycl.plan.plan import Assignment, Plan
+from manycl.plan.splitting import ONE_WORK_GROUP, split_of
 
 SOURCE = """
 typedef struct { int a; float b; } pair;
@@ -173,6 +175,16 @@ def test_what_the_kernel_only_reads_cannot_be_written(queue: mc.Queue) -> None:
     kernel_with("add", writes)(queue, (8,), (8,), queue.zeros(8, np.int32), queue.zeros(8, np.int32), 8)
     with pytest.raises(RunError, match=r"version writes of kernel add failed: ValueError: .*read-only"):
         queue.finish()
+
+
+def test_a_launch_of_one_work_group_is_not_divided_whatever_its_versions(queue: mc.Queue) -> None:
+    kernel = kernel_with("add", lambda x, y, n: None, divide=0)
+    with queue.prepare() as prepared:
+        kernel(queue, (8,), (8,), queue.zeros(8, np.int32), queue.zeros(8, np.int32), 8)
+    sizes = {key: buffer.nbytes for key, buffer in prepared.graph.buffers.items()}
+    (launch,) = prepared.graph.nodes
+    assert isinstance(launch, Launch)
+    assert split_of(launch, sizes) == ONE_WORK_GROUP
 
 
 def test_functions_cannot_wait_for_what_they_are_part_of(queue: mc.Queue) -> None:
