@@ -20,6 +20,7 @@ from manycl.plan.problem import Looks
 from manycl.plan.split import Split
 from manycl.plan.splitting import split_of
 from manycl.run.executor.lanes import Worker
+from manycl.run.executor.waits import responsive
 from manycl.run.lowering.ranges import launches_of
 from manycl.utilities.unforeseen import told
 
@@ -61,9 +62,18 @@ class BackgroundAnalysis:
         self._submit(lambda: self._look(interest, launches, build))
 
     def _submit(self, work: Callable[[], object]) -> None:
+        """Have the thread do some work, in short turns at Python's lock, so that runs do not wait for it."""
+
+        def work_in_turns() -> None:
+            responsive.enter(self)
+            try:
+                work()
+            finally:
+                responsive.leave(self)
+
         if self._worker is None:
             self._worker = Worker("manycl-look")
-        self._worker.submit(work)
+        self._worker.submit(work_in_turns)
 
     def close(self) -> None:
         """Let the thread end when its work is done."""
