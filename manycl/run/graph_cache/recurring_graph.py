@@ -42,7 +42,9 @@ class RecurringGraph(CachedGraph):
         options: Mapping[str, str] | None = None,
         thinks: bool = True,
     ) -> None:
-        super().__init__(session, None, policy, queues=queues, options=options, is_asked=thinks, free=1)
+        # of auto's plans the first that counts is made when kernels were measured, of others' the second
+        free = 2 if thinks and policy != "auto" else 1
+        super().__init__(session, None, policy, queues=queues, options=options, is_asked=thinks, free=free)
         self.thinks = thinks  # whether there is anything to choose
         self.nodes = nodes
         self.signature = of
