@@ -33,8 +33,8 @@ Seek = Callable[[KnownLaunch, Chosen, int], tuple[KnownLaunch, KernelSummary] | 
 
 
 class Translation(NamedTuple):
-    """How accesses move with parameters: launches in which the same ``conditions`` on parameters alone hold do the
-    same, by ``steps`` bytes further on for each 1 of a parameter, by argument."""
+    """The movement of accesses with parameters: launches in which the same ``conditions`` on parameters alone hold do
+    the same, by ``steps`` bytes further on for each 1 of a parameter, by argument."""
 
     conditions: tuple[Expr, ...]
     steps: Mapping[int, Mapping[str, int]]

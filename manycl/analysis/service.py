@@ -239,7 +239,8 @@ def launched(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> LaunchF
 
 
 def _parametric(program: ProgramFacts, kernel: str, launch: KnownLaunch) -> tuple[LaunchFacts, KernelSummary] | None:
-    """What is known of a parametric launch that a launch is one of, and the launch's own summary by it."""
+    """Return the facts of the parametric launch that a launch is one of, and the launch's own summary by them, or None
+    where none is known."""
     from manycl.analysis.parametric import evaluated
 
     found = _family(program, kernel, launch).of(launch) if launch.scalars else None

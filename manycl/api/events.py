@@ -28,7 +28,7 @@ class CommandStatus(IntEnum):
 
 
 class Commands(Protocol):
-    """What an event asks of the commands that its own is one of (:class:`manycl.api.submission.Submission`)."""
+    """The part of a submission (:class:`manycl.api.submission.Submission`) that the events of its commands use."""
 
     is_taken: bool
     is_over: bool
@@ -45,7 +45,7 @@ class Commands(Protocol):
 
 
 class EventQueue(Protocol):
-    """What an event asks of the queue whose command it is of."""
+    """The part of a queue that the events of its commands use."""
 
     session: Session
     background: Background

@@ -43,7 +43,7 @@ class Repetitions:
 
 
 class PlanningQueue(ArrayQueue, Protocol):
-    """What a prepared graph asks of the queue that it runs on."""
+    """The part of a queue that a prepared graph uses."""
 
     learners: Learners
     queues: Mapping[str, int]

@@ -33,7 +33,7 @@ PREPARED = decide(Facts(need=Need.PREPARED))
 
 
 class SubmissionQueue(EventQueue, Protocol):
-    """What a submission asks of the queue whose commands it has."""
+    """The part of a queue that a submission uses."""
 
     lock: threading.RLock
     use_log: Callable[[Session, EagerStream], None]

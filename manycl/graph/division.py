@@ -169,8 +169,8 @@ class Division:
         return argument
 
     def _placed(self, index: int, found: Footprint) -> Footprint:
-        """What an argument's region is in its buffer, where it may be further on than that of the launch whose facts
-        these are. One that is not exact may then lie anywhere in the argument."""
+        """Return an argument's region in its buffer, in bytes. It may lie further on than that of the launch whose
+        facts these are; a region that is not exact may then lie anywhere in the argument."""
         by = self._further.get(index, 0)
         if by and not found.exact:
             by, found = (

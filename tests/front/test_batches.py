@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from failing import failing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
-from manycl.drivers.driver import DriverError
 from manycl.errors import LaunchError, ResultError, RunError
 from manycl.run.streams import eager_rule, eager_stream, in_flight
 
@@ -151,7 +151,7 @@ def test_a_new_command_that_fails_ends_the_stream(queue: mc.Queue) -> None:
     assert (a.get() == want + 1).all()
 
 
-def test_what_fails_in_a_later_batch_is_told_of_that(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_in_a_later_batch_is_told_of_that(queue: mc.Queue) -> None:
     a, b = queue.zeros(N, np.int32), queue.zeros(N, np.int32)
     for _ in range(5):
         PROGRAM.inc(queue, *SIZES, a)
@@ -164,16 +164,7 @@ def test_what_fails_in_a_later_batch_is_told_of_that(queue: mc.Queue, monkeypatc
     assert current is not None
     assert current.batch.first > 0, "it has gone on"
     driver, bad = queue.session.backend.lanes[0].driver, current.given[-1][2]
-    done, succeeded = driver.done, driver.succeeded
-
-    def fails(event: Any) -> bool:
-        if event == bad:
-            raise DriverError("out of order")
-        return done(event)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(driver, "done", fails)
-        patch.setattr(driver, "succeeded", lambda events: bad not in events and succeeded(events))
+    with failing(driver, bad):
         with pytest.raises(RunError, match=r"kernel add .*failed on .*out of order"):
             b.get()
         assert first.status is mc.CommandStatus.COMPLETE

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from failing import failing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.api import waits
-from manycl.drivers.driver import DriverError
 from manycl.errors import LaunchError, ManyclError, ResultError, RunError
 
 N = 64
@@ -181,24 +181,14 @@ def test_commands_of_one_device_wait_for_those_before(single: mc.Queue, monkeypa
     assert [e.status for e in events] == [STATUS.COMPLETE] * 3
 
 
-def test_a_command_that_fails_is_what_its_event_tells(single: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_fails_is_what_its_event_tells(single: mc.Queue) -> None:
     a = single.zeros(N, np.int32)
     events = [PROGRAM.inc(single, *SIZES, a) for _ in range(3)]
     behind = single.call(lambda x: None, a)
     assert single.enqueued.stream is not None
     driver, bad = single.session.backend.lanes[0].driver, single.enqueued.stream.given[1][2]
-    done = driver.done
-
-    def fails(event: Any) -> bool:
-        if event == bad:
-            raise DriverError("out of order")
-        return done(event)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(driver, "done", fails)
-        patch.setattr(driver, "succeeded", lambda events: all(e != bad for e in events))
-        with pytest.raises(RunError, match=r"kernel inc .*failed on .*out of order"):
-            events[2].wait()
+    with failing(driver, bad), pytest.raises(RunError, match=r"kernel inc .*failed on .*out of order"):
+        events[2].wait()
     assert events[0].status is STATUS.COMPLETE
     for event in (events[1], events[2], behind):
         assert isinstance(event.status, RunError)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from failing import failing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import manycl as mc
-from manycl.drivers.driver import DriverError
 from manycl.errors import ResultError, RunError
 from manycl.run.streams import eager_rule, eager_stream, in_flight
 
@@ -75,7 +75,7 @@ def test_bytes_of_the_host_that_came_for_nothing_are_not_lost(queue: mc.Queue, m
     assert (b.get() == [-5, -6] + [8] * (N - 2)).all()
 
 
-def test_after_a_failure_parts_are_where_they_were(queue: mc.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failure_parts_are_where_they_were(queue: mc.Queue) -> None:
     a, b, c = (queue.zeros(N, np.int32) for _ in range(3))
     for _ in range(8):
         PROGRAM.inc(queue, *SIZES, a)
@@ -89,18 +89,8 @@ def test_after_a_failure_parts_are_where_they_were(queue: mc.Queue, monkeypatch:
     current = queue.enqueued.stream
     assert current is not None
     driver, bad = queue.session.backend.lanes[0].driver, current.given[-1][2]
-    done, succeeded = driver.done, driver.succeeded
-
-    def fails(event: Any) -> bool:
-        if event == bad:
-            raise DriverError("out of order")
-        return done(event)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(driver, "done", fails)
-        patch.setattr(driver, "succeeded", lambda events: bad not in events and succeeded(events))
-        with pytest.raises(RunError, match=r"kernel add .*failed on .*out of order"):
-            b[:4].get()
+    with failing(driver, bad), pytest.raises(RunError, match=r"kernel add .*failed on .*out of order"):
+        b[:4].get()
     assert (a.get() == [8, 7, 9] + [8] * (N - 3)).all()
     assert (c.get() == [9] * 5 + [2] + [9] * (N - 6)).all()
 

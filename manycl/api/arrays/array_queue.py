@@ -37,7 +37,7 @@ class ArrayOperations(Protocol):
 
 
 class ArrayQueue(EventQueue, Protocol):
-    """What arrays and kernels ask of a queue (:class:`manycl.api.queue.Queue`)."""
+    """The part of a queue (:class:`manycl.api.queue.Queue`) that arrays and kernels use."""
 
     mapped: set[int]
     launches: dict[object, Any]

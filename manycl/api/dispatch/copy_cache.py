@@ -27,7 +27,7 @@ KEPT = 4096
 
 
 class CopyQueue(ArrayQueue, Protocol):
-    """What the copy cache asks of a queue."""
+    """The part of a queue that the copy cache uses."""
 
     moves: dict[MoveKey, CachedCopy]
 

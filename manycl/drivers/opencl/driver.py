@@ -91,7 +91,7 @@ class OpenCLDriver:
         self._queues: list[cl.CommandQueue] = []
         self._launches: dict[cl.CommandQueue, QueueLaunches] = {}
         self._launched: QueueLaunches | None = None
-        """Those of the queue that was used last."""
+        """The launches of the queue that was used last."""
         self._stager = Stager(self.context, self._new_queue()) if device.memory != HOST else None
         # of the clock: a queue that nobody else enqueues on (PoCL 3.0 crashes when several threads enqueue on one queue
         # at once)

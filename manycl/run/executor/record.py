@@ -34,8 +34,8 @@ class Transferred(NamedTuple):
 
 
 Kind = tuple[DeviceIndex, bool]
-"""What commands have in common that take the enqueueing thread equally long: the device, and whether they are
-transfers."""
+"""The kind of a command: its device, and whether it is a transfer. Commands of one kind take the enqueueing thread
+equally long."""
 
 NO_KIND = sys.maxsize
 """The mark of host functions, in place of a device."""
