@@ -27,7 +27,8 @@ LINES = 16
 running = (ctypes.c_void_p * LINES)()
 """The addresses of lines of text: the kernels that other drivers run in this process."""
 _free = list(range(LINES))
-_note: int | None = None  # the file descriptor of the note, while one is kept
+note: int | None = None
+"""The file descriptor of the note, while one is kept: what is noted costs a microsecond each."""
 
 
 class Line:
@@ -60,19 +61,19 @@ class Line:
 @contextmanager
 def kept() -> Iterator[None]:
     """Keep a note of what runs until the end of the block, to be read out if the process does not get there."""
-    global _note
-    if os.name != "posix" or _note is not None:
+    global note
+    if os.name != "posix" or note is not None:
         yield
         return
-    _note, path = tempfile.mkstemp(prefix="manycl-", suffix=".note")
-    sink.value = _note
+    note, path = tempfile.mkstemp(prefix="manycl-", suffix=".note")
+    sink.value = note
     command = ["/bin/sh", "-c", _HELPER, sys.executable, __file__, path]
     helper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
     assert helper.stdin is not None
     try:
         yield
     finally:
-        descriptor, _note, sink.value = _note, None, 2
+        descriptor, note, sink.value = note, None, 2
         os.close(descriptor)
         with suppress(OSError):  # somebody has ended the helper
             helper.stdin.write(b"done\n")
@@ -80,28 +81,23 @@ def kept() -> Iterator[None]:
         helper.wait()
 
 
-def keeping() -> bool:
-    """Whether a note is kept: what is noted costs a microsecond each."""
-    return _note is not None
-
-
 def begin() -> None:
     """Nothing runs yet."""
-    if _note is not None:
-        os.ftruncate(_note, 0)
-        os.lseek(_note, 0, os.SEEK_SET)
+    if note is not None:
+        os.ftruncate(note, 0)
+        os.lseek(note, 0, os.SEEK_SET)
 
 
 def given(token: int, lane: str, name: str) -> None:
     """A command was enqueued on a queue of a device (``lane``), after those before."""
-    if _note is not None:
-        os.write(_note, f"+{token}\t{lane}\t{name}\n".encode(errors="replace"))
+    if note is not None:
+        os.write(note, f"+{token}\t{lane}\t{name}\n".encode(errors="replace"))
 
 
 def complete(token: int) -> None:
     """A command is complete, and so are those that its queue was given before."""
-    if _note is not None:
-        os.write(_note, b"-%d\n" % token)
+    if note is not None:
+        os.write(note, b"-%d\n" % token)
 
 
 def read(text: str) -> list[str]:
@@ -129,8 +125,8 @@ def read(text: str) -> list[str]:
 
 def main(path: str) -> None:
     """Say what was running when the process that kept a note was lost."""
-    with open(path, encoding="utf-8", errors="replace") as note:
-        text = note.read()
+    with open(path, encoding="utf-8", errors="replace") as kept_note:
+        text = kept_note.read()
     _, mark, words = text.partition("manycl: ")
     if mark:
         print(mark + words, end="")

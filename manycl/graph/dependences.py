@@ -80,21 +80,14 @@ class Batch:
         for index, node in enumerate(self.nodes):
             found.add(index, node, self.after.get(index, ()))
         parts = frozenset(key for key, cut in found.cut.items() if cut.is_partial(self.buffers[key].nbytes))
-        return self._graph(tuple(found.predecessors), parts, name, warnings)
+        edges = tuple(found.predecessors)
+        return Graph(self.nodes, self.buffers, edges, self.components, name, warnings, parts=parts)
 
     def as_in(self, graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> Graph:
         """With the edges of a graph of the same signature (:mod:`manycl.graph.signature`) that has buffer b where this
         has ``keys[b]``."""
-        return self._graph(graph.predecessors, frozenset([keys[key] for key in graph.parts]))
-
-    def _graph(
-        self,
-        predecessors: tuple[tuple[int, ...], ...],
-        parts: frozenset[BufferKey],
-        name: str = "",
-        warnings: tuple[str, ...] = (),
-    ) -> Graph:
-        return Graph(self.nodes, self.buffers, predecessors, self.components, name, warnings, parts=parts)
+        parts = frozenset(map(keys.__getitem__, graph.parts))
+        return Graph(self.nodes, self.buffers, graph.predecessors, self.components, parts=parts)
 
 
 class GraphBuilder:

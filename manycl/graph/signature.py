@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from operator import attrgetter
 from typing import NamedTuple
 
 from manycl.graph.dependences import Batch
-from manycl.graph.graph import Argument, BufferArg, BufferKey, CopyTask, FillTask, HostTask, Launch, version_contents
+from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, HostTask, Launch, version_contents
 from manycl.graph.known import FLOATS
+
+_NBYTES = attrgetter("nbytes")
 
 
 class Signature(NamedTuple):
     """``structure``: all that a batch consists of but the values of scalars and which buffers it names, by the order in
-    which the nodes name them. ``scalars``: their values. ``keys``: of the buffers, in that order. Programs count by
-    identity, so a signature means something as long as one of its graphs is kept."""
+    which the nodes name them. ``scalars``: their values. ``keys``: of the buffers, in that order. ``deciding``: the
+    scalars that subscripts and trip counts may depend on, which decide what a plan is worth: all but floating-point
+    ones. Programs count by identity, so a signature means something as long as one of its graphs is kept."""
 
     structure: Hashable
     scalars: tuple[bytes, ...]
     keys: tuple[BufferKey, ...]
+    deciding: tuple[bytes, ...] = ()
 
 
 def signature(batch: Batch) -> Signature | None:
@@ -30,16 +35,21 @@ def signature(batch: Batch) -> Signature | None:
     place = places.setdefault
     nodes: list[object] = []
     scalars: list[bytes] = []
+    deciding: list[bytes] = []
     for task in batch.nodes:
         if isinstance(task, Launch):
             args: list[object] = []
-            for a in task.args:
+            for a, facts in zip(task.args, task.kernel.arguments, strict=True):
                 if type(a) is bytes:
                     scalars.append(a)
                     args.append(None)
-                else:
-                    args.append(_at(a, places))
-            named = [*task.reads, None, *task.writes, None, *task.overwrites]
+                    if facts.base not in FLOATS:
+                        deciding.append(a)
+                elif type(a) is BufferArg:
+                    at = place(a.key, len(places))
+                    args.append(at if a.nbytes is None else (at, a.offset, a.nbytes))
+                else:  # local memory
+                    args.append(a)
             nodes.append(
                 (
                     id(task.program),
@@ -48,7 +58,9 @@ def signature(batch: Batch) -> Signature | None:
                     task.local_size,
                     task.global_offset,
                     *args,
-                    *[key if key is None else place(key, len(places)) for key in named],
+                    tuple(map(places.get, task.reads)),
+                    tuple(map(places.get, task.writes)),
+                    tuple(map(places.get, task.overwrites)),
                     task.device,
                     task.rank,
                     task.annotations,
@@ -63,33 +75,12 @@ def signature(batch: Batch) -> Signature | None:
     keys = tuple(places)
     if len(keys) != len(batch.buffers):
         return None  # it has buffers that no node names
-    sizes = tuple([batch.buffers[key].nbytes for key in keys])
-    return Signature((tuple(nodes), tuple(batch.after.items()), batch.components, sizes), tuple(scalars), keys)
-
-
-def deciding_scalars(batch: Batch) -> tuple[bytes, ...]:
-    """The scalars that subscripts and trip counts may depend on, which decide what a plan is worth: all but
-    floating-point ones."""
-    return tuple(
-        [
-            value
-            for task in batch.nodes
-            if isinstance(task, Launch)
-            for value, facts in zip(task.args, task.kernel.arguments, strict=True)
-            if type(value) is bytes and facts.base not in FLOATS
-        ]
-    )
+    sizes = tuple(map(_NBYTES, map(batch.buffers.__getitem__, keys)))
+    structure = tuple(nodes), tuple(batch.after.items()), batch.components, sizes
+    return Signature(structure, tuple(scalars), keys, tuple(deciding))
 
 
 def _moving(task: CopyTask | FillTask, places: dict[BufferKey, int]) -> tuple[object, ...]:
     what = (task.source_offset,) if isinstance(task, CopyTask) else (task.pattern,)
     args = tuple([places.setdefault(a.key, len(places)) for a in task.args])
     return task.function, args, task.nbytes, task.target_offset, *what, task.overwrites != (), task.device, task.rank
-
-
-def _at(argument: Argument, places: dict[BufferKey, int]) -> object:
-    """Which buffer an argument is, and which part of it; or how much local memory."""
-    if type(argument) is BufferArg:
-        place = places.setdefault(argument.key, len(places))
-        return place if argument.nbytes is None else (place, argument.offset, argument.nbytes)
-    return argument

@@ -34,11 +34,12 @@ def is_failing() -> bool:
 class Uninterrupted:
     """Ctrl-C is noted while the ``with`` block runs, and delivered when it has ended."""
 
-    def __init__(self) -> None:
-        self._before: Callable[[int, FrameType | None], Any] | None = None
-        self._outer: Uninterrupted | None = None
-        self._noted = False
-        self._open = 0
+    _before: Callable[[int, FrameType | None], Any] | None = None
+    _outer: Uninterrupted | None = None
+    noted = False
+    """Whether Ctrl-C was pressed, and is to be delivered."""
+    open = 0
+    """How many blocks there are in which it is delivered at once (``interruptible``)."""
 
     def __enter__(self) -> None:
         global _innermost
@@ -47,46 +48,42 @@ class Uninterrupted:
             if callable(before):  # else it ends the process, or does nothing
                 self._before, self._outer = before, _innermost
                 _innermost = self
-                _signal.signal(_SIGINT, self._note)
+                _signal.signal(_SIGINT, self.note)
 
     def __exit__(self, *error: object) -> None:
         global _innermost
         if self._before is not None:
             _innermost = self._outer
             _signal.signal(_SIGINT, self._before)
-            if self._noted:
+            if self.noted:
                 self._before(_SIGINT, None)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._open and self._before is not None:
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Handle Ctrl-C: deliver it, or note it."""
+        if self.open and self._before is not None:
             self._before(number, frame)
         else:
-            self._noted = True
-
-    def let_in(self) -> None:
-        self._open += 1
-        try:
-            if self._noted:
-                self._noted = False
-                self._note(_SIGINT, None)
-        except BaseException:
-            self._open -= 1
-            raise
-
-    def shut(self) -> None:
-        self._open -= 1
+            self.noted = True
 
 
 class _Interruptible:
     """Ctrl-C is delivered at once while the ``with`` block runs; what was noted before, at its beginning."""
 
     def __enter__(self) -> None:
-        if _innermost is not None and threading.get_ident() == _main:
-            _innermost.let_in()
+        block = _innermost
+        if block is not None and threading.get_ident() == _main:
+            block.open += 1
+            try:
+                if block.noted:
+                    block.noted = False
+                    block.note(_SIGINT, None)
+            except BaseException:
+                block.open -= 1
+                raise
 
     def __exit__(self, *error: object) -> None:
         if _innermost is not None and threading.get_ident() == _main:
-            _innermost.shut()
+            _innermost.open -= 1
 
 
 interruptible = _Interruptible()

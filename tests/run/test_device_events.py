@@ -23,9 +23,9 @@ from manycl.run.recovery.device_events import (
     DeviceLeaves,
     DevicesInUse,
     DeviceSlows,
+    EventMonitor,
 )
 from manycl.run.recovery.drain import leaving
-from manycl.run.recovery.event_monitor import EventMonitor
 from manycl.run.recovery.reservation_listener import _Watched
 
 N = 1 << 12
@@ -89,7 +89,7 @@ def test_events_of_unknown_devices_and_kinds_are_refused() -> None:
             events.put(wrong)
     with pytest.raises(DeviceError, match="drain, now, lost"):
         DeviceLeaves("gpu0", "soon")  # type: ignore[arg-type]
-    assert not events.count
+    assert not events.happened
 
 
 @given(st.lists(st.one_of(EVENTS, st.builds(DeviceSlows, SAID, st.sampled_from((0.5, 1.0, 3.0)))), max_size=20))
@@ -121,7 +121,7 @@ def test_waiting_for_news_and_for_free_devices() -> None:
     other.discard("gpu0")
     assert events.wait_until_free("gpu0", 0.0)
     heard: list[int] = []
-    events.listen(lambda: heard.append(events.count))
+    events.listen(lambda: heard.append(len(events.happened)))
     said = threading.Timer(0.05, lambda: events.put(DeviceLeaves("gpu0")))
     said.start()
     assert events.wait_for_news(0, 60.0)
@@ -148,7 +148,7 @@ def test_a_device_is_free_once_it_has_left_or_the_run_is_over(
         if event is not None:
             events.put(event)
         if event is None or n in asks:
-            news, heard = events.since(heard), events.count
+            news, heard = events.since(heard), len(events.happened)
             watch.news()
             for one in news:
                 (busy.add if isinstance(one, DeviceComes) else busy.discard)(one.device)

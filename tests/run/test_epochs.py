@@ -36,8 +36,7 @@ from manycl.run.executor.run_state import RunState
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery import replanning, stragglers
-from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows
-from manycl.run.recovery.event_monitor import EventMonitor
+from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows, EventMonitor
 from manycl.run.recovery.replanning import graph_of, in_order, not_begun
 from manycl.run.simulation.disturbance import UNDISTURBED, Disturbance, Slowdown
 from manycl.run.simulation.simulator import SimBackend

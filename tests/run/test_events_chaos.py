@@ -53,8 +53,7 @@ from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import COMBINE, Lowered
 from manycl.run.recovery import checkpoints
 from manycl.run.recovery.checkpoints import Checkpoints, undo_bytes
-from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows
-from manycl.run.recovery.event_monitor import EventMonitor
+from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves, DeviceSlows, EventMonitor
 
 __all__ = ["small_chunks", "validated"]  # fixtures of the module
 

@@ -223,7 +223,7 @@ def test_the_first_of_several_silent_failures_decides_what_is_lost() -> None:
     record = RunRecord(Graph((), {}, ()), Machine(()), [Told()], 0.0)  # type: ignore[list-item]
     for node, status in ((5, -5), (2, 0), (3, -14), (7, -5)):
         record.kernels.append((node, 0, 0, status))
-    record.find_failure(1.0)
+    record.find_failure()
     assert record.failure is not None
     assert record.failure.token == 3
     assert record.failure.message == "it ended with -14"

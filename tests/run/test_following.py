@@ -29,8 +29,7 @@ from manycl.run.engine.playback import Playback
 from manycl.run.engine.setup import Setup
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered, Step
-from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves
-from manycl.run.recovery.event_monitor import EventMonitor
+from manycl.run.recovery.device_events import DeviceComes, DeviceEvents, DeviceLeaves, EventMonitor
 from manycl.run.simulation.disturbance import Disturbance, Slowdown
 from manycl.run.simulation.foresee import StepEstimates
 from manycl.run.simulation.simulator import SimBackend

@@ -63,7 +63,7 @@ def keep(session: Session, script: CommandGraph | None) -> Callable[[], Result |
     assert script is not None
     graph = script.problem.graph
     of = Signature((), (), tuple(graph.buffers))
-    kept = KeptCommands(script, of, session.devices.version, lasting=True)
+    kept = KeptCommands(script, of, session.devices.events.version, lasting=True)
     return lambda: kept.play(session, learning=True)
 
 
@@ -343,11 +343,11 @@ def test_what_is_played_is_learned_from_and_what_cannot_be_played_is_not(monkeyp
             result = again()
         assert shortest.call_count == 1
         assert result is not None
-        assert list(session.models._unlearned) == [result]
+        assert list(session.models.unlearned) == [result]
         assert (x.get() == 4).all()
         monkeypatch.setattr(kept_module, "again", lambda *given, **more: None)
         assert again() is None
-        assert list(session.models._unlearned) == [result]
+        assert list(session.models.unlearned) == [result]
 
 
 def test_what_is_discarded_is_freed_on_the_device_before_the_next_run(queue: Queue) -> None:
@@ -385,7 +385,8 @@ def test_how_long_commands_take_is_known_where_their_scalars_do_not_decide(
         assert script is not None
         asked = []
         with mock.patch.object(kept_module, "play", wraps=kept_module.play) as played:
-            kept = KeptCommands(script, Signature((), (b"2",), (x.buffer.key,)), session.devices.version, lasting=True)
+            version = session.devices.events.version
+            kept = KeptCommands(script, Signature((), (b"2",), (x.buffer.key,)), version, lasting=True)
             for scalars in (b"2", b"2", b"3", b"3"):
                 kept.of = kept.of._replace(scalars=(scalars,))
                 assert kept.play(session, learning=False) is not None
@@ -413,7 +414,7 @@ def test_a_repetition_that_is_not_timed_has_as_many_queues(monkeypatch: pytest.M
         session, (arrays, script) = made.session, in_two_queues(made)
         of = Signature((), (), tuple([x.buffer.key for x in arrays]))
         with mock.patch.object(kept_module, "play", wraps=kept_module.play) as shortest:
-            found = KeptCommands(script, of, session.devices.version, lasting=True).play(session, learning=False)
+            found = KeptCommands(script, of, session.devices.events.version, lasting=True).play(session, learning=False)
         assert shortest.call_count == 1
         assert found is not None
         assert {lane for _, _, lane, _ in found.record.kernels} == {0, 1}

@@ -17,7 +17,7 @@ from manycl.drivers.native.calls import FunctionKernel, PythonCalls
 from manycl.drivers.native.compiler.compiled import Compile, NativeProgram
 from manycl.drivers.native.compiler.library import Library, library
 from manycl.drivers.native.elsewhere import Elsewhere, NotNativeError
-from manycl.drivers.native.kernel import CopyEnd, NativeMemory, SetKernel, check_fill, new_bytes
+from manycl.drivers.native.kernel import NativeMemory, SetKernel, address_in, check_fill, new_bytes
 from manycl.drivers.native.queue import COMPLETED, FAILED, FORKED, GIVEN, TIMES, NativeEvent, NativeQueue, settle
 from manycl.drivers.native.recording import BoundSteps, RecordedSteps, record
 from manycl.errors import anew
@@ -171,15 +171,16 @@ class NativeDriver:
     def copy(
         self, queue: NativeQueue, target: End, source: End, boxes: Sequence[Box], after: Sequence[NativeEvent]
     ) -> Sequence[NativeEvent]:
-        into, of = (CopyEnd(end) for end in (target, source))
         if len(boxes) == 1 and boxes[0].rows == 1:
             offset, width, *_ = boxes[0]
-            packed: Any = _ONE_BOX.pack(into.at(offset, width), of.at(offset, width), width, 0, 1)
+            into = address_in(target, offset, width)
+            packed: Any = _ONE_BOX.pack(into, address_in(source, offset, width), width, 0, 1)
         else:
             rows = array("Q")
             for box in boxes:
                 span = box.end - box.offset
-                rows.extend((into.at(box.offset, span), of.at(box.offset, span), box.width, box.pitch, box.rows))
+                ends = address_in(target, box.offset, span), address_in(source, box.offset, span)
+                rows.extend((*ends, box.width, box.pitch, box.rows))
             packed = rows.buffer_info()[0]
         queue.keep((target.memory, source.memory))
         waits, count = _waits(after) if after else (None, 0)
@@ -205,20 +206,16 @@ class NativeDriver:
         nbytes: int,
         after: Sequence[NativeEvent],
     ) -> NativeEvent:
-        at, length = CopyEnd(End(target)).at(offset, nbytes), len(pattern)
+        at, length = address_in(End(target), offset, nbytes), len(pattern)
         check_fill(pattern, offset, nbytes)
         queue.keep(target)
         waits, count = _waits(after) if after else (None, 0)
         return queue.event(self._library.fill(queue.address, at, pattern, length, nbytes, waits, count))
 
     def record(self, commands: Sequence[RecordedCommand], values: Values) -> RecordedSteps | None:
-        return record(commands, values)
+        return record(self._library, commands, values)
 
-    def bind(self, recorded: RecordedSteps, values: Values) -> BoundSteps:
-        return recorded.bind(values)
-
-    def play(self, bound: BoundSteps, events: list[NativeEvent]) -> None:
-        bound.play(self._library, events)
+    bind, play = staticmethod(RecordedSteps.bind), staticmethod(BoundSteps.play)
 
     def flush(self, queue: NativeQueue) -> None:
         pass  # every command is sent as it is given

@@ -47,24 +47,19 @@ def new_bytes(nbytes: int) -> tuple[Bytes, int]:
     return data, address_of(data)
 
 
-class CopyEnd:
-    """An end of a copy: where its bytes are, and how many."""
-
-    def __init__(self, end: End) -> None:
-        memory, self._low, _ = end
-        if isinstance(memory, NativeMemory):
-            if memory.kept is None:
-                raise DriverError("memory that has been freed cannot be copied or filled")
-            self._address, self._nbytes = memory.address, memory.nbytes
-        else:
-            self._address, self._nbytes = address_of(memory), memory.nbytes
-
-    def at(self, offset: int, nbytes: int) -> int:
-        """The address of so many bytes of the buffer, from a byte of it on."""
-        start = offset - self._low
-        if start < 0 or start + nbytes > self._nbytes:
-            raise DriverError(f"bytes {offset} to {offset + nbytes} are not all in {self._nbytes} from {self._low} on")
-        return self._address + start
+def address_in(end: End, offset: int, nbytes: int) -> int:
+    """The address of so many bytes of the buffer that an end of a copy is part of, from a byte of it on."""
+    memory, low, _ = end
+    if isinstance(memory, NativeMemory):
+        if memory.kept is None:
+            raise DriverError("memory that has been freed cannot be copied or filled")
+        address = memory.address
+    else:
+        address = address_of(memory)
+    start = offset - low
+    if start < 0 or start + nbytes > memory.nbytes:
+        raise DriverError(f"bytes {offset} to {offset + nbytes} are not all in {memory.nbytes} from {low} on")
+    return address + start
 
 
 def check_fill(pattern: bytes, offset: int, nbytes: int) -> None:

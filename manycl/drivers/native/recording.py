@@ -11,11 +11,12 @@ import struct
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import accumulate, repeat
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from manycl.drivers.driver import DriverError, End, Event, RecordedCommand, RecordedCopy, RecordedLaunch, Values
 from manycl.drivers.native.compiler.library import Library
-from manycl.drivers.native.kernel import CopyEnd, NativeMemory, SetKernel, check_fill, extents
+from manycl.drivers.native.kernel import NativeMemory, SetKernel, address_in, check_fill, extents
 from manycl.drivers.native.queue import NativeQueue
 
 _LAUNCH, _COPY, _FILL = range(3)  # as in runtime/recording.h
@@ -23,19 +24,23 @@ _MEMORY, _COPIED, _FILLED = struct.Struct("@2Q"), struct.Struct("@5Q"), struct.S
 _MOST_WAITS = 1024
 """Commands of other queues that a command may wait for: the runtime has them on its stack (our own choice)."""
 
+_TIMES = attrgetter("times")
+
 _Words = Callable[[Sequence[Any]], Sequence[int]]
 """The numbers (64 bits) that are computed of a binding table."""
 
 
 class RecordedSteps(NamedTuple):
     """A recorded sequence. ``steps``: its structures; ``queues``: of each step; ``distinct``: these, each once;
-    ``is_timed``: whether some are timed. ``kinds`` and ``sizes``: of the slots; ``computed``: what is behind them in
-    the table. ``pointed``: what the structures point at; ``used``: what commands use, but for memory."""
+    ``is_timed``: whether some are timed; ``library``: the runtime. ``kinds`` and ``sizes``: of the slots; ``computed``:
+    what is behind them in the table. ``pointed``: what the structures point at; ``used``: what commands use, but for
+    memory."""
 
     steps: array[int]
     queues: Sequence[NativeQueue]
     distinct: frozenset[NativeQueue]
     is_timed: bool
+    library: Library
     kinds: Sequence[type]
     sizes: Sequence[int]
     computed: Sequence[_Words]
@@ -60,10 +65,10 @@ class BoundSteps(NamedTuple):
     table: bytes
     uses: object
 
-    def play(self, library: Library, events: list[Event]) -> None:
+    def play(self, events: list[Event]) -> None:
         """As CommandRecorder.play."""
         (recorded, table, uses), first = self, 0
-        queues, steps = recorded.queues, recorded.steps.buffer_info()[0]
+        queues, steps, library = recorded.queues, recorded.steps.buffer_info()[0], recorded.library
         numbers = array("Q", bytes(8 * len(queues)))
         while first < len(queues):
             part = queues
@@ -73,17 +78,17 @@ class BoundSteps(NamedTuple):
                 queue.keep(uses, part.count(queue))
             last = first + len(part)
             end = library.play(steps, first, last, table, numbers.buffer_info()[0])
-            times = [queue.times for queue in part] if recorded.is_timed else repeat(None)
+            times = map(_TIMES, part) if recorded.is_timed else repeat(None)
             events += zip(part, numbers[first:end], times, strict=False)
             if end < last:
                 raise DriverError("there is no memory for a command")
             first = end
 
 
-def record(commands: Sequence[RecordedCommand], values: Values) -> RecordedSteps | None:
+def record(library: Library, commands: Sequence[RecordedCommand], values: Values) -> RecordedSteps | None:
     """As CommandRecorder.record. Commands that the driver refuses, or does by other means, are not recorded."""
     try:
-        return _StepRecorder(values).record(commands)
+        return _StepRecorder(library, values).record(commands)
     except DriverError:
         return None
 
@@ -91,8 +96,8 @@ def record(commands: Sequence[RecordedCommand], values: Values) -> RecordedSteps
 class _StepRecorder:
     """A sequence that is being recorded, with one binding table."""
 
-    def __init__(self, values: Values) -> None:
-        self._values = values
+    def __init__(self, library: Library, values: Values) -> None:
+        self._library, self._values = library, values
         self._sizes = [*map(len, _parts(values))]
         *self._starts, self._end = accumulate(self._sizes, initial=0)  # bytes of the table
         self._computed: list[_Words] = []
@@ -113,7 +118,8 @@ class _StepRecorder:
         queues, kinds = [command.queue for command in commands], [*map(type, self._values)]
         distinct = frozenset(queues)
         is_timed = any(queue.is_timed for queue in distinct)
-        return RecordedSteps(steps, queues, distinct, is_timed, kinds, self._sizes, self._computed, kept, self._used)
+        table = kinds, self._sizes, self._computed
+        return RecordedSteps(steps, queues, distinct, is_timed, self._library, *table, kept, self._used)
 
     def _step(self, command: RecordedCommand) -> tuple[int, int, bytes, list[int]]:
         """Return the kind, the address of the shape, the content and the patches of a step."""
@@ -157,16 +163,14 @@ class _StepRecorder:
 
 
 def _at(memory: Any, offset: int, nbytes: int) -> int:
-    return CopyEnd(End(memory)).at(offset, nbytes)
+    return address_in(End(memory), offset, nbytes)
 
 
 def _parts(values: Values) -> list[bytes]:
     """Return values as they are in the table: nothing of local memory, which is part of the shape."""
-    return [
-        value
-        if type(value) is bytes
-        else _MEMORY.pack(value.address, value.nbytes)
-        if isinstance(value, NativeMemory)
-        else b""
-        for value in values
-    ]
+    found: list[bytes] = []
+    for value in values:
+        if isinstance(value, NativeMemory):
+            value = _MEMORY.pack(value.address, value.nbytes)
+        found.append(value if type(value) is bytes else b"")
+    return found

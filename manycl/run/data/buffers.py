@@ -124,7 +124,7 @@ class Buffers:
                 memory.trim()
                 out = memory.results.take(nbytes)
             parts = directory.parts.get(key) or (ValidRegion(NOTHING, directory.valid.get(key, 0)),)
-            if nbytes == memory.nbytes(key) and all(part.mask and not part.mask >> HOST & 1 for part in parts):
+            if nbytes == memory.nbytes(key) and all([mask and not mask >> HOST & 1 for _, mask in parts]):  # noqa: C419
                 directory.check(key)
                 self._fetch(key, parts, out)
             else:

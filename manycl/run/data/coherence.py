@@ -12,7 +12,7 @@ with a key of its own and treated like a buffer; when it has ended, they are put
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count
+from itertools import compress, count, repeat
 from typing import NamedTuple
 
 from manycl.errors import ResultError
@@ -32,8 +32,8 @@ class ValidRegion(NamedTuple):
     mask: int
 
 
-Lies = dict[tuple[BufferKey, tuple[ValidRegion, ...]], list[int] | None]
-"""The parts in which pieces lie, by buffer and its parts."""
+Lies = dict[tuple[BufferKey, tuple[int, ...]], tuple[tuple[Region, ...], list[int] | None]]
+"""The parts in which pieces lie, with the regions of these, by buffer and the masks of its parts."""
 
 
 def lie_in(
@@ -41,12 +41,13 @@ def lie_in(
 ) -> list[int] | None:
     """Return in which part of a buffer each of its pieces lies, as indices; None if a piece lies in several. ``lies``
     caches it."""
-    name = buffer, parts
-    if name not in lies:
-        if len(lies) >= REMEMBERED:
-            lies.clear()
-        lies[name] = holders(list(members.values()), [part.region for part in parts])
-    return lies[name]
+    regions, masks = zip(*parts, strict=True)
+    known = lies.get((buffer, masks))
+    found = known[1] if known is not None and known[0] == regions else holders(list(members.values()), regions)
+    if known is None and len(lies) >= REMEMBERED:
+        lies.clear()
+    lies[buffer, masks] = regions, found  # (the same objects are compared in no time)
+    return found
 
 
 def places(mask: int) -> frozenset[int]:
@@ -232,8 +233,9 @@ class Directory:
             found = lie_in(parts, buffer, members, lies)
             assert found is not None, "a piece lies in one part of its buffer"
             del self.parts[buffer]
-            masks = [part.mask for part in parts]
-            valid.update({key: masks[part] for key, part in zip(members, found, strict=True) if masks[part]})
+            _, masks = zip(*parts, strict=True)
+            held = [*map(masks.__getitem__, found)]
+            valid.update(zip(compress(members, held), filter(None, held), strict=True))
 
     def close(
         self,
@@ -244,8 +246,8 @@ class Directory:
         that lost a piece is lost. ``joined`` caches what was found for these pieces before, by the buffer and its
         pieces' masks."""
         for buffer, members in cut.items():
-            lost = [self._lost.pop(key)[0] for key in members if key in self._lost]
-            masks = [self.valid.pop(key, 0) for key in members]
+            lost = [self._lost.pop(key)[0] for key in members if key in self._lost] if self._lost else ()
+            masks = [*map(self.valid.pop, members, repeat(0))]
             if lost:
                 self.lose(buffer, lost[0])
                 continue

@@ -79,6 +79,7 @@ class Memory:
         self.version = 0
         self._stored: dict[BufferKey, StoredBuffer] = {}
         self._windows: set[BufferKey] = set()
+        self._is_tidy = True  # nothing has been set aside
         self._devices: list[DeviceMemory] = []
         self.locks = PageLocks()
         self.pool = BufferPool(self._remove)
@@ -212,7 +213,8 @@ class Memory:
 
     def tidy(self) -> None:
         """Free what was set aside, and all windows, after a run."""
-        if any([held.tidy(self._windows) for held in self._devices]):  # noqa: C419  (all of them)
+        is_tidy, self._is_tidy = self._is_tidy and not self._windows, True
+        if not is_tidy and any([held.tidy(self._windows) for held in self._devices]):  # noqa: C419  (all of them)
             self.version += 1
 
     # what is known of buffers
@@ -379,6 +381,7 @@ class Memory:
     def set_aside(self, key: BufferKey, device: DeviceIndex) -> None:
         """Take a buffer's copy from a device during a run; its memory may become another buffer's."""
         stored = self._stored[key]
+        self._is_tidy = False
         self.version += self._devices[device].set_aside(key, stored.capacity or stored.nbytes)
 
     def trespassed(self, device: DeviceIndex) -> Iterator[tuple[BufferKey, Trespass]]:

@@ -24,7 +24,7 @@ from manycl.run.lowering.lower import lower
 from manycl.run.lowering.overwritten import Overwritten, brought_to_be_overwritten
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.checkpoints import keeping
-from manycl.run.recovery.event_monitor import EventMonitor
+from manycl.run.recovery.device_events import EventMonitor
 from manycl.run.stealing.player import MovingPlayer
 from manycl.utilities.interrupts import interruptible
 from manycl.utilities.logs import logger

@@ -9,8 +9,8 @@ tiny kernel, its run included (measured on two cores).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -46,7 +46,6 @@ from manycl.run.executor.programs import KernelObject
 from manycl.run.executor.record import RunRecord
 from manycl.run.executor.run_state import Awaited, wait_for_all
 from manycl.run.executor.sub_buffers import placed
-from manycl.utilities.changed import changed
 
 if TYPE_CHECKING:
     from manycl.run.executor.executor import Executor
@@ -54,6 +53,9 @@ if TYPE_CHECKING:
 
 _Slot = BufferArg | LocalArg | bytes | tuple[int, int]
 """What a slot of a binding table is set to: a value, or a scalar of the graph (a node and the argument of it)."""
+
+
+_DEVICE = attrgetter("device")
 
 
 class DeviceCommands(NamedTuple):
@@ -70,8 +72,7 @@ class DeviceCommands(NamedTuple):
     bound: Any = None
 
 
-@dataclass(frozen=True)
-class CommandBuffer:
+class CommandBuffer(NamedTuple):
     """The recorded commands of a command graph, for its buffers or for others: ``bound`` before it is played.
 
     ``kernels``: the kernels that it launches; ``versions``: the version that runs, for nodes with several versions of
@@ -92,7 +93,7 @@ class CommandBuffer:
         for of in self.devices:
             values = _values(executor, of.device, of.slots, graph, keys)
             found.append(of._replace(bound=of.recorder.bind(of.recorded, values)))
-        return changed(self, devices=found)
+        return self._replace(devices=found)
 
 
 def _values(
@@ -215,33 +216,31 @@ def recorded(executor: Executor, script: CommandGraph) -> CommandBuffer | None:
 
 
 def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_once: bool) -> tuple[float, RunRecord]:
-    """Enqueue everything and wait; return the seconds and the record (with its failure, if a launch failed).
+    """Enqueue everything, as nothing is under way, and wait; return the seconds and the record (with its failure, if a
+    launch failed).
     ``at_once``: the run is known to end so soon that Ctrl-C may wait for it."""
-    given: list[tuple[DeviceCommands, list[Event]]] = [(of, []) for of in buffer.devices]
-    devices = [of.device for of in buffer.devices]
-    executor.settle()
+    given: list[tuple[DeviceCommands, list[Event]]] = []
+    ends: list[Awaited] = []
     graph = script.lowered.graph
-    run = executor.start(graph, devices)
+    run = executor.start(graph, [*map(_DEVICE, buffer.devices)])
     result = run.record
     result.versions = buffer.versions
-    if last_words.keeping():
+    if last_words.note is not None:
         for node, device, queue in chain(*[zip(of.nodes, repeat(of.device), of.queues) for of in buffer.devices]):
             lane = f"{executor.machine.devices[device].name} queue {queue}"
             last_words.given(node, lane, f"kernel {graph.nodes[node].name}")
     for kernel in buffer.kernels:
         kernel.forget()
     try:
-        for of, events in given:
+        for of in buffer.devices:
+            events: list[Event] = []
+            given.append((of, events))
             of.recorder.play(of.bound, events)
             lanes = executor.lanes[of.device]
-            for number in of.ends:
+            for number, last in of.ends.items():
                 lanes.flush(lanes.queues[number])
+                ends.append(Awaited(of.device, number, of.nodes[last], events[last]))
         result.kernels = _kernels(given)
-        ends = [
-            Awaited(of.device, number, of.nodes[last], events[last])
-            for of, events in given
-            for number, last in of.ends.items()
-        ]
         failure = wait_for_all(run, ends, at_once)
     except DriverError as error:
         failure = Failed(of.nodes[min(len(events), len(of.nodes) - 1)], run.now(), str(error), run.number)
@@ -263,4 +262,7 @@ def _kernels(
     given: Sequence[tuple[DeviceCommands, list[Event]]],
 ) -> list[tuple[int, DeviceIndex, int, Event]]:
     """Return node, device, queue and event of what was enqueued, which may be a part."""
-    return [*chain(*[zip(of.nodes, repeat(of.device), of.queues, events, strict=False) for of, events in given])]
+    found: list[tuple[int, DeviceIndex, int, Event]] = []
+    for of, events in given:
+        found += zip(of.nodes, repeat(of.device), of.queues, events, strict=False)
+    return found

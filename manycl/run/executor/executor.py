@@ -12,6 +12,8 @@ import weakref
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import suppress
+from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 from manycl import flags
@@ -51,6 +53,7 @@ from manycl.utilities.interrupts import interruptible
 from manycl.utilities.prompt import be_prompt
 
 KEPT_GRAPHS = 8  # graphs whose rows to transfer are cached
+_NBYTES = attrgetter("nbytes")
 
 
 class Executor:
@@ -125,9 +128,10 @@ class Executor:
 
     def start(self, graph: Graph, timed: Collection[DeviceIndex]) -> RunState:
         """Begin a run on some devices; the one before is over."""
-        run = self.underway(graph, timed)
-        self.adopt(run)
-        last_words.begin()
+        self._run = run = self.underway(graph, timed)
+        self._is_over = False
+        if last_words.note is not None:
+            last_words.begin()
         return run
 
     def underway(self, graph: Graph, timed: Collection[DeviceIndex], began: float | None = None) -> RunState:
@@ -227,7 +231,7 @@ class Executor:
         run = self.run
         reports = run.inbox.wait()
         run.awaited -= len(reports)
-        if last_words.keeping():
+        if last_words.note is not None:
             for report in reports:
                 last_words.complete(report.token)
         return reports
@@ -301,7 +305,7 @@ class Executor:
         responsive.leave(self)
         self._moves = None  # the lanes refer to the run
         self._is_over = True
-        run.record.find_failure(run.now())
+        run.record.find_failure()
         return run.record
 
     def fetch(self, key: BufferKey, parts: Sequence[tuple[int, tuple[Box, ...]]], result: End | None = None) -> None:
@@ -313,13 +317,13 @@ class Executor:
             self.settle()
             for memory, rows in parts:
                 device = self.machine.owner(memory)
-                lanes, nbytes = self.lanes[device], sum(box.nbytes for box in rows) or None
+                lanes, nbytes = self.lanes[device], sum(map(_NBYTES, rows)) or None
                 if not rows and result is None:
                     self.memory.replace(key)  # what the host has is stale
                 target = self.memory.download_target(key, device, nbytes) if result is None else result
                 source = End(self.memory.on_device(key, device))
                 events = lanes.driver.copy(lanes.downloads, target, source, rows or (Box(0, len(target.memory)),), ())
-                sent += [(lanes.driver, event) for event in events]
+                sent += zip(repeat(lanes.driver), events, strict=False)
                 lanes.flush(lanes.downloads)
             while sent:
                 driver, event = sent.pop(0)
@@ -384,7 +388,7 @@ class Executor:
                 chosen = run.record.versions[node] = launch.versions[0]
         asked = run.now()  # taken before its program is built, unless it is built already
         kernel = self._with_arguments(launch, chosen, device)
-        if last_words.keeping():
+        if last_words.note is not None:
             lane = f"{lanes.device.name} queue {queue}"
             last_words.given(node, lane, f"kernel {launch.name}, NDRange {chosen.global_size}")
         kind = chosen.local_size or chosen.global_size, launch.global_offset is None
@@ -408,7 +412,7 @@ class Executor:
         self, run: RunState, launch: Launch, chosen: Version, command: Run, uploads: Sequence[Event]
     ) -> Event:
         lanes = self.lanes[command.device]
-        if last_words.keeping():
+        if last_words.note is not None:
             lane = f"{lanes.device.name} queue {command.queue}"
             last_words.given(command.token, lane, f"kernels {chosen.kernel.name}")
         waits = [*_events(run, command.after), *uploads] or None
@@ -447,7 +451,7 @@ class Executor:
         """Enqueue a copy or fill; return its event, which is one, as it is of one row."""
         node, device, queue, after = command[:4]
         lanes = self.lanes[device]
-        if last_words.keeping():
+        if last_words.note is not None:
             last_words.given(node, f"{lanes.device.name} queue {queue}", f"{task.function} {task.name}")
         event = within(lanes.driver, self.memory, task, device)(lanes.queues[queue], [*_events(run, after), *uploads])
         run.events[node] = lanes.latest[queue] = event

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from itertools import count
+from operator import attrgetter
 from time import perf_counter
 from typing import NamedTuple
 
@@ -18,6 +19,9 @@ from manycl.run.executor.record import RunRecord
 from manycl.run.executor.waits import SPIN, Completions, polled, responsive
 from manycl.run.recovery.undo_log import UndoCopy
 from manycl.utilities.interrupts import interruptible
+
+_DEVICE, _DRIVER = attrgetter("device"), attrgetter("driver")
+_INTERRUPTIBLE, _WATCHED = attrgetter("is_interruptible"), attrgetter("watched")
 
 
 class RunState:
@@ -54,7 +58,7 @@ class RunState:
         self.launched: Callable[[], list[tuple[str, DeviceIndex, int, Event]]] | None = None
         """A function that returns names, devices, queues and events of the run's launches, where the record does not
         have them yet."""
-        self.record = RunRecord(graph, machine, [x.driver for x in lanes], self.began, profiled=profiled)
+        self.record = RunRecord(graph, machine, [*map(_DRIVER, lanes)], self.began, profiled=profiled)
 
     def complete(self, token: int) -> None:
         """Report, from a thread, that a command is complete."""
@@ -203,9 +207,9 @@ def wait_for_all(run: RunState, ends: Sequence[Awaited], at_once: bool = False) 
     """Wait until some events are complete, or one has failed; return the failure. ``at_once``: they end so soon that
     Ctrl-C may wait for them. Waiting in a thread lets Ctrl-C in, but learns of the end 30 us later (two cores,
     PoCL)."""
-    lanes = [run.lanes[end.device] for end in ends]
-    are_interruptible = all(one.is_interruptible for one in lanes)
-    if at_once and not are_interruptible and not any(one.watched for one in lanes):
+    lanes = [*map(run.lanes.__getitem__, map(_DEVICE, ends))]
+    are_interruptible = all(map(_INTERRUPTIBLE, lanes))
+    if at_once and not are_interruptible and not any(map(_WATCHED, lanes)):
         return _blocked(run, ends)
     if not at_once:
         responsive.enter(run)
@@ -215,7 +219,8 @@ def wait_for_all(run: RunState, ends: Sequence[Awaited], at_once: bool = False) 
                 return _blocked(run, ends)
         return _reported(run, ends)
     finally:
-        responsive.leave(run)
+        if not at_once:
+            responsive.leave(run)
 
 
 def _reported(run: RunState, ends: Iterable[Awaited]) -> Failed | None:

@@ -61,7 +61,8 @@ class Autotuner:
         self._free = free if plan is None else 0
         self._asked = 0
         self._least = inf  # seconds of the fastest run of the kept plan
-        self._trial: Plan | None = None
+        self.trial: Plan | None = None
+        """The plan that runs, if it is not the kept one."""
         self._trial_least, self._trial_runs = inf, 0
         self._cost = 0.0  # seconds that the last planning took
         self._wait, self._runs = FIRST_WAIT, 0  # runs of the kept plan before the next question, and since the last one
@@ -69,7 +70,13 @@ class Autotuner:
     @property
     def plan(self) -> Plan | None:
         """The plan to run next; None: the policy is to be asked."""
-        return self._trial if self._trial is not None else None if self._is_due else self._best
+        if self.trial is not None:
+            return self.trial
+        if self.planned < self._free:
+            return None
+        is_asked = self._is_asked and self._runs >= self._wait
+        is_due = is_asked and self._cost + (LOSING - 1.0) * self._least <= self._budget.spare
+        return self._best if not is_due else None
 
     @property
     def kept(self) -> Plan | None:
@@ -77,21 +84,9 @@ class Autotuner:
         return self._best if self.planned >= self._free else None
 
     @property
-    def _is_due(self) -> bool:
-        if self.kept is None:
-            return True
-        cost = self._cost + (LOSING - 1.0) * self._least
-        return self._is_asked and self._runs >= self._wait and cost <= self._budget.spare
-
-    @property
     def rival(self) -> bool:
         """True if the policy is to be asked for a rival."""
         return (self.planned + 1) % RIVAL == 0 and self._is_asked
-
-    @property
-    def is_comparing(self) -> bool:
-        """True if the plan that runs is not the kept one."""
-        return self._trial is not None
 
     def answered(self, seconds: float, plan: Plan | None, planning: float = 0.0) -> None:
         """Note that the policy was asked, which took ``planning`` seconds, and that its plan took so many seconds."""
@@ -109,16 +104,16 @@ class Autotuner:
             if seconds < self._least:
                 self._best, self._least = plan, seconds
         else:
-            self._trial, self._trial_least, self._trial_runs = plan, seconds, 1
+            self.trial, self._trial_least, self._trial_runs = plan, seconds, 1
 
     def repeated(self, seconds: float) -> None:
         """Note one more run of the plan."""
-        self._budget.ran(seconds, is_trial=self._trial is not None)
-        if self._trial is None:
+        self._budget.ran(seconds, is_trial=self.trial is not None)
+        if self.trial is None:
             self._runs, self._least = self._runs + 1, min(self._least, seconds)
             return
         self._trial_least, self._trial_runs = min(self._trial_least, seconds), self._trial_runs + 1
         if seconds > LOSING * self._least or self._trial_runs >= COMPARED:
             if self._trial_least < self._least:
-                self._best, self._least = self._trial, self._trial_least
-            self._trial = None
+                self._best, self._least = self.trial, self._trial_least
+            self.trial = None

@@ -64,7 +64,7 @@ class CachedGraph:
         self.budget = TrialBudget()
         self._arranged: dict[tuple[tuple[BufferKey, BufferKey], ...], tuple[CachedGraph, Graph, Signature]] = {}
         self.interest, self.is_looked_at = Interest(), False
-        self._devices = session.devices.version
+        self._devices = session.devices.events.version
         self._there = session.devices.present, session.devices.demanded
         self._was_other = False  # whether the last run was of a plan that is compared with the kept one
         self._begin(self._given)
@@ -120,13 +120,14 @@ class CachedGraph:
     def run_as(self, graph: Graph, of: Signature) -> Result:
         """Run a graph that differs from the cached one in its buffers and scalars only: those of the signature ``of``.
         Raises what a run raises."""
-        self._look_around()
+        if self._devices != self.session.devices.events.version:
+            self._look_around()
         learner = self._learner
         if learner is not None and not asked(learner, "learning", lambda: learner.settled(graph), lambda: True):
             self._begin()
         plan, result = self._tuner.plan, None
         if plan is not None:
-            self._was_other = self._tuner.is_comparing
+            self._was_other = self._tuner.trial is not None
             result = self._follow(plan, graph, of)
         if result is not None:
             self._tuner.repeated(result.seconds)
@@ -149,14 +150,14 @@ class CachedGraph:
         """Begin anew if a device was left out, has left or returned, or another process has asked for one. A plan that
         was made as a run began may be for fewer devices, if one was lost then and is there again."""
         session = self.session
-        if self._devices == session.devices.version:
+        if self._devices == session.devices.events.version:
             return
         there, plan = (session.devices.present, session.devices.demanded), self._tuner.plan
         names = tuple(d.name for d in session.machine.devices)
         is_other = plan is not None and plan is not self._given and plan.devices != names
         if self._there != there or is_other:
             self._begin(self._given)
-        self._devices, self._there, self._commands = session.devices.version, there, []
+        self._devices, self._there, self._commands = session.devices.events.version, there, []
 
     def _plan(self, graph: Graph) -> Result:
         """Run a graph by the policy."""
@@ -173,14 +174,16 @@ class CachedGraph:
         """Run a plan: without deciding anything, if there are commands that begin with buffers where they are now.
         Return None where a plan of the policy's cannot be followed any more."""
         session, learning = self.session, self._learner is not None
-        found = [kept for kept in self._commands if kept.script.plan is plan]
-        own = [kept for kept in found if kept.of.keys == of.keys and kept.of.scalars == of.scalars]
-        for kept in own or found:
-            commands = kept if own else kept.on(graph, of)
-            if commands is not None and (result := commands.play(session, learning)) is not None:
-                if not own and self.is_lasting:
-                    self._commands = [commands, *self._commands[: COMMANDS - 1]]
-                return result
+        for is_own in (True, False):
+            for kept in self._commands:
+                is_same = kept.of.keys == of.keys and kept.of.scalars == of.scalars
+                if kept.script.plan is not plan or is_same is not is_own:
+                    continue
+                commands = kept if is_own else kept.on(graph, of)
+                if commands is not None and (result := commands.play(session, learning)) is not None:
+                    if not is_own and self.is_lasting:
+                        self._commands = [commands, *self._commands[: COMMANDS - 1]]
+                    return result
         try:
             result = session.run(graph, plan, repeated=int(self.is_repeated), learning=learning)
         except PolicyError:

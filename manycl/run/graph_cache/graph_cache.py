@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from manycl.graph.dependences import Batch
 from manycl.graph.graph import Graph
-from manycl.graph.signature import Signature, deciding_scalars, signature
+from manycl.graph.signature import Signature, signature
 from manycl.machine import DeviceIndex
 from manycl.plan import policies
 from manycl.plan.policy import find, is_static, learns
@@ -30,7 +31,6 @@ from manycl.run.data.coherence import ValidRegion
 from manycl.run.engine.divisions import MEASURED
 from manycl.run.engine.result import Result
 from manycl.run.graph_cache.recurring_graph import RecurringGraph, VariedGraph
-from manycl.run.session.device_set import DeviceVersion
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
 from manycl.run.streams.eager_rule import NEWS, Decision, Facts, decide, gains_nothing
@@ -56,7 +56,9 @@ class GraphCache:
         self._expected: RecurringGraph | None = None
         self._fresh: tuple[tuple[float, int], ...] = ()  # seconds and nodes of the last graphs that were new
         self._decided: Decision | None = None  # how the last commands run
-        self._seen: tuple[str, DeviceVersion] = ("", ())  # policy and devices of the last decision
+        self._seen = ""  # the policy of the last decision
+        self._events, self._version = session.devices.events, -1  # of the devices that were looked at last
+        self._demanded = frozenset[DeviceIndex]()
         self._policy = ""  # of the last graph
         self._there = Facts()[2:8]  # what is known of these
         self._foreseen: Decision | None = None  # what was decided ahead of time
@@ -66,18 +68,24 @@ class GraphCache:
         self, batch: Batch, policy: str, queues: Mapping[str, int] | None, options: Mapping[str, str] | None
     ) -> Result:
         """Run enqueued commands by the policy of that name. Raises what ``Session.run`` raises."""
-        self._note_last()
+        if self._unread is not None:
+            self._note_last(*self._unread)
         session, self._policy = self._session, policy
-        self._forget_others()
+        if self._version != self._events.version:
+            self._look_around()
         self._expected = None
-        found = signature(batch) if len(batch.nodes) <= NODES and self._is_static(policy) else None
+        is_static = self._static.get(policy)
+        if is_static is None:
+            is_static = self._static[policy] = _is_static(policy)
+        found = signature(batch) if is_static and len(batch.nodes) <= NODES else None
         if found is None:
             return session.run(batch.graph(), policy, queues=queues, options=options)
-        parts, valid = session.directory.parts, session.directory.valid
-        places = [parts.get(key) or valid.get(key, 0) for key in found.keys]
+        keys, parts, valid = found.keys, session.directory.parts, session.directory.valid
+        places = map(parts.get, keys, map(valid.get, keys, repeat(0)))
         known = self._expected = self._find(batch, found, places, policy, queues, options)
         result = known.run_batch(batch, found)
-        self._note(known, result.seconds)
+        if not known.runs:
+            self._fresh = (*self._fresh, (result.seconds, known.nodes))[-NEWS:]
         result.details[MEASURED] = weakref.ref(known)
         return result
 
@@ -86,18 +94,16 @@ class GraphCache:
         results takes is added (eager runs read theirs before they end)."""
         self._unread = seconds, self._session.buffers.reading
 
-    def _note_last(self) -> None:
-        """Note the last planned run, whose results have been read by now."""
-        if self._unread is None:
-            return
-        (seconds, before), self._unread = self._unread, None
+    def _note_last(self, seconds: float, before: float) -> None:
+        """Note the last planned run, whose results have been read by now. ``before``: seconds of all earlier reads."""
+        self._unread = None
         reading, known = self._session.buffers.reading - before, self._expected
         seconds += reading
         if known is not None:
             known.ran = None if known.ran is None else known.ran + reading
-            is_new = known.is_new
+            is_new = not known.runs
             known.took(seconds)
-            if not is_new:  # else it had code and memory to make
+            if not is_new and not known.is_looked_at:  # a new one had code and memory to make
                 self._look(known, seconds, lambda: known.graph)
         self._follow(known)
 
@@ -105,11 +111,11 @@ class GraphCache:
         """Return how the next commands run: given to a device as they are enqueued, or planned when a result is asked
         for."""
         if self._unread is not None:
-            self._note_last()
+            self._note_last(*self._unread)
         (foreseen, self._foreseen), decided = (self._foreseen, None), self._decided
-        if not self._is_as_before(policy):
-            self._forget_others()
-            self._look_around(policy)
+        if self._seen != policy or self._version != self._events.version:
+            self._seen = policy
+            self._look_around()
         elif foreseen is not None:
             return foreseen
         elif decided is not None and (decided.lasts or (decided.is_settled and self._is_repeated(decided.within))):
@@ -119,7 +125,7 @@ class GraphCache:
         if known is None:
             self._decided = decide(Facts(policy, None, *self._there, False, self._fresh))
         else:
-            is_asked = bool(self._session.devices.demanded) and known.is_looked_at
+            is_asked = bool(self._demanded) and known.is_looked_at
             is_awaited = is_asked and known.is_awaited(self._session.machine)
             known.examine()
             self._decided = decide(Facts(policy, None, *self._there, is_awaited, self._fresh, known.measured))
@@ -130,19 +136,20 @@ class GraphCache:
         """Return whether the graph that was expected came, and took no longer than that."""
         return self._last is not None and self._last is self._expected and self._last.latest <= within
 
-    def _is_as_before(self, policy: str) -> bool:
-        """Return whether the policy and the devices are those of the last decision."""
-        return self._seen == (policy, self._session.devices.version)
-
-    def _look_around(self, policy: str) -> None:
-        """Look at the devices: these facts are the same for all graphs."""
-        session = self._session
+    def _look_around(self) -> None:
+        """Look at the devices, as they have changed: these facts are the same for all graphs."""
+        session, devices = self._session, self._session.devices
         machine, lanes = session.machine, session.backend.lanes
-        self._seen = policy, session.devices.version
+        self._version, self._demanded = self._events.version, devices.demanded
+        self._decided = self._foreseen = None
+        if self._changes != devices.changes:  # all graphs are for other devices
+            self._known.clear()
+            self._varied.clear()
+            self._last = self._expected = None
+            self._nodes, self._changes = 0, devices.changes
         gpu = next((d for d in machine.indices if lanes[d].watched), None)
         fastest = max(machine.indices, key=lambda d: machine.devices[d].flops, default=None)
-        is_demanded, is_mortal = bool(session.devices.demanded), bool(session.devices.mortal)
-        self._there = len(machine.devices), session.devices.away, gpu, fastest, is_demanded, is_mortal
+        self._there = len(machine.devices), devices.away, gpu, fastest, bool(self._demanded), bool(devices.mortal)
 
     def goes_on(self, stream: EagerStream, policy: str) -> bool:
         """Return whether the device of an eager stream is also given the next commands."""
@@ -158,7 +165,7 @@ class GraphCache:
         decided = self._decided
         if decided is None or not decided.is_settled or decided.device != device:
             return False
-        return self._is_as_before(self._seen[0])
+        return self._version == self._events.version
 
     def ran_eagerly(
         self,
@@ -169,7 +176,8 @@ class GraphCache:
         options: Mapping[str, str] | None,
     ) -> None:
         """Note an eager run of all that was enqueued. ``seconds``: its time from the first command on."""
-        self._note_last()
+        if self._unread is not None:
+            self._note_last(*self._unread)
         if self._decided is not None and self._decided.lasts:
             return  # no plan is faster
         self._policy, known = policy, self._expected
@@ -177,23 +185,19 @@ class GraphCache:
         if is_other or (isinstance(known, VariedGraph) and not gains_nothing(seconds)):
             found = signature(run.enqueued) if len(run.given) <= NODES else None
             if found is not None:
-                places = [run.found[key] for key in found.keys]
+                places = map(run.found.__getitem__, found.keys)
                 known = self._find(run.enqueued, found, places, policy, queues, options)
         if known is not None:
-            self._note(known, seconds)
+            if not known.runs:
+                self._fresh = (*self._fresh, (seconds, known.nodes))[-NEWS:]
             known.ran_eagerly(run, seconds)
             run.known = weakref.ref(known)
             self._look(known, seconds, lambda: run.enqueued)
         self._follow(known)
 
-    def _note(self, known: RecurringGraph, seconds: float) -> None:
-        """Note the seconds of a graph that may be new."""
-        if known.is_new:
-            self._fresh = (*self._fresh, (seconds, known.nodes))[-NEWS:]
-
     def _look(self, known: RecurringGraph, seconds: float, graph: Callable[[], Batch | Graph | None]) -> None:
         """Note the seconds of a graph for its background analysis, and use its results."""
-        is_awaited = bool(self._session.devices.demanded) and known.is_awaited(self._session.machine)
+        is_awaited = bool(self._demanded) and known.is_awaited(self._session.machine)
         if known.nodes <= NODES and (known.thinks or is_awaited):
             known.analyse(seconds, graph, is_awaited)
 
@@ -208,31 +212,23 @@ class GraphCache:
             self._last.then = weakref.ref(known) if known is not None else None
         self._last = known
 
-    def _forget_others(self) -> None:
-        """Forget all graphs if the session's devices have changed."""
-        if self._changes != self._session.devices.changes:
-            self._known.clear()
-            self._varied.clear()
-            self._last = self._expected = self._foreseen = self._decided = None
-            self._nodes, self._changes = 0, self._session.devices.changes
-
     def _find(
         self,
         batch: Batch,
         found: Signature,
-        places: Sequence[int | tuple[ValidRegion, ...]],
+        places: Iterable[int | tuple[ValidRegion, ...]],
         policy: str,
         queues: Mapping[str, int] | None,
         options: Mapping[str, str] | None,
     ) -> RecurringGraph:
-        machine = self._session.machine
+        machine = self._session.devices.machine
         settings = tuple((queues or {}).items()), tuple((options or {}).items())
         alone = len(machine.devices) == 1 and queue_counts(machine, queues or {}) == (1,)
         # with one device that computes in the host's memory, scalars decide nothing
-        scalars = () if alone and machine.memories == 1 else deciding_scalars(batch)
+        scalars = () if alone and machine.memories == 1 else found.deciding
         # which bytes the parts of a buffer have, their command graphs know
-        masks = tuple([place if isinstance(place, int) else tuple([part.mask for part in place]) for place in places])
-        kind = (policy, *settings, masks, found.structure, self._session.devices.away, self._session.devices.demanded)
+        masks = tuple([place if isinstance(place, int) else [*zip(*place, strict=True)][1] for place in places])
+        kind = (policy, *settings, masks, found.structure, self._there[1], self._demanded)
         known = self._known.get((kind, scalars))
         if known is None:
             made = partial(VariedGraph, self._session, len(batch.nodes), found, policy, queues, options)
@@ -254,16 +250,6 @@ class GraphCache:
         self._varied.move_to_end(kind)
         return varied
 
-    def _is_static(self, policy: str) -> bool:
-        """Return whether a policy plans before the run. A user's own policy is asked each time, as it may have
-        reasons."""
-        found = self._static.get(policy)
-        if found is None:
-            made = find(policy)
-            is_own = bool(policies.own_name(made))
-            found = self._static[policy] = is_own and is_static(made) and not learns(made)
-        return found
-
     def _keep(self, key: Hashable, known: RecurringGraph) -> RecurringGraph:
         self._known[key] = known
         self._nodes += known.nodes
@@ -271,3 +257,9 @@ class GraphCache:
             _, oldest = self._known.popitem(last=False)
             self._nodes -= oldest.nodes
         return known
+
+
+def _is_static(policy: str) -> bool:
+    """Return whether a policy plans before the run. A user's own policy is asked each time, as it may have reasons."""
+    made = find(policy)
+    return bool(policies.own_name(made)) and is_static(made) and not learns(made)

@@ -14,17 +14,15 @@ from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.admission import make_room
 from manycl.run.engine.engine import again, resumed
-from manycl.run.engine.observers import debugging
 from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
 from manycl.run.engine.setup import PLAIN, Setup
 from manycl.run.executor.command_buffer import CommandBuffer, play, recorded
 from manycl.run.executor.waits import AT_ONCE
-from manycl.run.recovery.event_monitor import EventMonitor
+from manycl.run.recovery.device_events import EventMonitor
 from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:
-    from manycl.run.session.device_set import DeviceVersion
     from manycl.run.session.session import Session
 
 
@@ -40,14 +38,14 @@ class _Recording:
 
 
 class KeptCommands:
-    """A command graph that is kept. ``of``: the signature of its graph; ``devices``: the session's devices when it was
-    made, as it is for no others. ``lasting``: its buffers exist as long as it does."""
+    """A command graph that is kept. ``of``: the signature of its graph; ``devices``: the version of the session's
+    devices when it was made, as it is for no others. ``lasting``: its buffers exist as long as it does."""
 
     def __init__(
         self,
         script: CommandGraph,
         of: Signature,
-        devices: DeviceVersion,
+        devices: int,
         lasting: bool,
         recording: _Recording | None = None,
     ) -> None:
@@ -78,20 +76,19 @@ class KeptCommands:
     def _play(self, session: Session) -> Result | None:
         script, lowered, memory = self.script, self.script.lowered, session.backend.memory
         session.devices.use(script.queues)
-        if not session.data.steps.exists(lowered):
-            return None
-        if not lowered.fits(session.directory):
+        has_own = lowered.temporaries or lowered.room is not None
+        if (has_own and not session.data.steps.exists(lowered)) or not lowered.fits(session.directory):
             return None
         # buffers that have not been removed since are still there; where memory is short, others are evicted
         is_ready = self._memory == memory.version and lowered.room is None
-        is_roomy = is_ready or session.machine.memories == 1
+        is_roomy = is_ready or session.devices.machine.memories == 1
         return again(
             script,
             session.backend,
             session.directory,
             name=script.plan.policy,
             setup=PLAIN if is_roomy else Setup(prepare=partial(make_room, session.devices, session.data)),
-            observers=debugging(session.debug),
+            observers=session.observers,
             watch=(watch := session.devices.watch()),
             shortest=partial(self._by_calls, session, is_ready, watch),
         )

@@ -52,9 +52,8 @@ class LoweringCache:
         return lowered
 
     def exists(self, lowered: Lowered) -> bool:
-        """Return whether all that steps have allocated still exists."""
-        own = lowered.temporaries or lowered.room is not None
-        return not own or any(kept is lowered for *_, kept in self._kept)
+        """Return whether what steps have allocated still exists."""
+        return any(kept is lowered for *_, kept in self._kept)
 
     def clear(self) -> None:
         """Drop all steps, as the devices have changed."""

@@ -14,7 +14,7 @@ from manycl.graph.dependences import Batch
 from manycl.graph.graph import DeviceTask, Graph
 from manycl.graph.signature import Signature
 from manycl.machine import DeviceIndex, Machine
-from manycl.plan.plan import ON_HOST, Plan
+from manycl.plan.plan import ON_HOST, WHOLE, Plan
 from manycl.plan.preemptible import is_long
 from manycl.plan.tuning import PLANNING
 from manycl.run.engine.compile_time import without
@@ -53,7 +53,9 @@ class RecurringGraph(CachedGraph):
         self.latest = 0.0  # seconds of the last run
         self._device: DeviceIndex | None = None  # the device that can run all of it eagerly
         self._given_last: list[DeviceTask] = []  # the commands of its last eager run
-        self._runs = self._alone = 0  # how many there were, and how many of these on one device
+        self.runs = 0
+        """The number of times that it has run."""
+        self._alone = 0  # how many of these were on one device
         self._eager = deque[float](maxlen=RECENT)  # seconds of the last runs on one device
         self._since = self._retries = 0  # the runs since the other way was tried again, and how often it was
         self._is_trial = False  # whether the slower way is tried again
@@ -74,11 +76,6 @@ class RecurringGraph(CachedGraph):
     def is_repeated(self) -> bool:
         return self.is_looked_at
 
-    @property
-    def is_new(self) -> bool:
-        """True if it has not run before."""
-        return not self._runs
-
     def is_awaited(self, machine: Machine) -> bool:
         """Return whether its last run took so long that other processes, which ask for one of the devices, would have
         to wait."""
@@ -95,11 +92,12 @@ class RecurringGraph(CachedGraph):
             if of.scalars != self.signature.scalars:
                 bounds.check(graph)
         self.ran = None
-        self.examine()
+        if not self.is_looked_at:
+            self.examine()
         return self.run_as(graph, of)
 
     def _plan(self, graph: Graph) -> Result:
-        if self.is_new and self.thinks:
+        if self.thinks and not self.runs:
             self.analyse(self.session.guessed(graph, WORTH), lambda: graph)
         result = super()._plan(graph)
         self._answer = result.settled
@@ -108,7 +106,7 @@ class RecurringGraph(CachedGraph):
 
     def took(self, seconds: float) -> None:
         """Note the seconds of a planned run, planning included."""
-        ran, self._runs, self.latest = self.ran, self._runs + 1, seconds
+        ran, self.runs, self.latest = self.ran, self.runs + 1, seconds
         alone = _only_device(self._answer if ran is not None else self._tuner.kept)
         self._device = self._device if alone is None else alone
         if alone is not None and self.thinks:
@@ -124,7 +122,7 @@ class RecurringGraph(CachedGraph):
     def ran_eagerly(self, run: EagerResult, seconds: float) -> None:
         """Note an eager run."""
         self.budget.ran(seconds, is_trial=self._is_trial)
-        self._runs, self._alone = self._runs + 1, self._alone + 1
+        self.runs, self._alone = self.runs + 1, self._alone + 1
         self._eager.append(seconds)
         self.latest = seconds
         self._device, self._given_last = run.device, [task for task, _, _ in run.given]
@@ -171,8 +169,12 @@ class RecurringGraph(CachedGraph):
 
 def _only_device(plan: Plan | None) -> DeviceIndex | None:
     """Return the device that has all kernels of a plan, whole; None where there is no such device."""
-    used = {a.device for a in plan.assignments if a.device != ON_HOST} if plan is not None else set()
-    return used.pop() if plan is not None and len(used) == 1 and not plan.is_split else None
+    found: DeviceIndex | None = None
+    for a in plan.assignments if plan is not None else ():
+        if a.dimension is not WHOLE or a.device not in (ON_HOST, a.device if found is None else found):
+            return None
+        found = found if a.device == ON_HOST else a.device
+    return found
 
 
 class VariedGraph(RecurringGraph):

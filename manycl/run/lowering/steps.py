@@ -33,9 +33,10 @@ class Step(NamedTuple):
     version: int = 0
 
 
-ANYWHERE, UNDEFINED, HOST_ALONE, ELSEWHERE = range(4)
+ANYWHERE, UNDEFINED, HOST_ALONE, ELSEWHERE = range(-1, 3)
 """The states of a buffer: any of the others (as the steps do not depend on it); not valid as a whole; valid on the host
-alone; valid elsewhere too."""
+alone; valid elsewhere too. All but the first are the buffer's mask, or ``ELSEWHERE`` where that is greater."""
+assert HOST_BIT == HOST_ALONE
 
 State = Mapping[BufferKey, tuple[tuple[Region, ...], int]]
 """By buffer, the parts along which it had to be cut, and one of the states above."""
@@ -210,10 +211,10 @@ class Lowered:
         """Return whether the steps would be the same in the directory's present state."""
         for key, (along, where) in self.state.items():
             parts = directory.parts.get(key, ())
-            if where and where != _where(directory.valid.get(key)):
+            if where != ANYWHERE and where != min(directory.valid.get(key, UNDEFINED), ELSEWHERE):
                 return False
             if along or key not in self.cut:
-                if along != tuple([p.region for p in parts]):
+                if along != next(zip(*parts, strict=True), ()):
                     return False
             elif parts and lie_in(parts, key, self.cut[key], self.lies) is None:
                 return False
@@ -239,8 +240,5 @@ def state_of(
     (``along``), which buffers are undefined, and which have to come from the host (``anywhere``: nothing depends on
     these two)."""
     valid = directory.valid
-    return {key: (along.get(key, ()), ANYWHERE if anywhere else _where(valid.get(key))) for key in graph.buffers}
-
-
-def _where(mask: int | None) -> int:
-    return UNDEFINED if mask is None else HOST_ALONE if mask == HOST_BIT else ELSEWHERE
+    where = {key: ANYWHERE if anywhere else min(valid.get(key, UNDEFINED), ELSEWHERE) for key in graph.buffers}
+    return {key: (along.get(key, ()), state) for key, state in where.items()}

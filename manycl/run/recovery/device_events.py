@@ -12,10 +12,15 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from operator import attrgetter
 from time import monotonic
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from manycl.errors import DeviceError
+from manycl.machine import DeviceIndex, Machine
+
+if TYPE_CHECKING:
+    from manycl.run.engine.playback import Playback
 
 How = Literal["drain", "now", "lost"]
 """The ways in which a device leaves. ``drain``: what the device was given ends there. ``now``: the same, as kernels are
@@ -59,15 +64,29 @@ class DeviceSlows:
 
 DeviceEvent = DeviceLeaves | DeviceComes | DeviceSlows
 
+_NAME = attrgetter("name")
+
+
+class Changed(NamedTuple):
+    """A change of a device: it comes, or leaves, or takes ``factor`` times as long as was measured (0: that has not
+    changed). ``returns``: a device that leaves will come again."""
+
+    device: DeviceIndex
+    comes: bool
+    factor: float = 0.0
+    returns: bool = False
+
 
 class DeviceEvents:
     """The event queue of a session. ``names``: of its devices; ``freed`` is called, by the thread of the user, each
     time that a user uses fewer of them. All methods may be called by any thread."""
 
     def __init__(self, names: Iterable[str], freed: Callable[[], None] = lambda: None) -> None:
-        self._names, self._freed = tuple(names), freed
-        self._changed = threading.Condition()
-        self._happened: list[DeviceEvent] = []  # those that changed something, for one device each
+        self._names, self.freed = tuple(names), freed
+        self.changed = threading.Condition()
+        """What notifies of events, and of devices that are used or not any more."""
+        self.happened: list[DeviceEvent] = []
+        """The events that changed something, for one device each."""
         self.away: Mapping[str, DeviceLeaves] = {}
         """The devices that have left, by name, with the event of each; never changed, but replaced."""
         self.slow: Mapping[str, float] = {}
@@ -76,7 +95,10 @@ class DeviceEvents:
         self.demanded = frozenset[str]()
         """The names of the preemptible devices: another process has had them in the meantime, and may want them again;
         never changed, but replaced."""
-        self._used: dict[DevicesInUse, frozenset[str]] = {}
+        self.version = 0
+        """A number that changes with the devices that may be used, to be compared with that of another time."""
+        self.used: dict[DevicesInUse, frozenset[str]] = {}
+        """The names of the devices that each user uses."""
         self._listeners: list[Callable[[], None]] = []
 
     def put(self, event: DeviceEvent) -> tuple[str, ...]:
@@ -85,10 +107,12 @@ class DeviceEvents:
         parts = tuple(n for n in self._names if event.device == n or n.startswith(f"{event.device}."))
         if not parts:
             raise DeviceError(f"there is no device {event.device}", hint=f"there are: {', '.join(self._names)}")
-        with self._changed:
+        with self.changed:
+            before = self.away, self.demanded
             news = [found for name in parts if (found := self._news(event, name)) is not None]
-            self._happened += news
-            self._changed.notify_all()
+            self.version += before != (self.away, self.demanded)
+            self.happened += news
+            self.changed.notify_all()
             listeners = tuple(self._listeners) if news else ()
         for listener in listeners:
             listener()
@@ -113,50 +137,39 @@ class DeviceEvents:
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Have a function called after each event that changes something, by the thread that has put it."""
-        with self._changed:
+        with self.changed:
             self._listeners.append(listener)
-
-    @property
-    def count(self) -> int:
-        """The number of events so far."""
-        with self._changed:
-            return len(self._happened)
 
     def since(self, count: int) -> Sequence[DeviceEvent]:
         """Return the events after the first ``count``, each about one device of the session."""
-        if len(self._happened) == count:  # as nearly always; called after every report
+        if len(self.happened) == count:  # as nearly always; called after every report
             return ()
-        with self._changed:
-            return tuple(self._happened[count:])
+        with self.changed:
+            return tuple(self.happened[count:])
 
     def wait_for_news(self, count: int, seconds: float | None = None) -> bool:
         """Wait until there were more than ``count`` events, at most so many seconds. Return whether there were."""
-        with self._changed:
-            return self._changed.wait_for(lambda: len(self._happened) > count, seconds)
+        with self.changed:
+            return self.changed.wait_for(lambda: len(self.happened) > count, seconds)
 
     # devices in use
 
-    def uses(self, use: DevicesInUse, names: Collection[str]) -> None:
-        """Note that a user uses these devices from now on, and no other ones."""
-        with self._changed:
-            before = self._used.pop(use, frozenset())
-            if names:
-                self._used[use] = frozenset(names)
-            self._changed.notify_all()
-        if not before.issubset(names):
-            self._freed()
+    def restrict(self) -> None:
+        """Note that only some of the session's devices are used from now on."""
+        with self.changed:
+            self.version += 1
 
     def wait_until_free(self, device: str, seconds: float | None = None) -> bool:
         """Wait until a device, and all parts of one, have nothing to do any more, at most so many seconds. Return
         whether that is so."""
         until = None if seconds is None else monotonic() + seconds
         mine = {n for n in self._names if device == n or n.startswith(f"{device}.")}
-        with self._changed:
-            while any(not mine.isdisjoint(names) for names in self._used.values()):
+        with self.changed:
+            while any(not mine.isdisjoint(names) for names in self.used.values()):
                 left = None if until is None else until - monotonic()
                 if left is not None and left <= 0.0:
                     return False
-                self._changed.wait(left)
+                self.changed.wait(left)
         return True
 
 
@@ -169,9 +182,16 @@ class DevicesInUse:
 
     def become(self, names: Collection[str]) -> None:
         """Use these devices from now on, and no other ones."""
-        if self._names or names:
-            self._names = frozenset(names)
-            self._events.uses(self, self._names)
+        events, before = self._events, self._names
+        if before or names:
+            self._names = now = frozenset(names)
+            with events.changed:
+                events.used.pop(self, None)
+                if now:
+                    events.used[self] = now
+                events.changed.notify_all()
+            if not before <= now:
+                events.freed()
 
     def add(self, name: str) -> None:
         """Use this device as well."""
@@ -180,3 +200,103 @@ class DevicesInUse:
     def discard(self, name: str) -> None:
         """Note that this device, if it was used, has ended what it had to do."""
         self.become(self._names - {name})
+
+
+class EventMonitor:
+    """The device events of a run on a machine from the time when it is planned; earlier ones are part of the plan.
+    ``used``: the devices that the run uses. ``lost``: by index, the devices that the run has found to be lost, with the
+    reason."""
+
+    def __init__(self, events: DeviceEvents, machine: Machine, used: DevicesInUse | None = None) -> None:
+        self._events = events
+        self._used = DevicesInUse(events) if used is None else used
+        self._seen = len(events.happened)
+        self.found: Mapping[DeviceIndex, float] = {}
+        """The factors, by device, by which devices take longer than their last events say, as the run itself has found;
+        never changed, but replaced."""
+        self._names = [*map(_NAME, machine.devices)]
+        self._index = dict(zip(self._names, machine.indices, strict=True))
+        self._assumed: tuple[Mapping[str, float], Mapping[DeviceIndex, float]] = events.slow, {}  # by the plan
+        self.lost: dict[DeviceIndex, str] = {}
+        self._leaving: set[DeviceIndex] = set()  # leaving devices that have, or may have, something to do
+
+    def news(self) -> list[Changed]:
+        """Return the changes since the last call."""
+        events = self._events.since(self._seen)
+        if not events:
+            return []
+        self._seen += len(events)
+        news = [found for e in events if (found := self._changed(e)) is not None and found.device not in self.lost]
+        for device, comes, factor, _ in news:
+            if factor:  # an event replaces what was found
+                self.found = {d: f for d, f in self.found.items() if d != device}
+                continue
+            (self._leaving.discard if comes else self._leaving.add)(device)
+            if comes:
+                self._used.add(self._names[device])
+        return news
+
+    def _changed(self, event: DeviceEvent) -> Changed | None:
+        device = self._index.get(event.device)
+        if device is None:
+            return None
+        if isinstance(event, DeviceLeaves):
+            return Changed(device, False, returns=event.returns)
+        return Changed(device, isinstance(event, DeviceComes), event.factor if isinstance(event, DeviceSlows) else 0.0)
+
+    def told(self, news: Collection[Changed]) -> str:
+        """Return changes in words."""
+        words = (f"takes {c.factor:.3g} times as long" if c.factor else "came" if c.comes else "left" for c in news)
+        return ", ".join(f"{self._names[c.device]} {said}" for c, said in zip(news, words, strict=True))
+
+    def find(self, factors: Mapping[DeviceIndex, float]) -> None:
+        """Note that the run has found devices to take so many times as long as the plan assumes."""
+        said, assumed = self._events.slow, self._factors(*self._assumed)
+        now = {d: f * assumed[d] / said.get(self._names[d], 1.0) for d, f in factors.items()}
+        self.found = {**self.found, **now}
+
+    def planned(self) -> None:
+        """Note that a new plan takes the present speeds of devices into account."""
+        self._assumed = self._events.slow, self.found
+
+    @property
+    def slower(self) -> Mapping[DeviceIndex, float]:
+        """The factors, by device, by which devices take longer now than the plan assumes; only of those that have
+        changed."""
+        before, now = self._factors(*self._assumed), self._factors(self._events.slow, self.found)
+        return {d: factor / before[d] for d, factor in now.items() if factor != before[d]}
+
+    def _factors(self, said: Mapping[str, float], found: Mapping[DeviceIndex, float]) -> Mapping[DeviceIndex, float]:
+        """Return, by device, how many times as long as measured it takes, by what is said and what was found."""
+        return {d: said.get(name, 1.0) * found.get(d, 1.0) for name, d in self._index.items()}
+
+    @property
+    def away(self) -> frozenset[DeviceIndex]:
+        """The devices that are not to be used any more."""
+        left = self._events.away
+        return frozenset(d for name, d in self._index.items() if name in left) | self.lost.keys()
+
+    @property
+    def returning(self) -> frozenset[DeviceIndex]:
+        """The devices that have left and will return, without those that are lost."""
+        left = self._events.away
+        return frozenset(d for name, d in self._index.items() if name in left and left[name].returns) - self.lost.keys()
+
+    @property
+    def is_deserted(self) -> bool:
+        """True if there is no device until one returns."""
+        return bool(self.returning) and len(self.away) == len(self._index)
+
+    def wait(self) -> None:
+        """Wait for an event."""
+        self._events.wait_for_news(self._seen)
+
+    def look(self, playback: Playback | None = None) -> None:
+        """Mark devices that leave as not in use, once they have ended what they had to do (None: all of them have)."""
+        if self._leaving:
+            self._leave({d for d in self._leaving if playback is None or playback.is_free(d)})
+
+    def _leave(self, devices: Collection[DeviceIndex]) -> None:
+        for device in devices:
+            self._used.discard(self._names[device])
+        self._leaving -= {*devices}

@@ -82,7 +82,7 @@ def await_devices(devices: DeviceSet) -> None:
         raise DeviceError(f"no device is left that works ({reasons})", hint="Queue.admit tries one again")
     events = devices.events
     while True:
-        count, away = events.count, events.away
+        count, away = len(events.happened), events.away
         there = [d.name for d in devices.machine.devices]
         if any(name not in away for name in there):
             return

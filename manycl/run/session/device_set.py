@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
+from itertools import compress
+from operator import attrgetter
 from typing import Literal, Protocol
 
 from manycl.drivers.choice import OpenDevice
 from manycl.drivers.survey import is_forked, refuse_forked
 from manycl.errors import DeviceError, RunError
 from manycl.graph.graph import BufferKey, Launch
-from manycl.graph.versions.host_version import is_calling
+from manycl.graph.versions.host_version import calling
 from manycl.machine import DeviceIndex, Machine
 from manycl.run.executor.building import Builder
 from manycl.run.executor.executor import Executor
-from manycl.run.recovery.device_events import DeviceEvents, DevicesInUse
-from manycl.run.recovery.event_monitor import EventMonitor
+from manycl.run.recovery.device_events import DeviceEvents, DevicesInUse, EventMonitor
 from manycl.run.session.models import MeasuredRun, Models
 from manycl.run.session.pauses import PauseMeasurement
 
@@ -26,8 +27,7 @@ Profile = bool | Literal["learning"] | None
 ("learning"). None: "learning" where timing makes commands slower, as on GPUs, else always."""
 
 
-DeviceVersion = tuple[object, ...]
-"""What tells whether the devices that may be used are still the same (``DeviceSet.version``)."""
+_NAME, _WATCHED = attrgetter("name"), attrgetter("watched")
 
 
 class OpenStream(Protocol):
@@ -99,13 +99,9 @@ class DeviceSet:
         self._in_use = self.everything.only(names)
         self.machine = self.models.on(self._in_use)
         self.changes += 1
+        self.events.restrict()
         self.builder = Builder(self.backend.programs)
         return self.machine
-
-    @property
-    def version(self) -> DeviceVersion:
-        """The version of the devices that may be used, to be compared with that of another time."""
-        return self.changes, self.events.away, self.events.demanded
 
     @property
     def away(self) -> frozenset[DeviceIndex]:
@@ -141,7 +137,7 @@ class DeviceSet:
 
     def use(self, queues: Sequence[int]) -> None:
         """Note how many queues of each device a run uses."""
-        self.used.become([d.name for d, count in zip(self.machine.devices, queues, strict=True) if count])
+        self.used.become([*compress(map(_NAME, self.machine.devices), queues)])
 
     def watch(self) -> EventMonitor:
         """Return the monitor of devices that leave and come during a run that begins now."""
@@ -156,7 +152,7 @@ class DeviceSet:
         """Raise DeviceError if the devices were released; and what :meth:`refuse_host_functions` raises."""
         if self.closed:
             raise DeviceError("the session is closed", hint="make a new Queue")
-        if is_forked() or self.backend.host_calls.is_used or is_calling():
+        if is_forked() or self.backend.host_calls.is_used or calling.now:
             self.refuse_host_functions()
 
     def refuse_host_functions(self) -> None:
@@ -164,7 +160,7 @@ class DeviceSet:
         process."""
         refuse_forked()
         calls = self.backend.host_calls
-        if is_calling() or (calls.is_used and calls.are_current()):
+        if calling.now or (calls.is_used and calls.are_current()):
             raise RunError(
                 "a host function asked for an array, or for a run, of the devices whose run it is part of",
                 hint="give the array to the function as an argument of Queue.call",
@@ -181,17 +177,15 @@ class DeviceSet:
 
     def use_clocks(self, learning: bool) -> None:
         """Set whether commands are timed from now on; ``learning``: whether their times are learned from."""
-        self.backend.use(self._wants_times(learning))
+        if not self.is_timed(learning):
+            self.backend.use(not self.backend.profile)
 
     def is_timed(self, learning: bool) -> bool:
         """Return whether the present setting of the clocks is the one for ``learning``."""
-        return self.backend.profile == self._wants_times(learning)
-
-    def _wants_times(self, learning: bool) -> bool:
         wanted = self._profile
         if wanted is None:
-            wanted = "learning" if any(lanes.watched for lanes in self.backend.lanes) else True
-        return learning if wanted == "learning" else wanted
+            wanted = "learning" if any(map(_WATCHED, self.backend.lanes)) else True
+        return self.backend.profile == (learning if wanted == "learning" else wanted)
 
     def learn(self) -> None:
         """Add the measurements of runs since the last call to the models, and those of links to the machine."""
@@ -203,7 +197,7 @@ class DeviceSet:
         measurements, nothing is learned."""
         self._learned += 1
         if not self.events.slow:
-            self.models.learn_from(run)
+            self.models.unlearned.append(run)
             if not self.measuring.over.is_set():
                 self.measuring.ran(self)
 

@@ -39,7 +39,7 @@ from manycl.run.recovery.device_events import DeviceEvents
 from manycl.run.recovery.drain import await_devices, leaving
 from manycl.run.recovery.health import admit, examine
 from manycl.run.recovery.reservation_listener import left, watch
-from manycl.run.session.device_set import DeviceSet, DeviceVersion, Profile
+from manycl.run.session.device_set import DeviceSet, Profile
 from manycl.run.session.models import Models
 from manycl.run.session.problem_builder import asked, estimates_of, problem_of
 from manycl.run.session.session_data import SessionData
@@ -81,6 +81,7 @@ class Session:
     ) -> None:
         flags.check()
         self.debug = flags.debug()
+        self.observers = debugging(self.debug)
         everything, opened = opener(serve)(devices if devices is not None else flags.devices())
         events = DeviceEvents((d.name for d in everything.devices), left)
         self.models = Models(remember)
@@ -224,22 +225,20 @@ class Session:
                     self.directory,
                     name=name,
                     setup=Setup(self._lower, self._prepare, partial(self._left, problem), self.devices.mortal),
-                    observers=(*debugging(self.debug), *observers),
+                    observers=(*self.observers, *observers),
                     watch=watch,
                 )
                 result = self._attempt(graph, play)
             log.info("planned and ran: %r", result)
             return result
 
-    def repeat(
-        self, graph: Graph, version: DeviceVersion, learning: bool, play: Callable[[], Result | None]
-    ) -> Result | None:
-        """Run a graph again by ``play``. Return None where the devices have another ``version``, or where nothing was
-        played. Raises what ``run`` raises."""
+    def repeat(self, graph: Graph, version: int, learning: bool, play: Callable[[], Result | None]) -> Result | None:
+        """Run a graph again by ``play``. Return None where the devices' events have another ``version``, or where
+        nothing was played. Raises what ``run`` raises."""
         self.check_open()
         with self.devices.lock, Uninterrupted():
             self._get_ready(learning)
-            if version != self.devices.version:
+            if version != self.devices.events.version:
                 return None
             result = self._attempt(graph, play)
             log.debug("ran as before: %r", result)
@@ -247,7 +246,8 @@ class Session:
 
     def _get_ready(self, learning: bool) -> None:
         """Leave nothing of earlier runs under way, and set the clocks."""
-        self.devices.end_stream()
+        if self.devices.stream is not None:
+            self.devices.end_stream()
         self.buffers.collect()
         self.devices.use_clocks(learning)
 
@@ -279,7 +279,9 @@ class Session:
         """Return the bytes that a run of a graph writes for certain, for buffers whose contents are unknown. Raises
         ResultError where the run may read unknown contents."""
         lost = self.directory.lost(graph.buffers)
-        found = contents(graph, lost) if lost else {}
+        if not lost:
+            return {}
+        found = contents(graph, lost)
         for key, (needed, _) in found.items():
             self.directory.check(key, needed)
         return {key: written for key, (_, written) in found.items()}
@@ -290,7 +292,11 @@ class Session:
             self.directory.heal(key, region, self.backend.memory.nbytes(key))
         if result.lost:
             examine(self.devices, self.directory)
-        elif not isinstance(result.record, MergedRecord) and not _is_in_packets(result):  # other times are disturbed
+            return
+        playback = result.playback
+        # launches in packets run beside each other: their times tell little of whole launches
+        is_in_packets = playback is not None and playback.script.problem.demanded and playback.script.lowered.chunks
+        if not is_in_packets and not isinstance(result.record, MergedRecord):  # other times are disturbed
             self.devices.learn_from(result)
 
     def _left(self, problem: Problem, graph: Graph) -> Problem:
@@ -318,12 +324,6 @@ class Session:
         with interruptible:
             self.devices.builder.build(lowered, playback.queues)
         self.devices.use(playback.queues)
-
-
-def _is_in_packets(result: Result) -> bool:
-    """Return whether launches ran in packets, beside each other: their times tell little of whole launches."""
-    playback = result.playback
-    return playback is not None and bool(playback.script.problem.demanded) and bool(playback.script.lowered.chunks)
 
 
 @atexit.register

@@ -27,7 +27,7 @@ from manycl.run.engine.result import Result
 from manycl.run.executor.record import RunRecord
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
-from manycl.run.recovery.event_monitor import EventMonitor
+from manycl.run.recovery.device_events import EventMonitor
 from manycl.run.session.problem_builder import problem_of
 from manycl.run.streams.command_log import Given
 from manycl.run.streams.residency import Residency

@@ -16,8 +16,7 @@ from manycl.graph import bounds
 from manycl.graph.copies import Place
 from manycl.graph.graph import DeviceTask, Graph, Launch
 from manycl.run.commands.backend import Failed, Run
-from manycl.run.recovery.device_events import DevicesInUse
-from manycl.run.recovery.event_monitor import EventMonitor
+from manycl.run.recovery.device_events import DevicesInUse, EventMonitor
 from manycl.run.recovery.health import examine
 from manycl.run.session.device_set import DeviceSet
 from manycl.run.session.session_data import SessionData
@@ -390,7 +389,7 @@ def always_planned(devices: DeviceSet, queues: Mapping[str, int]) -> Need | None
 def begun(devices: DeviceSet, data: SessionData, learning: bool, why: Decision, news: int) -> EagerStream | Need:
     """Return a new eager stream to the device of a decision, or why there can be none now. ``learning``: whether models
     learn from it; ``news``: as of the stream."""
-    if last_words.keeping():
+    if last_words.note is not None:
         return Need.OBSERVED
     if devices.closed or (devices.stream is not None and devices.stream.has_batch):
         return Need.BUSY
