@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heappop, heappush
-from operator import attrgetter
 from typing import NewType
 
 HOST = 0
@@ -19,8 +18,6 @@ HOST = 0
 
 DeviceIndex = NewType("DeviceIndex", int)
 """Place of a device in :attr:`Machine.devices` (``plan.ON_HOST``: the host's)."""
-
-_MEMORY = attrgetter("memory")
 
 ALIGNMENT = 4096  # bytes; where parts of allocations may begin: at multiples, on any device that there is
 
@@ -202,7 +199,7 @@ class Machine:
 
     def owner(self, memory: int) -> DeviceIndex:
         """Return the first device that has a memory."""
-        return DeviceIndex([*map(_MEMORY, self.devices)].index(memory))
+        return next(i for i, d in self.numbered() if d.memory == memory)
 
     def link(self, source: int, target: int) -> Link | None:
         return next((x for x in self.links if x.source == source and x.target == target), None)

@@ -293,7 +293,8 @@ class Kernel:
         if self.facts.sees_groups_shared and all(d.kind == "cpu" for d in queue.session.machine.devices):
             is_usual = is_usual and local_size is not None  # other launches of these sizes may get one buffer twice
             launch = ungathered(launch)
-        self._check_room(launch, queue)
+        if (self._key, launch.local_size) not in queue.roomy:
+            self._check_room(launch, queue)
         event = queue.add(launch, wait_for, arrays)
         stream = queue.enqueued.stream
         # (launches that are collected to be prepared, or are planned, have not been checked yet)
@@ -304,8 +305,6 @@ class Kernel:
 
     def _check_room(self, launch: Launch, queue: Queue) -> None:
         """Raise LaunchError where no device has what a launch needs."""
-        if (self._key, launch.local_size) in queue.roomy:
-            return
         devices = queue.session.machine.devices
         if devices and all(beyond(launch, device) for device in devices):
             excess = "; ".join([beyond(launch, device) for device in devices])
@@ -373,7 +372,7 @@ class Kernel:
                     hint="make the array with the type the kernel declares",
                 ) from None
             self._fits.add((fact.index, array.dtype))
-        if array.offset:
+        if type(array) is not Array and array.offset:
             self._check_begin(fact, array)
         return array.buffer.key
 

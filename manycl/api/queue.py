@@ -221,7 +221,7 @@ class Queue(CollectingQueue):
     def add(self, node: Node, wait_for: Sequence[Event] | None = None, arrays: Sequence[Array] = ()) -> Event:
         """Append a node that uses some arrays (kernels and ``call`` do this). Raises DeviceError where the session is
         closed."""
-        if self.session.closed:
+        if self.session.devices.closed:
             raise DeviceError("the session is closed: nothing can be enqueued", hint="make a new Queue")
         if wait_for:
             for event in wait_for:

@@ -394,7 +394,7 @@ class CommandRecorder(Protocol):
     def play(self, bound: Any, events: list[Event]) -> None:
         """Enqueue all commands, and append their events to the empty list ``events``, in the order of the sequence.
         Where it raises DriverError, or is interrupted, those that were enqueued have their events, and what comes
-        behind them was not enqueued. Kernels may be left with arguments set."""
+        behind them was not enqueued. Kernels' arguments stay as they are."""
 
 
 @runtime_checkable

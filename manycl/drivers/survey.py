@@ -127,11 +127,12 @@ _mark: Mark | None = None
 """Of the process in which drivers were loaded."""
 
 
-def in_use() -> None:
-    """Devices are used in this process, of whatever survey."""
+def in_use() -> Mark:
+    """The mark of this process, in which devices are used, of whatever survey."""
     global _mark
     if _mark is None or _mark.is_gone:
         _mark = Mark()
+    return _mark
 
 
 def is_forked() -> bool:
@@ -139,11 +140,12 @@ def is_forked() -> bool:
     return _mark is not None and _mark.is_gone
 
 
-def refuse_forked() -> None:
-    """Raise DeviceError in such a process: the drivers' threads are not here, and what waits for them waits for
-    ever."""
-    if _mark is not None and _mark.is_gone:
+def refuse_forked(mark: Mark | None = None) -> None:
+    """Raise DeviceError in such a process, or in one that was forked from that of a ``mark``: the drivers' threads are
+    not here, and what waits for them waits for ever."""
+    mark = _mark if mark is None else mark
+    if mark is not None and mark.is_gone:
         raise DeviceError(
-            f"this process was forked from process {_mark.process}, which uses devices: drivers do not survive that",
+            f"this process was forked from process {mark.process}, which uses devices: drivers do not survive that",
             hint="start it by multiprocessing.get_context('spawn') or 'forkserver', or fork before devices are used",
         )

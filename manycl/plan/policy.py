@@ -136,7 +136,7 @@ class KernelByKernel:
 
 
 Policy = StaticPolicy | DynamicPolicy
-_registry: dict[str, Callable[[], Policy]] = {}
+registry: dict[str, Callable[[], Policy]] = {}
 
 
 def register(name: str) -> Callable[[Any], Any]:
@@ -151,9 +151,9 @@ def register(name: str) -> Callable[[Any], Any]:
             if not (hasattr(what, "plan") or hasattr(what, "select")):
                 raise PolicyError(f"policy {name!r}: a class needs a method plan(problem) or select(…)")
             is_whole = hasattr(what, "plan") or issubclass(what, KernelByKernel)
-            _registry[name] = what if is_whole else type(what.__name__, (what, KernelByKernel), whose)
+            registry[name] = what if is_whole else type(what.__name__, (what, KernelByKernel), whose)
         elif callable(what):
-            _registry[name] = type(name, (KernelByKernel,), {**whose, "select": staticmethod(what)})
+            registry[name] = type(name, (KernelByKernel,), {**whose, "select": staticmethod(what)})
         else:
             raise PolicyError(f"policy {name!r}: neither a class nor a function")
         return what
@@ -164,12 +164,7 @@ def register(name: str) -> Callable[[Any], Any]:
 def names() -> tuple[str, ...]:
     """Return the names of all registered policies, sorted."""
     policies.load(*policies.NAMES)
-    return tuple(sorted(_registry))
-
-
-def maker(name: str) -> Callable[[], Policy] | None:
-    """Return the function or class that makes the policy registered by that name, if there is one yet."""
-    return _registry.get(name)
+    return tuple(sorted(registry))
 
 
 def find(name: str) -> Policy:
@@ -180,11 +175,11 @@ def find(name: str) -> Policy:
         user_file.run(Path(path), "policy file", PolicyError)
     elif name in policies.NAMES:
         policies.load(name)
-    made = _registry.get(name)
+    made = registry.get(name)
     if made is None:
         policies.load(*policies.NAMES)
         raise PolicyError(
-            f"no policy is called {name!r}{suggest(name, _registry)}",
-            hint=f"registered: {', '.join(sorted(_registry))}; your own: --policy FILE.py:NAME",
+            f"no policy is called {name!r}{suggest(name, registry)}",
+            hint=f"registered: {', '.join(sorted(registry))}; your own: --policy FILE.py:NAME",
         )
     return made()

@@ -43,7 +43,14 @@ _SET_TIMER_SLACK = 29
 """PR_SET_TIMERSLACK, of prctl."""
 _ROUNDED = 1e-6
 """Seconds: Python counts turns in whole microseconds."""
-_asked = threading.local()
+
+
+class _Asked(threading.local):
+    once = False  # of the class: found at once in threads that have none of their own
+
+
+asked = _Asked()
+"""``asked.once``: whether the thread has asked to be scheduled soon."""
 
 
 def give_way() -> None:
@@ -95,10 +102,9 @@ class ShortTurns:
 
 
 def be_prompt() -> None:
-    """The calling thread is scheduled soon when it is woken, from now on; its policy and nice stay as they are. Of a
-    thread that has asked before, this takes no time worth mentioning."""
-    if not hasattr(_asked, "once"):
-        _asked.once = True
+    """The calling thread is scheduled soon when it is woken, from now on; its policy and nice stay as they are."""
+    if not asked.once:
+        asked.once = True
         if flags.prompt():
             _ask()
 

@@ -15,8 +15,7 @@ from manycl.api.program import Program
 from manycl.api.queue import Queue
 from manycl.drivers.driver import DriverError
 from manycl.run.commands.backend import Done, Failed
-from manycl.run.executor.run_state import Awaited, wait_for_all
-from manycl.run.executor.waits import Completions
+from manycl.run.executor.run_state import Awaited, Completions, wait_for_all
 
 
 class Event:

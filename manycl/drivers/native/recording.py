@@ -24,7 +24,7 @@ _MEMORY, _COPIED, _FILLED = struct.Struct("@2Q"), struct.Struct("@5Q"), struct.S
 _MOST_WAITS = 1024
 """Commands of other queues that a command may wait for: the runtime has them on its stack (our own choice)."""
 
-_TIMES = attrgetter("times")
+_ROOM, _TIMES = attrgetter("room"), attrgetter("times")
 
 _Words = Callable[[Sequence[Any]], Sequence[int]]
 """The numbers (64 bits) that are computed of a binding table."""
@@ -73,7 +73,7 @@ class BoundSteps(NamedTuple):
         while first < len(queues):
             part = queues
             if recorded.is_timed:  # a timed queue has room for the times of so many commands
-                part = queues[first : first + min([queue.room for queue in recorded.distinct])]
+                part = queues[first : first + min(map(_ROOM, recorded.distinct))]
             for queue in recorded.distinct.intersection(part):
                 queue.keep(uses, part.count(queue))
             last = first + len(part)

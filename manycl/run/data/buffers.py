@@ -153,7 +153,10 @@ class Buffers:
         result."""
         began = perf_counter()
         try:
-            found = [((mask & -mask).bit_length() - 1, region.boxes) for region, mask in parts]
+            found = [
+                ((mask & -mask).bit_length() - 1, region.boxes if region is not NOTHING else ())
+                for region, mask in parts
+            ]
             self.devices.backend.fetch(key, found, result)
             self.reading += perf_counter() - began
         except RunError:

@@ -75,9 +75,9 @@ class DeviceCommands(NamedTuple):
 class CommandBuffer(NamedTuple):
     """The recorded commands of a command graph, for its buffers or for others: ``bound`` before it is played.
 
-    ``kernels``: the kernels that it launches; ``versions``: the version that runs, for nodes with several versions of
-    their kernel. ``bounded``: its kernels end after the same work each time with the same scalars; ``steady``: with any
-    scalars.
+    ``kernels``: the kernels whose arguments it sets; ``versions``: the version that runs, for nodes with several
+    versions of their kernel. ``bounded``: its kernels end after the same work each time with the same scalars;
+    ``steady``: with any scalars.
     """
 
     devices: Sequence[DeviceCommands]
@@ -184,7 +184,7 @@ def recorded(executor: Executor, script: CommandGraph) -> CommandBuffer | None:
     for lanes, count in zip(executor.lanes, script.queues, strict=True):
         lanes.need_queues(count)  # earlier runs may have used timed queues
     recorders: dict[DeviceIndex, _DeviceRecorder] = {}
-    kernels: dict[int, KernelObject] = {}
+    kernels: dict[int, tuple[DeviceIndex, KernelObject]] = {}
     versions: dict[int, Version] = {}
     ran: list[tuple[ProgramFacts, KernelFacts]] = []
     graph = script.lowered.graph
@@ -205,14 +205,16 @@ def recorded(executor: Executor, script: CommandGraph) -> CommandBuffer | None:
             recorders[device] = _DeviceRecorder(executor, device)
         kernel = recorders[device].add(command, task, chosen)
         if kernel is not None:
-            kernels[id(kernel)] = kernel
+            kernels[id(kernel)] = device, kernel
     trips = [trip_count(program, kernel) for program, kernel in ran]
     bounded = all(count.bounded for count in trips)
     steady = bounded and not any(count.scalars for count in trips)
-    for kernel in kernels.values():
+    for _, kernel in kernels.values():
         kernel.forget()
     devices = [of.complete(graph) for of in recorders.values()]
-    return CommandBuffer(devices, list(kernels.values()), versions, bounded, steady)
+    called = {of.device for of in devices if isinstance(of.recorder, RecordedCalls)}
+    set_by_calls = [kernel for device, kernel in kernels.values() if device in called]
+    return CommandBuffer(devices, set_by_calls, versions, bounded, steady)
 
 
 def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_once: bool) -> tuple[float, RunRecord]:

@@ -50,10 +50,10 @@ from manycl.run.executor.transfers import Moved, TransferLanes, within
 from manycl.run.executor.waits import InterruptMessage, responsive
 from manycl.run.recovery.undo_log import KeptCopies, UndoLog
 from manycl.utilities.interrupts import interruptible
-from manycl.utilities.prompt import be_prompt
+from manycl.utilities.prompt import asked, be_prompt
 
 KEPT_GRAPHS = 8  # graphs whose rows to transfer are cached
-_NBYTES = attrgetter("nbytes")
+_MEMORY, _NBYTES = attrgetter("memory"), attrgetter("nbytes")
 
 
 class Executor:
@@ -137,7 +137,8 @@ class Executor:
     def underway(self, graph: Graph, timed: Collection[DeviceIndex], began: float | None = None) -> RunState:
         """Return the state of a new run, which the caller takes care of until it is ``adopted``. ``began``: None for
         now."""
-        be_prompt()
+        if not asked.once:
+            be_prompt()
         self.runs += 1
         run = RunState(self.runs, graph, self.machine, self.lanes, self.profile, began)
         run.record.timed = timed
@@ -302,8 +303,9 @@ class Executor:
 
     def ended(self, run: RunState) -> RunRecord:
         """Note that nothing of a run is left under way; return its record."""
-        responsive.leave(self)
-        self._moves = None  # the lanes refer to the run
+        if self._moves is not None:
+            responsive.leave(self)
+            self._moves = None  # the lanes refer to the run
         self._is_over = True
         run.record.find_failure()
         return run.record
@@ -314,9 +316,10 @@ class Executor:
         sent: list[tuple[Driver, Event]] = []
         device = DeviceIndex(0)
         try:
-            self.settle()
+            if not self._is_over:
+                self.settle()
             for memory, rows in parts:
-                device = self.machine.owner(memory)
+                device = DeviceIndex([*map(_MEMORY, self.machine.devices)].index(memory))
                 lanes, nbytes = self.lanes[device], sum(map(_NBYTES, rows)) or None
                 if not rows and result is None:
                     self.memory.replace(key)  # what the host has is stale

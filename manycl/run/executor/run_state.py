@@ -3,22 +3,89 @@ twice) and another one has begun, what they report or do does not affect that on
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from itertools import count
 from operator import attrgetter
+from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import NamedTuple
 
-from manycl.drivers.driver import DeviceLost, DriverError, Event
+from manycl.drivers.driver import DeviceLost, Driver, DriverError, Event
 from manycl.graph.graph import Graph
 from manycl.machine import DeviceIndex, Machine
-from manycl.run.commands.backend import Done, Failed
+from manycl.run.commands.backend import Done, Failed, Report
 from manycl.run.executor.lanes import Lanes
 from manycl.run.executor.record import RunRecord
-from manycl.run.executor.waits import SPIN, Completions, polled, responsive
+from manycl.run.executor.waits import LOOKS, SPIN, let_others, polled, responsive
 from manycl.run.recovery.undo_log import UndoCopy
 from manycl.utilities.interrupts import interruptible
+
+_Watched = tuple[Sequence[int], Driver, Event]
+
+
+class Completions:
+    """The completions of the commands of run ``run``: reports that threads bring, and events that the thread that waits
+    polls itself. ``now``: seconds since the run began."""
+
+    def __init__(self, now: Callable[[], float], run: int = 0) -> None:
+        self._now = now
+        self._run = run
+        self._brought: SimpleQueue[Report | None] = SimpleQueue()
+        # by queue, as the commands of each end in order
+        self._watched: dict[tuple[int, int], deque[_Watched]] = {}
+
+    def put(self, report: Report) -> None:
+        """Add a thread's report."""
+        self._brought.put(report)
+
+    def wake(self) -> None:
+        """End the present wait, or the next one, even if there are no reports."""
+        self._brought.put(None)
+
+    def watch(self, place: tuple[int, int], tokens: Sequence[int], driver: Driver, event: Event) -> None:
+        """Watch an event that stands for commands of a queue (device, number), behind those watched of this queue
+        before; they are reported when it is complete."""
+        self._watched.setdefault(place, deque()).append((tokens, driver, event))
+
+    def wait(self) -> list[Report]:
+        """Block until there are reports, or ``wake`` was called; return all reports."""
+        began, looks = perf_counter(), 0
+        while True:
+            reports: list[Report] = []
+            brought: list[Report | None] = []
+            watched = False
+            for line in self._watched.values():
+                while line and self._look(line[0], reports):
+                    line.popleft()
+                watched = watched or bool(line)
+            if not reports and not watched:
+                brought.append(self._brought.get())
+            try:
+                while True:
+                    brought.append(self._brought.get_nowait())
+            except Empty:
+                pass
+            if reports or brought:
+                return reports + [report for report in brought if report is not None]
+            looks += 1
+            if not looks % LOOKS:
+                let_others(perf_counter() - began)
+
+    def _look(self, watched: _Watched, reports: list[Report]) -> bool:
+        """Return whether an event is complete or has failed; add the reports of its commands."""
+        tokens, driver, event = watched
+        try:
+            if not driver.done(event):
+                return False
+        except DriverError as error:
+            reports.append(Failed(tokens[0], self._now(), error.message, self._run))
+            return True
+        now = self._now()
+        reports.extend(Done(token, now, self._run) for token in tokens)
+        return True
+
 
 _DEVICE, _DRIVER = attrgetter("device"), attrgetter("driver")
 _INTERRUPTIBLE, _WATCHED = attrgetter("is_interruptible"), attrgetter("watched")

@@ -8,7 +8,7 @@ Which way takes least depends on the device and on what else the machine does:
 - Drivers of GPUs spin while they wait, several threads in one driver hold each other up, and a thread that has slept
   for some milliseconds wakes late: 200 us from a kernel's end until the engine knows, where polling the event's status
   takes 14 us (measured with an H200). So the thread that waits polls the events of such devices
-  (:class:`Completions`), and spins only as long as it pays.
+  (:class:`~manycl.run.executor.run_state.Completions`), and spins only as long as it pays.
 
 Ctrl-C is handled in all waits but those that are known to end at once.
 """
@@ -19,14 +19,11 @@ import math
 import os
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 from time import perf_counter, sleep
 
 from manycl.drivers.driver import Driver, DriverError, Event
-from manycl.run.commands.backend import Done, Failed, Report
 from manycl.utilities.prompt import ShortTurns, give_way
 
 SPIN = 2e-4
@@ -57,7 +54,7 @@ responsive = ShortTurns(RESPONSIVE)
 """Short turns of the process's threads, while any run is under way whose threads report."""
 
 
-def _let_others(waited: float) -> None:
+def let_others(waited: float) -> None:
     """Let other threads run after ``LOOKS`` looks that found nothing. ``waited``: seconds since the wait began."""
     if waited > YIELD:
         sleep(min(waited * PAUSE, LONGEST))
@@ -77,7 +74,7 @@ def polled(driver: Driver, event: Event, within: float = math.inf) -> bool:
             waited = perf_counter() - began
             if waited > within:
                 return False
-            _let_others(waited)
+            let_others(waited)
     return True
 
 
@@ -120,71 +117,6 @@ class AdaptiveWait:
         better = 0.0 < self._looked < self._woken
         if better != self._looks:
             self._looks, self._interval, self._left = better, SOON, SOON
-
-
-_Watched = tuple[Sequence[int], Driver, Event]
-
-
-class Completions:
-    """The completions of the commands of run ``run``: reports that threads bring, and events that the thread that waits
-    polls itself. ``now``: seconds since the run began."""
-
-    def __init__(self, now: Callable[[], float], run: int = 0) -> None:
-        self._now = now
-        self._run = run
-        self._brought: SimpleQueue[Report | None] = SimpleQueue()
-        # by queue, as the commands of each end in order
-        self._watched: dict[tuple[int, int], deque[_Watched]] = {}
-
-    def put(self, report: Report) -> None:
-        """Add a thread's report."""
-        self._brought.put(report)
-
-    def wake(self) -> None:
-        """End the present wait, or the next one, even if there are no reports."""
-        self._brought.put(None)
-
-    def watch(self, place: tuple[int, int], tokens: Sequence[int], driver: Driver, event: Event) -> None:
-        """Watch an event that stands for commands of a queue (device, number), behind those watched of this queue
-        before; they are reported when it is complete."""
-        self._watched.setdefault(place, deque()).append((tokens, driver, event))
-
-    def wait(self) -> list[Report]:
-        """Block until there are reports, or ``wake`` was called; return all reports."""
-        began, looks = perf_counter(), 0
-        while True:
-            reports: list[Report] = []
-            brought: list[Report | None] = []
-            watched = False
-            for line in self._watched.values():
-                while line and self._look(line[0], reports):
-                    line.popleft()
-                watched = watched or bool(line)
-            if not reports and not watched:
-                brought.append(self._brought.get())
-            try:
-                while True:
-                    brought.append(self._brought.get_nowait())
-            except Empty:
-                pass
-            if reports or brought:
-                return reports + [report for report in brought if report is not None]
-            looks += 1
-            if not looks % LOOKS:
-                _let_others(perf_counter() - began)
-
-    def _look(self, watched: _Watched, reports: list[Report]) -> bool:
-        """Return whether an event is complete or has failed; add the reports of its commands."""
-        tokens, driver, event = watched
-        try:
-            if not driver.done(event):
-                return False
-        except DriverError as error:
-            reports.append(Failed(tokens[0], self._now(), error.message, self._run))
-            return True
-        now = self._now()
-        reports.extend(Done(token, now, self._run) for token in tokens)
-        return True
 
 
 class InterruptMessage:

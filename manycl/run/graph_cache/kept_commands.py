@@ -75,21 +75,23 @@ class KeptCommands:
 
     def _play(self, session: Session) -> Result | None:
         script, lowered, memory = self.script, self.script.lowered, session.backend.memory
-        session.devices.use(script.queues)
+        devices = session.devices
+        devices.use(script.queues)
         has_own = lowered.temporaries or lowered.room is not None
         if (has_own and not session.data.steps.exists(lowered)) or not lowered.fits(session.directory):
             return None
         # buffers that have not been removed since are still there; where memory is short, others are evicted
         is_ready = self._memory == memory.version and lowered.room is None
-        is_roomy = is_ready or session.devices.machine.memories == 1
+        is_roomy = is_ready or devices.machine.memories == 1
+        watch = EventMonitor(devices.events, devices.machine, devices.used)
         return again(
             script,
             session.backend,
             session.directory,
             name=script.plan.policy,
-            setup=PLAIN if is_roomy else Setup(prepare=partial(make_room, session.devices, session.data)),
+            setup=PLAIN if is_roomy else Setup(prepare=partial(make_room, devices, session.data)),
             observers=session.observers,
-            watch=(watch := session.devices.watch()),
+            watch=watch,
             shortest=partial(self._by_calls, session, is_ready, watch),
         )
 

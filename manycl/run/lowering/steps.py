@@ -38,7 +38,7 @@ ANYWHERE, UNDEFINED, HOST_ALONE, ELSEWHERE = range(-1, 3)
 alone; valid elsewhere too. All but the first are the buffer's mask, or ``ELSEWHERE`` where that is greater."""
 assert HOST_BIT == HOST_ALONE
 
-State = Mapping[BufferKey, tuple[tuple[Region, ...], int]]
+State = dict[BufferKey, tuple[tuple[Region, ...], int]]
 """By buffer, the parts along which it had to be cut, and one of the states above."""
 
 
@@ -214,8 +214,10 @@ class Lowered:
             if where != ANYWHERE and where != min(directory.valid.get(key, UNDEFINED), ELSEWHERE):
                 return False
             if along or key not in self.cut:
-                if along != next(zip(*parts, strict=True), ()):
+                regions: tuple[Region, ...] = next(zip(*parts, strict=True), ())
+                if along != regions:
                     return False
+                self.state[key] = regions, where  # (the same objects are compared in no time)
             elif parts and lie_in(parts, key, self.cut[key], self.lies) is None:
                 return False
         return True

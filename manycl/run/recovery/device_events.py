@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import inf
 from operator import attrgetter
 from time import monotonic
@@ -215,7 +216,7 @@ class EventMonitor:
         """The factors, by device, by which devices take longer than their last events say, as the run itself has found;
         never changed, but replaced."""
         self._names = [*map(_NAME, machine.devices)]
-        self._index = dict(zip(self._names, machine.indices, strict=True))
+        self._index = dict(zip(self._names, map(DeviceIndex, count()), strict=False))
         self._assumed: tuple[Mapping[str, float], Mapping[DeviceIndex, float]] = events.slow, {}  # by the plan
         self.lost: dict[DeviceIndex, str] = {}
         self._leaving: set[DeviceIndex] = set()  # leaving devices that have, or may have, something to do

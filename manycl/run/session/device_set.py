@@ -9,14 +9,14 @@ from operator import attrgetter
 from typing import Literal, Protocol
 
 from manycl.drivers.choice import OpenDevice
-from manycl.drivers.survey import is_forked, refuse_forked
+from manycl.drivers.survey import in_use, refuse_forked
 from manycl.errors import DeviceError, RunError
 from manycl.graph.graph import BufferKey, Launch
 from manycl.graph.versions.host_version import calling
 from manycl.machine import DeviceIndex, Machine
 from manycl.run.executor.building import Builder
 from manycl.run.executor.executor import Executor
-from manycl.run.recovery.device_events import DeviceEvents, DevicesInUse, EventMonitor
+from manycl.run.recovery.device_events import DeviceEvents, DevicesInUse
 from manycl.run.session.models import MeasuredRun, Models
 from manycl.run.session.pauses import PauseMeasurement
 
@@ -68,6 +68,7 @@ class DeviceSet:
         profile: Profile,
     ) -> None:
         self.everything, self.opened = everything, opened
+        self._process = in_use()
         self._in_use = everything  # without those that are left out, and without measurements
         self.models = models
         self.excluded: dict[str, str] = {}
@@ -139,10 +140,6 @@ class DeviceSet:
         """Note how many queues of each device a run uses."""
         self.used.become([*compress(map(_NAME, self.machine.devices), queues)])
 
-    def watch(self) -> EventMonitor:
-        """Return the monitor of devices that leave and come during a run that begins now."""
-        return EventMonitor(self.events, self.machine, self.used)
-
     def end_stream(self) -> None:
         """Wait for the commands of the eager stream; errors are raised by the queue that they belong to."""
         if self.stream is not None:
@@ -152,13 +149,14 @@ class DeviceSet:
         """Raise DeviceError if the devices were released; and what :meth:`refuse_host_functions` raises."""
         if self.closed:
             raise DeviceError("the session is closed", hint="make a new Queue")
-        if is_forked() or self.backend.host_calls.is_used or calling.now:
+        if self._process.is_gone or self.backend.host_calls.is_used or calling.now:
             self.refuse_host_functions()
 
     def refuse_host_functions(self) -> None:
         """Raise RunError if the caller is a host function of a run that is under way here, and DeviceError in a forked
         process."""
-        refuse_forked()
+        if self._process.is_gone:
+            refuse_forked(self._process)
         calls = self.backend.host_calls
         if calling.now or (calls.is_used and calls.are_current()):
             raise RunError(

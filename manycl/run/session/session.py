@@ -35,7 +35,7 @@ from manycl.run.engine.run_history import MergedRecord
 from manycl.run.engine.setup import Setup
 from manycl.run.lowering.overwritten import contents
 from manycl.run.lowering.steps import Lowered
-from manycl.run.recovery.device_events import DeviceEvents
+from manycl.run.recovery.device_events import DeviceEvents, EventMonitor
 from manycl.run.recovery.drain import await_devices, leaving
 from manycl.run.recovery.health import admit, examine
 from manycl.run.recovery.reservation_listener import left, watch
@@ -215,8 +215,9 @@ class Session:
             while result is None:  # until it has begun on devices that work
                 self._get_ready(learning)
                 await_devices(self.devices)
-                watch = self.devices.watch()
-                problem, chosen, name = asked(self.devices, self.data, graph, policy, queues, options, repeated, rival)
+                devices = self.devices
+                watch = EventMonitor(devices.events, devices.machine, devices.used)
+                problem, chosen, name = asked(devices, self.data, graph, policy, queues, options, repeated, rival)
                 play = partial(
                     execute,
                     problem,
@@ -254,7 +255,8 @@ class Session:
     def _attempt(self, graph: Graph, play: Callable[[], Result | None]) -> Result | None:
         """Run a graph by ``play``, with all that surrounds a run. Return None where nothing was played, or where a
         device was found to be lost before anything had begun, and is left out now."""
-        written = self._written(graph)
+        lost = self.directory.lost(graph.buffers)
+        written = self._written(graph, lost) if lost else {}
         try:
             result = play()
         except ManyclError as error:
@@ -275,12 +277,9 @@ class Session:
         examine(self.devices, self.directory)
         return self.devices.changes != before and bool(self.machine.devices) and not isinstance(error, RunFailure)
 
-    def _written(self, graph: Graph) -> dict[BufferKey, Region]:
+    def _written(self, graph: Graph, lost: Sequence[BufferKey]) -> dict[BufferKey, Region]:
         """Return the bytes that a run of a graph writes for certain, for buffers whose contents are unknown. Raises
         ResultError where the run may read unknown contents."""
-        lost = self.directory.lost(graph.buffers)
-        if not lost:
-            return {}
         found = contents(graph, lost)
         for key, (needed, _) in found.items():
             self.directory.check(key, needed)
