@@ -112,7 +112,7 @@ def own_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     from manycl.plan import policy
 
     policy.names()  # the built-in ones are registered
-    monkeypatch.setattr(policy, "_registry", dict(policy._registry))
+    monkeypatch.setattr(policy, "registry", dict(policy.registry))
 
 
 @pytest.fixture(autouse=True)

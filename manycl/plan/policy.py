@@ -137,6 +137,7 @@ class KernelByKernel:
 
 Policy = StaticPolicy | DynamicPolicy
 registry: dict[str, Callable[[], Policy]] = {}
+"""The functions and classes that make the registered policies, by name."""
 
 
 def register(name: str) -> Callable[[Any], Any]:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from manycl import flags
+from manycl.plan import policy as plan_policy
 from manycl.plan.options import check_options
 from manycl.plan.plan import Plan
-from manycl.plan.policy import LearningPolicy, Policy, Timed, find, learns, registry
+from manycl.plan.policy import LearningPolicy, Policy, Timed, find, learns
 from manycl.run.graph_cache.stalls import waiting
 from manycl.run.lowering.steps import RANGE
 from manycl.utilities.kept import Kept
@@ -38,7 +39,7 @@ class Learners:
             found = policy
         else:
             name = policy or flags.policy()
-            if not options and (made := self._others.get(name)) is not None and made is registry.get(name):
+            if not options and (made := self._others.get(name)) is not None and made is plan_policy.registry.get(name):
                 return policy
             found = self._known.get(name) or _plain.get(name) or find(name)
             if learns(found):
@@ -46,7 +47,7 @@ class Learners:
             elif ".py:" in name:
                 found = _plain.keep(name, found)
             else:
-                self._others[name] = registry.get(name)
+                self._others[name] = plan_policy.registry.get(name)
         check_options(found, options or {})
         return found if learns(found) else policy
 
