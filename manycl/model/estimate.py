@@ -4,11 +4,11 @@ fastest."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from manycl.graph.graph import Buffer, BufferArg, BufferKey, CopyTask, FillTask, Graph, HostTask, Launch, Version
+from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, Graph, HostTask, Launch, Version
 from manycl.graph.launch import local_bytes
 from manycl.graph.versions.host_version import analysed
 from manycl.graph.versions.sequence import is_sequence
@@ -160,11 +160,14 @@ class ModelEstimates(Estimates):
             return None
         try:
             # the launch itself, if it has no versions: no model is asked, as that takes long
-            chosen = self._chosen(task, node, device)
+            version = self.version(node, device) if task.versions else None
+            chosen = task if version is None else task.versions[version]
             known = self._history.on(kernel_key(chosen), self._names[device])
             if known is not None and known.series:
                 return None
-            return first_slice(task, chosen, self._machine.devices[device].kind, self._graph.buffers)
+            buffers = self._graph.buffers
+            sizes = tuple([(a.key, buffers[a.key].nbytes) for a in task.args if isinstance(a, BufferArg)])
+            return first_slice(task, version, self._machine.devices[device].kind, sizes)
         except Exception as error:
             told(error, f"looking for the features of kernel {task.kernel.name}")
             return None
@@ -319,12 +322,18 @@ def launch_kind(launch: Launch) -> tuple[object, ...]:
 
 # Sizes of the first slices of a launch that was never measured, by its features.
 
+SLICES_KEPT = 256
+"""The number of launches on kinds of devices whose first slices are cached; our own choice."""
 
+
+@lru_cache(SLICES_KEPT)
 def first_slice(
-    launch: Launch, chosen: Launch | Version, kind: str, buffers: Mapping[BufferKey, Buffer]
+    launch: Launch, version: int | None, kind: str, sizes: tuple[tuple[BufferKey, int], ...]
 ) -> float | None:
-    """Return the work-items of a slice of an implementation of a launch, on a kind of device, by the predictors that
-    come with manycl. None where they know nothing of such devices, or the analysis finds no features."""
+    """Return the work-items of a slice of a version of a launch (None: it has none), on a kind of device, by the
+    predictors that come with manycl. None where they know nothing of such devices, or the analysis finds no features.
+    ``sizes``: the bytes of the launch's buffers."""
+    chosen = launch if version is None else launch.versions[version]
     if kind not in shipped().models or (isinstance(chosen, Version) and is_sequence(chosen)):
         return None
     program, kernel = analysed(chosen.program, chosen.kernel)
@@ -334,6 +343,5 @@ def first_slice(
     from manycl.graph.known import known_launch
 
     local = chosen.local_size or (1,) * len(chosen.global_size)
-    version = Version(program, kernel, chosen.global_size, local, annotations=chosen.annotations)
-    sizes = {a.key: buffers[a.key].nbytes for a in launch.args if isinstance(a, BufferArg)}
-    return shipped().points(launched(program, kernel.name, known_launch(launch, sizes, version)).features, kind)
+    own = Version(program, kernel, chosen.global_size, local, annotations=chosen.annotations)
+    return shipped().points(launched(program, kernel.name, known_launch(launch, dict(sizes), own)).features, kind)

@@ -166,6 +166,12 @@ class Problem:
             sizes = [buffers[key].nbytes for key in {*task.reads, *task.writes}]
         return self.machine.devices[device].holds(sizes)
 
+    def check(self, plan: Plan) -> None:
+        """Raise PolicyError for a plan that is for other devices."""
+        names = tuple([d.name for d in self.machine.devices])
+        if plan.devices != names:
+            raise PolicyError(f"the plan is for devices {', '.join(plan.devices)}, not for {', '.join(names)}")
+
     @cached_property
     def roomy(self) -> bool:
         """True if every device has room for all buffers at once, as most have."""

@@ -10,4 +10,4 @@ from manycl.plan.policy import names
 def _registered_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten after it."""
     names()
-    monkeypatch.setattr(policy, "_registry", dict(policy._registry))
+    monkeypatch.setattr(policy, "registry", dict(policy.registry))

@@ -16,8 +16,7 @@ from manycl.plan.plan import Assignment, Plan
 from manycl.plan.problem import Problem
 from manycl.run.commands.backend import Done, Evict, HostCall, Report, Run
 from manycl.run.data.coherence import Directory
-from manycl.run.engine.engine import execute
-from manycl.run.engine.observers import Liveness
+from manycl.run.engine.engine import Liveness, execute
 from manycl.run.engine.playback import Playback
 from manycl.run.simulation.simulator import SimBackend
 
@@ -41,13 +40,13 @@ class _Held:
 
 def test_only_what_is_reported_is_waited_for() -> None:
     awaited, held = Liveness(), cast("Playback", _Held())
-    awaited.issued(held, [Run(0, 0, 0, (), False), upload(3, 0, 0, (), False), Evict(0, 1)], 0.0)
+    awaited.issued([Run(0, 0, 0, (), False), upload(3, 0, 0, (), False), Evict(0, 1)])
     with pytest.raises(RunError, match=r"nothing is under way. node 1 is held up"):
         awaited.check(held)
-    awaited.issued(held, [Run(1, 0, 0, (), True), HostCall(2), download(4, 0, 0, (), True)], 0.0)
+    awaited.issued([Run(1, 0, 0, (), True), HostCall(2), download(4, 0, 0, (), True)])
     for token in (1, 2, 4):
         awaited.check(held)
-        awaited.heard(held, [Done(token, 0.0)], 0.0)
+        awaited.heard([Done(token, 0.0)])
     with pytest.raises(RunError):
         awaited.check(held)
 

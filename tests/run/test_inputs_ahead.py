@@ -31,8 +31,8 @@ from manycl.run.engine.setup import Setup
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import ChunkDeque, Lowered
 from manycl.run.simulation.simulator import SimBackend
+from manycl.run.stealing.device_estimates import LOADED, STEP, Prefetch
 from manycl.run.stealing.player import MovingPlayer
-from manycl.run.stealing.prefetch import LOADED, STEP, Prefetch
 from manycl.run.stealing.work_stealing import Foreseen, WorkStealing
 from manycl.run.stealing.worker import Terms
 from manycl.trace import KernelEvent, Trace, TransferEvent

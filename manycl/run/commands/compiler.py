@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from manycl.errors import PolicyError
 from manycl.plan.plan import ON_HOST, Plan
-from manycl.plan.problem import Problem
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.emit import Emitter
 from manycl.run.commands.transfers import Subject
@@ -33,18 +32,11 @@ def emitting(subject: Subject, queues: tuple[int, ...], plan: Plan | None) -> Em
     return Emitter(subject, queues) if subject.lowered.room is None else TightEmitter(subject, queues, plan)
 
 
-def check_devices(problem: Problem, plan: Plan) -> None:
-    """Raise PolicyError for a plan that is for other devices."""
-    names = tuple(d.name for d in problem.machine.devices)
-    if plan.devices != names:
-        raise PolicyError(f"the plan is for devices {', '.join(plan.devices)}, not for {', '.join(names)}")
-
-
 def _checked(subject: Subject, plan: Plan) -> tuple[int, ...]:
     """Return how many queues of each device a plan uses. Raises PolicyError for a plan that is not valid."""
     problem = subject.problem
     devices = len(problem.machine.devices)
-    check_devices(problem, plan)
+    problem.check(plan)
     if problem.fixed:
         raise PolicyError("the engine cannot continue a partial schedule yet (problem.fixed)")
     used = [0] * devices

@@ -19,8 +19,7 @@ from manycl.run.commands.backend import Copy, HostCall, Lane, Run, TransferQueue
 from manycl.run.commands.checkpoint_commands import Keeper
 from manycl.run.commands.command_graph import CommandGraph, linked
 from manycl.run.commands.flow_control import FlowControl, ahead_of
-from manycl.run.commands.transfers import Copies, EndedTransfers, Subject
-from manycl.run.commands.write_back import WriteBack
+from manycl.run.commands.transfers import Copies, EndedTransfers, Subject, WriteBack
 from manycl.run.data.coherence import HOST_BIT, places
 from manycl.run.lowering.steps import Chunks
 

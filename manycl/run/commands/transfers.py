@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey
+from manycl.graph.reduction import Reduction
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST
 from manycl.plan.problem import Problem
 from manycl.run.commands.backend import Command, Copy, Lane, TransferQueue
-from manycl.run.lowering.steps import Lowered
+from manycl.run.lowering.steps import RANGE, Lowered
 from manycl.run.recovery.checkpoints import NOTHING_KEPT, CheckpointPolicy
 from manycl.run.recovery.lineage import Overwrites, nothing_known
 
@@ -26,6 +27,10 @@ class Subject(NamedTuple):
     valid: Mapping[BufferKey, int]
     overwritten: Overwrites = nothing_known
     keeping: CheckpointPolicy = NOTHING_KEPT
+
+
+DISTINCT = Reduction.NONE.words()
+"""The method of ranges whose results are not combined."""
 
 
 class EndedTransfers(NamedTuple):
@@ -296,3 +301,30 @@ class Copies:
         if held or heard:
             self._hold(index, held, heard)
         return after
+
+
+class WriteBack:
+    """The results of a plan's steps that go to the host's memory as soon as they are made
+    (:mod:`manycl.plan.merging`)."""
+
+    def __init__(self, problem: Problem, lowered: Lowered) -> None:
+        plan, merging = lowered.plan, problem.merging
+        self._lowered, self._every = lowered, merging == "each"
+        self._in_turn = frozenset(plan.in_turn if plan is not None else ())
+        is_never = merging == "last" or not (self._every or self._in_turn)
+        self.is_off = is_never or lowered.room is not None or problem.machine.memories == 1 or not lowered.steps
+
+    def keys(self, nodes: Iterable[int]) -> list[BufferKey]:
+        """Return what some steps write that is to be sent: of parts of launches, what no other part writes at the same
+        time, needs not be put together, and is not written again."""
+        if self.is_off:
+            return []
+        steps, graph = self._lowered.steps, self._lowered.graph
+        tasks, last, together = graph.nodes, graph.last_writers, graph.written_together
+        early: list[BufferKey] = []
+        mine = self._in_turn
+        for node in nodes:
+            step = steps[node]
+            if step.role == RANGE and step.method == DISTINCT and (self._every or step.node in mine):
+                early += [key for key in tasks[node].writes if last[key] == node and key not in together]
+        return early

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 from manycl import flags
 from manycl.errors import ManyclError, RunError
@@ -14,12 +15,12 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy, is_static, learns
 from manycl.plan.problem import Problem
-from manycl.run.commands.backend import Backend, Command, Evict, Failed, Record, Report
+from manycl.run.commands.backend import Backend, Command, Evict, Failed, HostCall, Record, Report
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.asking_policies import careful
-from manycl.run.engine.observers import Liveness, Observer
+from manycl.run.engine.observers import Observer
 from manycl.run.engine.playback import Playback, leave
 from manycl.run.engine.result import Result
 from manycl.run.engine.run_history import RunHistory
@@ -39,6 +40,7 @@ from manycl.utilities.unforeseen import told
 log = logger(__name__)
 
 
+_TOKEN = attrgetter("token")
 CRASHED = "what ends a device's process is not run again on another one"
 
 
@@ -112,6 +114,36 @@ def resumed(subject: Subject, playback: Playback, backend: Backend, name: str, w
     return _Play(subject, playback, backend, name, (), watch).result(has_failed=True)
 
 
+class Liveness:
+    """The commands in flight whose reports are still to come: the engine waits only while there are some."""
+
+    def __init__(self) -> None:
+        self._due: set[int] = set()
+
+    def issued(self, commands: Sequence[Command]) -> None:
+        """Note commands that were given to devices."""
+        for command in commands:
+            if isinstance(command, HostCall) or (not isinstance(command, Evict) and command.notify):
+                self._due.add(command.token)
+
+    def heard(self, reports: Sequence[Report]) -> None:
+        """Note reports of commands."""
+        self._due.difference_update(map(_TOKEN, reports))
+
+    @property
+    def is_over(self) -> bool:
+        """True if all of them have been reported."""
+        return not self._due
+
+    def check(self, playback: Playback) -> None:
+        """Raise RunError where a wait would never end: no command in flight will be reported."""
+        if not self._due:
+            raise RunError(
+                f"manycl itself is at fault: the run is not complete, but nothing is under way. {playback.held_up()}",
+                hint="please report this, with what MANYCL_DEBUG=4 prints; another policy may run it",
+            )
+
+
 class _Play:
     """A run, which may be stopped and resumed. ``rest`` plans what is left of it then, as ``begin_rest`` does (None:
     nothing is planned anew)."""
@@ -169,9 +201,8 @@ class _Play:
         """Play until all is complete, something has failed, or the run has to be stopped and decided anew."""
         playback, backend, watch = self._playback, self._backend, self._watch
         awaited, lag = Liveness(), self._lag()
-        observers = (*self._observers, awaited)
         run = backend.begin(playback.graph, playback.queues, self._history.was_stopped)
-        issue = self._issuing(observers)
+        issue = self._issuing(awaited)
         issue(playback.start(backend.now()))
         if not playback.finished:
             issue(playback.handle())
@@ -191,25 +222,27 @@ class _Play:
             awaited.check(playback)
             with interruptible:
                 reports = [report for report in backend.wait() if report.run == run]
-            for observer in observers:
+            awaited.heard(reports)
+            for observer in self._observers:
                 observer.heard(playback, reports, backend.now())
             issue(playback.handle(*reports))
             if playback.failed is not None:
                 return
-            for observer in observers:
+            for observer in self._observers:
                 observer.advanced(playback, backend.now())
             if watch is not None:
                 watch.look(playback)
             if lag is not None and self._lags(lag, reports):
                 return
 
-    def _issuing(self, observers: Sequence[Observer]) -> Callable[[list[Command]], None]:
+    def _issuing(self, awaited: Liveness) -> Callable[[list[Command]], None]:
         """Return the function that gives commands to devices, and makes launches end early."""
         playback, backend = self._playback, self._backend
 
         def give(commands: list[Command]) -> None:
             if commands:
-                for observer in observers:
+                awaited.issued(commands)
+                for observer in self._observers:
                     observer.issued(playback, commands, backend.now())
                 backend.perform(commands)
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from manycl.errors import RunError
-from manycl.run.commands.backend import Command, Evict, HostCall, Report, Run
+from manycl.run.commands.backend import Command, Report, Run
 from manycl.run.engine.playback import Playback
 
 
@@ -43,34 +42,6 @@ class Counting(Observer):
     def advanced(self, playback: Playback, now: float) -> None:
         total, steps = len(playback.script.problem.graph), len(playback.graph)
         self._tell(playback.complete * total // steps)
-
-
-class Liveness(Observer):
-    """The commands in flight whose reports are still to come: the engine waits only while there are some."""
-
-    def __init__(self) -> None:
-        self._due: set[int] = set()
-
-    def issued(self, playback: Playback, commands: Sequence[Command], now: float) -> None:
-        for command in commands:
-            if isinstance(command, HostCall) or (not isinstance(command, Evict) and command.notify):
-                self._due.add(command.token)
-
-    def heard(self, playback: Playback, reports: Sequence[Report], now: float) -> None:
-        self._due.difference_update([report.token for report in reports])
-
-    @property
-    def is_over(self) -> bool:
-        """True if all of them have been reported."""
-        return not self._due
-
-    def check(self, playback: Playback) -> None:
-        """Raise RunError where a wait would never end: no command in flight will be reported."""
-        if not self._due:
-            raise RunError(
-                f"manycl itself is at fault: the run is not complete, but nothing is under way. {playback.held_up()}",
-                hint="please report this, with what MANYCL_DEBUG=4 prints; another policy may run it",
-            )
 
 
 class Debugging(Observer):

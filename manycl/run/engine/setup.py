@@ -23,7 +23,7 @@ from manycl.run.engine.playback import Playback
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.overwritten import Overwritten, brought_to_be_overwritten
 from manycl.run.lowering.steps import Lowered
-from manycl.run.recovery.checkpoints import keeping
+from manycl.run.recovery.checkpoints import NOTHING_KEPT, keeping
 from manycl.run.recovery.device_events import EventMonitor
 from manycl.run.stealing.player import MovingPlayer
 from manycl.utilities.interrupts import interruptible
@@ -74,7 +74,7 @@ def begin(problem: Problem, policy: Policy, directory: Directory, setup: Setup) 
             with interruptible:
                 where = problem.machine, directory.valid, problem.repeated > 0
                 overwritten.ask(brought_to_be_overwritten(lowered, *where))
-        kept = keeping(problem, lowered, plan, setup.mortal)
+        kept = keeping(problem, lowered, plan, setup.mortal) if setup.mortal else NOTHING_KEPT
         subject = Subject(problem, lowered, directory.valid, overwritten, kept)
         playback = _player(subject, policy, plan, directory)
         setup.prepare(lowered, playback)

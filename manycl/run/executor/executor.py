@@ -276,7 +276,7 @@ class Executor:
         run.stopping = True
         if run.is_left:
             return run.record
-        with InterruptMessage(lambda: f"stopping; waiting for {_listed(run)}; Ctrl-C leaves it running"):
+        with InterruptMessage(lambda: f"stopping; waiting for {run.listed()}; Ctrl-C leaves it running"):
             self._wait_for(run)
         return self.ended(run)
 
@@ -286,7 +286,7 @@ class Executor:
             return
         run = self.run
         words = "still waiting for {}, which an interrupted run has left; press Ctrl-C to stop waiting"
-        with InterruptMessage(lambda: words.format(_listed(run))):
+        with InterruptMessage(lambda: words.format(run.listed())):
             self._wait_for(run)
         self.ended(run)
 
@@ -361,7 +361,7 @@ class Executor:
     def _enter(self, run: RunState, command: Run) -> None:
         lanes = self.lanes[command.device]
         if command.undo:
-            run.undo(command.token, self.undo.copied(run.graph, command, lanes, _events(run, command.after)))
+            run.undo(command.token, self.undo.copied(run.graph, command, lanes, run.events_of(command.after)))
         event = self._enqueue(run, command)
         if command.notify:
             run.watch(command.device, command.queue, [command.token], event)
@@ -399,7 +399,7 @@ class Executor:
             kernel.launched.add(kind)
             run.record.first[node] = asked
         how = lanes.queues[queue], kernel.kernel, chosen.global_size, chosen.local_size, launch.global_offset
-        waits = [*_events(run, after), *uploads] or None
+        waits = [*run.events_of(after), *uploads] or None
         if command.parts is not None and lanes.shortening is not None and chosen is launch:
             event = lanes.shortening.launch_in_parts(*how, waits, command.parts, command.beside)
         else:
@@ -418,7 +418,7 @@ class Executor:
         if last_words.note is not None:
             lane = f"{lanes.device.name} queue {command.queue}"
             last_words.given(command.token, lane, f"kernels {chosen.kernel.name}")
-        waits = [*_events(run, command.after), *uploads] or None
+        waits = [*run.events_of(command.after), *uploads] or None
         event = self.sequences.give(run, launch, chosen, command, waits, lanes)
         if self.memory.guarded:
             self._look_around(launch, command.device, event)
@@ -456,7 +456,7 @@ class Executor:
         lanes = self.lanes[device]
         if last_words.note is not None:
             last_words.given(node, f"{lanes.device.name} queue {queue}", f"{task.function} {task.name}")
-        event = within(lanes.driver, self.memory, task, device)(lanes.queues[queue], [*_events(run, after), *uploads])
+        event = within(lanes.driver, self.memory, task, device)(lanes.queues[queue], [*run.events_of(after), *uploads])
         run.events[node] = lanes.latest[queue] = event
         run.record.kernels.append((node, device, queue, event))
         return event
@@ -495,13 +495,3 @@ class Executor:
 
 _left: list[Executor] = []
 """Back ends that were closed while devices were busy; their memory and queues are not freed."""
-
-
-def _events(run: RunState, after: Sequence[int]) -> list[Event]:
-    """Return the events of some commands, each once: commands that became one transfer share one."""
-    return list({id(e): e for e in [run.events[t] for t in after]}.values()) if after else []
-
-
-def _listed(run: RunState) -> str:
-    found = run.unfinished() or ["the devices"]
-    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"

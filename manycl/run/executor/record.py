@@ -110,7 +110,15 @@ class RunRecord:
         """Find the failure, by every launch's final status, also of launches that were not waited for. Of several
         failures, that of the node that comes first in the graph counts: all nodes that may depend on it come after
         it."""
-        if self._succeeded():
+        found: dict[DeviceIndex, list[Event]] = {}
+        for _, device, _, event in self.kernels:
+            found.setdefault(device, []).append(event)
+        for moved in self.transfers:
+            found.setdefault(moved.device, []).extend(moved.events)
+        for device, events in found.items():
+            if not self._drivers[device].succeeded(events):
+                break
+        else:  # all is complete and nothing has failed, as nearly always
             return
         done, now = [driver.done for driver in self._drivers], perf_counter() - self.begin
         if self.failure is None:
@@ -131,18 +139,6 @@ class RunRecord:
                 except DriverError as error:
                     if self.failed_transfer is None or moved.token < self.failed_transfer.token:
                         self.failed_transfer = Failed(moved.token, now, error.message)
-
-    def _succeeded(self) -> bool:
-        """Return whether all is complete and nothing has failed, as nearly always."""
-        found: dict[DeviceIndex, list[Event]] = {}
-        for _, device, _, event in self.kernels:
-            found.setdefault(device, []).append(event)
-        for moved in self.transfers:
-            found.setdefault(moved.device, []).extend(moved.events)
-        for device, events in found.items():  # noqa: SIM110 (a generator takes twice the time)
-            if not self._drivers[device].succeeded(events):
-                return False
-        return True
 
     def times(self) -> list[tuple[int, DeviceIndex, int, float, float]]:
         """Return (node, device, queue, start, end) of every launch that completed; seconds since the run began."""

@@ -253,6 +253,15 @@ class RunState:
             found[None] = f"host function {self.graph.nodes[self.host].name}"
         return sorted(set(found.values()), key=list(found.values()).index)
 
+    def listed(self) -> str:
+        """Return in words what is not complete."""
+        found = self.unfinished() or ["the devices"]
+        return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
+
+    def events_of(self, after: Sequence[int]) -> list[Event]:
+        """Return the events of some commands, each once: commands that became one transfer share one."""
+        return list({id(e): e for e in map(self.events.__getitem__, after)}.values()) if after else []
+
     def _is_pending(self, device: DeviceIndex, event: Event) -> bool:
         try:
             return not self.lanes[device].driver.done(event)

@@ -32,7 +32,7 @@ class LoweringCache:
 
     def lower(self, problem: Problem, plan: Plan | None, directory: Directory) -> Lowered:
         """Return the steps from the cache, or new ones."""
-        limits = limited(problem, plan)
+        limits = limited(problem, plan) if not problem.roomy else {}
         if not limits and not directory.parts and not problem.graph.parts and (plan is None or not plan.is_split):
             return lower(problem, plan, directory)
         demanded = problem.demanded if plan is not None and plan.movable else frozenset()  # (decides the chunks)

@@ -52,10 +52,10 @@ NOTHING_KEPT = CheckpointPolicy()
 
 
 def keeping(problem: Problem, lowered: Lowered, plan: Plan | None, mortal: Collection[DeviceIndex]) -> CheckpointPolicy:
-    """Return the checkpoint policy for a plan. Nothing is kept without a plan (None: it is decided at run time), nor
-    where memory is short."""
+    """Return the checkpoint policy for a plan, as some devices may be lost (``mortal``). Nothing is kept without a plan
+    (None: it is decided at run time), nor where memory is short."""
     steps = lowered.plan or plan
-    if not mortal or steps is None or lowered.room is not None:
+    if steps is None or lowered.room is not None:
         return NOTHING_KEPT
     seconds = {a.node: a.end - a.start for a in steps.assignments if a.device != ON_HOST}
     devices = frozenset(mortal)

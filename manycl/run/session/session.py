@@ -91,6 +91,7 @@ class Session:
         self.directory, self.buffers = self.data.directory, self.data.buffers
         self.check_open = self.devices.check_open
         self._lowered_for = self.devices.changes
+        self._checked: Callable[[], Graph | None] = lambda: None  # the last graph, which is within bounds
         _open.add(self)
         events.listen(self.backend.wake)
         events.listen(leaving(self.buffers))
@@ -209,13 +210,16 @@ class Session:
         buffers. ``policy``: a name, a policy object or a plan. ``repeated``, ``rival``: as in
         :class:`manycl.plan.problem.Problem`; ``learning``: whether its kernels' times are learned from."""
         self.check_open()
-        bounds.check(graph)
+        if self._checked() is not graph:
+            bounds.check(graph)
+            self._checked = weakref.ref(graph)
         with self.devices.lock, Uninterrupted():
             result = None
             while result is None:  # until it has begun on devices that work
                 self._get_ready(learning)
-                await_devices(self.devices)
                 devices = self.devices
+                if devices.events.away or not devices.machine.devices:
+                    await_devices(devices)
                 watch = EventMonitor(devices.events, devices.machine, devices.used)
                 problem, chosen, name = asked(devices, self.data, graph, policy, queues, options, repeated, rival)
                 play = partial(

@@ -8,16 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from manycl.errors import PolicyError, RunError
-from manycl.graph.graph import BufferKey, Graph
 from manycl.graph.reduction import Reduction
 from manycl.machine import DeviceIndex
 from manycl.model.estimates import Ends, Estimates
 from manycl.plan.plan import MERGE, WHOLE, Assignment, Plan
 from manycl.plan.policy import DynamicPolicy, StaticPolicy
-from manycl.plan.problem import Part as Interval
 from manycl.plan.problem import Problem
 from manycl.region import NOTHING, Region, union
-from manycl.run.data.coherence import Directory, ValidRegion, places
+from manycl.run.data.coherence import Directory, ValidRegion
 from manycl.run.engine.asking_policies import planned
 from manycl.run.engine.engine import execute
 from manycl.run.engine.setup import Setup
@@ -148,17 +146,6 @@ def directory_of(problem: Problem) -> Directory:
         elif mask := next(iter(by_mask)):
             directory.valid[key] = mask
     return directory
-
-
-def parts_of(directory: Directory, graph: Graph) -> dict[BufferKey, tuple[Interval, ...]]:
-    """Return the intervals of buffers that are valid in parts, for those whose parts are intervals
-    (``Problem.parts``)."""
-    out: dict[BufferKey, tuple[Interval, ...]] = {}
-    for key, parts in directory.parts.items():
-        if key in graph.buffers and all(box.rows == 1 for part in parts for box in part.region.boxes):
-            found = [Interval(*ends, places(part.mask)) for part in parts for ends in part.region.intervals]
-            out[key] = tuple(sorted(p for p in found if p.memories))
-    return out
 
 
 def with_times(problem: Problem, plan: Plan, trace: Trace) -> Plan:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
-from functools import partial
+from functools import cached_property, partial
 
 from manycl.graph.graph import BufferKey, HostTask
 from manycl.machine import DeviceIndex
@@ -41,9 +41,9 @@ class ShareScheduler:
     ) -> None:
         assert lowered.plan is not None
         self._problem, self._graph, self._valid = problem, lowered.graph, valid
+        self._extent = lowered.extent
         self._estimates, self._now = DeviceEstimates(problem, lowered), 0.0
         self._inputs = self._estimates.inputs
-        self._rescheduler = Rescheduler(problem, lowered.extent, lowered.graph)
         self._away: set[DeviceIndex] = set()
         self._returning: set[DeviceIndex] = set()
         timetable, devices = lowered.timetable, problem.machine.devices
@@ -76,6 +76,10 @@ class ShareScheduler:
         for device in demanded:
             used[device] = max(used[device], at_a_time(devices[device]))
         self.queues = tuple(used)
+
+    @cached_property
+    def _rescheduler(self) -> Rescheduler:
+        return Rescheduler(self._problem, self._extent, self._graph)
 
     def _begin(
         self, node: int, chunks: Chunks, each: Mapping[DeviceIndex, float], done: Set[int], in_turn: bool
