@@ -17,8 +17,7 @@ from manycl.run.commands.emit import Emitter
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.assign import Ask, Assigned, Assigner
-from manycl.run.engine.playback import Playback, leave
-from manycl.run.recovery.device_events import Changed
+from manycl.run.engine.playback import Changed, Playback, leave
 
 Incomplete = tuple[int, tuple[int, ...], Collection[int]]
 """A command that is not known to be complete: its token, the nodes that it runs, and those that it depends on."""

@@ -21,12 +21,12 @@ from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.asking_policies import careful
 from manycl.run.engine.observers import Observer
-from manycl.run.engine.playback import Playback, leave
+from manycl.run.engine.playback import Changed, Playback, leave
 from manycl.run.engine.result import Result
 from manycl.run.engine.run_history import RunHistory
 from manycl.run.engine.setup import PLAIN, Begun, Setup, begin, begin_rest
 from manycl.run.lowering.overwritten import Overwritten
-from manycl.run.recovery.device_events import Changed, EventMonitor
+from manycl.run.recovery.device_events import EventMonitor
 from manycl.run.recovery.history import Stopped
 from manycl.run.recovery.idempotence import repeatable
 from manycl.run.recovery.lineage import Unrecoverable, rest_of

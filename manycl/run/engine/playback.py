@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence, Set
 from enum import Enum
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey, Graph, HostTask, Launch, Piece
 from manycl.machine import DeviceIndex
@@ -17,7 +18,6 @@ from manycl.run.commands.backend import Command, EndsEarly, Evict, Failed, HostC
 from manycl.run.commands.command_graph import CommandGraph
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.steps import Lowered
-from manycl.run.recovery.device_events import Changed
 from manycl.run.recovery.history import CommandHistory, Stopped, ended, unsound
 from manycl.trace import DecisionEvent
 
@@ -30,6 +30,16 @@ class State(Enum):
     ISSUED = "issued"
     DONE = "done"
     CANCELLED = "cancelled"
+
+
+class Changed(NamedTuple):
+    """A change of a device: it comes, or leaves, or takes ``factor`` times as long as was measured (0: that has not
+    changed). ``returns``: a device that leaves will come again."""
+
+    device: DeviceIndex
+    comes: bool
+    factor: float = 0.0
+    returns: bool = False
 
 
 class Playback:

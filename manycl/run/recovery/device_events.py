@@ -15,13 +15,11 @@ from itertools import count
 from math import inf
 from operator import attrgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from manycl.errors import DeviceError
 from manycl.machine import DeviceIndex, Machine
-
-if TYPE_CHECKING:
-    from manycl.run.engine.playback import Playback
+from manycl.run.engine.playback import Changed, Playback
 
 How = Literal["drain", "now", "lost"]
 """The ways in which a device leaves. ``drain``: what the device was given ends there. ``now``: the same, as kernels are
@@ -66,16 +64,6 @@ class DeviceSlows:
 DeviceEvent = DeviceLeaves | DeviceComes | DeviceSlows
 
 _NAME = attrgetter("name")
-
-
-class Changed(NamedTuple):
-    """A change of a device: it comes, or leaves, or takes ``factor`` times as long as was measured (0: that has not
-    changed). ``returns``: a device that leaves will come again."""
-
-    device: DeviceIndex
-    comes: bool
-    factor: float = 0.0
-    returns: bool = False
 
 
 class DeviceEvents:

@@ -15,8 +15,8 @@ from manycl.run.commands.chunk_commands import PacketEmitter
 from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.dynamic import Dynamic
+from manycl.run.engine.playback import Changed
 from manycl.run.lowering.steps import Lowered
-from manycl.run.recovery.device_events import Changed
 from manycl.run.stealing.packet_size import SETTLED
 from manycl.run.stealing.share_scheduler import ShareScheduler
 from manycl.utilities.changed import changed
