@@ -195,7 +195,7 @@ def test_the_script_says_so_and_its_judge_finds_what_waits_for_less() -> None:
     p = problem(machine(), handed_on())
     plan, directory = estimated("mkmd_coarse", p), Directory()
     lowered = lower(p, plan, directory)
-    lowered.open(directory)
+    directory.open(lowered.cut, lowered.lies)
     script = compiled(Subject(p, lowered, directory.valid), plan)
     verify_script(script)
     (upload,) = (c for c in script.commands if isinstance(c, Copy))

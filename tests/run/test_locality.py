@@ -149,7 +149,7 @@ def test_what_leaves_for_the_next_steps_leaves_before_their_turn(
     lowered = lower(problem, plan, directory, limited(problem, plan))
     assert lowered.plan is not None
     assert lowered.room is not None
-    lowered.open(directory)
+    directory.open(lowered.cut, lowered.lies)
     state = Playback(compiled(Subject(problem, lowered, directory.valid), plan), directory)
     commands = state.start(0.0) + state.handle()
     ran = {lowered.room.using[c.token][1] for c in commands if isinstance(c, Run)}

@@ -142,11 +142,11 @@ def again_in_little_memory(
 
     def backend(lowered: Lowered, turn: int, directory: Directory) -> ChaosBackend:
         made = ChaosBackend(where, seed + turn, room=lowered.room.limits if lowered.room is not None else {})
-        lowered.open(directory)
+        directory.open(lowered.cut, lowered.lies)
         for m in range(where.memories):
             of = {p: values.piece(m, k, rows) for p, k, rows in parts(graph, lowered)}
             made.values[m] = {p: v for p, v in of.items() if m == 0 or directory.valid.get(p, 0) >> m & 1}
-        lowered.close(directory)
+        directory.close(lowered.cut, lowered.joined, lowered.own)
         return made
 
     first = directory.copy()

@@ -101,7 +101,7 @@ def test_what_the_compiler_makes_is_right(data: Any, graph: Graph, where: Machin
     plan = data.draw(plans(graph, where))
     problem = Problem(graph, where, Unit(), tuple(2 for _ in where.devices), splits=Splits(graph))
     lowered = lower(problem, plan, directory)
-    lowered.open(directory)
+    directory.open(lowered.cut, lowered.lies)
     script = compiled(Subject(problem, lowered, directory.valid), plan)
     verify_script(script)
     assert script.fits(directory)

@@ -122,11 +122,11 @@ def one_run(
         backend._room = lowered.room.limits if lowered.room is not None else {}
         if fail is not None:
             backend._fail = {fail(lowered)}
-        lowered.open(directory)
+        directory.open(lowered.cut, lowered.lies)
         for m in range(where.memories):
             of = {p: values.piece(m, k, rows) for p, k, rows in parts(lowered, graph)}
             backend.values[m] = {p: v for p, v in of.items() if m == HOST or directory.valid.get(p, 0) >> m & 1}
-        lowered.close(directory)
+        directory.close(lowered.cut, lowered.joined, lowered.own)
         return lowered
 
     try:

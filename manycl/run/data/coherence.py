@@ -230,10 +230,14 @@ class Directory:
                 if mask := valid.pop(buffer, 0):
                     valid.update(dict.fromkeys(members, mask))
                 continue
-            found = lie_in(parts, buffer, members, lies)
+            regions, masks = zip(*parts, strict=True)
+            known = lies.get((buffer, masks))
+            if known is not None and known[0] == regions:
+                found = known[1]
+            else:
+                found = lie_in(parts, buffer, members, lies)
             assert found is not None, "a piece lies in one part of its buffer"
             del self.parts[buffer]
-            _, masks = zip(*parts, strict=True)
             held = [*map(masks.__getitem__, found)]
             valid.update(zip(compress(members, held), filter(None, held), strict=True))
 
@@ -241,10 +245,11 @@ class Directory:
         self,
         cut: Mapping[BufferKey, Mapping[BufferKey, Region]],
         joined: dict[tuple[int, ...], tuple[ValidRegion, ...]],
+        own: Iterable[BufferKey] = (),
     ) -> None:
         """Put the pieces of each buffer (by key) together again, as one or in parts, as the run has ended. A buffer
         that lost a piece is lost. ``joined`` caches what was found for these pieces before, by the buffer and its
-        pieces' masks."""
+        pieces' masks. ``own``: the run's own buffers, which are forgotten."""
         for buffer, members in cut.items():
             lost = [self._lost.pop(key)[0] for key in members if key in self._lost] if self._lost else ()
             masks = [*map(self.valid.pop, members, repeat(0))]
@@ -263,6 +268,8 @@ class Directory:
                 if len(joined) >= REMEMBERED:
                     joined.clear()
                 joined[buffer, *masks] = self.parts[buffer]
+        if own:
+            self.forget(*own)
 
     def _join(self, key: BufferKey, by_mask: Mapping[int, Sequence[Region]]) -> None:
         """Set where a buffer is valid: for each mask, the regions."""

@@ -159,7 +159,8 @@ class Results:
         if self._lent and not self._runs % IDLE:
             with self._lock:
                 self._come_back()
-        self._pool.tick()
+        if self._pool.waiting:
+            self._pool.tick()
 
     def trim(self) -> None:
         """Free all unused memory."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from manycl.drivers.addresses import aligned
 from manycl.drivers.driver import Allocation, Bytes, DeviceLost, Driver, DriverError, End
@@ -77,6 +78,8 @@ class Memory:
         self._lock = Lock()  # held while `host` makes copies
         self.guarded = guarded
         self.version = 0
+        self.bound: WeakKeyDictionary[object, Any] = WeakKeyDictionary()
+        """What was made of buffer objects, by who made it, as long as these are the right ones."""
         self._stored: dict[BufferKey, StoredBuffer] = {}
         self._windows: set[BufferKey] = set()
         self._is_tidy = True  # nothing has been set aside
@@ -89,7 +92,7 @@ class Memory:
 
     def rearrange(self, machine: Machine, drivers: Sequence[Driver], before: Sequence[int | None]) -> None:
         """Change to other devices; ``before``: the former index of each. Only when no run is under way."""
-        self.version += 1
+        self._change()
         self.trim()
         self._use(machine, drivers, before)
 
@@ -106,6 +109,11 @@ class Memory:
         self.locks.use(
             () if self.guarded or is_shared else [held.driver for held in self._devices if not held.is_hosts]
         )
+
+    def _change(self) -> None:
+        """Note that a buffer object is not the right one any more."""
+        self.version += 1
+        self.bound.clear()
 
     # buffers that come and go
 
@@ -168,7 +176,7 @@ class Memory:
 
     def _remove(self, stored: StoredBuffer) -> None:
         """Free all copies of a buffer that is not known any more."""
-        self.version += 1
+        self._change()
         for held in self._devices:
             held.free(stored.key)
         if stored.host is not None:
@@ -178,7 +186,7 @@ class Memory:
 
     def _move(self, source: StoredBuffer, target: StoredBuffer) -> None:
         """Give the memory of a pooled buffer to a buffer that has none and needs as much capacity."""
-        self.version += 1
+        self._change()
         target.capacity = source.capacity
         del self._stored[source.key]
         if source.host is not None:
@@ -192,7 +200,7 @@ class Memory:
     def borrow(self, key: BufferKey, data: Bytes) -> None:
         """Make the caller's own array the contents; it is read in place until a host copy is needed."""
         self._stored[key].borrowed = data
-        self.version += 1
+        self._change()
         for held in self._devices:
             if held.is_hosts:  # a stale host copy is made anew when it is needed
                 held.free(key)
@@ -202,7 +210,8 @@ class Memory:
         if not self.pool.is_used:
             self._unrest()
         self.pool.is_used = False
-        self.pool.tick()
+        if self.pool.waiting:
+            self.pool.tick()
         self.results.tick()
 
     def trim(self) -> None:
@@ -215,7 +224,7 @@ class Memory:
         """Free what was set aside, and all windows, after a run."""
         is_tidy, self._is_tidy = self._is_tidy and not self._windows, True
         if not is_tidy and any([held.tidy(self._windows) for held in self._devices]):  # noqa: C419  (all of them)
-            self.version += 1
+            self._change()
 
     # what is known of buffers
 
@@ -376,13 +385,14 @@ class Memory:
     def evict(self, key: BufferKey, device: DeviceIndex) -> None:
         """Free a device's copy. Only when no run is under way."""
         if self._devices[device].free(key):
-            self.version += 1
+            self._change()
 
     def set_aside(self, key: BufferKey, device: DeviceIndex) -> None:
         """Take a buffer's copy from a device during a run; its memory may become another buffer's."""
         stored = self._stored[key]
         self._is_tidy = False
-        self.version += self._devices[device].set_aside(key, stored.capacity or stored.nbytes)
+        if self._devices[device].set_aside(key, stored.capacity or stored.nbytes):
+            self._change()
 
     def trespassed(self, device: DeviceIndex) -> Iterator[tuple[BufferKey, Trespass]]:
         """Yield the buffers (keys) that kernels of a device see and outside of which something was written since the

@@ -90,7 +90,7 @@ def again(
 ) -> Result | None:
     """Play a command graph compiled before. Return None if buffers are not where it needs them. ``shortest``: plays it
     in a shorter way than command by command, or returns None. For the rest, see ``execute``."""
-    script.lowered.open(directory)
+    directory.open(script.lowered.cut, script.lowered.lies)
     try:
         if not script.fits(directory):
             return None
@@ -105,7 +105,7 @@ def again(
             result = _Play(subject, playback, backend, name, observers, watch).result()
         return result
     finally:
-        script.lowered.close(directory)
+        directory.close(script.lowered.cut, script.lowered.joined, script.lowered.own)
 
 
 def resumed(subject: Subject, playback: Playback, backend: Backend, name: str, watch: EventMonitor | None) -> Result:
@@ -174,7 +174,7 @@ class _Play:
             return self.result()
         finally:
             if self._is_open:
-                self._subject.lowered.close(directory)
+                directory.close(self._subject.lowered.cut, self._subject.lowered.joined, self._subject.lowered.own)
 
     def result(self, has_failed: bool = False) -> Result:
         """Play to the end and return the result. ``has_failed``: the playback has already failed."""
@@ -420,7 +420,8 @@ class _Play:
         assert rest is not None
         self._history.stopped(record, void)
         nodes, self._postponed = self._postponed, ()
-        self._subject.lowered.close(playback.directory)
+        lowered = self._subject.lowered
+        playback.directory.close(lowered.cut, lowered.joined, lowered.own)
         self._is_open = False
         watch.look()
         watch.planned()

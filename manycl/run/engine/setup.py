@@ -67,7 +67,7 @@ def begin(problem: Problem, policy: Policy, directory: Directory, setup: Setup) 
         plan, lowered = decided(problem, policy, directory, setup.lower)
     if plan is not None:
         log.debug("plan: %r", plan)
-    lowered.open(directory)
+    directory.open(lowered.cut, lowered.lies)
     try:
         overwritten = Overwritten(lowered, problem.graph, problem.repeated > 0)
         if problem.machine.memories > 1:
@@ -82,7 +82,7 @@ def begin(problem: Problem, policy: Policy, directory: Directory, setup: Setup) 
             full, playback = playback.full, _player(subject, policy, plan, directory)
             playback.full = full
     except BaseException:
-        lowered.close(directory)
+        directory.close(lowered.cut, lowered.joined, lowered.own)
         raise
     return Begun(subject, playback)
 

@@ -53,7 +53,7 @@ from manycl.utilities.interrupts import interruptible
 from manycl.utilities.prompt import asked, be_prompt
 
 KEPT_GRAPHS = 8  # graphs whose rows to transfer are cached
-_MEMORY, _NBYTES = attrgetter("memory"), attrgetter("nbytes")
+_MEMORY = attrgetter("memory")
 
 
 class Executor:
@@ -320,10 +320,12 @@ class Executor:
                 self.settle()
             for memory, rows in parts:
                 device = DeviceIndex([*map(_MEMORY, self.machine.devices)].index(memory))
-                lanes, nbytes = self.lanes[device], sum(map(_NBYTES, rows)) or None
-                if not rows and result is None:
-                    self.memory.replace(key)  # what the host has is stale
-                target = self.memory.download_target(key, device, nbytes) if result is None else result
+                lanes, target = self.lanes[device], result
+                if target is None:
+                    if not rows:
+                        self.memory.replace(key)  # what the host has is stale
+                    nbytes = sum([box.nbytes for box in rows]) or None
+                    target = self.memory.download_target(key, device, nbytes)
                 source = End(self.memory.on_device(key, device))
                 events = lanes.driver.copy(lanes.downloads, target, source, rows or (Box(0, len(target.memory)),), ())
                 sent += zip(repeat(lanes.driver), events, strict=False)

@@ -207,10 +207,11 @@ class CachedGraph:
         ``is_awaited``: other processes would wait for its runs, however short they are."""
         if is_awaited or not gains_nothing(seconds):
             self.session.models.looking.begin(self.interest, graph, self.session.devices.build)
-        self.examine()
+        if self.interest.is_done:
+            self.examine()
 
     def examine(self) -> None:
-        """Begin tuning anew if the analysis has ended, as more is known."""
-        if self.interest.is_done and not self.is_looked_at:
+        """Begin tuning anew, as the analysis has ended and more is known; done once."""
+        if not self.is_looked_at:
             self.is_looked_at = True
             self._begin(self._given)

@@ -127,7 +127,8 @@ class GraphCache:
         else:
             is_asked = bool(self._demanded) and known.is_looked_at
             is_awaited = is_asked and known.is_awaited(self._session.machine)
-            known.examine()
+            if known.interest.is_done:
+                known.examine()
             self._decided = decide(Facts(policy, None, *self._there, is_awaited, self._fresh, known.measured))
             known.obey(self._decided)
         return self._decided

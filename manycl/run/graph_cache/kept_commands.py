@@ -53,8 +53,6 @@ class KeptCommands:
         self._devices, self._is_lasting = devices, lasting
         self._memory: int | None = None  # the version of the memory after the last run
         self._recording = _Recording(of) if recording is None else recording
-        self._recorded: CommandBuffer | None = None  # the recorded calls that are bound to the buffers
-        self._bound: CommandBuffer | None = None
 
     def on(self, graph: Graph, of: Signature) -> KeptCommands | None:
         """Return the commands of a graph of the same structure with the signature ``of``. None where they name pieces
@@ -92,12 +90,12 @@ class KeptCommands:
             setup=PLAIN if is_roomy else Setup(prepare=partial(make_room, devices, session.data)),
             observers=session.observers,
             watch=watch,
-            shortest=partial(self._by_calls, session, is_ready, watch),
+            shortest=partial(self._by_calls, session, watch),
         )
 
-    def _by_calls(self, session: Session, is_ready: bool, watch: EventMonitor, playback: Playback) -> Result | None:
-        """Make the recorded calls; return None if there are none. ``is_ready``: buffers are where they were."""
-        script, buffer = self.script, self._buffer(session, is_ready)
+    def _by_calls(self, session: Session, watch: EventMonitor, playback: Playback) -> Result | None:
+        """Make the recorded calls; return None if there are none."""
+        script, buffer = self.script, self._buffer(session)
         if buffer is None:
             return None
         executor, plan = session.backend, script.plan
@@ -118,7 +116,7 @@ class KeptCommands:
         graph, machine = script.problem.graph, executor.machine
         return Result(graph, machine, plan.policy, taken, record, plan=plan, lowered=script.lowered, playback=playback)
 
-    def _buffer(self, session: Session, is_ready: bool) -> CommandBuffer | None:
+    def _buffer(self, session: Session) -> CommandBuffer | None:
         """Return the recorded calls on the buffers. Raises what its commands would raise."""
         executor, known = session.backend, self._recording
         if session.debug or self.script.lowered.room is not None:
@@ -129,19 +127,18 @@ class KeptCommands:
                 known.buffer = recorded(executor, self.script)
             if known.buffer is None:
                 return None
-            bound = self._bound
-            if bound is None or self._recorded is not known.buffer or not is_ready:
+            found: tuple[CommandBuffer, CommandBuffer] | None = executor.memory.bound.get(self)
+            if found is None or found[0] is not known.buffer:
                 keys = dict(zip(known.of.keys, self.of.keys, strict=True))
-                bound = known.buffer.bound(executor, self.script.lowered.graph, keys)
-            if self._is_lasting:  # else it would keep the memory of dropped arrays
-                self._recorded, self._bound = known.buffer, bound
+                found = known.buffer, known.buffer.bound(executor, self.script.lowered.graph, keys)
+                executor.memory.bound[self] = found
         except ManyclError:
             raise
         except Exception as error:  # the graph is then enqueued command by command
             told(error, "finding the shortest way to enqueue a run")
             known.buffer = None
             return None
-        return bound
+        return found[1]
 
 
 def _give(playback: Playback) -> None:

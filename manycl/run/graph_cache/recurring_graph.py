@@ -92,7 +92,7 @@ class RecurringGraph(CachedGraph):
             if of.scalars != self.signature.scalars:
                 bounds.check(graph)
         self.ran = None
-        if not self.is_looked_at:
+        if self.interest.is_done:
             self.examine()
         return self.run_as(graph, of)
 

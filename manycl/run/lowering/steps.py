@@ -222,18 +222,6 @@ class Lowered:
                 return False
         return True
 
-    def open(self, directory: Directory) -> None:
-        """Make the directory keep track of the pieces from now on."""
-        if self.cut:
-            directory.open(self.cut, self.lies)
-
-    def close(self, directory: Directory) -> None:
-        """Put pieces together again in the directory, as the run has ended."""
-        if self.cut:
-            directory.close(self.cut, self.joined)
-        for key in self.own:
-            directory.forget(key)
-
 
 def state_of(
     graph: Graph, directory: Directory, along: Mapping[BufferKey, tuple[Region, ...]], anywhere: bool

@@ -270,8 +270,18 @@ class Session:
         finally:
             self.devices.used.become(())
             self.backend.memory.tidy()
-        if result is not None:
-            self._over(result, written)
+        if result is None:
+            return None
+        for key, region in written.items():
+            self.directory.heal(key, region, self.backend.memory.nbytes(key))
+        if result.lost:
+            examine(self.devices, self.directory)
+            return result
+        playback = result.playback
+        # launches in packets run beside each other: their times tell little of whole launches
+        is_in_packets = playback is not None and playback.script.problem.demanded and playback.script.lowered.chunks
+        if not is_in_packets and not isinstance(result.record, MergedRecord):  # other times are disturbed
+            self.devices.learn_from(result)
         return result
 
     def _may_begin_again(self, error: ManyclError) -> bool:
@@ -288,19 +298,6 @@ class Session:
         for key, (needed, _) in found.items():
             self.directory.check(key, needed)
         return {key: written for key, (_, written) in found.items()}
-
-    def _over(self, result: Result, written: Mapping[BufferKey, Region]) -> None:
-        """Note that a run has ended, and has written some bytes of buffers whose contents were unknown."""
-        for key, region in written.items():
-            self.directory.heal(key, region, self.backend.memory.nbytes(key))
-        if result.lost:
-            examine(self.devices, self.directory)
-            return
-        playback = result.playback
-        # launches in packets run beside each other: their times tell little of whole launches
-        is_in_packets = playback is not None and playback.script.problem.demanded and playback.script.lowered.chunks
-        if not is_in_packets and not isinstance(result.record, MergedRecord):  # other times are disturbed
-            self.devices.learn_from(result)
 
     def _left(self, problem: Problem, graph: Graph) -> Problem:
         """Return the problem of what is left of a problem's graph."""

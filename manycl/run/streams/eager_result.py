@@ -162,11 +162,11 @@ class EagerResult:
         )
         problem = problem_of(self._devices, self._data, self.graph)
         lowered = lower(problem, plan, directory)
-        lowered.open(directory)
+        directory.open(lowered.cut, lowered.lies)
         try:
             return ended(Playback(self._as_given(problem, plan, lowered, directory.valid), directory))
         finally:
-            lowered.close(directory)
+            directory.close(lowered.cut, lowered.joined, lowered.own)
 
     def _as_given(self, problem: Problem, plan: Plan, lowered: Lowered, valid: Mapping[BufferKey, int]) -> CommandGraph:
         """Return the command graph of the uploads and commands as they were given. ``valid``: masks of the memories
