@@ -214,7 +214,7 @@ class RunningQueue(Waits):
         kind are expected: the stream goes on. Returns False where the stream has to be ended instead. ``wanted``: the
         bytes that the host is about to read."""
         stream = self.enqueued.stream
-        if stream is None or underway or self.preparing or self._taken or self.session.closed:
+        if stream is None or underway or self.preparing or self._taken or self.session.devices.closed:
             return False
         self.session.devices.refuse_host_functions()
         with self._running:

@@ -127,22 +127,23 @@ _mark: Mark | None = None
 """Of the process in which drivers were loaded."""
 
 
-def in_use() -> None:
-    """Devices are used in this process, of whatever survey."""
+def in_use() -> Mark:
+    """Return the mark of this process, in which devices are used, of whatever survey."""
     global _mark
-    if _mark is None or _mark.is_gone:
+    if _mark is None or not _mark.page[0]:
         _mark = Mark()
+    return _mark
 
 
 def is_forked() -> bool:
     """Whether this process was forked from one that has loaded drivers."""
-    return _mark is not None and _mark.is_gone
+    return _mark is not None and not _mark.page[0]
 
 
 def refuse_forked() -> None:
     """Raise DeviceError in such a process: the drivers' threads are not here, and what waits for them waits for
     ever."""
-    if _mark is not None and _mark.is_gone:
+    if _mark is not None and not _mark.page[0]:
         raise DeviceError(
             f"this process was forked from process {_mark.process}, which uses devices: drivers do not survive that",
             hint="start it by multiprocessing.get_context('spawn') or 'forkserver', or fork before devices are used",

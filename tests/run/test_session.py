@@ -343,11 +343,11 @@ def test_what_is_played_is_learned_from_and_what_cannot_be_played_is_not(monkeyp
             result = again()
         assert shortest.call_count == 1
         assert result is not None
-        assert list(session.models._unlearned) == [result]
+        assert list(session.models.unlearned) == [result]
         assert (x.get() == 4).all()
         monkeypatch.setattr(kept_module, "again", lambda *given, **more: None)
         assert again() is None
-        assert list(session.models._unlearned) == [result]
+        assert list(session.models.unlearned) == [result]
 
 
 def test_what_is_discarded_is_freed_on_the_device_before_the_next_run(queue: Queue) -> None:

@@ -33,7 +33,8 @@ class _Calling(threading.local):
     now = False  # of the class: found at once in threads that have none of their own
 
 
-_calling = _Calling()
+calling = _Calling()
+"""Whether the caller (``now``) is a function that is a version, or what it called."""
 
 
 class ArrayForm(NamedTuple):
@@ -84,13 +85,13 @@ class HostProgram(ProgramFacts):
             given.append(slice(first, first + global_size[self.dimension]))
         for facts, form, value in zip(self.kernel.arguments, self.forms, values, strict=True):
             given.append(_array(facts, form, value) if form is not None else _scalar(facts, value))
-        before, _calling.now = _calling.now, True
+        before, calling.now = calling.now, True
         try:
             self.function(*given)
         except BaseException as error:  # also SystemExit: the thread is a device's
             raise FunctionError(self._words(error)) from None
         finally:
-            _calling.now = before
+            calling.now = before
 
     def _words(self, error: BaseException) -> str:
         """With the line of the function in which it came up, or of what it called."""
@@ -133,11 +134,6 @@ def host_program(
 def function_name(function: Callable[..., Any]) -> str:
     """What traces call it."""
     return getattr(function, "__name__", "") or type(function).__name__
-
-
-def is_calling() -> bool:
-    """Whether the caller is such a function, or what it called."""
-    return _calling.now
 
 
 def analysed(program: ProgramFacts, kernel: KernelFacts) -> tuple[ProgramFacts, KernelFacts]:

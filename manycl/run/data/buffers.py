@@ -102,7 +102,8 @@ class Buffers:
         devices, memory = self.devices, self._memory
         size = memory.nbytes(key)
         nbytes = size if nbytes is None else nbytes
-        if not self._is_up_to_date(key):
+        # the host's copy is the only one there is, or the directory says that it is up to date
+        if key in self._directory.lost if self._is_all_on_host else not self._directory.is_known_on_host(key):
             wanted = Region.span(low, low + nbytes) if nbytes < size else None
             with devices.lock, Uninterrupted():
                 self._directory.check(key, wanted)
@@ -130,11 +131,6 @@ class Buffers:
             else:
                 copy_bytes(out.memory, self._host(key, low, nbytes))
             return out.memory
-
-    def _is_up_to_date(self, key: BufferKey) -> bool:
-        """Return whether the host's copy is up to date: it is the only copy there is, or the directory says so."""
-        directory = self._directory
-        return not directory.lost((key,)) if self._is_all_on_host else directory.is_known_on_host(key)
 
     def _bring(self, key: BufferKey, wanted: Region | None = None) -> None:
         """Bring the host's copy up to date, in some bytes or (None) as a whole, which is noted."""

@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from typing import Literal, Protocol
 
 from manycl.drivers.choice import OpenDevice
-from manycl.drivers.survey import is_forked, refuse_forked
+from manycl.drivers.survey import in_use, refuse_forked
 from manycl.errors import DeviceError, RunError
 from manycl.graph.graph import BufferKey, Launch
-from manycl.graph.versions.host_version import is_calling
+from manycl.graph.versions.host_version import calling
 from manycl.machine import DeviceIndex, Machine
 from manycl.run.executor.building import Builder
 from manycl.run.executor.executor import Executor
@@ -67,6 +67,7 @@ class DeviceSet:
         models: Models,
         profile: Profile,
     ) -> None:
+        self._mark = in_use()
         self.everything, self.opened = everything, opened
         self._in_use = everything  # without those that are left out, and without measurements
         self.models = models
@@ -76,8 +77,10 @@ class DeviceSet:
         self.machine = models.on(everything)
         self.measuring = PauseMeasurement()
         self._learned = 0  # runs that are over
-        self._profile: Profile = profile
         self.backend = Executor(self.machine, opened, profile is not False)
+        if profile is None:
+            profile = "learning" if any(lanes.watched for lanes in self.backend.lanes) else True
+        self._profile = profile
         for learning in (False, True):  # make the queues of both kinds now, if both will be wanted
             self.use_clocks(learning)
         self.builder = Builder(self.backend.programs)
@@ -156,15 +159,15 @@ class DeviceSet:
         """Raise DeviceError if the devices were released; and what :meth:`refuse_host_functions` raises."""
         if self.closed:
             raise DeviceError("the session is closed", hint="make a new Queue")
-        if is_forked() or self.backend.host_calls.is_used or is_calling():
-            self.refuse_host_functions()
+        self.refuse_host_functions()
 
     def refuse_host_functions(self) -> None:
         """Raise RunError if the caller is a host function of a run that is under way here, and DeviceError in a forked
         process."""
-        refuse_forked()
+        if not self._mark.page[0]:
+            refuse_forked()
         calls = self.backend.host_calls
-        if is_calling() or (calls.is_used and calls.are_current()):
+        if calling.now or (calls.is_used and calls.are_current()):
             raise RunError(
                 "a host function asked for an array, or for a run, of the devices whose run it is part of",
                 hint="give the array to the function as an argument of Queue.call",
@@ -188,10 +191,7 @@ class DeviceSet:
         return self.backend.profile == self._wants_times(learning)
 
     def _wants_times(self, learning: bool) -> bool:
-        wanted = self._profile
-        if wanted is None:
-            wanted = "learning" if any(lanes.watched for lanes in self.backend.lanes) else True
-        return learning if wanted == "learning" else wanted
+        return learning if self._profile == "learning" else self._profile
 
     def learn(self) -> None:
         """Add the measurements of runs since the last call to the models, and those of links to the machine."""
@@ -203,7 +203,7 @@ class DeviceSet:
         measurements, nothing is learned."""
         self._learned += 1
         if not self.events.slow:
-            self.models.learn_from(run)
+            self.models.unlearned.append(run)
             if not self.measuring.over.is_set():
                 self.measuring.ran(self)
 

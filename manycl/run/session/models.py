@@ -50,7 +50,8 @@ class Models:
         self.links = ObservedLinks()
         self.history = self._store.history() if self._store is not None else History()
         # reading thousands of times out costs more than running again
-        self._unlearned: deque[MeasuredRun] = deque(maxlen=UNLEARNED)
+        self.unlearned: deque[MeasuredRun] = deque(maxlen=UNLEARNED)
+        """Runs to learn from when something is planned."""
         self.looks = Looks()
         self.looking = BackgroundAnalysis(self.looks)
 
@@ -80,20 +81,16 @@ class Models:
     def forget(self) -> None:
         """Plan from now on as if no kernel had been measured, in this session or before; the store keeps its
         measurements. For measuring how fast policies learn."""
-        self._unlearned.clear()
+        self.unlearned.clear()
         self.history = History()
-
-    def learn_from(self, run: MeasuredRun) -> None:
-        """Keep a run to learn from when something is planned; only the last ``UNLEARNED`` runs are kept."""
-        self._unlearned.append(run)
 
     def learn(self, machine: Machine) -> bool:
         """Add the measurements of runs since the last call to the history; True if some are of the machine's links and
         host."""
         is_of_links, self._has_news = self._has_news, False
-        while self._unlearned:
+        while self.unlearned:
             try:
-                is_of_links |= self._learn_from(self._unlearned.popleft(), machine)
+                is_of_links |= self._learn_from(self.unlearned.popleft(), machine)
             except Exception as error:  # the models are used without it
                 told(error, "learning from a run")
         return is_of_links

@@ -278,7 +278,7 @@ class Session:
     def _written(self, graph: Graph) -> dict[BufferKey, Region]:
         """Return the bytes that a run of a graph writes for certain, for buffers whose contents are unknown. Raises
         ResultError where the run may read unknown contents."""
-        lost = self.directory.lost(graph.buffers)
+        lost = [key for key in graph.buffers if key in self.directory.lost] if self.directory.lost else []
         found = contents(graph, lost) if lost else {}
         for key, (needed, _) in found.items():
             self.directory.check(key, needed)

@@ -66,7 +66,7 @@ class Residency(InFlight):
         """Use an array from now on. Return False where there may be no room for it, the device is lost, or a failed run
         has left its contents unknown, so that it matters what overwrites them."""
         key, directory = array.buffer.key, self._directory
-        if directory.lost((key,)):
+        if key in directory.lost:
             return False
         valid = directory.valid.get(key, 0)
         if key in self.allocations and (valid & self._bit or not (valid or key in directory.parts)):
