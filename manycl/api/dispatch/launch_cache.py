@@ -26,7 +26,7 @@ from manycl.graph.launch import with_arguments
 from manycl.machine import DeviceIndex
 from manycl.model.trips import TripCount, trip_count
 from manycl.run.executor.sub_buffers import unaligned
-from manycl.run.streams.in_flight import UNKNOWN
+from manycl.run.streams.stream_state import UNKNOWN
 
 if TYPE_CHECKING:
     from manycl.api.arrays.array_queue import ArrayQueue as Queue

@@ -15,7 +15,7 @@ from manycl.machine import DeviceIndex, Machine
 from manycl.run.commands.backend import Done, Failed
 from manycl.run.executor.lanes import Lanes
 from manycl.run.executor.record import RunRecord
-from manycl.run.executor.waits import SPIN, Completions, polled, responsive
+from manycl.run.executor.waits import Completions, responsive
 from manycl.run.recovery.undo_log import UndoCopy
 from manycl.utilities.interrupts import interruptible
 
@@ -251,13 +251,3 @@ def wait_for(run: RunState, device: DeviceIndex, event: Event, at_once: bool = F
         run.lanes[device].driver.wait(event)
     elif (failure := wait_for_all(run, (Awaited(device, 0, next(run.waits), event),))) is not None:
         raise DriverError(failure.message)
-
-
-def wait_soon(run: RunState, device: DeviceIndex, event: Event, at_once: bool) -> None:
-    """Wait until an event that may be complete soon is complete, by looking or as :func:`wait_for` does, whichever has
-    taken less. Raises DriverError if it has failed."""
-    lanes, began = run.lanes[device], perf_counter()
-    looks = lanes.patience.looks()
-    if not looks or not polled(lanes.driver, event, SPIN):
-        wait_for(run, device, event, at_once)
-    lanes.patience.took(looks, perf_counter() - began)
