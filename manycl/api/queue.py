@@ -169,7 +169,7 @@ class Queue(CollectingQueue):
         data = from_others(contents)
         array = Array(self, data.shape, data.dtype, name, copy)
         if copy:
-            from manycl.run.data.host_bytes import copy_bytes
+            from manycl.run.data.host_memory import copy_bytes
 
             copy_bytes(self.session.buffers.overwrite(array.buffer.key), as_bytes(data))
         else:
@@ -210,7 +210,7 @@ class Queue(CollectingQueue):
 
     def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
         """Return an array of zeros."""
-        from manycl.run.data.host_bytes import clear_bytes  # run/ is imported when a queue opens devices
+        from manycl.run.data.host_memory import clear_bytes  # run/ is imported when a queue opens devices
 
         array = Array(self, _shape(shape), np.dtype(dtype), name, True)
         clear_bytes(self.session.buffers.overwrite(array.buffer.key))

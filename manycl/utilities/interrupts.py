@@ -34,11 +34,10 @@ def is_failing() -> bool:
 class Uninterrupted:
     """Ctrl-C is noted while the ``with`` block runs, and delivered when it has ended."""
 
-    def __init__(self) -> None:
-        self._before: Callable[[int, FrameType | None], Any] | None = None
-        self._outer: Uninterrupted | None = None
-        self._noted = False
-        self._open = 0
+    _before: Callable[[int, FrameType | None], Any] | None = None
+    _outer: Uninterrupted | None = None
+    _noted = False
+    _open = 0
 
     def __enter__(self) -> None:
         global _innermost

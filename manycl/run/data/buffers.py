@@ -12,7 +12,7 @@ from manycl.graph.graph import Buffer, BufferKey, Owned, owned
 from manycl.machine import HOST
 from manycl.region import NOTHING, Region
 from manycl.run.data.coherence import Directory, ValidRegion
-from manycl.run.data.host_bytes import copy_bytes, ram_bytes
+from manycl.run.data.host_memory import copy_bytes, ram_bytes
 from manycl.run.recovery.health import examine
 from manycl.run.session.device_set import DeviceSet
 from manycl.utilities.interrupts import Uninterrupted
@@ -125,7 +125,8 @@ class Buffers:
                 memory.trim()
                 out = memory.results.take(nbytes)
             parts = directory.parts.get(key) or (ValidRegion(NOTHING, directory.valid.get(key, 0)),)
-            if nbytes == memory.nbytes(key) and all(part.mask and not part.mask >> HOST & 1 for part in parts):
+            is_elsewhere = not self._is_all_on_host and all(p.mask and not p.mask >> HOST & 1 for p in parts)
+            if is_elsewhere and nbytes == memory.nbytes(key):
                 directory.check(key)
                 self._fetch(key, parts, out)
             else:

@@ -11,7 +11,7 @@ from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
 from manycl.run.commands.backend import Failed
 from manycl.run.data.coherence import HOST_BIT
-from manycl.run.data.host_bytes import copy_bytes
+from manycl.run.data.host_memory import copy_bytes
 from manycl.run.executor.record import Transferred
 from manycl.run.executor.run_state import RunState
 from manycl.run.session.device_set import DeviceSet
