@@ -245,9 +245,7 @@ def _blocked(run: RunState, ends: Iterable[Awaited]) -> Failed | None:
     return failure
 
 
-def wait_for(run: RunState, device: DeviceIndex, event: Event, at_once: bool = False) -> None:
+def wait_for(run: RunState, device: DeviceIndex, event: Event) -> None:
     """Wait until an event of a run is complete, as :func:`wait_for_all` does. Raises DriverError if it has failed."""
-    if at_once:
-        run.lanes[device].driver.wait(event)
-    elif (failure := wait_for_all(run, (Awaited(device, 0, next(run.waits), event),))) is not None:
+    if (failure := wait_for_all(run, (Awaited(device, 0, next(run.waits), event),))) is not None:
         raise DriverError(failure.message)

@@ -142,7 +142,10 @@ class InFlight:
         lanes.flush(self.queue)
         looks = lanes.patience.looks()
         if not looks or not polled(lanes.driver, event, SPIN):
-            wait_for(self._run, self.device, event, self.given.ahead <= AT_ONCE)
+            if self.is_short:
+                lanes.driver.wait(event)
+            else:
+                wait_for(self._run, self.device, event)
         lanes.patience.took(looks, perf_counter() - began)
 
     def _ends(self, first: int) -> list[Event]:
