@@ -133,7 +133,7 @@ def test_what_has_been_compiled_before_is_there_at_once(monkeypatch: pytest.Monk
     assert compiled.install()
     compiled.uninstall()
     monkeypatch.setattr(compiled, "_loaded", [])
-    monkeypatch.setattr(compiled, "_looked", threading.Event())
+    monkeypatch.setattr(compiled, "_sought", threading.Event())
     with mc.Queue("cpu/2#0") as queue:
         PROGRAM.add(queue, *SIZES, queue.zeros(N, np.int32), queue.zeros(N, np.int32))
         assert Kernel.__call__ is not compiled.IN_PYTHON[0]
