@@ -270,7 +270,7 @@ class Kernel:
                 if fact.writes and key not in writes:
                     writes.append(key)
             else:
-                bound.append(self._value(fact, value))
+                bound.append(self._value(fact.index, value))
         if views and (stuck := self._stuck(queue, tuple(bound))):
             options = {"global_offset": global_offset, "wait_for": wait_for, "device": device, "rank": rank}
             return self._by_copies(queue, sizes, args, stuck, options)
@@ -300,7 +300,7 @@ class Kernel:
         # (launches that are collected to be prepared, or are planned, have not been checked yet)
         is_usual = is_usual and type(global_size) is tuple and (local_size is None or type(local_size) is tuple)
         if is_usual and not self._versions and stream is not None and stream.was_given(launch):
-            queue.remember(queue, stream, (self._key, global_size, local_size), launch, args, self._number)
+            queue.remember(queue, stream, (self._key, global_size, local_size), launch, args, self._value)
         return event
 
     def _check_room(self, launch: Launch, queue: Queue) -> None:
@@ -312,9 +312,6 @@ class Kernel:
             raise LaunchError(f"kernel {self.name} cannot have {excess}", hint=hint)
         if LocalArg not in map(type, launch.args) and len(queue.roomy) < _KEPT:
             queue.roomy.add((self._key, launch.local_size))
-
-    def _number(self, index: int, value: Any) -> Argument:
-        return self._value(self._arguments[index], value)
 
     def _check_sizes(self, global_size: Sequence[int], local_size: Sequence[int] | None, g_times_l: bool) -> NDRange:
         size: Any = global_size
@@ -425,7 +422,9 @@ class Kernel:
             event = queue.copy(copies[argument], own[argument])
         return event
 
-    def _value(self, fact: ArgumentFacts, value: Any) -> Argument:
+    def _value(self, index: int, value: Any) -> Argument:
+        """Return what an argument that is no array is set to."""
+        fact = self._arguments[index]
         if type(value) is bytes and fact.kind == "scalar" and len(value) == fact.size:
             return value  # already the bytes that the kernel receives
         try:

@@ -30,6 +30,7 @@ from manycl.run.graph_cache.learners import Learners
 from manycl.run.recovery.device_events import DeviceComes, DeviceLeaves, DeviceSlows, How
 from manycl.utilities.checked import checked
 from manycl.utilities.interrupts import Uninterrupted, uncollected
+from manycl.utilities.prompt import be_prompt
 
 if TYPE_CHECKING:  # run/ loads drivers: it is imported when a queue opens devices
     from manycl.api.arrays.array_queue import ArrayOperations, ArrayQueue
@@ -85,9 +86,12 @@ class Queue(CollectingQueue):
             raise DeviceError(f"merging={merging!r}", hint=f"the session that is given has {session.data.merging!r}")
         super().__init__(session, policy, learners, dict(known_counts(session.machine, queues or {})), settings)
         with Uninterrupted():
-            from manycl.api.dispatch.compiled import use_log
+            from manycl.api.dispatch.compiled import seek, use_log
             from manycl.api.dispatch.copy_cache import again, remember
             from manycl.api.dispatch.launch_cache import remember as remember_launch
+
+            seek()
+        be_prompt()  # the first run need not ask for it
         self._made = {}
         self._extents: dict[int, Extents] = {}  # by the identity of the shape
         self._buffers = session.buffers
@@ -169,7 +173,7 @@ class Queue(CollectingQueue):
         data = from_others(contents)
         array = Array(self, data.shape, data.dtype, name, copy)
         if copy:
-            from manycl.run.data.host_bytes import copy_bytes
+            from manycl.run.data.host_memory import copy_bytes
 
             copy_bytes(self.session.buffers.overwrite(array.buffer.key), as_bytes(data))
         else:
@@ -210,7 +214,7 @@ class Queue(CollectingQueue):
 
     def zeros(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32, *, name: str = "") -> Array:
         """Return an array of zeros."""
-        from manycl.run.data.host_bytes import clear_bytes  # run/ is imported when a queue opens devices
+        from manycl.run.data.host_memory import clear_bytes  # run/ is imported when a queue opens devices
 
         array = Array(self, _shape(shape), np.dtype(dtype), name, True)
         clear_bytes(self.session.buffers.overwrite(array.buffer.key))

@@ -214,7 +214,7 @@ class RunningQueue(Waits):
         kind are expected: the stream goes on. Returns False where the stream has to be ended instead. ``wanted``: the
         bytes that the host is about to read."""
         stream = self.enqueued.stream
-        if stream is None or underway or self.preparing or self._taken or self.session.closed:
+        if stream is None or underway or self.preparing or self._taken or self.session.devices.closed:
             return False
         self.session.devices.refuse_host_functions()
         with self._running:
@@ -259,7 +259,7 @@ class RunningQueue(Waits):
 
     def _follow(self, run: EagerResult, seconds: float) -> None:
         """Tell the graph cache how long an eager stream, or a batch of one, took from its first command on."""
-        self._recurring.ran_eagerly(run, seconds, str(self.policy or self._default), self.queues, self.options)
+        self._recurring.ran_eagerly(run, seconds, str(self._policy or self._default), self.queues, self.options)
 
     def _complete(self, last: Commands | None, wanted: Place | None = None) -> None:
         """Run what is enqueued, up to the ``last`` submission (None: all), and wait for it, and for the bytes that are

@@ -285,7 +285,7 @@ class Submission:
 
     def read(self, buffers: Buffers) -> None:
         """Do the copies of ``read_last``, now that all nodes have run. Raises what ``Buffers.host`` raises."""
-        from manycl.run.data.host_bytes import copy_bytes  # run/ is imported when a queue opens devices
+        from manycl.run.data.host_memory import copy_bytes  # run/ is imported when a queue opens devices
 
         first = len(self) - len(self.reads)
         for index, (wanted, out) in enumerate(self.reads, first):

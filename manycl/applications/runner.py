@@ -18,7 +18,7 @@ from manycl.plan.merging import Merging
 from manycl.plan.plan import Plan
 from manycl.plan.policies.classical.in_order import InOrder
 from manycl.plan.policy import Policy, learns
-from manycl.run.data.host_bytes import copy_bytes, ram_bytes
+from manycl.run.data.host_memory import copy_bytes, ram_bytes
 from manycl.run.engine.observers import Counting
 from manycl.run.engine.result import Result
 from manycl.run.graph_cache.cached_graph import CachedGraph

@@ -128,24 +128,23 @@ _mark: Mark | None = None
 
 
 def in_use() -> Mark:
-    """The mark of this process, in which devices are used, of whatever survey."""
+    """Return the mark of this process, in which devices are used, of whatever survey."""
     global _mark
-    if _mark is None or _mark.is_gone:
+    if _mark is None or not _mark.page[0]:
         _mark = Mark()
     return _mark
 
 
 def is_forked() -> bool:
     """Whether this process was forked from one that has loaded drivers."""
-    return _mark is not None and _mark.is_gone
+    return _mark is not None and not _mark.page[0]
 
 
-def refuse_forked(mark: Mark | None = None) -> None:
-    """Raise DeviceError in such a process, or in one that was forked from that of a ``mark``: the drivers' threads are
-    not here, and what waits for them waits for ever."""
-    mark = _mark if mark is None else mark
-    if mark is not None and mark.is_gone:
+def refuse_forked() -> None:
+    """Raise DeviceError in such a process: the drivers' threads are not here, and what waits for them waits for
+    ever."""
+    if _mark is not None and not _mark.page[0]:
         raise DeviceError(
-            f"this process was forked from process {mark.process}, which uses devices: drivers do not survive that",
+            f"this process was forked from process {_mark.process}, which uses devices: drivers do not survive that",
             hint="start it by multiprocessing.get_context('spawn') or 'forkserver', or fork before devices are used",
         )

@@ -22,7 +22,7 @@ from manycl.drivers.driver import Bytes
 from manycl.errors import ManyclError, anew
 from manycl.graph.copies import Place
 from manycl.graph.graph import BufferKey
-from manycl.run.data.host_bytes import copy_bytes
+from manycl.run.data.host_memory import copy_bytes
 from manycl.stand_in.errors import translated
 from manycl.stand_in.one_device import OneDevice, best, handle_of
 from manycl.utilities.interrupts import is_failing

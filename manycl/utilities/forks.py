@@ -10,26 +10,29 @@ _WIPE_ON_FORK = 18  # of madvise (Linux 4.14 and later); Python does not name it
 
 
 class Mark:
-    """Of the process that makes it. In those that are forked from it, by Python or not, it is gone."""
+    """The mark of the process that makes it. ``page``: memory that begins with 1, and with 0 in processes that are
+    forked from that one, by Python or not."""
 
-    __slots__ = ("_page", "process")
+    __slots__ = ("page", "process")
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self._page = _page()
+        self.page: mmap.mmap | _Asked
+        try:
+            self.page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self.page.madvise(_WIPE_ON_FORK)
+            self.page[0] = 1
+        except (AttributeError, OSError, ValueError):
+            self.page = _Asked(self.process)
 
-    @property
-    def is_gone(self) -> bool:
-        page = self._page
-        return self.process != os.getpid() if page is None else not page[0]
 
+class _Asked:
+    """Stands for the page where the system does not wipe it: the system is asked each time."""
 
-def _page() -> mmap.mmap | None:
-    """Memory that begins with 1, and with 0 in processes that are forked; None where the system does not do that."""
-    try:
-        page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        page.madvise(_WIPE_ON_FORK)
-    except (AttributeError, OSError, ValueError):
-        return None
-    page[0] = 1
-    return page
+    __slots__ = ("_process",)
+
+    def __init__(self, process: int) -> None:
+        self._process = process
+
+    def __getitem__(self, index: int) -> int:
+        return self._process == os.getpid()

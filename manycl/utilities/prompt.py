@@ -45,12 +45,12 @@ _ROUNDED = 1e-6
 """Seconds: Python counts turns in whole microseconds."""
 
 
-class _Asked(threading.local):
-    once = False  # of the class: found at once in threads that have none of their own
+class _Thread(threading.local):
+    is_prompt = False  # of the class: found at once in threads that have none of their own
 
 
-asked = _Asked()
-"""``asked.once``: whether the thread has asked to be scheduled soon."""
+thread = _Thread()
+"""Whether the calling thread has asked to be scheduled soon (``is_prompt``)."""
 
 
 def give_way() -> None:
@@ -103,8 +103,8 @@ class ShortTurns:
 
 def be_prompt() -> None:
     """The calling thread is scheduled soon when it is woken, from now on; its policy and nice stay as they are."""
-    if not asked.once:
-        asked.once = True
+    if not thread.is_prompt:
+        thread.is_prompt = True
         if flags.prompt():
             _ask()
 

@@ -38,7 +38,7 @@ from manycl.run.engine.engine import again
 from manycl.run.session.session import Session
 from manycl.run.simulation.foresee import StepEstimates
 from manycl.run.simulation.simulator import SimBackend
-from manycl.run.streams import eager_rule, eager_stream, host_access, in_flight, residency
+from manycl.run.streams import eager_rule, eager_stream, host_access, stream_state
 from manycl.run.streams.eager_result import EagerResult
 from manycl.run.streams.eager_stream import EagerStream
 
@@ -72,10 +72,10 @@ def some_limits(r: Random, stack: ExitStack) -> None:
         for module in modules:
             stack.enter_context(mock.patch.object(module, name, value))
 
-    patch("BESIDE", r.choice([64, 256, 1 << 20]), residency, host_access)
-    patch("AT_ONCE", r.choice([0.0, 1e-3, 1e9]), in_flight)
-    unknown = r.choice([in_flight.UNKNOWN, 0.2])
-    patch("UNKNOWN", unknown, in_flight, eager_stream, launch_cache, copy_cache)
+    patch("BESIDE", r.choice([64, 256, 1 << 20]), stream_state, host_access)
+    patch("AT_ONCE", r.choice([0.0, 1e-3, 1e9]), stream_state)
+    unknown = r.choice([stream_state.UNKNOWN, 0.2])
+    patch("UNKNOWN", unknown, stream_state, eager_stream, launch_cache, copy_cache)
     patch("LARGE", r.choice([64, 1 << 18]), arrays_module)
     patch("SEVERAL", r.choice([8, 256]), eager_rule)
 

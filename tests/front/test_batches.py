@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import manycl as mc
 from manycl.errors import LaunchError, ResultError, RunError
-from manycl.run.streams import eager_rule, eager_stream, in_flight
+from manycl.run.streams import eager_rule, eager_stream, stream_state
 
 N = 64
 SIZES = (N,), (16,)
@@ -35,7 +35,7 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     """One device, of which all is taken to end soon."""
     if request.param == "own":
         monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(in_flight, "AT_ONCE", 1e9)
+    monkeypatch.setattr(stream_state, "AT_ONCE", 1e9)
     monkeypatch.setattr(eager_rule, "WORTH", 1e9)
     with mc.Queue("cpu/2#0", profile=True) as made:
         yield made
@@ -330,7 +330,7 @@ def test_results_are_those_of_numpy_whatever_is_done_between(
     monkeypatch: pytest.MonkeyPatch, steps: list[tuple[str, int, int, int]], devices: str, is_shared: bool
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(in_flight, "AT_ONCE", 1e9)
+        patch.setattr(stream_state, "AT_ONCE", 1e9)
         patch.setattr(eager_rule, "WORTH", 1e9)
         if not is_shared:
             patch.setenv("MANYCL_ZERO_COPY", "0")

@@ -21,9 +21,9 @@ from manycl.graph import bounds
 from manycl.run.commands.flow_control import AHEAD
 from manycl.run.data import host_memory
 from manycl.run.executor.programs import Programs
-from manycl.run.streams import eager_rule, eager_stream, residency
+from manycl.run.streams import eager_rule, eager_stream, stream_state
 from manycl.run.streams.eager_rule import NEWS
-from manycl.run.streams.in_flight import UNKNOWN
+from manycl.run.streams.stream_state import UNKNOWN
 
 N = 64
 PROGRAM = mc.Program("""
@@ -49,7 +49,7 @@ def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     if request.param == "staged":
         monkeypatch.setattr(staging, "STAGE_FROM", 1)
         monkeypatch.setattr(host_memory, "PIN_FROM", 1 << 40)
-        monkeypatch.setattr(residency, "BESIDE", 1)
+        monkeypatch.setattr(stream_state, "BESIDE", 1)
     with mc.Queue("opencl/2#0" if request.param == "staged" else "cpu/2#0") as queue:
         yield queue
 

@@ -25,7 +25,7 @@ from manycl.api.events import Event
 from manycl.api.program import Kernel
 from manycl.drivers.driver import DriverError
 from manycl.errors import DeviceError, LaunchError
-from manycl.run.streams import residency
+from manycl.run.streams import stream_state
 from manycl.run.streams.eager_stream import EagerStream
 
 N, ARRAYS = 64, 4
@@ -77,7 +77,7 @@ def test_what_the_device_does_not_have_is_brought(
     beside: int, checked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MANYCL_ZERO_COPY", "0")
-    monkeypatch.setattr(residency, "BESIDE", beside)
+    monkeypatch.setattr(stream_state, "BESIDE", beside)
     with mc.Queue("cpu/2#0") as queue:
         x, y, z = (queue.array(np.full(N, i, np.int32)) for i in (1, 2, 3))
         PROGRAM.add(queue, *SIZES, x, z)
@@ -133,7 +133,7 @@ def test_what_has_been_compiled_before_is_there_at_once(monkeypatch: pytest.Monk
     assert compiled.install()
     compiled.uninstall()
     monkeypatch.setattr(compiled, "_loaded", [])
-    monkeypatch.setattr(compiled, "_looked", threading.Event())
+    monkeypatch.setattr(compiled, "_sought", threading.Event())
     with mc.Queue("cpu/2#0") as queue:
         PROGRAM.add(queue, *SIZES, queue.zeros(N, np.int32), queue.zeros(N, np.int32))
         assert Kernel.__call__ is not compiled.IN_PYTHON[0]

@@ -12,7 +12,7 @@ import manycl as mc
 from manycl.api.dispatch import launch_cache
 from manycl.drivers.driver import DriverError
 from manycl.errors import RunError
-from manycl.run.streams import eager_rule, in_flight, residency
+from manycl.run.streams import eager_rule, stream_state
 
 N = 64
 SIZES = (N,), (16,)
@@ -26,7 +26,7 @@ kernel void add(global const int *x, global int *y) { y[get_global_id(0)] += x[g
 @pytest.fixture
 def single(monkeypatch: pytest.MonkeyPatch) -> Iterator[mc.Queue]:
     """One device, of which all is taken to end soon."""
-    monkeypatch.setattr(in_flight, "AT_ONCE", 1e9)
+    monkeypatch.setattr(stream_state, "AT_ONCE", 1e9)
     monkeypatch.setattr(eager_rule, "WORTH", 1e9)
     with mc.Queue("cpu/2#0", profile=True) as queue:
         yield queue
@@ -117,7 +117,7 @@ def test_what_is_asked_for_comes_behind_what_was_given(monkeypatch: pytest.Monke
         assert (b[5:7].get() == 10).all()
         PROGRAM.inc(queue, *SIZES, c)
         with monkeypatch.context() as patch:
-            patch.setattr(residency, "BESIDE", 1)
+            patch.setattr(stream_state, "BESIDE", 1)
             assert (c.get() == 4).all()
         assert fetched == [b.buffer.key, c.buffer.key]
 
@@ -170,4 +170,4 @@ def test_what_is_ahead_is_foreseen_with_other_numbers(monkeypatch: pytest.Monkey
         queue.finish()
         queue.session.devices.end_stream()
         program.turns(queue, *SIZES, x, 70)
-        assert queue.enqueued.stream.given.ahead >= in_flight.UNKNOWN
+        assert queue.enqueued.stream.given.ahead >= stream_state.UNKNOWN

@@ -21,8 +21,8 @@ from manycl.run.commands.transfers import Subject
 from manycl.run.data.coherence import Directory
 from manycl.run.engine.playback import Playback
 from manycl.run.lowering.steps import Lowered
-from manycl.run.streams import in_flight
-from manycl.run.streams.in_flight import InFlight
+from manycl.run.streams import stream_state
+from manycl.run.streams.stream_state import InFlight
 
 
 def state(seconds: list[float], queues: int = 1, own: bool = False, away: bool = False) -> Playback:
@@ -119,7 +119,7 @@ def test_an_eager_stream_is_ahead_of_its_device_by_a_second_at_most(
         ended[0] = event
         assert given[-1] - given[event] > AHEAD * (1 - 1 / PARTS) - longest
 
-    monkeypatch.setattr(in_flight, "wait_for", waited)
+    monkeypatch.setattr(stream_state, "wait_for", waited)
     driver = SimpleNamespace(done=lambda event: event <= ended[0])
     lanes: Any = SimpleNamespace(queues=[None], driver=driver, flush=lambda queue: None)
     stream = InFlight(DeviceIndex(0), lanes, SimpleNamespace(record=None))  # type: ignore[arg-type]

@@ -15,10 +15,10 @@ import manycl as mc
 from manycl.api.events import Event
 from manycl.drivers.driver import Holdable
 from manycl.drivers.opencl.real import compiled
-from manycl.run.streams import eager_rule, in_flight
+from manycl.run.streams import eager_rule, stream_state
 from manycl.run.streams.eager_rule import SEVERAL
 from manycl.run.streams.host_access import FEW_BYTES
-from manycl.run.streams.residency import BESIDE
+from manycl.run.streams.stream_state import BESIDE
 from manycl.stand_in import runtime
 from manycl.stand_in.objects.contexts import CommandQueue, Context
 from manycl.stand_in.objects.maps import enqueue_map_buffer
@@ -46,7 +46,7 @@ def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("MANYCL_ZERO_COPY", "1" if how else "0")
     monkeypatch.setattr(eager_rule, "RETRIED", 2)
     monkeypatch.setattr(eager_rule, "WORTH", 1e9)
-    monkeypatch.setattr(in_flight, "AT_ONCE", 1e9)
+    monkeypatch.setattr(stream_state, "AT_ONCE", 1e9)
     found = Runtime(devices)
     machine = found.session.machine
     assert machine.memories == (1 if how else 1 + len(machine.devices))
@@ -188,7 +188,7 @@ def test_the_end_is_waited_for_with_reads_behind_it(
 ) -> None:
     """Also where all commands have been waited for before, and only a read, or a write and a read, came since."""
     monkeypatch.setenv("MANYCL_ZERO_COPY", zero_copy)
-    monkeypatch.setattr(in_flight, "AT_ONCE", 1e9)
+    monkeypatch.setattr(stream_state, "AT_ONCE", 1e9)
     program = Runtime("native/2#0")
     source, queue, device = mc.Program(SOURCE), program.queue, program.session.backend.lanes[0].driver
     assert isinstance(device, Holdable)

@@ -17,11 +17,11 @@ import pytest
 
 WALK = Path(__file__).with_name("walk.py")
 BOUNDS = {
-    "one_device": {"first": (2400, 113), "steady": (94, 31)},
-    "divided": {"first": (10500, 210), "steady": (400, 58)},
-    "prepared": {"first": (5540, 181), "run 5": (265, 50), "steady": (155, 41)},
+    "one_device": {"first": (2400, 112), "steady": (66, 17)},
+    "divided": {"first": (10500, 205), "steady": (400, 57)},
+    "prepared": {"first": (5540, 181), "run 5": (263, 47), "steady": (155, 39)},
     "moving": {"run 2": (5600, 88), "steady": (3300, 88)},
-    "unmodified": {"steady": (70, 25)},
+    "unmodified": {"steady": (63, 18)},
 }
 """Calls and modules; steady: the least of the second half of the runs, as these wait in other ways where the machine is
 busy."""

@@ -43,7 +43,7 @@ def size_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return nbytes
 
 
-@checked("__init__", "check_out", "checked", "meets", "new", "use")
+@checked("__init__", "checked", "get", "meets", "new", "use")  # (``get`` has ``check_out``)
 class Array(ArrayOperators, Interchange):
     """An n-dimensional array on all devices of a queue. Made by ``Queue.array``, ``empty`` and ``zeros``.
 
@@ -54,6 +54,8 @@ class Array(ArrayOperators, Interchange):
     """
 
     __slots__ = ("__weakref__", "_owned", "argument", "buffer", "dtype", "queue", "shape")
+    offset: int = 0
+    """The first byte of the array in its buffer."""
 
     def __init__(
         self, queue: Queue, shape: tuple[int, ...], dtype: np.dtype[Any], name: str, on_host: bool = False
@@ -108,11 +110,6 @@ class Array(ArrayOperators, Interchange):
         """Bytes from an element to the next along each dimension: elements follow one another, in the last dimension
         first."""
         return tuple(self.itemsize * math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
-
-    @property
-    def offset(self) -> int:
-        """The first byte of the array in its buffer."""
-        return 0
 
     @property
     def owner(self) -> Array:
@@ -361,13 +358,13 @@ class ArrayView(Array):
     """A view of array ``base``: made by indexing it, or by ``reshape``. It has no contents of its own: where the array
     exchanges contents with another one, the view is of those."""
 
-    __slots__ = ("_nbytes", "_offset", "base")
+    __slots__ = ("_nbytes", "base", "offset")
 
     def __init__(self, base: Array, shape: tuple[int, ...], offset: int, dtype: np.dtype[Any]) -> None:
         self.base = base
         self.shape = shape
         self.dtype = dtype
-        self._offset = offset
+        self.offset = offset
         self._nbytes = dtype.itemsize * math.prod(shape)
 
     @property
@@ -383,15 +380,11 @@ class ArrayView(Array):
         buffer = self.base.buffer
         if self._nbytes == buffer.nbytes:
             return self.base.argument
-        return BufferArg(buffer.key, self._offset, self._nbytes)
+        return BufferArg(buffer.key, self.offset, self._nbytes)
 
     @property
     def nbytes(self) -> int:
         return self._nbytes
-
-    @property
-    def offset(self) -> int:
-        return self._offset
 
     @property
     def owner(self) -> Array:
@@ -408,14 +401,14 @@ class ArrayView(Array):
         they are."""
         data = self.checked(contents, copy=copy)
         self.queue.finish()
-        place = self.queue.session.buffers.overwrite(self.buffer.key, self._offset, self._nbytes)
+        place = self.queue.session.buffers.overwrite(self.buffer.key, self.offset, self._nbytes)
         copy_contents(self._view(place), data)
 
     def __repr__(self) -> str:
-        return f"<view of {self.base!r} from byte {self._offset} on, {self.shape}>"
+        return f"<view of {self.base!r} from byte {self.offset} on, {self.shape}>"
 
     def _view(self, data: npt.NDArray[np.uint8]) -> AnyArray:
-        mine = data if len(data) == self._nbytes else data[self._offset : self._offset + self._nbytes]
+        mine = data if len(data) == self._nbytes else data[self.offset : self.offset + self._nbytes]
         return mine.view(self.dtype).reshape(self.shape)
 
 

@@ -52,7 +52,7 @@ def fits(data: AnyArray, dtype: np.dtype[Any]) -> bool:
 
 def copy_contents(target: AnyArray, source: AnyArray) -> None:
     if source.dtype == target.dtype and source.flags.c_contiguous and target.flags.c_contiguous:
-        from manycl.run.data.host_bytes import copy_bytes
+        from manycl.run.data.host_memory import copy_bytes
 
         copy_bytes(as_bytes(target), as_bytes(source))
     else:

@@ -12,9 +12,8 @@ from manycl.api.events import Event as QueueEvent
 from manycl.drivers.driver import Allocation, DriverError, Event, Queue
 from manycl.graph.graph import BufferKey, CopyTask, FillTask
 from manycl.run.executor.transfers import within
-from manycl.run.streams.batch import CommandBatch
 from manycl.run.streams.eager_stream import EagerStream
-from manycl.run.streams.in_flight import UNKNOWN
+from manycl.run.streams.stream_state import UNKNOWN, CommandBatch
 
 if TYPE_CHECKING:
     from manycl.api.arrays.arrays import Array

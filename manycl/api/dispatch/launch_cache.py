@@ -26,7 +26,7 @@ from manycl.graph.launch import with_arguments
 from manycl.machine import DeviceIndex
 from manycl.model.trips import TripCount, trip_count
 from manycl.run.executor.sub_buffers import unaligned
-from manycl.run.streams.in_flight import UNKNOWN
+from manycl.run.streams.stream_state import UNKNOWN
 
 if TYPE_CHECKING:
     from manycl.api.arrays.array_queue import ArrayQueue as Queue
@@ -111,7 +111,7 @@ class CachedLaunch:
             like = programs.kernel(launch.program, launch.kernel.name, device).kernel
             direct = driver.direct_launch(kernel, like, *sizes)
         each = [
-            (None, *array, fact.writes) if array is not None else (_remembered(value), None, 0, False)
+            (None, *array, fact.writes) if array else (value if isinstance(value, _FIXED) else _UNKNOWN, None, 0, False)
             for fact, array, value in zip(launch.kernel.arguments, self._arrays, args, strict=True)
         ]
         entry = entry_type()(self, launch, list(launch.args), device, kernel, *sizes, tuple(each), direct)
@@ -156,7 +156,7 @@ class CachedLaunch:
 
     def _decided(self, args: Sequence[Argument]) -> tuple[Argument, ...]:
         """Return the arguments, but for arrays, on which the accesses may depend."""
-        return tuple([args[i] for i in self._deciding])
+        return tuple(map(args.__getitem__, self._deciding))
 
     def _narrowed(self, args: Sequence[Argument]) -> tuple[Argument, ...]:
         """Return the arguments of ``_decided``, of which there may be fewer once the analysis has found on which of
@@ -179,13 +179,14 @@ class CachedLaunch:
         """Convert the arguments that are no arrays and have changed. Return for each an object that has the same value
         whenever it is given. Return None where it has to be another entry, or to be looked at again. Raises LaunchError
         where the launch would leave its buffers with them."""
-        is_longer, steering, convert = False, self._steering, self._convert()
+        is_longer, steering, convert, remembered = False, self._steering, self._convert(), list[Any]()
         assert convert is not None, "the kernel is being called"
         for i in changed:
-            found = convert(i, args[i])
+            found = convert(i, value := args[i])
             if type(found) is LocalArg and found != bound[i]:
                 return None
             bound[i] = found
+            remembered.append(value if isinstance(value, _FIXED) else _UNKNOWN)
             if steering is not None and i in steering and steering[i] != found:
                 steering[i] = found
                 if self._measured is None:
@@ -203,7 +204,7 @@ class CachedLaunch:
         if is_longer and self._measured is not None:
             f, seconds = self._measured
             self.entry.seconds = seconds * self._f(bound) / f
-        return tuple([_remembered(args[i]) for i in changed])
+        return tuple(remembered)
 
     def _check(
         self, stream: EagerStream, bound: Sequence[Argument], decided: tuple[Argument, ...]
@@ -239,10 +240,6 @@ def _types(args: Sequence[Any]) -> tuple[tuple[np.dtype[Any], int] | None, ...]:
 
 def _locals(launch: Launch) -> Mapping[int, LocalArg]:
     return {i: arg for i, arg in enumerate(launch.args) if type(arg) is LocalArg}
-
-
-def _remembered(value: Any) -> Any:
-    return value if isinstance(value, _FIXED) else _UNKNOWN
 
 
 def remember(

@@ -34,7 +34,7 @@ class _Calling(threading.local):
 
 
 calling = _Calling()
-"""``calling.now``: whether the thread is in such a function, or in what it called."""
+"""Whether the caller (``now``) is a function that is a version, or what it called."""
 
 
 class ArrayForm(NamedTuple):

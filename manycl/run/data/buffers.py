@@ -12,7 +12,7 @@ from manycl.graph.graph import Buffer, BufferKey, Owned, owned
 from manycl.machine import HOST
 from manycl.region import NOTHING, Region
 from manycl.run.data.coherence import Directory, ValidRegion
-from manycl.run.data.host_bytes import copy_bytes, ram_bytes
+from manycl.run.data.host_memory import copy_bytes, ram_bytes
 from manycl.run.recovery.health import examine
 from manycl.run.session.device_set import DeviceSet
 from manycl.utilities.interrupts import Uninterrupted
@@ -102,7 +102,8 @@ class Buffers:
         devices, memory = self.devices, self._memory
         size = memory.nbytes(key)
         nbytes = size if nbytes is None else nbytes
-        if not self._is_up_to_date(key):
+        # the host's copy is the only one there is, or the directory says that it is up to date
+        if key in self._directory.lost if self._is_all_on_host else not self._directory.is_known_on_host(key):
             wanted = Region.span(low, low + nbytes) if nbytes < size else None
             with devices.lock, Uninterrupted():
                 self._directory.check(key, wanted)
@@ -124,17 +125,13 @@ class Buffers:
                 memory.trim()
                 out = memory.results.take(nbytes)
             parts = directory.parts.get(key) or (ValidRegion(NOTHING, directory.valid.get(key, 0)),)
-            if nbytes == memory.nbytes(key) and all([mask and not mask >> HOST & 1 for _, mask in parts]):  # noqa: C419
+            is_whole = not self._is_all_on_host and nbytes == memory.nbytes(key)
+            if is_whole and all([mask and not mask >> HOST & 1 for _, mask in parts]):  # noqa: C419
                 directory.check(key)
                 self._fetch(key, parts, out)
             else:
                 copy_bytes(out.memory, self._host(key, low, nbytes))
             return out.memory
-
-    def _is_up_to_date(self, key: BufferKey) -> bool:
-        """Return whether the host's copy is up to date: it is the only copy there is, or the directory says so."""
-        directory = self._directory
-        return not directory.lost((key,)) if self._is_all_on_host else directory.is_known_on_host(key)
 
     def _bring(self, key: BufferKey, wanted: Region | None = None) -> None:
         """Bring the host's copy up to date, in some bytes or (None) as a whole, which is noted."""

@@ -60,17 +60,17 @@ class Directory:
 
     ``valid[key]`` is a bit mask over memories (bit m: valid in memory m) of a buffer or a piece. Without an entry,
     contents are undefined, or ``parts[key]`` has masks part by part (two or more parts, which are all of the buffer).
-    For a lost buffer these masks say nothing of bytes that have not been written since. ``name``: what errors call a
-    buffer.
+    Of a ``lost`` buffer, whose contents a failed run or a lost device left unknown, these masks say nothing of bytes
+    that have not been written since. ``name``: what errors call a buffer.
     """
 
-    __slots__ = ("_keys", "_lost", "_name", "parts", "valid")
+    __slots__ = ("_keys", "_name", "lost", "parts", "valid")
 
     def __init__(self, name: Callable[[BufferKey], str] = "buffer {}".format) -> None:
         self._name = name
         self.valid: dict[BufferKey, int] = {}
         self.parts: dict[BufferKey, tuple[ValidRegion, ...]] = {}
-        self._lost: dict[BufferKey, tuple[str, Region]] = {}  # the reason, and what was written since
+        self.lost: dict[BufferKey, tuple[str, Region]] = {}  # the reason, and what was written since
         self._keys = count(-1, -1)
 
     def copy(self) -> Directory:
@@ -87,7 +87,7 @@ class Directory:
         """Note that the contents were set in one memory; all other copies are stale."""
         self.valid[key] = 1 << memory
         self.parts.pop(key, None)
-        self._lost.pop(key, None)
+        self.lost.pop(key, None)
 
     def define_part(self, key: BufferKey, region: Region, nbytes: int) -> None:
         """Note that some bytes of a buffer of ``nbytes`` were set in the host's memory; other copies of these are
@@ -170,20 +170,20 @@ class Directory:
         """Note that a failed run left the contents unknown; asking for them raises with ``reason``."""
         self.valid.pop(key, None)
         self.parts.pop(key, None)
-        self._lost[key] = reason, NOTHING
+        self.lost[key] = reason, NOTHING
 
     def heal(self, key: BufferKey, region: Region, nbytes: int) -> None:
         """Note that some bytes of a buffer of ``nbytes`` have been written, whatever the values: they are known
         again."""
-        if key in self._lost:
-            reason, written = self._lost[key]
-            self._lost[key] = reason, written | region
-            if not Region.span(0, nbytes) - self._lost[key][1]:
-                del self._lost[key]
+        if key in self.lost:
+            reason, written = self.lost[key]
+            self.lost[key] = reason, written | region
+            if not Region.span(0, nbytes) - self.lost[key][1]:
+                del self.lost[key]
 
     def forget(self, *keys: BufferKey) -> None:
         """Drop all that is known of some buffers, which are gone."""
-        for known in (self.valid, self.parts, self._lost):
+        for known in (self.valid, self.parts, self.lost):
             if known:
                 pop = known.pop
                 for key in keys:
@@ -191,17 +191,13 @@ class Directory:
 
     def check(self, key: BufferKey, region: Region | None = None) -> None:
         """Raise :class:`ResultError` if a failed run left the contents, or those of a part, unknown."""
-        if key in self._lost:
-            reason, written = self._lost[key]
+        if key in self.lost:
+            reason, written = self.lost[key]
             if region is None or region - written:
                 raise ResultError(
                     f"the contents of {self._name(key)} are unknown: {reason}",
                     hint="write all of it before it is used again; of a host function, name it in overwrites",
                 )
-
-    def lost(self, keys: Iterable[BufferKey]) -> list[BufferKey]:
-        """Return those of some buffers whose contents a failed run or a lost device left unknown, in part at least."""
-        return [key for key in keys if key in self._lost] if self._lost else []
 
     def missing(self, key: BufferKey, memory: int, nbytes: int) -> list[ValidRegion]:
         """Return the parts of a buffer of ``nbytes`` whose contents a memory does not hold."""
@@ -210,7 +206,7 @@ class Directory:
 
     def is_known_on_host(self, key: BufferKey) -> bool:
         """Return whether all contents of a buffer are valid on the host."""
-        return bool(self.valid.get(key, 0) & HOST_BIT) and key not in self._lost
+        return bool(self.valid.get(key, 0) & HOST_BIT) and key not in self.lost
 
     def memories(self, key: BufferKey) -> frozenset[int]:
         """Return the memories where the contents are valid, for a buffer in parts those of its largest part; empty:
@@ -251,7 +247,7 @@ class Directory:
         that lost a piece is lost. ``joined`` caches what was found for these pieces before, by the buffer and its
         pieces' masks. ``own``: the run's own buffers, which are forgotten."""
         for buffer, members in cut.items():
-            lost = [self._lost.pop(key)[0] for key in members if key in self._lost] if self._lost else ()
+            lost = [self.lost.pop(key)[0] for key in members if key in self.lost] if self.lost else ()
             masks = [*map(self.valid.pop, members, repeat(0))]
             if lost:
                 self.lose(buffer, lost[0])

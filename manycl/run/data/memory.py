@@ -19,8 +19,7 @@ from manycl.graph.graph import Argument, Buffer, BufferArg, BufferKey, LocalArg,
 from manycl.machine import DeviceIndex, Machine
 from manycl.run.data import red_zones
 from manycl.run.data.device_memory import DeviceMemory
-from manycl.run.data.host_bytes import HostBytes, copy_bytes, ram_bytes, shared
-from manycl.run.data.host_memory import HostMemory, PageLocks, Results
+from manycl.run.data.host_memory import HostBytes, HostMemory, PageLocks, Results, copy_bytes, ram_bytes, shared
 from manycl.run.data.pool import BufferPool, size_class
 from manycl.run.data.red_zones import Trespass
 

@@ -393,7 +393,7 @@ class _Play:
         plans = self._rest is not None and not watch.is_deserted
         if plans and (self._postponed or playback.is_fixed):
             postponed = not_begun(subject.lowered, rest.done | {t for t in begun if t < len(playback.graph)})
-            is_known = not directory.lost(subject.lowered.graph.buffers)
+            is_known = directory.lost.keys().isdisjoint(subject.lowered.graph.buffers)
             is_possible = bool(postponed) and is_known and is_whole(rest, history)
             if not is_possible or not self._foreseen(lambda outlook: outlook.is_worth(postponed), watch.slower):
                 postponed = ()

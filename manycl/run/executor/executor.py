@@ -50,7 +50,7 @@ from manycl.run.executor.transfers import Moved, TransferLanes, within
 from manycl.run.executor.waits import InterruptMessage, responsive
 from manycl.run.recovery.undo_log import KeptCopies, UndoLog
 from manycl.utilities.interrupts import interruptible
-from manycl.utilities.prompt import asked, be_prompt
+from manycl.utilities.prompt import be_prompt, thread
 
 KEPT_GRAPHS = 8  # graphs whose rows to transfer are cached
 _MEMORY = attrgetter("memory")
@@ -137,7 +137,7 @@ class Executor:
     def underway(self, graph: Graph, timed: Collection[DeviceIndex], began: float | None = None) -> RunState:
         """Return the state of a new run, which the caller takes care of until it is ``adopted``. ``began``: None for
         now."""
-        if not asked.once:
+        if not thread.is_prompt:
             be_prompt()
         self.runs += 1
         run = RunState(self.runs, graph, self.machine, self.lanes, self.profile, began)

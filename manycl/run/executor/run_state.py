@@ -18,7 +18,7 @@ from manycl.machine import DeviceIndex, Machine
 from manycl.run.commands.backend import Done, Failed, Report
 from manycl.run.executor.lanes import Lanes
 from manycl.run.executor.record import RunRecord
-from manycl.run.executor.waits import LOOKS, SPIN, let_others, polled, responsive
+from manycl.run.executor.waits import LOOKS, let_others, responsive
 from manycl.run.recovery.undo_log import UndoCopy
 from manycl.utilities.interrupts import interruptible
 
@@ -326,19 +326,7 @@ def _blocked(run: RunState, ends: Iterable[Awaited]) -> Failed | None:
     return failure
 
 
-def wait_for(run: RunState, device: DeviceIndex, event: Event, at_once: bool = False) -> None:
+def wait_for(run: RunState, device: DeviceIndex, event: Event) -> None:
     """Wait until an event of a run is complete, as :func:`wait_for_all` does. Raises DriverError if it has failed."""
-    if at_once:
-        run.lanes[device].driver.wait(event)
-    elif (failure := wait_for_all(run, (Awaited(device, 0, next(run.waits), event),))) is not None:
+    if (failure := wait_for_all(run, (Awaited(device, 0, next(run.waits), event),))) is not None:
         raise DriverError(failure.message)
-
-
-def wait_soon(run: RunState, device: DeviceIndex, event: Event, at_once: bool) -> None:
-    """Wait until an event that may be complete soon is complete, by looking or as :func:`wait_for` does, whichever has
-    taken less. Raises DriverError if it has failed."""
-    lanes, began = run.lanes[device], perf_counter()
-    looks = lanes.patience.looks()
-    if not looks or not polled(lanes.driver, event, SPIN):
-        wait_for(run, device, event, at_once)
-    lanes.patience.took(looks, perf_counter() - began)

@@ -21,9 +21,9 @@ from manycl.run.engine.compile_time import without
 from manycl.run.engine.result import Result
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.session.session import Session
-from manycl.run.streams.command_log import Given
 from manycl.run.streams.eager_result import EagerResult
 from manycl.run.streams.eager_rule import NEWS, RECENT, WORTH, Decision, MeasuredGraph
+from manycl.run.streams.stream_state import Given
 
 MOST_SEEN = 1024
 """The number of graphs that differ by their scalars and are remembered as seen."""

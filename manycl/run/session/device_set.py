@@ -27,7 +27,7 @@ Profile = bool | Literal["learning"] | None
 ("learning"). None: "learning" where timing makes commands slower, as on GPUs, else always."""
 
 
-_NAME, _WATCHED = attrgetter("name"), attrgetter("watched")
+_NAME = attrgetter("name")
 
 
 class OpenStream(Protocol):
@@ -67,8 +67,8 @@ class DeviceSet:
         models: Models,
         profile: Profile,
     ) -> None:
+        self._mark = in_use()
         self.everything, self.opened = everything, opened
-        self._process = in_use()
         self._in_use = everything  # without those that are left out, and without measurements
         self.models = models
         self.excluded: dict[str, str] = {}
@@ -77,8 +77,10 @@ class DeviceSet:
         self.machine = models.on(everything)
         self.measuring = PauseMeasurement()
         self._learned = 0  # runs that are over
-        self._profile: Profile = profile
         self.backend = Executor(self.machine, opened, profile is not False)
+        if profile is None:
+            profile = "learning" if any(lanes.watched for lanes in self.backend.lanes) else True
+        self._profile = profile
         for learning in (False, True):  # make the queues of both kinds now, if both will be wanted
             self.use_clocks(learning)
         self.builder = Builder(self.backend.programs)
@@ -149,14 +151,14 @@ class DeviceSet:
         """Raise DeviceError if the devices were released; and what :meth:`refuse_host_functions` raises."""
         if self.closed:
             raise DeviceError("the session is closed", hint="make a new Queue")
-        if self._process.is_gone or self.backend.host_calls.is_used or calling.now:
+        if not self._mark.page[0] or self.backend.host_calls.is_used or calling.now:
             self.refuse_host_functions()
 
     def refuse_host_functions(self) -> None:
         """Raise RunError if the caller is a host function of a run that is under way here, and DeviceError in a forked
         process."""
-        if self._process.is_gone:
-            refuse_forked(self._process)
+        if not self._mark.page[0]:
+            refuse_forked()
         calls = self.backend.host_calls
         if calling.now or (calls.is_used and calls.are_current()):
             raise RunError(
@@ -180,10 +182,7 @@ class DeviceSet:
 
     def is_timed(self, learning: bool) -> bool:
         """Return whether the present setting of the clocks is the one for ``learning``."""
-        wanted = self._profile
-        if wanted is None:
-            wanted = "learning" if any(map(_WATCHED, self.backend.lanes)) else True
-        return self.backend.profile == (learning if wanted == "learning" else wanted)
+        return self.backend.profile == (learning if self._profile == "learning" else self._profile)
 
     def learn(self) -> None:
         """Add the measurements of runs since the last call to the models, and those of links to the machine."""

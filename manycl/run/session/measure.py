@@ -24,7 +24,7 @@ from manycl.model.history.measured import together
 from manycl.model.occupancy import ITEMS_PER_UNIT
 from manycl.model.transfer import SIZES, smallest
 from manycl.region import Box
-from manycl.run.data.host_bytes import shared
+from manycl.run.data.host_memory import shared
 
 _SOURCE = """
 __kernel void nothing(__global float *x) { }

@@ -51,7 +51,7 @@ class Models:
         self.history = self._store.history() if self._store is not None else History()
         # reading thousands of times out costs more than running again
         self.unlearned: deque[MeasuredRun] = deque(maxlen=UNLEARNED)
-        """The last runs, which are learned from when something is planned."""
+        """Runs to learn from when something is planned."""
         self.looks = Looks()
         self.looking = BackgroundAnalysis(self.looks)
 

@@ -259,7 +259,7 @@ class Session:
     def _attempt(self, graph: Graph, play: Callable[[], Result | None]) -> Result | None:
         """Run a graph by ``play``, with all that surrounds a run. Return None where nothing was played, or where a
         device was found to be lost before anything had begun, and is left out now."""
-        lost = self.directory.lost(graph.buffers)
+        lost = [key for key in graph.buffers if key in self.directory.lost] if self.directory.lost else []
         written = self._written(graph, lost) if lost else {}
         try:
             result = play()

@@ -29,8 +29,7 @@ from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.device_events import EventMonitor
 from manycl.run.session.problem_builder import problem_of
-from manycl.run.streams.command_log import Given
-from manycl.run.streams.residency import Residency
+from manycl.run.streams.stream_state import Given, Residency
 
 Value = TypeVar("Value")
 

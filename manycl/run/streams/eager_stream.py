@@ -20,13 +20,10 @@ from manycl.run.recovery.device_events import DevicesInUse, EventMonitor
 from manycl.run.recovery.health import examine
 from manycl.run.session.device_set import DeviceSet
 from manycl.run.session.session_data import SessionData
-from manycl.run.streams.batch import CommandBatch
-from manycl.run.streams.command_log import CommandLog
 from manycl.run.streams.eager_result import EagerResult, launched
 from manycl.run.streams.eager_rule import Decision, Facts, Need, Stream, Way, decide
 from manycl.run.streams.host_access import HostAccess
-from manycl.run.streams.in_flight import UNKNOWN
-from manycl.run.streams.residency import Owner
+from manycl.run.streams.stream_state import UNKNOWN, CommandBatch, CommandLog, Owner
 from manycl.utilities.interrupts import Uninterrupted
 
 _NOTHING = Graph((), {}, ())
@@ -201,11 +198,14 @@ class EagerStream(HostAccess):
         with self.lock:
             return self.is_open and (self.is_waited or self._sees_end(self._last))
 
-    def _sees_end(self, last: Event) -> bool:
-        """Wait until all is complete. Return False where a command or copy has failed."""
+    def _sees_end(self, last: Event | None) -> bool:
+        """Wait for the last event (None: it is complete) of all that was given. Return False where a command or copy
+        has failed."""
         try:
-            self._wait_soon(last)  # which raises where that has failed
-            if not (self._is_one or self._lanes.driver.succeeded(self._ends(self.waited))):
+            if last is not None:
+                self._wait_soon(last)  # which raises where that has failed
+            is_one = len(self.given) == self.waited + 1 and self._seen == len(self.record.transfers)
+            if not (is_one or self._lanes.driver.succeeded(self._ends(self.waited))):
                 return False
         except DriverError:
             return False
@@ -258,15 +258,13 @@ class EagerStream(HostAccess):
             if not over.given:
                 return over
             asked = self._ask_for(wanted) if wanted is not None else None
+            if asked is None and not self.is_waited:
+                asked = self._last
             try:
-                if asked is not None or not self.is_waited:
-                    self._wait_soon(self._last if asked is None else asked)
-            except DriverError:
-                return None
+                if not self._sees_end(asked):
+                    return None
             except BaseException as error:
                 self._stopped = error
-                return None
-            if not self._lanes.driver.succeeded(self._ends(self.waited)):
                 return None
             over.close()
             self._busy += over.seconds
@@ -278,7 +276,6 @@ class EagerStream(HostAccess):
 
     def _go_on(self) -> None:
         """Begin a new batch and forget all arrays: the host may change them, and they may go."""
-        self._caught_up()
         self._wanted = None
         self._brought.clear()
         self._parted.clear()

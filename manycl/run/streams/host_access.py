@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from operator import itemgetter
 
 from manycl.drivers.driver import Bytes, DriverError, Event
 from manycl.graph.copies import Place
 from manycl.graph.graph import BufferKey
 from manycl.machine import HOST, DeviceIndex
 from manycl.run.commands.backend import Failed
-from manycl.run.commands.flow_control import PART
 from manycl.run.data.coherence import HOST_BIT
-from manycl.run.data.host_bytes import copy_bytes
+from manycl.run.data.host_memory import copy_bytes
 from manycl.run.executor.record import Transferred
 from manycl.run.executor.run_state import RunState
 from manycl.run.session.device_set import DeviceSet
 from manycl.run.session.session_data import SessionData
 from manycl.run.streams.eager_result import EagerResult
-from manycl.run.streams.residency import BESIDE, Owner, Residency
+from manycl.run.streams.stream_state import BESIDE, Owner, Residency
 from manycl.utilities.interrupts import Uninterrupted
 
 FEW_BYTES = 1 << 14
@@ -39,22 +37,11 @@ class HostAccess(Residency):
     def __init__(self, devices: DeviceSet, data: SessionData, device: DeviceIndex, run: RunState) -> None:
         super().__init__(devices, data, device, run)
         self._over: EagerResult | None = None
-        self._seen = 0  # how many transfers are known to have succeeded
         self._sound = 0  # how many commands are known to have succeeded, as copies behind them were asked for
         self._writes = set[BufferKey]()  # keys of buffers that the host has written to within the batch
         self.lock = threading.RLock()
         self.is_giving = False
         self.is_joined = False
-
-    @property
-    def is_open(self) -> bool:
-        """True if more commands may be given."""
-        return self.given.is_open
-
-    @property
-    def has_batch(self) -> bool:
-        """True if it was given anything since the last wait for all."""
-        return len(self.given) > self.batch.first
 
     def read(self, wanted: Place, out: Bytes) -> bool:
         """Copy few bytes of a buffer to the host after all that was given, and wait for that. Return False where the
@@ -172,25 +159,3 @@ class HostAccess(Residency):
                     self._wait_soon(event)
                 return
         self.wait_beside(event)
-
-    def _ends(self, first: int) -> list[Event]:
-        """Return the events that tell whether all has succeeded, from a command on."""
-        # (where one fails on a GPU, all that its context is given afterwards fails)
-        given = self.given[-1:] if self._lanes.watched else self.given[first:]
-        ends = list(map(itemgetter(2), given))
-        if self._seen < len(self.record.transfers):
-            ends += [transfer.events[-1] for transfer in self.record.transfers[self._seen :]]
-        return ends
-
-    @property
-    def _is_one(self) -> bool:
-        """True if all that was given since the last wait for all is one command, and no copy."""
-        return len(self.given) == self.waited + 1 and self._seen == len(self.record.transfers)
-
-    def _caught_up(self) -> None:
-        """Note that all that was given is complete."""
-        log = self.given
-        self.waited, self._seen = len(log), len(self.record.transfers)
-        log.ahead, log.limit, self._flow, self._moved = 0.0, PART, None, None
-        if self._coming:
-            self._coming.clear()

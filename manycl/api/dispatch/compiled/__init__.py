@@ -1,7 +1,7 @@
 """The launch cache in compiled code (``launch.c``): its entries, and the command logs of eager streams.
 
 The library is compiled once on a machine, when a program has launched kernels several times, and loaded when the first
-eager stream begins. Where that cannot be done (no C compiler, another interpreter than CPython, one without its lock)
+queue opens. Where that cannot be done (no C compiler, another interpreter than CPython, one without its lock)
 all works as without it, but each launch costs what the first one does.
 """
 
@@ -59,7 +59,7 @@ _used: list[LaunchLibrary] = []
 _loaded: list[LaunchLibrary] = []
 _loading = threading.Lock()
 _wanted = count(1)
-_looked = threading.Event()
+_sought = threading.Event()
 
 
 def install(compiles: bool = True) -> bool:
@@ -105,11 +105,15 @@ def _load(compiles: bool) -> LaunchLibrary:
     return LaunchLibrary(*make(_CLASSES, *IN_PYTHON, usual))
 
 
-def use_log(session: Session, stream: EagerStream) -> None:
-    """Have a new eager stream note its commands in a log of the library, if that can be loaded."""
-    if not _looked.is_set():
-        _looked.set()
+def seek() -> None:
+    """Load the library if it was compiled before, once in a process: the first launch need not wait for it."""
+    if not _sought.is_set():
+        _sought.set()
         install(compiles=False)
+
+
+def use_log(session: Session, stream: EagerStream) -> None:
+    """Have a new eager stream note its commands in a log of the library, if that is loaded."""
     for library in _used:
         driver, former = session.backend.drivers[stream.device], stream.given
         direct = driver.direct_queue(stream.queue) if isinstance(driver, DirectlyLaunched) else None

@@ -1,30 +1,169 @@
-"""Residency of an eager stream's arrays: transfers to its device, and back to the host."""
+"""The state of an eager stream (:mod:`manycl.run.streams.eager_stream`): its command log, its batch, what is in flight,
+and the residency of its arrays: transfers to its device, and back to the host."""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol
+from operator import itemgetter
+from time import perf_counter
+from typing import TYPE_CHECKING, Protocol
 
 from manycl.drivers.driver import DeviceLost, DriverError, End, Event
 from manycl.drivers.driver import Queue as DriverQueue
 from manycl.errors import RunError
 from manycl.graph.copies import Place
-from manycl.graph.graph import Buffer, BufferKey
+from manycl.graph.graph import Argument, Buffer, BufferKey, DeviceTask
 from manycl.machine import HOST, DeviceIndex
 from manycl.region import Box, union
+from manycl.run.commands.flow_control import AHEAD, PART, FlowControl
 from manycl.run.data.coherence import HOST_BIT, ValidRegion
 from manycl.run.executor.record import Transferred
-from manycl.run.executor.run_state import RunState
+from manycl.run.executor.run_state import RunState, wait_for
+from manycl.run.executor.waits import AT_ONCE, SPIN, polled, wait_beside
 from manycl.run.session.device_set import DeviceSet
 from manycl.run.session.session_data import SessionData
-from manycl.run.streams.batch import CommandBatch
-from manycl.run.streams.in_flight import InFlight
 from manycl.utilities.interrupts import Uninterrupted
+
+if TYPE_CHECKING:
+    from manycl.run.executor.lanes import Lanes
 
 BESIDE = 1 << 20
 """The bytes from which it pays to upload by another queue, which costs the command that waits for it some 40 us
 (NVIDIA's driver)."""
+UNKNOWN = AHEAD / 64
+"""The seconds that count for a command whose time is unknown."""
+Given = tuple[DeviceTask, Sequence[Argument] | None, Event]
+"""A command: its node, or one like it; its own arguments where they may differ from that node's; its event."""
+
+
+class CommandLog(list[Given]):
+    """The commands that a device was given, where there is no compiled log (:mod:`manycl.api.dispatch.compiled`).
+    ``ahead``: the predicted seconds of what is not known to be complete; beyond ``limit``, the stream is to be paced.
+    ``is_open``: more may be given."""
+
+    __slots__ = ("ahead", "is_open", "limit")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead, self.limit, self.is_open = 0.0, PART, True
+
+    def begin(self, written: set[BufferKey]) -> None:
+        """Note that another batch begins, the keys of whose written buffers come into a set."""
+
+
+class CommandBatch:
+    """A command batch, which is a run: the commands between two waits for all of the stream. ``first``: the index of
+    its first command; ``moved``: the index of its first transfer in the stream. ``found``: by key of a buffer that it
+    uses, where that was valid before: the memories' mask, or part by part; ``written``: keys of the buffers that it
+    writes. ``began``: by ``time.perf_counter``, 0 as long as it has no commands."""
+
+    __slots__ = ("began", "first", "found", "moved", "written")
+
+    def __init__(self, first: int, moved: int, began: float = 0.0) -> None:
+        self.first = first
+        self.moved = moved
+        self.began = began
+        self.found: dict[BufferKey, int | tuple[ValidRegion, ...]] = {}
+        self.written: set[BufferKey] = set()
+
+
+class InFlight:
+    """The commands of an eager stream and the waits for them. ``given``: the log of the commands in their order, the
+    last part of each its event. ``waited``: the number of commands at the last time when all of them were complete."""
+
+    __slots__ = ("__dict__", "given", "queue")  # (compiled code reads ``given``)
+
+    def __init__(self, device: DeviceIndex, lanes: Lanes, run: RunState) -> None:
+        self.device = device
+        self._lanes = lanes
+        self._run = run
+        self.record = run.record  # of all commands
+        self.queue: DriverQueue = lanes.queues[0]
+        self.given = CommandLog()
+        self.waited = 0
+        self._seen = 0  # how many transfers are known to have succeeded
+        self._coming = set[BufferKey]()  # keys of buffers whose uploads may still read the host's memory
+        self._flow: FlowControl[Event] | None = None  # of what was given since the last wait for all
+        self._moved: tuple[int, Event] | None = None  # a copy after so many commands, for which there was no wait
+
+    @property
+    def is_open(self) -> bool:
+        """True if more commands may be given."""
+        return self.given.is_open
+
+    @property
+    def _last(self) -> Event:
+        """The event that ends last of all that was given."""
+        moved = self._moved
+        return moved[1] if moved is not None and moved[0] == len(self.given) else self.given[-1][2]
+
+    @property
+    def is_waited(self) -> bool:
+        """True if all that was given is known to be complete."""
+        return self.waited == len(self.given) and self._moved is None
+
+    def count(self, seconds: float) -> None:
+        """Count a command that was given, of so many expected seconds."""
+        log = self.given
+        log.ahead += seconds
+        if log.ahead > log.limit:
+            self.pace()
+
+    def pace(self) -> None:
+        """Note a mark, and wait for the one that is due, as planned runs do."""
+        log, flow = self.given, self._flow
+        if flow is None:
+            flow = self._flow = FlowControl()
+        seconds = log.ahead - flow.ahead
+        due = flow.due(seconds)
+        flow.give(log[-1][2], seconds)
+        if due is not None:
+            with suppress(DriverError):  # the error is raised where results are asked for
+                if not self._lanes.driver.done(due):
+                    self._lanes.flush(self.queue)
+                    wait_for(self._run, self.device, due)
+        log.ahead, log.limit = flow.ahead, flow.limit
+
+    @property
+    def is_short(self) -> bool:
+        """True if what is ahead takes so little time that the driver's own wait may be used."""
+        return self.given.ahead <= AT_ONCE
+
+    def wait_beside(self, event: Event) -> None:
+        """Wait until a command has ended, with or without an error; for threads that do not have the stream's lock."""
+        wait_beside(self._lanes.driver, event)
+
+    def _wait_soon(self, event: Event) -> None:
+        """Wait until an event is complete, by polling or blocking, whichever has taken less; in the driver's own wait
+        where that ends soon. Raises DriverError."""
+        lanes, began = self._lanes, perf_counter()
+        lanes.flush(self.queue)
+        looks = lanes.patience.looks()
+        if not looks or not polled(lanes.driver, event, SPIN):
+            if self.is_short:
+                lanes.driver.wait(event)
+            else:
+                wait_for(self._run, self.device, event)
+        lanes.patience.took(looks, perf_counter() - began)
+
+    def _ends(self, first: int) -> list[Event]:
+        """Return the events that tell whether all has succeeded, from a command on."""
+        # (where one fails on a GPU, all that its context is given afterwards fails)
+        given = self.given[-1:] if self._lanes.watched else self.given[first:]
+        ends = list(map(itemgetter(2), given))
+        if self._seen < len(self.record.transfers):
+            ends += [transfer.events[-1] for transfer in self.record.transfers[self._seen :]]
+        return ends
+
+    def _caught_up(self) -> None:
+        """Note that all that was given is complete."""
+        log = self.given
+        self.waited, self._seen = len(log), len(self.record.transfers)
+        log.ahead, log.limit, self._flow, self._moved = 0.0, PART, None, None
+        if self._coming:
+            self._coming.clear()
 
 
 class Owner(Protocol):
@@ -52,7 +191,6 @@ class Residency(InFlight):
         self._bit = 1 << self._memory
         self._bytes = 0  # bytes that the device holds
         self._brought: list[BufferKey] = []  # keys of buffers that were uploaded
-        self._coming = set[BufferKey]()  # keys of buffers whose uploads may still read the host's memory
         self._parted: dict[BufferKey, tuple[ValidRegion, ...]] = {}  # where buffers that lacked parts were valid before
         self._wanted: Place | None = None  # bytes that come to the host after all that was given
         self._asked: list[tuple[BufferKey, Event]] = []  # copies of such bytes to the host's copies of buffers
@@ -62,11 +200,16 @@ class Residency(InFlight):
         self.batch = CommandBatch(0, 0, run.began)
         self.uploads: list[Event] = []
 
+    @property
+    def has_batch(self) -> bool:
+        """True if it was given anything since the last wait for all."""
+        return len(self.given) > self.batch.first
+
     def adopt(self, array: Owner) -> bool:
         """Use an array from now on. Return False where there may be no room for it, the device is lost, or a failed run
         has left its contents unknown, so that it matters what overwrites them."""
         key, directory = array.buffer.key, self._directory
-        if directory.lost((key,)):
+        if key in directory.lost:
             return False
         valid = directory.valid.get(key, 0)
         if key in self.allocations and (valid & self._bit or not (valid or key in directory.parts)):
