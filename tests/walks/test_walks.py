@@ -18,9 +18,9 @@ import pytest
 WALK = Path(__file__).with_name("walk.py")
 BOUNDS = {
     "one_device": {"first": (2400, 112), "steady": (66, 17)},
-    "divided": {"first": (10500, 205), "steady": (400, 57)},
-    "prepared": {"first": (5540, 181), "run 5": (263, 47), "steady": (155, 39)},
-    "moving": {"run 2": (5600, 88), "steady": (3300, 88)},
+    "divided": {"first": (10500, 195), "steady": (176, 44)},
+    "prepared": {"first": (5520, 173), "run 5": (190, 41), "steady": (80, 30)},
+    "moving": {"run 2": (4500, 65), "steady": (2800, 65)},
     "unmodified": {"steady": (63, 18)},
 }
 """Calls and modules; steady: the least of the second half of the runs, as these wait in other ways where the machine is

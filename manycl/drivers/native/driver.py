@@ -251,7 +251,9 @@ class NativeDriver:
 
     def wait(self, event: NativeEvent) -> None:
         queue, number, _ = event
-        queue.wait(number)
+        while queue.state[COMPLETED] < number:
+            self._library.wait(queue.address, number)
+        queue.tidy()
         if queue.state[FAILED] or not _ORDERED:
             _check(queue, number)
 

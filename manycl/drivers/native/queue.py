@@ -79,14 +79,8 @@ class NativeQueue:
         self._mirror: Any = None
         _queues.add(self)
 
-    @property
-    def room(self) -> int:
-        """Commands that may be given before a timed queue needs room for further times."""
-        given: int = self.state[GIVEN]
-        return TIMES - given % TIMES
-
     def keep(self, uses: object, count: int = 1) -> None:
-        """Keep what the next ``count`` commands use, which are no more than there is ``room`` for, until they are
+        """Keep what the next ``count`` commands use, which a timed queue has room for the times of, until they are
         complete. To be called before they are given, so that it is kept whatever interrupts that."""
         state, kept = self.state, self.kept
         given = state[GIVEN]

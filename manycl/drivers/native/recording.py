@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 from manycl.drivers.driver import DriverError, End, Event, RecordedCommand, RecordedCopy, RecordedLaunch, Values
 from manycl.drivers.native.compiler.library import Library
 from manycl.drivers.native.kernel import NativeMemory, SetKernel, address_in, check_fill, extents
-from manycl.drivers.native.queue import NativeQueue
+from manycl.drivers.native.queue import GIVEN, TIMES, NativeQueue
 
 _LAUNCH, _COPY, _FILL = range(3)  # as in runtime/recording.h
 _MEMORY, _COPIED, _FILLED = struct.Struct("@2Q"), struct.Struct("@5Q"), struct.Struct("@3Q128s")
 _MOST_WAITS = 1024
 """Commands of other queues that a command may wait for: the runtime has them on its stack (our own choice)."""
 
-_ROOM, _TIMES = attrgetter("room"), attrgetter("times")
+_TIMES = attrgetter("times")
 
 _Words = Callable[[Sequence[Any]], Sequence[int]]
 """The numbers (64 bits) that are computed of a binding table."""
@@ -71,9 +71,10 @@ class BoundSteps(NamedTuple):
         queues, steps, library = recorded.queues, recorded.steps.buffer_info()[0], recorded.library
         numbers = array("Q", bytes(8 * len(queues)))
         while first < len(queues):
-            part = queues
-            if recorded.is_timed:  # a timed queue has room for the times of so many commands
-                part = queues[first : first + min(map(_ROOM, recorded.distinct))]
+            room = len(queues)
+            for queue in recorded.distinct if recorded.is_timed else ():  # each has room for the times of so many
+                room = min(room, TIMES - queue.state[GIVEN] % TIMES)
+            part = queues[first : first + room]
             for queue in recorded.distinct.intersection(part):
                 queue.keep(uses, part.count(queue))
             last = first + len(part)

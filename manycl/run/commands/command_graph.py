@@ -81,6 +81,11 @@ class CommandGraph:
         )
 
     @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the devices that it uses."""
+        return tuple([d.name for d, count in zip(self.problem.machine.devices, self.queues, strict=True) if count])
+
+    @cached_property
     def index(self) -> Mapping[int, int]:
         """The indices of commands by token; for a command that runs several nodes, by each of these."""
         found = {c.token: i for i, c in enumerate(self.commands) if not isinstance(c, Evict)}

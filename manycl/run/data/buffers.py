@@ -76,7 +76,8 @@ class Buffers:
         """Free what was discarded, before a run."""
         self.devices.backend.settle()
         self._memory.tick()
-        self._release_garbage()
+        if self._left or self._garbage:
+            self._release_garbage()
 
     def _release_garbage(self) -> None:
         directory, memory = self._directory, self._memory

@@ -206,7 +206,7 @@ class Memory:
 
     def tick(self) -> None:
         """Begin a run: free what has not been used again for long."""
-        if not self.pool.is_used:
+        if self.pool.stage and not self.pool.is_used:
             self._unrest()
         self.pool.is_used = False
         if self.pool.waiting:

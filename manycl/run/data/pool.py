@@ -159,26 +159,26 @@ class BufferPool(Pool["StoredBuffer"]):
     and all its memory, nothing has to be done to either, and it counts as in use. ``is_used``: a buffer was taken there
     since this was last set to False."""
 
-    __slots__ = ("_waiting", "is_used")  # (compiled code reads and writes these, too)
+    __slots__ = ("is_used", "stage")  # (compiled code reads and writes these, too)
 
     def __init__(self, free: Callable[[StoredBuffer], None]) -> None:
         super().__init__(free)
-        # by size: those without a copy on the host, and those with one
-        self._waiting: dict[int, tuple[list[Owned], list[Owned]]] = {}
+        self.stage: dict[int, tuple[list[Owned], list[Owned]]] = {}
+        """The buffers that are kept as they are, by size: those without a copy on the host, and those with one."""
         self.is_used = False
 
     def rest(self, whole: Owned, has_host: bool) -> None:
         """Keep a buffer, which has a copy on the host or not, as it is."""
         nbytes = whole[0].nbytes
-        waiting = self._waiting.get(nbytes)
+        waiting = self.stage.get(nbytes)
         if waiting is None:
-            waiting = self._waiting[nbytes] = [], []
+            waiting = self.stage[nbytes] = [], []
         waiting[has_host].append(whole)
 
     def again(self, nbytes: int, on_host: bool) -> Owned | None:
         """Take the buffer of exactly ``nbytes`` that was kept last as it was, preferring one with a host copy
         (``on_host``) or one without. None where there is none."""
-        waiting = self._waiting.get(nbytes)
+        waiting = self.stage.get(nbytes)
         if waiting is None:
             return None
         found = waiting[on_host] or waiting[not on_host]
@@ -191,9 +191,9 @@ class BufferPool(Pool["StoredBuffer"]):
 
     def leave(self) -> Iterator[Owned]:
         """Yield all buffers that were kept as they are one after another, and remove them."""
-        while self._waiting:
+        while self.stage:
             try:
-                _, waiting = self._waiting.popitem()
+                _, waiting = self.stage.popitem()
             except KeyError:  # another thread has the last ones
                 return
             for found in waiting:
@@ -203,5 +203,5 @@ class BufferPool(Pool["StoredBuffer"]):
 
     def resting(self) -> set[BufferKey]:
         """Return the keys of the buffers that were kept as they are."""
-        found = [whole for waiting in list(self._waiting.values()) for some in waiting for whole in list(some)]
+        found = [whole for waiting in list(self.stage.values()) for some in waiting for whole in list(some)]
         return {whole.buffer.key for whole in found}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
 from operator import attrgetter
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
@@ -250,7 +251,7 @@ def play(executor: Executor, script: CommandGraph, buffer: CommandBuffer, at_onc
         result.kernels = _kernels(given)
         executor.abort()
         raise
-    seconds = run.now()
+    seconds = perf_counter() - run.began
     if failure is None:
         executor.ended(run)
     else:  # no command is left running

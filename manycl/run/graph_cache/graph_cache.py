@@ -103,7 +103,8 @@ class GraphCache:
             known.ran = None if known.ran is None else known.ran + reading
             is_new = not known.runs
             known.took(seconds)
-            if not is_new and not known.is_looked_at:  # a new one had code and memory to make
+            is_worth = self._demanded or not gains_nothing(seconds)
+            if is_worth and not is_new and not known.is_looked_at:  # a new one had code and memory to make
                 self._look(known, seconds, lambda: known.graph)
         self._follow(known)
 

@@ -74,7 +74,7 @@ class KeptCommands:
     def _play(self, session: Session) -> Result | None:
         script, lowered, memory = self.script, self.script.lowered, session.backend.memory
         devices = session.devices
-        devices.use(script.queues)
+        devices.used.become(script.devices)
         has_own = lowered.temporaries or lowered.room is not None
         if (has_own and not session.data.steps.exists(lowered)) or not lowered.fits(session.directory):
             return None

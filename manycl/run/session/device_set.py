@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
-from itertools import compress
-from operator import attrgetter
 from typing import Literal, Protocol
 
 from manycl.drivers.choice import OpenDevice
@@ -25,9 +23,6 @@ NOBODY: frozenset[DeviceIndex] = frozenset()
 Profile = bool | Literal["learning"] | None
 """The times at which the devices' clocks time commands: always, never, or as long as a run's times are learned from
 ("learning"). None: "learning" where timing makes commands slower, as on GPUs, else always."""
-
-
-_NAME = attrgetter("name")
 
 
 class OpenStream(Protocol):
@@ -140,7 +135,7 @@ class DeviceSet:
 
     def use(self, queues: Sequence[int]) -> None:
         """Note how many queues of each device a run uses."""
-        self.used.become([*compress(map(_NAME, self.machine.devices), queues)])
+        self.used.become([d.name for d, count in zip(self.machine.devices, queues, strict=True) if count])
 
     def end_stream(self) -> None:
         """Wait for the commands of the eager stream; errors are raised by the queue that they belong to."""
@@ -177,8 +172,9 @@ class DeviceSet:
 
     def use_clocks(self, learning: bool) -> None:
         """Set whether commands are timed from now on; ``learning``: whether their times are learned from."""
-        if not self.is_timed(learning):
-            self.backend.use(not self.backend.profile)
+        wanted = learning if self._profile == "learning" else self._profile
+        if wanted != self.backend.profile:
+            self.backend.use(wanted)
 
     def is_timed(self, learning: bool) -> bool:
         """Return whether the present setting of the clocks is the one for ``learning``."""

@@ -10,7 +10,7 @@ static object *empty_slowly, *usual_type; /* Queue.empty as Python has it, and i
 /* A buffer without a name that waits for an array of such a size: Memory.again. NULL with no error set if none does. */
 static object *waiting(struct held *held, object *buffers, object *nbytes) {
     object *pool = GET(buffers, buffers, _resting);
-    object *kinds = IS(pool, pool) ? SLOT(pool, pool, _waiting) : NULL;
+    object *kinds = IS(pool, pool) ? SLOT(pool, pool, stage) : NULL;
     object *lists = kinds ? hold(held, kept(PyDict_GetItemWithError(kinds, nbytes))) : NULL;
     for (ssize i = 0; lists && i < 2; i++) { /* rather one without a copy on the host */
         object *list = hold(held, kept(PyTuple_GetItem(lists, i)));

@@ -16,7 +16,7 @@ enum { MOST_ARGUMENTS = 32 };
     _(buffers, _left) _(buffers, _resting)                                                                             \
     _(event, enqueued) _(event, node) _(event, queue)                                                                  \
     _(kernel, _key)                                                                                                    \
-    _(pool, _waiting) _(pool, is_used)                                                                                 \
+    _(pool, stage) _(pool, is_used)                                                                                    \
     _(queue, _buffers) _(queue, _extents) _(queue, _made) _(queue, enqueued) _(queue, launches) _(queue, mapped)       \
     _(queue, preparing) _(queue, session)                                                                              \
     _(stream, allocations) _(stream, arrays) _(stream, given) _(stream, uploads)                                       \
