@@ -174,12 +174,13 @@ class CachedGraph:
         """Run a plan: without deciding anything, if there are commands that begin with buffers where they are now.
         Return None where a plan of the policy's cannot be followed any more."""
         session, learning = self.session, self._learner is not None
+        has_own = False  # where there are own commands, no others are tried
         for is_own in (True, False):
-            for kept in self._commands:
+            for kept in self._commands if not has_own else ():
                 is_same = kept.of.keys == of.keys and kept.of.scalars == of.scalars
                 if kept.script.plan is not plan or is_same is not is_own:
                     continue
-                commands = kept if is_own else kept.on(graph, of)
+                has_own, commands = is_own, kept if is_own else kept.on(graph, of)
                 if commands is not None and (result := commands.play(session, learning)) is not None:
                     if not is_own and self.is_lasting:
                         self._commands = [commands, *self._commands[: COMMANDS - 1]]
