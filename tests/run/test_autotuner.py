@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manycl.plan.plan import Assignment, Plan
+from manycl.run.engine.trial import LOSING
 from manycl.run.graph_cache.autotuner import (
     COMPARED,
     FIRST_WAIT,
-    LOSING,
     PLANNED_RUNS,
     RIVAL,
     TRIAL_SHARE,

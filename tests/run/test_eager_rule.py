@@ -19,7 +19,7 @@ from manycl.graph.horizon import HORIZON
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Assignment, Plan
 from manycl.run.engine.asking_policies import UNPLANNED
-from manycl.run.graph_cache.autotuner import LOSING
+from manycl.run.engine.trial import LOSING
 from manycl.run.streams import eager_rule
 from manycl.run.streams.eager_rule import (
     FEW,

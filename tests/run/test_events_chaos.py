@@ -49,6 +49,7 @@ from manycl.run.engine.engine import RunFailure, execute
 from manycl.run.engine.result import Result
 from manycl.run.engine.run_history import REPLANNED
 from manycl.run.engine.setup import Setup
+from manycl.run.engine.trial import Fallback
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.steps import COMBINE, Lowered
 from manycl.run.recovery import checkpoints
@@ -131,6 +132,7 @@ class Loss:
         self.events = DeviceEvents(d.name for d in where.devices)
         self.made: list[Lowered] = []
         self.mortal: frozenset[int] = frozenset()
+        self.fallback: Fallback | None = None
         KeptAnyhow.chance.seed(1)
         for key in graph.buffers:
             if defined or homes is not None or data.draw(st.integers(0, 3)):
@@ -243,7 +245,7 @@ class Loss:
             demanded=self.demanded,
         )
         try:
-            setup = Setup(lowering, rest=rest, mortal=self.mortal)
+            setup = Setup(lowering, rest=rest, mortal=self.mortal, fallback=self.fallback)
             result = execute(problem, plan, backend, self.directory, setup=setup, watch=watch)
             has_failed = False
             return result

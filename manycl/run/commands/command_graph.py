@@ -8,6 +8,7 @@ whenever the buffers that it finds are where they were when it was made.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +17,7 @@ from manycl.graph.graph import BufferKey, Graph
 from manycl.machine import DeviceIndex
 from manycl.plan.plan import Plan
 from manycl.plan.problem import Problem
-from manycl.run.commands.backend import Command, Copy, Evict, HostCall, Lane, Run, lane_of
+from manycl.run.commands.backend import Command, Copy, Done, Evict, HostCall, Lane, Run, lane_of
 from manycl.run.data.coherence import Directory
 from manycl.run.lowering.steps import Lowered
 from manycl.utilities.changed import changed
@@ -106,6 +107,26 @@ class CommandGraph:
         """The indices of the commands that wait for nothing, in order: of the first ``ahead``, and of the rest."""
         free = [i for i in range(len(self.commands)) if i not in self.waits]
         return [i for i in free if i < self.ahead], [i for i in free if i >= self.ahead]
+
+
+class Ends:
+    """The kernels of a command graph that are known to have ended: each reported one, and those before it in its
+    queue."""
+
+    def __init__(self, script: CommandGraph) -> None:
+        self._script = script
+        self._ended: dict[Lane, int] = {}  # by queue, how many of its commands
+
+    def of(self, report: Done) -> Sequence[Run]:
+        """Return the kernels of which a report tells first."""
+        script = self._script
+        at = script.index[report.token]
+        command = script.commands[at]
+        if not isinstance(command, Run):
+            return ()
+        line, first = script.lines[lane_of(command)], self._ended.get(lane_of(command), 0)
+        until = self._ended[lane_of(command)] = max(first, bisect_right(line, at))
+        return [kernel for i in line[first:until] if isinstance(kernel := script.commands[i], Run)]
 
 
 def _on(command: Command, keys: Mapping[BufferKey, BufferKey]) -> Command:

@@ -25,6 +25,7 @@ from manycl.run.engine.playback import Changed, Playback, leave
 from manycl.run.engine.result import Result
 from manycl.run.engine.run_history import RunHistory
 from manycl.run.engine.setup import PLAIN, Begun, Setup, begin, begin_rest
+from manycl.run.engine.trial import Fallback, TrialPace, part_of
 from manycl.run.lowering.overwritten import Overwritten
 from manycl.run.recovery.device_events import EventMonitor
 from manycl.run.recovery.history import Stopped
@@ -74,7 +75,7 @@ def execute(
     rest = None
     if setup.rest is not None and not isinstance(policy, Plan) and is_static(policy) and not learns(policy):
         rest = partial(begin_rest, policy, directory, setup)
-    return _Play(*begun, backend, name, observers, watch, rest).closed(directory)
+    return _Play(*begun, backend, name, observers, watch, rest, setup.fallback).closed(directory)
 
 
 def again(
@@ -146,7 +147,7 @@ class Liveness:
 
 class _Play:
     """A run, which may be stopped and resumed. ``rest`` plans what is left of it then, as ``begin_rest`` does (None:
-    nothing is planned anew)."""
+    nothing is planned anew). ``fallback``: what is left follows it if it is faster than the plan of the run."""
 
     def __init__(
         self,
@@ -156,13 +157,16 @@ class _Play:
         name: str,
         observers: Sequence[Observer],
         watch: EventMonitor | None,
-        rest: Callable[[Graph, EventMonitor], Begun] | None = None,
+        rest: Callable[[Graph, EventMonitor, Plan | None], Begun] | None = None,
+        fallback: Fallback | None = None,
     ) -> None:
         self._subject, self._playback, self._backend = subject, playback, backend
         self._name, self._observers, self._watch = name, observers, watch
         self._history = RunHistory(subject.problem.graph)
         self._why = ""  # the reason why the run cannot go on without a lost device
-        self._rest = rest
+        self._rest, self._fallback = rest, fallback
+        self._is_given_up = False  # whether what has not begun follows the fallback
+        self._paces: Mapping[DeviceIndex, float] = {}  # of devices then
         self._postponed: tuple[int, ...] = ()  # nodes that are planned when what was begun has run
         self._changed = ""  # the event for which the run was stopped
         self._is_open = True  # whether the directory is open for the present steps
@@ -201,6 +205,9 @@ class _Play:
         """Play until all is complete, something has failed, or the run has to be stopped and decided anew."""
         playback, backend, watch = self._playback, self._backend, self._watch
         awaited, lag = Liveness(), self._lag()
+        trial = None
+        if lag is not None and self._fallback is not None and not self._history.was_stopped:
+            trial = TrialPace(self._fallback, playback.script)
         run = backend.begin(playback.graph, playback.queues, self._history.was_stopped)
         issue = self._issuing(awaited)
         issue(playback.start(backend.now()))
@@ -233,6 +240,10 @@ class _Play:
             if watch is not None:
                 watch.look(playback)
             if lag is not None and self._lags(lag, reports):
+                return
+            if trial is not None and not playback.finished and trial.is_losing(reports, backend.now()):
+                self._is_given_up, self._paces = True, trial.paces
+                self._changed = f"it would take {trial.ratio:.3g} times as long as by the fastest plan so far"
                 return
 
     def _issuing(self, awaited: Liveness) -> Callable[[list[Command]], None]:
@@ -395,10 +406,12 @@ class _Play:
             postponed = not_begun(subject.lowered, rest.done | {t for t in begun if t < len(playback.graph)})
             is_known = directory.lost.keys().isdisjoint(subject.lowered.graph.buffers)
             is_possible = bool(postponed) and is_known and is_whole(rest, history)
-            if not is_possible or not self._foreseen(lambda outlook: outlook.is_worth(postponed), watch.slower):
-                postponed = ()
+            is_worth = self._is_given_up or self._foreseen(lambda outlook: outlook.is_worth(postponed), watch.slower)
+            postponed = postponed if is_possible and is_worth else ()
+        self._is_given_up &= bool(postponed)
         later = frozenset(t for t in range(len(playback.graph)) if subject.lowered.step(t).node in {*postponed})
-        now = rescheduled(subject, playback, rest, watch.away, lost, watch.slower, later)
+        slower = {**watch.slower, **self._paces} if self._is_given_up else watch.slower
+        now = rescheduled(subject, playback, rest, watch.away, lost, slower, later)
         now[1].awaits(watch.returning)
         if rest.restored:
             backend.restore(playback.graph, rest.restored)
@@ -425,7 +438,9 @@ class _Play:
         self._is_open = False
         watch.look()
         watch.planned()
-        self._subject, self._playback = rest(graph_of(playback.script.problem.graph, nodes), watch)
+        follows = part_of(self._fallback.plan, nodes) if self._fallback is not None and self._is_given_up else None
+        self._is_given_up = False
+        self._subject, self._playback = rest(graph_of(playback.script.problem.graph, nodes), watch, follows)
         self._is_open = True
         self._history.replaced(playback.ran, playback.plan(self._name), nodes)
         self._history.tell(self._changed, len(nodes), self._backend.now())

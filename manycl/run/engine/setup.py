@@ -20,6 +20,7 @@ from manycl.run.data.coherence import Directory
 from manycl.run.engine.asking_policies import Lowering, Policy, decided, plain
 from manycl.run.engine.dynamic import Dynamic
 from manycl.run.engine.playback import Playback
+from manycl.run.engine.trial import Fallback
 from manycl.run.lowering.lower import lower
 from manycl.run.lowering.overwritten import Overwritten, brought_to_be_overwritten
 from manycl.run.lowering.steps import Lowered
@@ -42,12 +43,13 @@ class Setup(NamedTuple):
     policy that decides at run time). ``prepare`` is called before time starts, when it is known what will run on which
     devices (``playback.queues``). ``rest`` returns the problem of a graph of the nodes that are left, where the rest of
     a run may be planned anew (None: it may not). ``mortal``: devices that may be lost, for which checkpoints or undo
-    copies are kept."""
+    copies are kept. ``fallback``: the fastest plan so far, where another one is tried."""
 
     lower: Lowering = lower
     prepare: Callable[[Lowered, Playback], None] = _nothing
     rest: Callable[[Graph], Problem] | None = None
     mortal: Collection[DeviceIndex] = ()
+    fallback: Fallback | None = None
 
 
 PLAIN = Setup()
@@ -87,16 +89,19 @@ def begin(problem: Problem, policy: Policy, directory: Directory, setup: Setup) 
     return Begun(subject, playback)
 
 
-def begin_rest(policy: StaticPolicy, directory: Directory, setup: Setup, graph: Graph, watch: EventMonitor) -> Begun:
+def begin_rest(
+    policy: StaticPolicy, directory: Directory, setup: Setup, graph: Graph, watch: EventMonitor, follows: Plan | None
+) -> Begun:
     """Plan the nodes that are left of a run, a graph of their own, with the policy that planned the run and for the
-    devices that are there now, and return the run of them. What only devices that have left can run, runs there, unless
-    they are lost. Raises an error where no device can run a node."""
+    devices that are there now, and return the run of them. ``follows``: a plan of them that is followed instead. What
+    only devices that have left can run, runs there, unless they are lost. Raises an error where no device can run a
+    node."""
     assert setup.rest is not None
     problem = replace(setup.rest(graph), away=watch.away)
     if watch.found:
         problem = replace(problem, estimates=Slowed(problem.estimates, watch.found))
     try:
-        return begin(problem, policy, directory, setup)
+        return begin(problem, policy if follows is None else follows, directory, setup)
     except Exception as error:
         if not isinstance(error, ManyclError):
             told(error, "planning what is left of a run")

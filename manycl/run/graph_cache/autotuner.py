@@ -6,6 +6,7 @@ from __future__ import annotations
 from math import inf
 
 from manycl.plan.plan import Plan, same_plan
+from manycl.run.engine.trial import LOSING, Fallback
 
 PLANNED_RUNS = 4
 """The number of first runs of a prepared graph that are planned, whatever that costs: each planning knows better how
@@ -15,8 +16,6 @@ POSTPONED_RUNS = 32
 COMPARED = 3
 """The number of runs of another plan that are compared with those of the kept plan, by the fastest of each: memory is
 new and code is cold in the first."""
-LOSING = 1.5
-"""The ratio to the fastest plan's time from which another plan's run is its last one."""
 TRIAL_SHARE = 0.03
 """The part of the seconds of all runs that trials may cost, beside the time of one run."""
 FIRST_WAIT = 2
@@ -84,20 +83,28 @@ class Autotuner:
         return self._best if self.planned >= self._free else None
 
     @property
+    def fallback(self) -> Fallback | None:
+        """The kept plan, with the seconds of its fastest run."""
+        return Fallback(self.kept, self._least) if self.kept is not None else None
+
+    @property
     def rival(self) -> bool:
         """True if the policy is to be asked for a rival."""
         return (self.planned + 1) % RIVAL == 0 and self._is_asked
 
     def answered(self, seconds: float, plan: Plan | None, planning: float = 0.0) -> None:
-        """Note that the policy was asked, which took ``planning`` seconds, and that its plan took so many seconds."""
+        """Note that the policy was asked, which took ``planning`` seconds, and that its plan took so many seconds.
+        ``plan``: None where the run was stopped on its way."""
         self._asked += 1
         self._cost, self._runs = planning, 0
-        if plan is None or (plan.details.get("postponed") and self._asked < POSTPONED_RUNS):
+        if self.kept is None if plan is None else plan.details.get("postponed") and self._asked < POSTPONED_RUNS:
             self._budget.ran(seconds)
             return
         self._budget.ran(seconds, is_trial=True, planning=planning)
         self.planned += 1
         self._wait = 2 * self._wait if self.planned > self._free else self._wait
+        if plan is None:
+            return
         if self._best is not None and same_plan(plan, self._best):
             self._least = min(self._least, seconds)
         elif self.planned <= self._free:

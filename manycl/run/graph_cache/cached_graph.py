@@ -21,6 +21,7 @@ from manycl.run.commands.flow_control import at_once
 from manycl.run.engine.asking_policies import asked
 from manycl.run.engine.compile_time import without
 from manycl.run.engine.result import Result
+from manycl.run.engine.trial import Fallback, Trial
 from manycl.run.graph_cache.autotuner import PLANNED_RUNS, Autotuner, TrialBudget
 from manycl.run.graph_cache.background_analysis import Interest
 from manycl.run.graph_cache.kept_commands import KeptCommands
@@ -167,8 +168,12 @@ class CachedGraph:
             queues=self._queues,
             options=self._options,
             repeated=self._tuner.planned + 1 if self.is_repeated else 0,
-            rival=self._tuner.rival and self.is_repeated,
+            trial=Trial(self.fallback(graph), self._tuner.rival and self.is_repeated),
         )
+
+    def fallback(self, graph: Graph) -> Fallback | None:
+        """Return the fastest plan so far, if another one is tried."""
+        return self._tuner.fallback
 
     def _follow(self, plan: Plan, graph: Graph, of: Signature) -> Result | None:
         """Run a plan: without deciding anything, if there are commands that begin with buffers where they are now.

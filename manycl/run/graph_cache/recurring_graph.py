@@ -19,6 +19,7 @@ from manycl.plan.preemptible import is_long
 from manycl.plan.tuning import PLANNING
 from manycl.run.engine.compile_time import without
 from manycl.run.engine.result import Result
+from manycl.run.engine.trial import Fallback, alone
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.session.session import Session
 from manycl.run.streams.eager_result import EagerResult
@@ -103,6 +104,13 @@ class RecurringGraph(CachedGraph):
         self._answer = result.settled
         self.ran = without(result.compiled, result.seconds)
         return result
+
+    def fallback(self, graph: Graph) -> Fallback | None:
+        found = super().fallback(graph)
+        if found is None and self._eager and self._device is not None:
+            names = tuple(d.name for d in self.session.machine.devices)
+            return Fallback(alone(graph, self._device, names), median_low(self._eager))
+        return found
 
     def took(self, seconds: float) -> None:
         """Note the seconds of a planned run, planning included."""

@@ -11,7 +11,6 @@ devices that are not alike, which may differ in the last bits of results.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
@@ -19,7 +18,8 @@ from manycl.graph.graph import Launch
 from manycl.machine import DeviceIndex
 from manycl.plan.movable import are_of_a_kind
 from manycl.plan.rescheduling import Rescheduler
-from manycl.run.commands.backend import Done, Lane, Report, Run
+from manycl.run.commands.backend import Done, Report, Run
+from manycl.run.commands.command_graph import Ends
 from manycl.run.commands.transfers import Subject
 from manycl.run.engine.playback import Playback
 
@@ -55,7 +55,7 @@ class StragglerDetection:
         self._kernels: dict[DeviceIndex, list[tuple[float, float]]] = {}
         """By device, of each of its kernels, how many times as long as predicted it took, and the predicted seconds."""
         self._foreseen: dict[tuple[int, DeviceIndex, int], float] = {}
-        self._looked_at: dict[Lane, int] = {}  # by queue, how many of its commands
+        self._ends = Ends(playback.script)
         self._heard, self._asks, self._patience = 0, 0, IN_A_ROW
 
     @property
@@ -73,13 +73,11 @@ class StragglerDetection:
     def heard(self, reports: Sequence[Report]) -> Mapping[DeviceIndex, float]:
         """Note reports of kernels. Return how many times as long as predicted devices take, for all with enough
         kernels, if there is a straggler for which planning anew is to be considered; else nothing."""
-        script, before = self._playback.script, self._heard
+        before = self._heard
         for report in reports:
-            if isinstance(report, Done):
-                at = script.index[report.token]
-                command = script.commands[at]
-                if isinstance(command, Run) and self._playback.queues[command.device] == 1:
-                    self._hear((command.device, command.queue), at)
+            for command in self._ends.of(report) if isinstance(report, Done) else ():
+                if self._playback.queues[command.device] == 1:
+                    self._hear(command)
         if self._heard == before or self._heard < self._asks or not any(map(self._lags, self._kernels)):
             return {}
         return {} if self._others_will_tell() else {d: median(self._last(d)[0]) for d in self._kernels}
@@ -112,18 +110,12 @@ class StragglerDetection:
         was_slow = self._before.get(device, 1.0) > 1.0
         return is_enough and (min(last) > TIMES or (was_slow and max(last) < 1.0 / TIMES))
 
-    def _hear(self, lane: Lane, at: int) -> None:
-        """Note that the kernel at index ``at`` has ended, and those before it in its queue."""
-        commands, line = self._playback.script.commands, self._playback.script.lines[lane]
-        first, until = self._looked_at.get(lane, 0), bisect_right(line, at)
-        for place in line[first:until]:
-            command = commands[place]
-            assert isinstance(command, Run), "others are in lines of their own"
-            device, foreseen = command.device, self._seconds(command.token, command.device)
-            if foreseen >= SHORTEST and (took := self._took(command.token, device)) is not None:
-                self._heard += 1
-                self._kernels.setdefault(device, []).append((took / foreseen, foreseen))
-        self._looked_at[lane] = max(first, until)
+    def _hear(self, command: Run) -> None:
+        """Note that a kernel has ended."""
+        device, foreseen = command.device, self._seconds(command.token, command.device)
+        if foreseen >= SHORTEST and (took := self._took(command.token, device)) is not None:
+            self._heard += 1
+            self._kernels.setdefault(device, []).append((took / foreseen, foreseen))
 
     def _seconds(self, step: int, device: DeviceIndex) -> float:
         """Return the predicted seconds of a step; 0 where they are a first guess."""

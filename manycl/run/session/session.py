@@ -33,6 +33,7 @@ from manycl.run.engine.playback import Playback
 from manycl.run.engine.result import Result
 from manycl.run.engine.run_history import MergedRecord
 from manycl.run.engine.setup import Setup
+from manycl.run.engine.trial import FIRST, Trial
 from manycl.run.lowering.overwritten import contents
 from manycl.run.lowering.steps import Lowered
 from manycl.run.recovery.device_events import DeviceEvents, EventMonitor
@@ -203,12 +204,13 @@ class Session:
         options: Mapping[str, str] | None = None,
         observers: Sequence[Observer] = (),
         repeated: int = 0,
-        rival: bool = False,
+        trial: Trial = FIRST,
         learning: bool = True,
     ) -> Result:
         """Plan and run a graph. Raises what the engine raises, and LaunchError for a launch that certainly leaves its
-        buffers. ``policy``: a name, a policy object or a plan. ``repeated``, ``rival``: as in
-        :class:`manycl.plan.problem.Problem`; ``learning``: whether its kernels' times are learned from."""
+        buffers. ``policy``: a name, a policy object or a plan. ``repeated``: as in
+        :class:`manycl.plan.problem.Problem`; ``trial``: what the run is compared with, so that what is left of it
+        follows another plan where that is faster; ``learning``: whether its kernels' times are learned from."""
         self.check_open()
         if self._checked() is not graph:
             bounds.check(graph)
@@ -221,7 +223,7 @@ class Session:
                 if devices.events.away or not devices.machine.devices:
                     await_devices(devices)
                 watch = EventMonitor(devices.events, devices.machine, devices.used)
-                problem, chosen, name = asked(devices, self.data, graph, policy, queues, options, repeated, rival)
+                problem, chosen, name = asked(devices, self.data, graph, policy, queues, options, repeated, trial.rival)
                 play = partial(
                     execute,
                     problem,
@@ -229,7 +231,9 @@ class Session:
                     self.backend,
                     self.directory,
                     name=name,
-                    setup=Setup(self._lower, self._prepare, partial(self._left, problem), self.devices.mortal),
+                    setup=Setup(
+                        self._lower, self._prepare, partial(self._left, problem), devices.mortal, trial.fallback
+                    ),
                     observers=(*self.observers, *observers),
                     watch=watch,
                 )

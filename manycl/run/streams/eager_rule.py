@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from manycl.graph.horizon import HORIZON
 from manycl.machine import DeviceIndex
-from manycl.run.graph_cache.autotuner import LOSING
+from manycl.run.engine.trial import LOSING
 
 WORTH = 1e-3
 """Seconds of a run below which neither a plan nor the examination of its end gains anything: by a kept plan, one launch
