@@ -109,7 +109,7 @@ class CommandGraph:
         return [i for i in free if i < self.ahead], [i for i in free if i >= self.ahead]
 
 
-class Ends:
+class KernelEnds:
     """The kernels of a command graph that are known to have ended: each reported one, and those before it in its
     queue."""
 

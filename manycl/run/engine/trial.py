@@ -15,7 +15,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment, Plan
 from manycl.plan.tuning import PLANNING
 from manycl.run.commands.backend import Command, Done, Lane, Report, Run, lane_of, nodes_of
-from manycl.run.commands.command_graph import CommandGraph, Ends
+from manycl.run.commands.command_graph import CommandGraph, KernelEnds
 
 LOSING = 1.5
 """The ratio to the fastest plan's time from which another plan is not tried any further."""
@@ -72,7 +72,7 @@ class TrialPace:
         self._left = {lane: sum(map(self._of, map(script.commands.__getitem__, line))) for lane, line in of_lanes}
         self._total, self._seconds = sum(self._left.values()), fallback.seconds
         self._planning = PLANNING.planned_cell * len(script.lowered.graph) * len(script.problem.machine.devices)
-        self._ends = Ends(script)
+        self._ends = KernelEnds(script)
         self._silent = {lane for lane, left in self._left.items() if left}  # queues that have ended nothing yet
         self._begin = 0.0
         self._before: dict[Lane, float] | None = None  # what was left then

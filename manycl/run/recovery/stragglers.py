@@ -19,7 +19,7 @@ from manycl.machine import DeviceIndex
 from manycl.plan.movable import are_of_a_kind
 from manycl.plan.rescheduling import Rescheduler
 from manycl.run.commands.backend import Done, Report, Run
-from manycl.run.commands.command_graph import Ends
+from manycl.run.commands.command_graph import KernelEnds
 from manycl.run.commands.transfers import Subject
 from manycl.run.engine.playback import Playback
 
@@ -55,7 +55,7 @@ class StragglerDetection:
         self._kernels: dict[DeviceIndex, list[tuple[float, float]]] = {}
         """By device, of each of its kernels, how many times as long as predicted it took, and the predicted seconds."""
         self._foreseen: dict[tuple[int, DeviceIndex, int], float] = {}
-        self._ends = Ends(playback.script)
+        self._ends = KernelEnds(playback.script)
         self._heard, self._asks, self._patience = 0, 0, IN_A_ROW
 
     @property
