@@ -427,10 +427,12 @@ class Handle(Protocol):
     def can_copy(self, other: Handle) -> bool:
         """Return whether copies of its driver take memory of the other's driver as their source, so that bytes go from
         that device to this one without the host's memory between."""
+        return False
 
     def waits_for(self, other: Handle) -> bool:
         """Return whether commands of its driver may come after events of the other's driver (or of another one of its
         own device's drivers), without the host between."""
+        return False
 
     def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
         """Its parts: so many equal ones (one number; units that are left over stay idle), or of so many compute units

@@ -443,7 +443,7 @@ def test_a_place_is_left_as_it_was_found(folder: Path) -> None:
 
 
 def test_processes_that_cannot_begin_are_not_started_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "_START", "raise SystemExit({} * 0 + 3)")
+    monkeypatch.setattr("manycl.drivers.worker.handle._START", "raise SystemExit({1} * 0 + 3)")
     server = Server()
     running = threading.Thread(target=server.run)
     running.start()

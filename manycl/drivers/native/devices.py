@@ -29,7 +29,7 @@ _BANDWIDTH = 18e9  # bytes a second that a core moves
 _ENOUGH = 8  # cores that have all that a memory gives
 
 
-class NativeHandle:
+class NativeHandle(Handle):
     """So many of the processor's cores. ``compiler`` gives what compiles, when the device is opened; ``other`` the same
     part of the processor as OpenCL shows it, which runs what cannot be compiled, or None; ``share``: which of the
     threads of the whole these are, as for :func:`manycl.drivers.native.cores.resources`."""

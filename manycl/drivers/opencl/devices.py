@@ -31,7 +31,7 @@ _UNKNOWN_CLOCK = 1000  # MHz, where a driver says 0
 _PROBE = 4096  # bytes, and the alignment every driver accepts
 
 
-class OpenCLHandle:
+class OpenCLHandle(Handle):
     """A device or sub-device; ``resources``: as of :class:`manycl.drivers.driver.Handle`.
 
     Give ``cl`` to every CommandQueue: PoCL's ``Context([sub]).devices`` holds the parent.
@@ -51,12 +51,6 @@ class OpenCLHandle:
 
     def shares_host_memory(self) -> bool:
         return shares_host_memory(self.cl)
-
-    def can_copy(self, other: Handle) -> bool:
-        return False
-
-    def waits_for(self, other: Handle) -> bool:
-        return False
 
     def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
         if _is_intels_processor(self.cl):

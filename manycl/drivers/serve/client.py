@@ -10,12 +10,13 @@ from typing import Any
 from manycl import flags
 from manycl.device_syntax import parse
 from manycl.drivers.choice import OpenDevice, arranged
-from manycl.drivers.driver import Driver, DriverError, Handle
+from manycl.drivers.driver import Driver, DriverError
 from manycl.drivers.serve.place import START, connected
 from manycl.drivers.survey import in_use, refuse_forked
 from manycl.drivers.worker import messages as m
 from manycl.drivers.worker.channel import Channel
 from manycl.drivers.worker.driver import WorkerDriver
+from manycl.drivers.worker.handle import ProcessHandle
 from manycl.drivers.worker.link import Ending
 from manycl.errors import DeviceError
 from manycl.machine import Device, Machine
@@ -23,28 +24,19 @@ from manycl.machine import Device, Machine
 _replies = itertools.count(1)
 
 
-class ServedHandle:
+class ServedHandle(ProcessHandle):
     """The device that ``selection`` means to the service's processes; ``resources``: as of
     :class:`manycl.drivers.driver.Handle`."""
 
-    def __init__(self, selection: str, compute_units: int, shares: bool, resources: frozenset[str]) -> None:
-        self._selection, self._units, self._shares, self.resources = selection, compute_units, shares, resources
+    compute_units = 1
+    resources = frozenset[str]()
 
-    @property
-    def compute_units(self) -> int:
-        return self._units
+    def __init__(self, selection: str, compute_units: int, shares: bool, resources: frozenset[str]) -> None:
+        self._selection, self._shares = selection, shares
+        self.compute_units, self.resources = compute_units, resources
 
     def shares_host_memory(self) -> bool:
         return self._shares
-
-    def can_copy(self, other: Handle) -> bool:
-        return False
-
-    def waits_for(self, other: Handle) -> bool:
-        return False
-
-    def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
-        raise DriverError("a device is divided before it is given to a process")
 
     def open(self, device: Device) -> Driver:
         key = self._selection if self._shares and flags.zero_copy() else f"{self._selection} own"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import time
 from collections.abc import Sequence
 
@@ -21,10 +20,6 @@ LINGER = 10.0
 """Seconds that one waits of which others do all that it could."""
 _ENDING = 0.05  # seconds until it is looked again whether one has ended that was to
 _FAILURES = 3  # processes in a row that end before they can do anything
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1])\n"
-    "from manycl.drivers.worker.process import serve_clients; serve_clients({})"
-)
 
 
 class ServedProcess:
@@ -32,14 +27,7 @@ class ServedProcess:
     became idle. ``devices``: open there. ``clients``: how many it has had."""
 
     def __init__(self) -> None:
-        here, there = socket.socketpair()
-        try:
-            self.process: subprocess.Popen[bytes] = started(_START.format(there.fileno()), (there.fileno(),))
-        except OSError:
-            here.close()
-            raise
-        finally:
-            there.close()
+        self.process, here = started("serve_clients")
         here.setblocking(False)
         self.channel = Channel(here)
         self.state = "starting"

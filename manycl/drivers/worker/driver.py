@@ -160,27 +160,14 @@ class WorkerDriver:
         return [self._link.give(event, m.GiveCopy(queue.number, number, *there, [box[:4] for box in boxes], waits))]
 
     def read(self, queue: WorkerQueue, out: Bytes, source: WorkerMemory, low: int) -> WorkerEvent:
-        end = low + len(out)
-        stage = self._stage(end)
-        (event,) = self.copy(queue, End(stage), End(source), (Box(low, len(out)),), ())
+        event = self.download(queue, out, source, low)
         self.flush(queue)
         self.wait(event)
-        out[:] = stage[low:end]
         return event
 
     def download(self, queue: WorkerQueue, out: Bytes, source: WorkerMemory, low: int) -> WorkerEvent:
         self._link.check()
-        end = low + len(out)
-        stage = self._stage(end)
-
-        def finish() -> None:
-            out[:] = stage[low:end]
-
-        event = WorkerEvent(queue, queue.given + 1, (stage, out), finish)
-        self._written = [(other, by) for other, by in self._written if not by.is_over]
-        self._written.append((out, event))
-        there = (None, self._shared.place(stage), stage.nbytes), (source.number, 0)
-        return self._link.give(event, m.GiveCopy(queue.number, event.number, *there, [Box(low, len(out))[:4]], ()))
+        return self._copy_staged(queue, End(out), End(source, -low), (Box(0, len(out)),), ())
 
     def write(self, queue: WorkerQueue, target: WorkerMemory, data: Bytes, low: int) -> WorkerEvent:
         end = low + len(data)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from manycl.drivers.driver import Driver, DriverError, Handle
 from manycl.drivers.worker.channel import Channel
@@ -17,16 +17,21 @@ from manycl.drivers.worker.driver import WorkerDriver
 from manycl.drivers.worker.link import Ending
 from manycl.machine import Device
 
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1])\nfrom manycl.drivers.worker.process import main; main({})"
-)
-
-
+_START = """\
+import json, sys; sys.path[:] = json.loads(sys.argv[1])
+from manycl.drivers.worker.process import {0}; {0}({1})"""
 _OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that somebody else sends."""
 
 
-class WorkerHandle:
+class ProcessHandle(Handle, Protocol):
+    """A device that another process opens."""
+
+    def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
+        raise DriverError("a device is divided before it is given to a process")
+
+
+class WorkerHandle(ProcessHandle):
     """The device that ``handle`` is of here, and that ``selection`` means to another process."""
 
     def __init__(self, handle: Handle, selection: str) -> None:
@@ -48,33 +53,28 @@ class WorkerHandle:
     def shares_host_memory(self) -> bool:
         return self._handle.shares_host_memory()
 
-    def can_copy(self, other: Handle) -> bool:
-        return False
-
-    def waits_for(self, other: Handle) -> bool:
-        return False
-
-    def divide(self, division: tuple[int, ...]) -> Sequence[Handle]:
-        raise DriverError("a device is divided before it is given to a process")
-
     def open(self, device: Device) -> Driver:
-        here, there = socket.socketpair()
         try:
-            process = started(_START.format(there.fileno()), (there.fileno(),))
+            process, here = started("main")
         except OSError as error:
-            here.close()
             raise DriverError(f"no process can be started for {device.name}: {error}") from None
-        finally:
-            there.close()
         return WorkerDriver(
             device, self._selection, Channel(here), lambda expected: how_it_ended(process, expected), process.pid
         )
 
 
-def started(code: str, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
-    """A process of Python that finds manycl where this one does."""
+def started(function: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start a process of Python that finds manycl where this one does, and calls a function of
+    :mod:`manycl.drivers.worker.process`. Return it, and the connection to it. Raises OSError."""
     path = json.dumps([entry or os.getcwd() for entry in sys.path])
-    return subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.DEVNULL, pass_fds=descriptors)
+    here, there = socket.socketpair()
+    with there:
+        words = [sys.executable, "-c", _START.format(function, there.fileno()), path]
+        try:
+            return subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=(there.fileno(),)), here
+        except OSError:
+            here.close()
+            raise
 
 
 def how_it_ended(process: subprocess.Popen[bytes], is_expected: bool) -> Ending:

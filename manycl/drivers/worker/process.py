@@ -23,7 +23,7 @@ import numpy as np
 from manycl.device_syntax import parse
 from manycl.drivers import last_words
 from manycl.drivers.choice import choose, open_devices
-from manycl.drivers.driver import BuildError, Driver, DriverError, End, Program, Queue, Source
+from manycl.drivers.driver import BuildError, Driver, DriverError, End, Event, Program, Queue, Source
 from manycl.drivers.shared import mapped
 from manycl.drivers.survey import survey
 from manycl.drivers.worker import messages as m
@@ -127,11 +127,14 @@ class Hosted:
             m.MakePart: self._part,
             m.FreeMemory: self._free,
             m.Dropped: self._drop,
+            m.AskProgram: self._build,
+            **dict.fromkeys((m.GiveLaunch, m.GiveCopy, m.GiveFill), self._command),
+            **dict.fromkeys((m.AskMemory, m.AskKernel, m.AskQueue, m.AskClock), self._answered),
+        }
+        self._commands: dict[type[Any], Callable[[Queue, Any], Sequence[Event]]] = {
             m.GiveLaunch: self._launch,
             m.GiveCopy: self._copy,
             m.GiveFill: self._fill,
-            m.AskProgram: self._build,
-            **dict.fromkeys((m.AskMemory, m.AskKernel, m.AskQueue, m.AskClock), self._answered),
         }
         self._answers: dict[type[Any], Callable[[Any], Any]] = {
             m.AskMemory: self._allocate,
@@ -246,36 +249,28 @@ class Hosted:
 
     # commands
 
-    def _launch(self, asked: m.GiveLaunch) -> None:
+    def _command(self, asked: Any) -> None:
         queue = self._queues[asked.queue]
         try:
-            kernel = self._kernels[asked.kernel]
-            self._set(kernel, asked.sets)
-            local, offset = (None if size is None else tuple(size) for size in (asked.local_size, asked.offset))
-            after = self._after(asked.after) or None
-            event = self.driver.launch(queue.queue, kernel.kernel, tuple(asked.global_size), local, offset, after)
-            queue.given(asked.number, [event], self._waits(asked.after))
-        except Exception as error:
-            queue.refused(asked.number, _words(error))
-
-    def _copy(self, asked: m.GiveCopy) -> None:
-        queue = self._queues[asked.queue]
-        try:
-            ends = self._end(asked.target), self._end(asked.source)
-            boxes, after = [Box(*box) for box in asked.boxes], self._after(asked.after)
-            events = self.driver.copy(queue.queue, *ends, boxes, after)
+            events = self._commands[type(asked)](queue.queue, asked)
             queue.given(asked.number, events, self._waits(asked.after))
         except Exception as error:
             queue.refused(asked.number, _words(error))
 
-    def _fill(self, asked: m.GiveFill) -> None:
-        queue = self._queues[asked.queue]
-        try:
-            what = self._of(asked.memory), bytes.fromhex(asked.pattern), asked.offset, asked.nbytes
-            event = self.driver.fill(queue.queue, *what, self._after(asked.after))
-            queue.given(asked.number, [event], self._waits(asked.after))
-        except Exception as error:
-            queue.refused(asked.number, _words(error))
+    def _launch(self, queue: Queue, asked: m.GiveLaunch) -> Sequence[Event]:
+        kernel = self._kernels[asked.kernel]
+        self._set(kernel, asked.sets)
+        local, offset = (None if size is None else tuple(size) for size in (asked.local_size, asked.offset))
+        after = self._after(asked.after) or None
+        return [self.driver.launch(queue, kernel.kernel, tuple(asked.global_size), local, offset, after)]
+
+    def _copy(self, queue: Queue, asked: m.GiveCopy) -> Sequence[Event]:
+        ends, boxes = (self._end(asked.target), self._end(asked.source)), [Box(*box) for box in asked.boxes]
+        return self.driver.copy(queue, *ends, boxes, self._after(asked.after))
+
+    def _fill(self, queue: Queue, asked: m.GiveFill) -> Sequence[Event]:
+        what = self._of(asked.memory), bytes.fromhex(asked.pattern), asked.offset, asked.nbytes
+        return [self.driver.fill(queue, *what, self._after(asked.after))]
 
     def _set(self, kernel: _HostedKernel, sets: Sequence[tuple[int, Any]]) -> None:
         """All of them; then raise DriverError if one could not be set, now or before."""
