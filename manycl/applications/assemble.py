@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from manycl.analysis.annotations import Annotation
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.applications.application import Contents, Output
-from manycl.applications.formats.draft_versions import DraftVersion
 from manycl.errors import GraphError, LaunchError
 from manycl.expressions import suggest
 from manycl.graph.dependences import GraphBuilder
-from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg
+from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg, Version
 from manycl.graph.launch import LaunchOptions, make_launch, with_versions
 from manycl.utilities.json_lines import Location
 
@@ -30,6 +29,10 @@ SHOWN_WARNINGS = 20
 DraftArgument = BufferArg | LocalArg | bytes | None
 """As a launch's argument; the key of a BufferArg is an index into the draft's buffers, None comes by an edge.
 """
+
+DraftVersion = Callable[[Launch, Mapping[BufferKey, Contents]], Version]
+"""What makes a version of a launch, which has no others yet, and of the contents of the graph's buffers. Raises
+SpecificationError and LaunchError."""
 
 
 @dataclass(slots=True)
@@ -340,7 +343,7 @@ def _add_launches(draft: Draft, order: list[int], keys: dict[int, BufferKey], bu
                 ),
             )
             if k.versions:
-                launch = with_versions(launch, [version.of(launch, contents) for version in k.versions])
+                launch = with_versions(launch, [version(launch, contents) for version in k.versions])
         except LaunchError as error:
             raise k.place.error(error.message, error.hint) from None
         builder.add(launch, sorted(after.get(index, ())))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from manycl.applications.formats.kinds import Fields
 from manycl.errors import RunError
-from manycl.graph.versions.host_version import FunctionSource
+from manycl.graph.graph import Graph, Launch, Version
+from manycl.graph.versions.host_version import FunctionSource, HostProgram
 from manycl.utilities import user_file
 from manycl.utilities.json_lines import Location
 
@@ -54,6 +55,14 @@ class FileFunction:
 
     def __call__(self, *args: Any) -> Any:
         return self.load()(*args)
+
+
+def functions(graph: Graph) -> Iterator[tuple[Version, FileFunction]]:
+    """The versions of a graph's launches that are functions of files."""
+    for task in graph.nodes:
+        for version in task.versions if isinstance(task, Launch) else ():
+            if isinstance(version.program, HostProgram) and isinstance(version.program.function, FileFunction):
+                yield version, version.program.function
 
 
 # What a specification may do beside running kernels: run Python files and write results, beneath certain folders.

@@ -10,8 +10,8 @@ import numpy as np
 
 from manycl.api.arrays.host_arrays import AnyArray, as_bytes
 from manycl.applications.application import Application
-from manycl.applications.formats.draft_versions import functions
 from manycl.applications.iterations import Iterations
+from manycl.applications.python_files import functions
 from manycl.errors import ResultError, RunError
 from manycl.graph.graph import BufferKey
 from manycl.plan.merging import Merging
