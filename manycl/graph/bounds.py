@@ -32,7 +32,6 @@ FEWER = 16
 _KEPT = 4096  # kinds of launches
 _inside = DiskCache("inside", 16 << 20, service.CODE)  # launches known not to leave their buffers
 _INSIST = "MANYCL_BOUNDS=off runs it all the same"
-"""Types of numbers that do not decide what is accessed."""
 
 
 _Kernel = tuple[bytes, str]
@@ -51,10 +50,6 @@ class _Checked:
         self.enclosed: dict[_Kernel, Enclosure | None] = {}
         self.looked: Counter[_Kernel] = Counter()
         self.asked: Counter[_Kernel] = Counter()
-
-    def deciding(self, program: ProgramFacts, kernel: KernelFacts) -> frozenset[int] | None:
-        """The scalars of a kernel on which it depends what it accesses (None: any may)."""
-        return service.deciding(program, kernel.name)
 
     def enclosure(self, own: Version) -> Enclosure | None:
         """What a kernel accesses in any launch, if that can be told."""
@@ -98,7 +93,7 @@ def check_launch(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
 
 def decides(program: ProgramFacts, kernel: KernelFacts) -> frozenset[int] | None:
     """The scalar arguments (indices) on which it may depend what a kernel accesses; None: any."""
-    return _checked.deciding(program, kernel)
+    return service.deciding(program, kernel.name)
 
 
 def _check(task: Launch, buffers: Mapping[BufferKey, Buffer]) -> None:
@@ -134,7 +129,7 @@ def _known(task: Launch, buffers: Mapping[BufferKey, Buffer], version: Version |
         if not first and not promised and _keeps(own, task.global_offset, arguments):
             found = _checked.private[kernel]
         elif _checked.looked[kernel]:  # another launch of it, maybe one that differs in what decides nothing
-            known = _checked.deciding(own.program, own.kernel)
+            known = decides(own.program, own.kernel)
             if known is not None:
                 given = tuple(None if isinstance(a, bytes) and i not in known else a for i, a in enumerate(arguments))
                 alike = (*kernel, *sizes, given, promised, "alike")

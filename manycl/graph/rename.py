@@ -1,12 +1,14 @@
-"""The same graph on other buffers."""
+"""The same graph, or a node of one, on other buffers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from manycl.graph.graph import Argument, BufferArg, BufferKey, Graph, Node
+
+N = TypeVar("N", bound=Node)
 
 
 def renamed(graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> Graph:
@@ -17,13 +19,14 @@ def renamed(graph: Graph, keys: Mapping[BufferKey, BufferKey]) -> Graph:
     if any(graph.buffers[a].nbytes != graph.buffers[b].nbytes for a, b in keys.items()):
         raise ValueError("buffers that are exchanged have the same size")
     parts = frozenset(keys.get(key, key) for key in graph.parts)
-    return replace(graph, nodes=tuple(_on(node, keys) for node in graph.nodes), parts=parts)
+    return replace(graph, nodes=tuple(renamed_node(node, keys) for node in graph.nodes), parts=parts)
 
 
-def _on(node: Node, keys: Mapping[BufferKey, BufferKey]) -> Node:
-    if keys.keys().isdisjoint((*node.reads, *node.writes)):
+def renamed_node(node: N, keys: Mapping[BufferKey, BufferKey]) -> N:
+    """The node with buffers ``keys[b]`` instead of b, where there is such."""
+    args: tuple[Any, ...] = renamed_arguments(node.args, keys)
+    if args == node.args and keys.keys().isdisjoint((*node.reads, *node.writes)):
         return node
-    args: tuple[Any, ...] = tuple(_argument(a, keys) for a in node.args)
     return replace(
         node,
         args=args,
@@ -33,5 +36,6 @@ def _on(node: Node, keys: Mapping[BufferKey, BufferKey]) -> Node:
     )
 
 
-def _argument(argument: Argument, keys: Mapping[BufferKey, BufferKey]) -> Argument:
-    return argument.of(keys.get(argument.key, argument.key)) if isinstance(argument, BufferArg) else argument
+def renamed_arguments(args: tuple[Argument, ...], keys: Mapping[BufferKey, BufferKey]) -> tuple[Argument, ...]:
+    """Arguments with such buffers."""
+    return tuple([a.of(keys.get(a.key, a.key)) if isinstance(a, BufferArg) else a for a in args])

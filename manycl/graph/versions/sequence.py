@@ -9,50 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.errors import LaunchError
 from manycl.graph.graph import Argument, BufferArg, BufferKey, Launch, Version
-
-
-class OfArgument(NamedTuple):
-    """Of the buffer that argument ``number`` of the launch is, or is a part of: all, or ``nbytes`` bytes from
-    ``offset`` on."""
-
-    number: int
-    offset: int
-    nbytes: int | None
-
-
-class Temporary(NamedTuple):
-    """Of temporary buffer ``number``: all of it, or ``nbytes`` bytes from ``offset`` on."""
-
-    number: int
-    offset: int
-    nbytes: int | None
+from manycl.graph.rename import renamed_arguments, renamed_node
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequenceProgram(ProgramFacts):
-    """``steps``: launches of the kernels, whose buffers are named by :attr:`places`. ``temporaries``: bytes of each.
-    Its own ``source`` names it for models."""
+    """``steps``: launches of the kernels, whose buffers are the numbers of the launch's arguments, and
+    :func:`temporary_key`. ``temporaries``: bytes of each. Its own ``source`` names it for models."""
 
     steps: tuple[Launch, ...] = ()
-    places: tuple[tuple[OfArgument | Temporary | None, ...], ...] = ()
     temporaries: tuple[int, ...] = ()
 
     def launches(self, launch: Launch) -> list[Launch]:
-        """The kernels' launches for one of the kernel that this is a version of. Temporary buffers have the keys
-        :func:`temporary_key`."""
-        found = []
-        for step, at in zip(self.steps, self.places, strict=True):
-            args = tuple(a if p is None else _argument(p, launch.args) for a, p in zip(step.args, at, strict=True))
-            pairs = zip(step.args, args, strict=True)
-            keys = {a.key: b.key for a, b in pairs if isinstance(a, BufferArg) and isinstance(b, BufferArg)}
-            reads, writes = (tuple(keys[key] for key in of) for of in (step.reads, step.writes))
-            found.append(replace(step, args=args, reads=reads, writes=writes))
-        return found
+        """The kernels' launches for one of the kernel that this is a version of."""
+        keys = {BufferKey(number): a.key for number, a in enumerate(launch.args) if isinstance(a, BufferArg)}
+        return [renamed_node(step, keys) for step in self.steps]
 
     def sizes(self) -> dict[BufferKey, int]:
         """Bytes of the temporary buffers by key."""
@@ -69,37 +44,29 @@ def is_sequence(version: Version) -> bool:
     return isinstance(version.program, SequenceProgram)
 
 
-def _argument(place: OfArgument | Temporary, args: Sequence[Argument]) -> BufferArg:
-    if isinstance(place, Temporary):
-        return BufferArg(temporary_key(place.number), place.offset, place.nbytes)
-    outer = args[place.number]
-    assert isinstance(outer, BufferArg)
-    return BufferArg(outer.key, place.offset, place.nbytes)
-
-
 def sequence_program(
     name: str, kernel: KernelFacts, args: Sequence[Argument], steps: Sequence[Launch], sizes: Mapping[BufferKey, int]
 ) -> SequenceProgram:
     """Launches that are to do what one of ``kernel`` does with ``args``; ``sizes``: bytes of the temporary buffers that
     they use beside. Raises LaunchError where they touch what the kernel does not, or read what nobody has written."""
-    outer, number = _numbered(args, sizes)
-    _check(name, kernel, args, steps, number)
-    places = tuple(tuple(_place(a, outer, number) for a in step.args) for step in steps)
+    _check(name, kernel, args, steps, sizes)
+    keys = _numbered(args, sizes)
     texts = (f"{s.kernel.name} {s.local_size} {s.program.options}\n{s.program.source}" for s in steps)
     return SequenceProgram(
         source="\n".join([f"kernels {name} as kernel {kernel.name}", *texts]),
         options=(),
         kernels={name: replace(kernel, name=name)},
         path=steps[0].program.path,
-        steps=tuple(replace(step, versions=(), device="", rank=None, overwrites=()) for step in steps),
-        places=places,
+        steps=tuple(
+            replace(renamed_node(step, keys), versions=(), device="", rank=None, overwrites=()) for step in steps
+        ),
         temporaries=tuple(sizes.values()),
     )
 
 
 def structure(args: Sequence[Argument], steps: Sequence[Launch], sizes: Mapping[BufferKey, int]) -> Hashable:
     """What sequences have in common that are the same program."""
-    outer, number = _numbered(args, sizes)
+    keys = _numbered(args, sizes)
     return tuple(sizes.values()), tuple(
         (
             id(s.program),
@@ -108,35 +75,23 @@ def structure(args: Sequence[Argument], steps: Sequence[Launch], sizes: Mapping[
             s.local_size,
             s.global_offset,
             s.annotations,
-            tuple(_place(a, outer, number) or a for a in s.args),
+            renamed_arguments(s.args, keys),
         )
         for s in steps
     )
 
 
-def _numbered(
-    args: Sequence[Argument], sizes: Mapping[BufferKey, int]
-) -> tuple[dict[BufferKey, int], dict[BufferKey, int]]:
-    """The arguments that buffers are first, and the numbers of temporary ones."""
-    outer: dict[BufferKey, int] = {}
-    for index, a in enumerate(args):
+def _numbered(args: Sequence[Argument], sizes: Mapping[BufferKey, int]) -> dict[BufferKey, BufferKey]:
+    """By buffer, the number of the argument that it is first, and the keys of temporary ones."""
+    keys = {key: temporary_key(number) for number, key in enumerate(sizes)}
+    for number, a in enumerate(args):
         if isinstance(a, BufferArg):
-            outer.setdefault(a.key, index)
-    return outer, {key: i for i, key in enumerate(sizes)}
-
-
-def _place(
-    argument: Argument, outer: Mapping[BufferKey, int], number: Mapping[BufferKey, int]
-) -> OfArgument | Temporary | None:
-    if not isinstance(argument, BufferArg):
-        return None
-    if argument.key in outer:
-        return OfArgument(outer[argument.key], argument.offset, argument.nbytes)
-    return Temporary(number[argument.key], argument.offset, argument.nbytes)
+            keys.setdefault(a.key, BufferKey(number))
+    return keys
 
 
 def _check(
-    name: str, kernel: KernelFacts, args: Sequence[Argument], steps: Sequence[Launch], number: Mapping[BufferKey, int]
+    name: str, kernel: KernelFacts, args: Sequence[Argument], steps: Sequence[Launch], own: Mapping[BufferKey, int]
 ) -> None:
     given = [(a.key, facts) for a, facts in zip(args, kernel.arguments, strict=True) if isinstance(a, BufferArg)]
     reads = {key for key, facts in given if facts.reads}
@@ -147,9 +102,9 @@ def _check(
         where = f"version {name} of kernel {kernel.name}: kernel {step.kernel.name}"
         for key in step.reads:
             if key not in reads and key not in written:
-                what = "a temporary array" if key in number else names[key]
+                what = "a temporary array" if key in own else names[key]
                 raise LaunchError(f"{where} reads {what}, which the kernel does not and nothing before it has written")
         for key in step.writes:
-            if key not in writes and key not in number:
+            if key not in writes and key not in own:
                 raise LaunchError(f"{where} writes {names[key]}, which the kernel does not")
         written.update(step.writes)

@@ -9,13 +9,12 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from manycl.graph.access import interfere
-from manycl.graph.division import Division, divide
 from manycl.graph.graph import BufferKey, Launch, Node
 from manycl.graph.reduction import Reduction
 from manycl.plan.plan import Assignment, Plan
 from manycl.plan.preemptible import least_groups, longest_packet
 from manycl.plan.problem import Problem
-from manycl.run.lowering.declared_access import Declared
+from manycl.run.lowering.declared_access import divided
 from manycl.run.lowering.range_tasks import RangeTask
 from manycl.run.lowering.ranges import launches_of
 from manycl.run.lowering.steps import RANGE, ChunkDeque, Chunks
@@ -163,14 +162,8 @@ def chunks_of(
         return None
     dimension = steps[0].dimension
     assert dimension is not None
-    launches = launches_of(_division(problem, node, launch, dimension, sizes))
+    launches = launches_of(divided(problem, node, launch, dimension, sizes))
     groups = tuple(s.groups for s in steps)
     before = (0, *accumulate(groups))
     items = launch.global_size[dimension] // before[-1]
     return Chunks(tuple(t for _, t in ordered), groups, tuple(deques), launches.packets(before), dimension, items)
-
-
-def _division(problem: Problem, node: int, launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> Division:
-    if not launch.program.source and (split := problem.splits.get(node)) is not None:
-        return Declared(launch, split, sizes)
-    return divide(launch, dimension, sizes)

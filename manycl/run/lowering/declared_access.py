@@ -9,16 +9,24 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from manycl.graph.access import Access
-from manycl.graph.division import Division
+from manycl.graph.division import Division, divide
 from manycl.graph.graph import BufferKey, Launch
 from manycl.graph.reduction import Atomic, Reduction
 from manycl.graph.work_groups import with_work_groups
 from manycl.group_range import GroupRange
+from manycl.plan.problem import Problem
 from manycl.plan.split import Split
 from manycl.region import NOTHING, Region
 
 if TYPE_CHECKING:
     from manycl.analysis.texts.merge import MergeKernel
+
+
+def divided(problem: Problem, node: int, launch: Launch, dimension: int, sizes: Mapping[BufferKey, int]) -> Division:
+    """Return a node's launch, or a version of it, divided along a dimension."""
+    if not launch.program.source and (split := problem.splits.get(node)) is not None:
+        return Declared(launch, split, sizes)  # nothing else is known
+    return divide(launch, dimension, sizes)
 
 
 class Declared(Division):

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from manycl.errors import PolicyError, RunError
 from manycl.graph.graph import Beside, Buffer, BufferKey, Graph, HostTask, Node
@@ -34,9 +34,6 @@ from manycl.run.tiling.limits import stores, too_large
 from manycl.run.tiling.reuse_order import ordered
 from manycl.run.tiling.tiling import fitted
 from manycl.run.tiling.time_skewing import TimeTile, contracted
-
-if TYPE_CHECKING:
-    pass
 
 
 def lower(

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from manycl.errors import PolicyError
 from manycl.graph.access import Access, access_of, clash, forget_unread, interfere
 from manycl.graph.copies import copy_task, fill_task
-from manycl.graph.division import Division, apart, divide, identity
+from manycl.graph.division import Division, apart, identity
 from manycl.graph.graph import Buffer, BufferKey, Graph, HostTask, Launch, Node, Window
 from manycl.graph.reduction import Reduction
 from manycl.graph.versions.versions import preferred, run_as
@@ -25,7 +25,7 @@ from manycl.plan.plan import MERGE, ON_HOST, WHOLE, Assignment
 from manycl.plan.problem import Problem
 from manycl.region import NOTHING, Region, union
 from manycl.run.data.coherence import Directory
-from manycl.run.lowering.declared_access import Declared
+from manycl.run.lowering.declared_access import divided
 from manycl.run.lowering.ranges import launches_of
 from manycl.run.lowering.steps import CLEAR, COMBINE, COPY, RANGE, Step
 from manycl.run.tiling.limits import stores
@@ -144,7 +144,7 @@ class _Drafting:
                 yield from ((ranges[0].device, *interval) for interval in self.columns.intervals(node))
             elif ranges and isinstance(task, Launch):
                 for a in ranges:
-                    division = self._divide(node, run_as(task, a.version), a.range.dimension)
+                    division = divided(self.problem, node, run_as(task, a.version), a.range.dimension, self.sizes)
                     for key, found in self._may_be_windows(division, a.range).items():
                         yield a.device, key, *found
 
@@ -240,7 +240,9 @@ class _Drafting:
             raise PolicyError(f"the plan divides node {node} ({task.name}) along dimensions {words}")
         self._check_versions(node, task, ranges)
         versions = {a.version: run_as(task, a.version) for a in ranges}
-        of_version = {v: self._divide(node, own, ranges[0].range.dimension) for v, own in versions.items()}
+        of_version = {
+            v: divided(self.problem, node, own, ranges[0].range.dimension, self.sizes) for v, own in versions.items()
+        }
         divisions = [of_version[a.version] for a in ranges]
         if len({of.groups for of in divisions}) > 1:
             raise PolicyError(
@@ -267,11 +269,6 @@ class _Drafting:
                     f"the plan divides node {node} ({task.name}) with version {a.version}, which is not one for"
                     f" {self.problem.machine.devices[a.device].name}"
                 )
-
-    def _divide(self, node: int, task: Launch, dimension: int) -> Division:
-        if not task.program.source and (split := self.problem.splits.get(node)) is not None:
-            return Declared(task, split, self.sizes)  # nothing else is known
-        return divide(task, dimension, self.sizes)
 
     def _memory(self, a: Assignment) -> int:
         return HOST if a.device == ON_HOST else self.problem.machine.devices[a.device].memory

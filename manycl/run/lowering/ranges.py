@@ -16,6 +16,7 @@ from manycl.analysis.facts import KernelFacts, ProgramFacts
 from manycl.graph.division import RANGES_KEPT, Division, HostDivision
 from manycl.graph.graph import Argument, BufferArg, BufferKey, Launch, Window
 from manycl.graph.reduction import Atomic
+from manycl.graph.rename import renamed_arguments
 from manycl.group_range import GroupRange
 from manycl.utilities.kept import Kept
 
@@ -128,7 +129,7 @@ class RangeLaunches:
         behind: tuple[bytes, ...] = ()
         args = division.launch.args
         if instead or begins:
-            args = _renamed(args, {**instead, **{key: window for key, window, _ in begins}})
+            args = renamed_arguments(args, {**instead, **{key: window for key, window, _ in begins}})
         if begins:  # a view's pointer is moved to where the view begins in the window
             lows = {key: low for key, _, low in begins}
             behind = tuple(_ulong(lows.get(division.key(i), 0) - division.argument(i).offset) for i in sub.windows)
@@ -225,7 +226,7 @@ class HostRangeLaunches(RangeLaunches):
         offset = list(launch.global_offset or (0,) * len(launch.global_size))
         offset[along] += groups.first * local
         size = (*launch.global_size[:along], groups.count * local, *launch.global_size[along + 1 :])
-        args, name = _renamed(launch.args, instead), _name(launch, groups)
+        args, name = renamed_arguments(launch.args, instead), _name(launch, groups)
         return _part(launch, name, launch.program, launch.kernel, size, launch.local_size, args, _begin(offset))
 
 
@@ -289,12 +290,6 @@ def _part(
         launch.overwrites,
         launch.partition,
     )
-
-
-def _renamed(args: tuple[Argument, ...], instead: Mapping[BufferKey, BufferKey]) -> tuple[Argument, ...]:
-    if not instead:
-        return args
-    return tuple(a.of(instead.get(a.key, a.key)) if isinstance(a, BufferArg) else a for a in args)
 
 
 def _ulong(value: int) -> bytes:
