@@ -30,7 +30,14 @@ class Interpolation:
     def at(self, size: float) -> float:
         """Return the seconds; outside of the data, on the nearest segment continued, but never falling with the size,
         and never below the proportion to the smallest size."""
-        return _at(self.sizes, self.seconds, size)
+        sizes, times = self.sizes, self.seconds
+        i = min(max(bisect_left(sizes, size), 1), len(sizes) - 1)
+        slope = (times[i] - times[i - 1]) / (sizes[i] - sizes[i - 1])
+        if size > sizes[-1]:
+            return times[-1] + max(0.0, slope) * (size - sizes[-1])
+        if size < sizes[0]:
+            return max(times[0] - max(0.0, slope) * (sizes[0] - size), times[0] * size / sizes[0])
+        return times[i - 1] + slope * (size - sizes[i - 1])
 
     def estimate(self, size: float, error: float | None = None) -> Estimate:
         """Return the time of a launch; outside of the data its bar widens and its source says so. ``error``: the
@@ -38,13 +45,6 @@ class Interpolation:
         distance = beyond(size, self.sizes[0], self.sizes[-1])
         known = self.error if error is None else error
         return around(self.at(size), known, distance, "interpolation", len(self.sizes))
-
-    def add(self, size: float, seconds: float) -> Interpolation:
-        """Return the interpolation with one more size (or the size anew)."""
-        known = dict(zip(self.sizes, self.seconds, strict=True))
-        known[size] = seconds
-        found = interpolate(known.items())
-        return self if found is None else found
 
 
 def interpolate(points: Iterable[tuple[float, float]]) -> Interpolation | None:
@@ -76,13 +76,3 @@ def _told(sizes: list[float], times: list[float]) -> list[float]:
         part = (sizes[i] - sizes[i - 1]) / (sizes[i + 1] - sizes[i - 1])
         out.append(times[i - 1] + part * (times[i + 1] - times[i - 1]))
     return out
-
-
-def _at(sizes: tuple[float, ...], times: tuple[float, ...], size: float) -> float:
-    i = min(max(bisect_left(sizes, size), 1), len(sizes) - 1)
-    slope = (times[i] - times[i - 1]) / (sizes[i] - sizes[i - 1])
-    if size > sizes[-1]:
-        return times[-1] + max(0.0, slope) * (size - sizes[-1])
-    if size < sizes[0]:
-        return max(times[0] - max(0.0, slope) * (sizes[0] - size), times[0] * size / sizes[0])
-    return times[i - 1] + slope * (size - sizes[i - 1])

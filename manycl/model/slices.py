@@ -226,50 +226,17 @@ MEASURED = 3
 """Slices from which the cost of a slice follows."""
 
 
-@dataclass(slots=True)
-class MeasuredSlices:
-    """A kernel's measured slices on one device: ``t = o + n / r`` for n points, with o seconds a slice and r points a
-    second. Fitted by the slopes between all pairs of slices, and their median (Theil, 1950; Sen, 1968), so that up to
-    29 % of disturbed measurements do not matter. ``first``: a predictor's size, until enough was measured."""
+def measured_cost(taken: Sequence[tuple[int, float]]) -> tuple[float, float] | None:
+    """Return the seconds that a slice takes beside its work, and points per second; None where too few slices were
+    measured (``taken``: the points and seconds of each), or all had one size.
 
-    total: int
-    first: float | None = None
-    taken: list[tuple[int, float]] = field(default_factory=list)
-    most: int = 64  # slices that are kept: the last ones
-
-    def add(self, points: int, seconds: float) -> None:
-        """Add a slice and its seconds; impossible values are left out."""
-        if points > 0 and math.isfinite(seconds) and seconds > 0.0:
-            self.taken.append((points, seconds))
-            if len(self.taken) > self.most:
-                del self.taken[: -self.most]
-
-    def fit(self) -> tuple[float, float] | None:
-        """Return the seconds that a slice takes beside its work, and points per second; None where too little was
-        measured, or all slices had one size."""
-        if len(self.taken) < MEASURED:
-            return None
-        pairs = [(t2 - t1) / (n2 - n1) for (n1, t1), (n2, t2) in combinations(self.taken, 2) if n1 != n2]
-        if not pairs:
-            return None
-        slope = median(pairs)
-        if slope <= 0.0:  # measurements scatter more than sizes differ
-            return None
-        return max(median([t - slope * n for n, t in self.taken]), 0.0), 1.0 / slope
-
-    def points(self, overhead: float) -> int | None:
-        """Return the fewest points of a slice with which all of the kernel takes at most ``overhead`` (a part) longer
-        than at once; None where nothing is known."""
-        found = self.fit()
-        if found is None:
-            return None if self.first is None else min(max(round(self.first), 1), self.total)
-        return fewest_points(self.total, *found, overhead)
-
-
-def fewest_points(total: int, once: float, rate: float, overhead: float) -> int:
-    """Return the fewest points of a slice with which ``total`` points take at most ``overhead`` longer than in one: the
-    other slices each add ``once`` seconds to ``once + total / rate``."""
-    if once <= 0.0:
-        return 1
-    others = math.floor(min(overhead * (once + total / rate) / once * (1.0 + 1e-12), total))
-    return max(-(-total // (others + 1)), 1)
+    A slice of n points takes ``o + n / r``, fitted by the slopes between all pairs of slices, and their median (Theil,
+    1950; Sen, 1968), so that up to 29 % of disturbed measurements do not matter.
+    """
+    pairs = [(t2 - t1) / (n2 - n1) for (n1, t1), (n2, t2) in combinations(taken, 2) if n1 != n2]
+    if len(taken) < MEASURED or not pairs:
+        return None
+    slope = median(pairs)
+    if slope <= 0.0:  # measurements scatter more than sizes differ
+        return None
+    return max(median([t - slope * n for n, t in taken]), 0.0), 1.0 / slope

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from manycl.analysis.costs.features import Features
 from manycl.model import slices
 from manycl.model.slice_training import SliceSample, leave_one_out, target, train
-from manycl.model.slices import MeasuredSlices, SliceError, cached_slice, fewest_points
+from manycl.model.slices import SliceError, cached_slice, measured_cost
 
 
 def samples(kind: str, seed: int, kernels: int = 8) -> list[SliceSample]:
@@ -82,22 +82,6 @@ def test_leaving_a_kernel_out_leaves_all_of_its_samples_out() -> None:
     assert about["largest_factor"] > 50.0
 
 
-@given(st.integers(2, 10**9), st.floats(0.0, 1e-2), st.floats(1e3, 1e9), st.floats(0.01, 0.5))
-def test_the_fewest_points_are_enough_and_one_less_would_not_be(
-    total: int, once: float, rate: float, overhead: float
-) -> None:
-    def longer(points: int) -> float:
-        """By how much all takes longer than at once."""
-        count = -(-total // points)
-        return (count * once + total / rate) / (once + total / rate) - 1.0
-
-    points = fewest_points(total, once, rate, overhead)
-    assert 1 <= points <= total
-    assert longer(points) <= overhead * (1.0 + 1e-9)
-    if points > 1:
-        assert longer(points - 1) > overhead * (1.0 - 1e-9)
-
-
 @settings(max_examples=60)
 @given(
     st.floats(1e-6, 1e-3),
@@ -106,39 +90,27 @@ def test_the_fewest_points_are_enough_and_one_less_would_not_be(
     st.randoms(use_true_random=False),
 )
 def test_a_few_disturbed_slices_do_not_matter(once: float, rate: float, sizes: list[int], random: Any) -> None:
-    measured = MeasuredSlices(10**7)
-    assert measured.points(0.03) is None
     disturbed = set(random.sample(range(len(sizes)), len(sizes) // 8))
-    for index, n in enumerate(sizes):
-        measured.add(n, once + n / rate + (index in disturbed) * random.uniform(0.01, 10.0))
-    fit = measured.fit()
+    fit = measured_cost(
+        [(n, once + n / rate + (i in disturbed) * random.uniform(0.01, 10.0)) for i, n in enumerate(sizes)]
+    )
     assert fit is not None
     if not disturbed:
         assert math.isclose(fit[0], once, rel_tol=1e-6, abs_tol=1e-9)
     assert math.isclose(fit[1], rate, rel_tol=0.5)
 
 
-def test_three_exact_slices_are_enough_and_before_them_the_predictor_counts() -> None:
-    measured = MeasuredSlices(100_000, first=3000.4)
-    assert measured.points(0.03) == 3000
-    for n in (1500, 3000, 6000):
-        measured.add(n, 5e-5 + n * 1e-7)
-    measured.add(0, 1.0)
-    measured.add(10, math.nan)
-    fit = measured.fit()
+def test_three_exact_slices_are_enough_and_two_are_not() -> None:
+    taken = [(n, 5e-5 + n * 1e-7) for n in (1500, 3000, 6000)]
+    fit = measured_cost(taken)
     assert fit is not None
     assert math.isclose(fit[0], 5e-5, rel_tol=1e-9)
     assert math.isclose(fit[1], 1e7, rel_tol=1e-9)
-    assert measured.points(0.03) == fewest_points(100_000, *fit, 0.03)
-    assert measured.points(0.03) < measured.points(0.02)  # type: ignore[operator]
+    assert measured_cost(taken[:2]) is None
 
 
 def test_slices_of_one_size_tell_nothing() -> None:
-    measured = MeasuredSlices(1000, first=10.0)
-    for _ in range(5):
-        measured.add(10, 1e-3)
-    assert measured.fit() is None
-    assert measured.points(0.02) == 10
+    assert measured_cost([(10, 1e-3)] * 5) is None
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**9), st.integers(1, 10**7), st.integers(1, 512))

@@ -127,10 +127,10 @@ def test_two_sizes_suffice_and_more_refine() -> None:
     assert found is not None
     assert found.at(200) == 1.5
     assert found.estimate(200).error_percent is None
-    better = found.add(200, 1.8)
+    better = interpolate([(100, 1.0), (200, 1.8), (300, 2.0)])
+    assert better is not None
     assert (better.at(150), better.at(250)) == (1.4, 1.9)
     assert better.error == pytest.approx(0.3 / 1.8)
-    assert better.add(1000, 5.0).sizes == (100, 200, 300, 1000)
 
 
 def test_outside_it_goes_on_with_the_nearest_slope_and_never_falls() -> None:

@@ -8,7 +8,7 @@ from collections import deque
 from typing import NamedTuple
 
 from manycl.machine import DeviceIndex
-from manycl.model.slices import MEASURED, MeasuredSlices
+from manycl.model.slices import MEASURED, measured_cost
 from manycl.run.stealing.packet_size import PacketSize
 
 SHORTEST = 2.5e-3
@@ -77,7 +77,8 @@ class StealingWorker:
         self.ahead = GIVEN if self.size is None else self.size.at_a_time
         self.bound = self.ran = 0
         self.until, self.due, self.free, self.begun, self.known = 0.0, math.inf, 0.0, 0.0, 0.0
-        self.measured: MeasuredSlices | None = MeasuredSlices(0)  # of unlike sizes; None: enough are measured
+        # groups and seconds of packets of unlike sizes; None: enough are measured
+        self.measured: list[tuple[int, float]] | None = []
         self.is_near = False
         self.is_here = True
 
@@ -115,7 +116,7 @@ class StealingWorker:
         self._learn(groups, took)
         if self.size is not None:
             self.size.end(groups, now)
-        if self.measured is not None and given <= self.free:
+        if self.measured is not None and given <= self.free and took > 0.0:
             self._measure(self.measured, groups, took)
         self.free = now
         self.foresee(-groups)
@@ -167,16 +168,15 @@ class StealingWorker:
             until = self.begun + self.bound * (now - self.begun) / self.given[0][2]
         return until if until > now else now
 
-    def _measure(self, measured: MeasuredSlices, groups: int, took: float) -> None:
+    def _measure(self, taken: list[tuple[int, float]], groups: int, took: float) -> None:
         """Note the time of a packet, and set the cost of a packet once enough are measured."""
-        taken = measured.taken
         for n, _ in taken:
             if n < UNLIKE * groups and groups < UNLIKE * n:
                 return
-        measured.add(groups, took)
+        taken.append((groups, took))
         if len(taken) == MEASURED:
             self.measured = None
-            if (found := measured.fit()) is not None:
+            if (found := measured_cost(taken)) is not None:
                 once, rate = found
                 if all(abs(once + n / rate - seconds) <= STRAIGHT * seconds for n, seconds in taken):
                     foreseen, self.packet = self.packet, min(max(once - UNHEARD, self.packet), DEAREST)
