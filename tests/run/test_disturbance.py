@@ -116,9 +116,3 @@ def test_a_node_fails_when_it_would_end() -> None:
     failure = caught.value.trace.events[-1]
     assert isinstance(failure, FailureEvent)
     assert (failure.node, failure.time) == (2, 3.0)
-
-
-def test_either_kind_of_fault_is_one() -> None:
-    assert not Disturbance().faults
-    assert Disturbance(lost={0: 1.0}).faults
-    assert Disturbance(failing={3: "broken"}).faults

@@ -74,7 +74,6 @@ def test_places_are_memories_and_windows(run: tuple[Graph, Room, Plan]) -> None:
         assert len(places.pieces(window)) == len(mine)
     for whole in WHOLE:
         assert set(places.pieces(whole)) == {k for k, of in PIECES.items() if of == whole}
-    assert set(places.buffers) == set(WHOLE)
 
 
 @given(st.integers(0, (1 << 12) - 1))

@@ -18,16 +18,12 @@ from manycl.model.work import product
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A launch that was measured: its T (work-items) and f, and the seconds of its runs, the first one first."""
+    """A launch that was measured: its shape, and the seconds of its runs, the first one first."""
 
     shape: Shape
     samples: tuple[float, ...]
     typical: float
     predicted: float | None  # the regression's seconds
-
-    @property
-    def items(self) -> int:
-        return product(self.shape.global_size)
 
 
 @dataclass(frozen=True, slots=True)

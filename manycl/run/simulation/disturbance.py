@@ -54,10 +54,6 @@ class Disturbance:
     nodes: Mapping[int, int] = field(default_factory=lambda: _AS_THEY_ARE)
     happening: tuple[tuple[float, Callable[[], object]], ...] = ()
 
-    @property
-    def faults(self) -> bool:
-        return bool(self.lost or self.failing)
-
     def noisy(self, token: int, device: DeviceIndex, seconds: float) -> float:
         """Return the seconds that a command takes instead of ``seconds``."""
         if not self.noise or not seconds:

@@ -7,7 +7,7 @@ host's memory, in a device's whole buffer and in any of its windows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 
 from manycl.graph.graph import BufferKey, Graph, Piece
 from manycl.machine import HOST, DeviceIndex, Machine
@@ -45,11 +45,6 @@ class PieceLocations:
                     if window is not None:
                         found.setdefault(window, {})[key] = None
         return {store: list(keys) for store, keys in found.items()}
-
-    @property
-    def buffers(self) -> Set[BufferKey]:
-        """The run's buffers, without their windows."""
-        return self._pieces.keys() - self._place_of.keys()
 
     def homes(self, step: int, device: DeviceIndex) -> Mapping[BufferKey, int]:
         """Return the locations where a step on a device finds the pieces that it touches."""
