@@ -95,11 +95,6 @@ class Arena:
         gaps.insert(at, (offset, size))
 
 
-def mapped(descriptor: int, nbytes: int) -> mmap.mmap:
-    """The memory of another process."""
-    return mmap.mmap(descriptor, nbytes)
-
-
 @cache
 def shared_memory() -> Arena:
     """This process's. Raises DriverError where there can be none."""

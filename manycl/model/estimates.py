@@ -95,8 +95,13 @@ class Wrapped(Estimates):
     """A wrapper of other estimates; a class that derives from it keeps all of them that it does not override."""
 
     def __init__(self, known: Estimates) -> None:
-        self.known = known
-        self.contended = known.contended
+        self._wrap(known)
+
+    def _wrap(self, known: Estimates) -> None:
+        self.known, self.contended = known, known.contended
+        for name, default in vars(Estimates).items():
+            if callable(default) and not name.startswith("_") and getattr(type(self), name) is default:
+                setattr(self, name, getattr(known, name))
 
     def launch(self, node: int, device: DeviceIndex) -> float:
         return self.known.launch(node, device)
@@ -104,46 +109,13 @@ class Wrapped(Estimates):
     def transfer(self, nbytes: int, source: int, target: int) -> float:
         return self.known.transfer(nbytes, source, target)
 
-    def groups(self, node: int, device: DeviceIndex, count: int, of: int) -> float | None:
-        return self.known.groups(node, device, count, of)
-
-    def relative(self, node: int, device: DeviceIndex, where: LaunchRange) -> float:
-        return self.known.relative(node, device, where)
-
-    def waves(self, node: int, device: DeviceIndex, of: int) -> float:
-        return self.known.waves(node, device, of)
-
-    def together(self, nodes: Sequence[int], device: DeviceIndex) -> float:
-        return self.known.together(nodes, device)
-
     def uncounted(self) -> Estimates:
         known = self.known.uncounted()
         if known is self.known:
             return self
         found = copy.copy(self)  # with all that a class that derives from this one adds
-        found.known = known
+        found._wrap(known)
         return found
-
-    def version(self, node: int, device: DeviceIndex) -> int:
-        return self.known.version(node, device)
-
-    def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
-        return self.known.doubt(node, devices)
-
-    def is_measured(self, node: int, device: DeviceIndex) -> bool:
-        return self.known.is_measured(node, device)
-
-    def off(self, node: int, devices: Sequence[DeviceIndex]) -> float:
-        return self.known.off(node, devices)
-
-    def first_slice(self, node: int, device: DeviceIndex) -> float | None:
-        return self.known.first_slice(node, device)
-
-    def traffic(self, node: int, device: DeviceIndex) -> float:
-        return self.known.traffic(node, device)
-
-    def slowdowns(self, ends: Sequence[Ends]) -> list[float]:
-        return self.known.slowdowns(ends)
 
 
 def for_each_byte(known: Estimates, source: int, target: int) -> float:

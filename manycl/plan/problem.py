@@ -275,10 +275,6 @@ class Problem:
         """Return the version (index) of a node that a device runs: the one that ``estimates.launch`` is about."""
         return self.estimates.version(node, device)
 
-    def doubt(self, node: int, devices: Sequence[DeviceIndex]) -> float:
-        """Return how far off the ratios of a node's times on these devices are expected to be, as a part of them."""
-        return self.estimates.doubt(node, devices)
-
     def merge_seconds(self, node: int, device: DeviceIndex, others: int) -> float:
         """Return the seconds on a device to merge the partial results of ``others`` other memories into its own.
 

@@ -35,6 +35,11 @@ def _told(entries: Iterable[object], kind: type[Told]) -> Iterator[Told]:
             yield kind(**entry)
 
 
+def told(trace: Trace, key: str, kind: type[Told]) -> tuple[Told, ...]:
+    """The entries of the trace's ``details[key]``; what is not of their form is left out."""
+    return tuple(_told(_entries(trace, key), kind))
+
+
 # memory
 
 
@@ -49,11 +54,6 @@ class LimitedDevice:
     again: int
     leave: int
     seconds: float
-
-
-def limited(trace: Trace) -> tuple[LimitedDevice, ...]:
-    """From the trace's ``details["memory"]``."""
-    return tuple(_told(_entries(trace, "memory"), LimitedDevice))
 
 
 def limited_rows(devices: Iterable[LimitedDevice]) -> Iterator[tuple[str, ...]]:
@@ -106,11 +106,6 @@ class Replanned:
     seconds: float
 
 
-def replanned(trace: Trace) -> tuple[Replanned, ...]:
-    """From the trace's ``details["replanned"]``; what is not of its form is left out."""
-    return tuple(_told(_entries(trace, "replanned"), Replanned))
-
-
 def replanned_lines(entries: Sequence[Replanned], most: int) -> Iterator[str]:
     """A line each."""
     for entry in entries[:most]:
@@ -142,7 +137,7 @@ class UndividedKernel:
 
 def undivided(trace: Trace) -> tuple[UndividedKernel, ...]:
     """From the trace's ``details["undivided"]``, most launches first; what is not of its form is left out."""
-    found = _told(_entries(trace, "undivided"), UndividedKernel)
+    found = told(trace, "undivided", UndividedKernel)
     return tuple(sorted(found, key=lambda k: (-k.launches, k.kernel, k.reason)))
 
 
@@ -169,11 +164,6 @@ class LaunchDivision:
         """Return the cells of its line."""
         name = f"{self.kernel} x{self.launches}" if self.launches > 1 else self.kernel
         return printable(name), "divided" if self.divided else "whole", printable(" ".join(self.reason.split()))
-
-
-def divisions(trace: Trace) -> tuple[LaunchDivision, ...]:
-    """From the trace's ``details["divisions"]``, in the order of the run; what is not of its form is left out."""
-    return tuple(_told(_entries(trace, "divisions"), LaunchDivision))
 
 
 def unforeseen(trace: Trace) -> tuple[str, ...]:
@@ -212,7 +202,7 @@ def moving_shares(trace: Trace) -> tuple[MovingShares, ...]:
     parts = (
         {name: float(part) for name, part in stolen.items() if _IS["float"](part)} if isinstance(stolen, dict) else {}
     )
-    found = _told(_entries(trace, "moving"), MovingShares)
+    found = told(trace, "moving", MovingShares)
     whole = [replace(shares, elsewhere=parts.get(shares.kernel)) if shares.moves else shares for shares in found]
     return tuple(sorted(whole, key=lambda s: (-s.gain, s.kernel, s.reason)))
 

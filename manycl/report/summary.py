@@ -162,17 +162,17 @@ def summarise(trace: Trace) -> Summary:
         divided=divided(trace),
         planned=planned(trace),
         planned_makespan=trace.details.get("planned", {}).get("makespan"),
-        memory=decisions.limited(trace),
+        memory=decisions.told(trace, "memory", decisions.LimitedDevice),
         undivided=decisions.undivided(trace),
         unforeseen=decisions.unforeseen(trace),
         postponed=trace.details.get("postponed") is True,
         moving=decisions.moving_shares(trace),
         compiled=trace.details.get("compiled", 0.0),
         missed=missed_plan(trace),
-        replanned=decisions.replanned(trace),
+        replanned=decisions.told(trace, "replanned", decisions.Replanned),
         merged=decisions.merged(trace),
         submitted=decisions.submitted(trace),
-        divisions=decisions.divisions(trace),
+        divisions=decisions.told(trace, "divisions", decisions.LaunchDivision),
     )
 
 

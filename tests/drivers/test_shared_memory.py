@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manycl.drivers.addresses import aligned
-from manycl.drivers.shared import Arena, mapped, shared_memory
+from manycl.drivers.shared import Arena, shared_memory
 from manycl.run.data.host_memory import HostMemory
 
 PAGE = mmap.PAGESIZE
@@ -69,7 +69,7 @@ def test_what_nobody_has_takes_no_memory() -> None:
 def test_another_mapping_has_the_same_bytes() -> None:
     memory = Arena(1 << 20)
     data = memory.take(3 * PAGE)
-    there = mapped(memory.descriptor, memory.nbytes)
+    there = mmap.mmap(memory.descriptor, memory.nbytes)
     place = memory.place(data[5:])
     assert place is not None
     data[5:9] = (1, 2, 3, 4)

@@ -93,7 +93,7 @@ class NativeDriver:
         if isinstance(reason, NotNativeError):
             if self._elsewhere is None:
                 raise anew(reason)
-            self._elsewhere.look(source, name, reason)
+            self._elsewhere.kernel(source, name, reason)
         return SetKernel(kernel, self.device.name, source)
 
     def function(self, function: Callable[..., None], arguments: int) -> FunctionKernel:

@@ -53,13 +53,9 @@ class Elsewhere:
 
         Raises DriverError, with ``reason``, where the other driver cannot run it either.
         """
-        other = self._kernel(source, kernel.kernel.name, reason)
+        other = self.kernel(source, kernel.kernel.name, reason)
         noted = _Launch(other, kernel.set_values(), ndrange)
         return lambda: self._run(noted)
-
-    def look(self, source: Source, name: str, reason: NotNativeError) -> None:
-        """Raises DriverError, with ``reason``, where the other driver has no such kernel."""
-        self._kernel(source, name, reason)
 
     def driver(self) -> Driver:
         """The other driver, opened."""
@@ -72,7 +68,8 @@ class Elsewhere:
         if self._driver is not None:
             self._driver.release()
 
-    def _kernel(self, source: Source, name: str, reason: NotNativeError) -> Any:
+    def kernel(self, source: Source, name: str, reason: NotNativeError) -> Any:
+        """The other driver's kernel. Raises DriverError, with ``reason``, where it has no such kernel."""
         with self._lock:
             found = self._kernels.get((source, name))
             if found is None:

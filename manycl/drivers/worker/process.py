@@ -24,7 +24,6 @@ from manycl.device_syntax import parse
 from manycl.drivers import last_words
 from manycl.drivers.choice import choose, open_devices
 from manycl.drivers.driver import BuildError, Driver, DriverError, End, Event, Program, Queue, Source
-from manycl.drivers.shared import mapped
 from manycl.drivers.survey import survey
 from manycl.drivers.worker import messages as m
 from manycl.drivers.worker import progress
@@ -188,7 +187,7 @@ class Hosted:
             raise m.ProtocolError(f"version {asked.version} of the protocol is asked for, this one is {m.VERSION}")
         descriptor, *outputs, words = self._channel.descriptors
         self._channel.descriptors.clear()
-        self._shared = mapped(descriptor, asked.nbytes)
+        self._shared = mmap.mmap(descriptor, asked.nbytes)
         os.close(descriptor)
         for number, output in enumerate(outputs, 1):
             os.dup2(output, number)

@@ -11,7 +11,7 @@ import math
 import statistics
 from collections import ChainMap
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from manycl.plan.adapt.data_flow import DataFlows, Parts, Waits
 from manycl.plan.adapt.division_history import DivisionHistory
 from manycl.plan.adapt.families import Family, families
 from manycl.plan.adapt.granularity import METHODS, Beforehand, Wanted, adapted, cuts, start
-from manycl.plan.options import Option, Options, Values, one_of, real, whole
+from manycl.plan.options import Option, Options, one_of, real, whole
 from manycl.plan.plan import Plan
 from manycl.plan.policies.papers.mkmd_coarse import Table, as_plan, in_priority, look_up, place
 from manycl.plan.policy import Timed, register
@@ -58,22 +58,23 @@ class Adaptive:
     def plan(self, problem: Problem) -> Plan:
         """Return the plan of the next execution. Raises PolicyError for unknown options, and for nodes that no device
         can run."""
-        options = _Options.of(self.options.read(problem.options))
+        given = self.options.read(problem.options)
+        wanted = Wanted(given[_METHOD], given[_LEAST], given[_FIRST] == "uniform", given[_BAND])
         table = look_up(problem)
         names = _names(problem.graph)
         where = tuple(d.name for d in problem.machine.devices)
         several = families(problem)
         flows = DataFlows(problem, several)
-        keys = [(where, options, *(names[m.node] for m in f.members)) for f in several]
+        keys = [(where, wanted, *(names[m.node] for m in f.members)) for f in several]
         begun = False
         for i, (key, family) in enumerate(zip(keys, several, strict=True)):
             course = self._courses.get(key)
             if course is None or course.granularity.groups != family.leader.groups:
-                self._courses[key] = _begin(problem, table, family, options, flows, i)
+                self._courses[key] = _begin(problem, table, family, wanted, flows, i)
                 begun = True
             else:
                 self._courses[key] = replace(course, family=family)  # with this graph's node numbers
-        if begun and not options.uniform:
+        if begun and not wanted.uniform:
             self._judge(dict.fromkeys(keys, ()), flows, keys)
         ranges: dict[int, Ranges] = {}
         planned: dict[Hashable, tuple[int, ...]] = {}
@@ -276,7 +277,7 @@ def _gathered(
 
 
 def _begin(
-    problem: Problem, table: Table, family: Family, options: _Options, flows: DataFlows, index: int
+    problem: Problem, table: Table, family: Family, wanted: Wanted, flows: DataFlows, index: int
 ) -> DivisionHistory:
     """Return the first division: by the estimates, which may be far from true; so only brief kernels stay whole
     untried."""
@@ -302,16 +303,11 @@ def _begin(
         groups,
         [o + w for o, (w, _) in zip(once, waits, strict=True)],
         [e + w for e, (_, w) in zip(each, waits, strict=True)],
-        Wanted(
-            method=options.method,
-            least=max(options.least, -(-groups // ADAPT.most_chunks)),
-            uniform=options.uniform,
-            dead_band=options.band,
-        ),
+        replace(wanted, least=max(wanted.least, -(-groups // ADAPT.most_chunks))),
         Beforehand(
             density=density,
             doubt=doubt,
-            rate_doubt=ADAPT.unknown if options.uniform else _rate_doubt(problem, family, devices),
+            rate_doubt=ADAPT.unknown if wanted.uniform else _rate_doubt(problem, family, devices),
             narrow=narrow,
             rounds=rounds,
             waits=[w for w, _ in waits],
@@ -355,7 +351,7 @@ def _filled(problem: Problem, family: Family, device: DeviceIndex) -> tuple[bool
 
 def _rate_doubt(problem: Problem, family: Family, devices: Sequence[DeviceIndex]) -> float:
     """Return how far off the ratios between the devices' times may be, as a logarithm."""
-    doubt = max(problem.doubt(m.node, devices) for m in family.members)
+    doubt = max(problem.estimates.doubt(m.node, devices) for m in family.members)
     return min(max(math.log1p(doubt), ADAPT.alike), ADAPT.unknown)
 
 
@@ -414,15 +410,3 @@ def _names(graph: Graph) -> list[Hashable]:
         count[name] = count.get(name, -1) + 1
         out.append((name, count[name]))
     return out
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    method: str
-    uniform: bool
-    least: int
-    band: float
-
-    @classmethod
-    def of(cls, values: Values) -> _Options:
-        return cls(values[_METHOD], values[_FIRST] == "uniform", values[_LEAST], values[_BAND])

@@ -315,5 +315,5 @@ def _gains(problem: Problem, divided: Plan, whole: Plan) -> bool:
             if a.dimension is not WHOLE:
                 parts.setdefault(a.node, []).append(a.device)
     total = sum(seconds.values())
-    off = sum(problem.doubt(node, sorted(set(devices))) * seconds[node] for node, devices in parts.items())
+    off = sum(problem.estimates.doubt(node, sorted(set(devices))) * seconds[node] for node, devices in parts.items())
     return gain > (off / total if total > 0 else 0.0) and divided.makespan + problem.handover < whole.makespan
