@@ -31,7 +31,6 @@ from manycl.utilities.unforeseen import told
 
 if TYPE_CHECKING:  # these import islpy
     from manycl.analysis.known_launch import KnownLaunch
-    from manycl.analysis.launched import LaunchFacts
 
 ONE_WORK_GROUP = "it has one work-group"
 _WEIGHTS = {"special": 8.0}  # cost of an operation of a kind, in additions
@@ -88,18 +87,49 @@ class Splits(AnalysedSplits):
         task = self._graph.nodes[node]
         if node in self._found or not isinstance(task, Launch):
             return True
-        return not task.versions and is_known(task, self._sizes(task))
+        return not task.versions and self._is_kept(task)
+
+    def _is_kept(self, launch: Launch) -> bool:
+        """Return whether this process or another one has cached how a launch may be split."""
+        try:
+            launch = with_work_groups(run_as(launch, 0))
+            return bool(_never(launch)) or _answered(_asked(launch, self._sizes(launch))) is not None
+        except (LaunchError, SourceError):
+            return True
+        except Exception as error:
+            told(error, f"looking up how {launch.name} may be split")
+            return True
 
     def following(self, node: int) -> float:
         task = self._graph.nodes[node]
         if node in self._found or not isinstance(task, Launch):
             return 0.0
-        return following(task, self._sizes(task))
+        # of its abstract run, by the steps that one of its kernel took
+        seconds = PLANNING.step_look * service.steps(task.program, task.kernel.name)
+        return seconds if seconds > PLANNING.launch_look and not self._is_kept(task) else 0.0
 
     def work(self, node: int, parts: int) -> Along | None:
-        task, split = self._graph.nodes[node], self[node]
-        assert isinstance(task, Launch)
-        return work_along(task, self._sizes(task), split, parts)
+        launch, split = self._graph.nodes[node], self[node]
+        assert isinstance(launch, Launch)
+        launch = with_work_groups(run_as(launch, 0))
+        try:
+            known = known_launch(launch, self._sizes(launch))
+            facts = service.launched(launch.program, launch.kernel.name, known)
+            ends = [split.groups * i // parts for i in range(parts + 1)]
+            found = [facts.work(GroupRange(split.dimension, a, b - a)) for a, b in pairwise(ends)]
+        except (LaunchError, SourceError):
+            return None
+        except Exception as error:
+            told(error, f"counting ranges of {launch.name}")
+            return None
+        # by group, since parts may differ by a group
+        work = [
+            sum(n * _WEIGHTS.get(kind, 1.0) for kind, n in w.operations.items()) / (b - a)
+            for w, (a, b) in zip(found, pairwise(ends), strict=True)
+        ]
+        if not any(work):
+            return None
+        return Along(tuple(work), all(w.exact for w in found), not any("loop" in w.reason for w in found))
 
     def touched(self, node: int, key: BufferKey, first: int, count: int) -> float:
         task, split, size = self._graph.nodes[node], self[node], self._graph.buffers[key].nbytes
@@ -130,53 +160,26 @@ class Splits(AnalysedSplits):
 def split_of(launch: Launch, sizes: Mapping[BufferKey, int], kinds: Collection[str] = DEVICE_KINDS) -> Split | str:
     """Return the best split of a launch, or why there is none. ``sizes``: bytes of its buffers by key. ``kinds``: of
     the devices that may run it, in their versions."""
-    if launch.versions:
-        return _of_versions(launch, sizes, kinds)
+    versions = [run_as(launch, index) for index in possible(launch.versions, kinds)] or [launch]
+    try:
+        return _best(launch, versions, sizes) if len(versions) > 1 else _alone(versions[0], sizes)
+    except (LaunchError, SourceError) as error:
+        return error.message
+    except Exception as error:
+        return told(error, f"finding out how {launch.name} may be split")
+
+
+def _alone(launch: Launch, sizes: Mapping[BufferKey, int]) -> Split | str:
+    """Return the split of a launch that has one version, or why there is none."""
     launch = with_work_groups(launch)
     why = _never(launch)
     if why:
         return why
-    try:
-        question = _asked(launch, sizes)
-        found = _answered(question)
-        if found is None:
-            found = _found_out(question, sizes)
-        return found if isinstance(found, str) else _moved(_on(found, question.keys), question.further)
-    except (LaunchError, SourceError) as error:
-        return error.message
-    except Exception as error:
-        return told(error, f"finding out how {launch.name} may be split")
-
-
-def _of_versions(launch: Launch, sizes: Mapping[BufferKey, int], kinds: Collection[str]) -> Split | str:
-    """Return the split of a launch with versions: along a dimension where its kernel is split without merging, and
-    ranges do the same in each version that devices may run. This is checked for some ranges, and by a run for its
-    own."""
-    versions = [run_as(launch, index) for index in possible(launch.versions, kinds)]
-    if len(versions) == 1:
-        return split_of(versions[0], sizes)
-    reason = ONE_WORK_GROUP
-    found: list[tuple[int, Split]] = []
-    try:
-        for dimension in reversed(range(len(launch.global_size))):
-            try:
-                divisions = [divide(version, dimension, sizes) for version in versions]
-            except NotDivisibleError as error:
-                reason = error.reason
-                continue
-            if divisions[0].groups < 2:
-                continue
-            rank, split = _split(divisions[0])
-            unlike = _unlike(divisions, split)
-            if unlike:
-                reason = unlike
-            else:
-                found.append((rank, split))
-    except (LaunchError, SourceError) as error:
-        return error.message
-    except Exception as error:
-        return told(error, f"finding out how {launch.name} may be split")
-    return min(found, key=lambda f: f[0])[1] if found else reason
+    question = _asked(launch, sizes)
+    found = _answered(question)
+    if found is None:
+        found = _found_out(question, sizes)
+    return found if isinstance(found, str) else _moved(_on(found, question.keys), question.further)
 
 
 def _unlike(divisions: Sequence[Division], split: Split) -> str:
@@ -189,25 +192,6 @@ def _unlike(divisions: Sequence[Division], split: Split) -> str:
         return "what ranges of it write has to be merged, and it has several versions"
     cuts = sorted({0, 1, *(split.groups * i // 4 for i in range(5))})
     return apart(divisions, [GroupRange(split.dimension, low, high - low) for low, high in pairwise(cuts)])
-
-
-def is_known(launch: Launch, sizes: Mapping[BufferKey, int]) -> bool:
-    """Return whether the answer of :func:`split_of` is cached, by this process or another one."""
-    try:
-        launch = with_work_groups(run_as(launch, 0))
-        return bool(_never(launch)) or _answered(_asked(launch, sizes)) is not None
-    except (LaunchError, SourceError):
-        return True
-    except Exception as error:
-        told(error, f"looking up how {launch.name} may be split")
-        return True
-
-
-def following(launch: Launch, sizes: Mapping[BufferKey, int]) -> float:
-    """Return the predicted seconds of the abstract run of a launch, by the steps that an abstract run of its kernel
-    took, if that is more than ``launch_look`` and the answer is not known."""
-    seconds = PLANNING.step_look * service.steps(launch.program, launch.kernel.name)
-    return seconds if seconds > PLANNING.launch_look and not is_known(launch, sizes) else 0.0
 
 
 def _never(launch: Launch) -> str:
@@ -261,7 +245,7 @@ def _found_out(question: _Question, sizes: Mapping[BufferKey, int]) -> Split | s
     launch = question.launch
     facts = service.launched(launch.program, launch.kernel.name, question.known)
     before = facts.unanswered
-    found = _best(launch, facts, sizes)
+    found = _best(launch, [launch], sizes)
     if isinstance(found, Split):
         found = _on(_moved(found, question.further, -1), question.places)
     if facts.unanswered != before:
@@ -283,41 +267,25 @@ def _moved(split: Split, further: Mapping[BufferKey, int], times: int = 1) -> Sp
     return replace(split, slices={**split.slices, **slices}) if slices else split
 
 
-def work_along(launch: Launch, sizes: Mapping[BufferKey, int], split: Split, parts: int) -> Along | None:
-    """Return the counted operations in ``parts`` equal parts of a launch's work-groups, as the average of a group.
-    ``sizes``: bytes of its buffers by key."""
-    launch = with_work_groups(run_as(launch, 0))
-    try:
-        facts = service.launched(launch.program, launch.kernel.name, known_launch(launch, sizes))
-        ends = [split.groups * i // parts for i in range(parts + 1)]
-        found = [facts.work(GroupRange(split.dimension, a, b - a)) for a, b in pairwise(ends)]
-    except (LaunchError, SourceError):
-        return None
-    except Exception as error:
-        told(error, f"counting ranges of {launch.name}")
-        return None
-    # by group, since parts may differ by a group
-    work = [
-        sum(n * _WEIGHTS.get(kind, 1.0) for kind, n in w.operations.items()) / (b - a)
-        for w, (a, b) in zip(found, pairwise(ends), strict=True)
-    ]
-    if not any(work):
-        return None
-    return Along(tuple(work), all(w.exact for w in found), not any("loop" in w.reason for w in found))
-
-
-def _best(launch: Launch, facts: LaunchFacts, sizes: Mapping[BufferKey, int]) -> Split | str:
-    """Return the split along the best dimension: one along which nothing has to be merged, and bytes lie side by side;
-    of several such, the last, along which neighbouring groups are furthest apart."""
+def _best(launch: Launch, versions: Sequence[Launch], sizes: Mapping[BufferKey, int]) -> Split | str:
+    """Return the split of a launch along the best dimension: one along which nothing has to be merged, and bytes lie
+    side by side; of several such, the last, along which neighbouring groups are furthest apart. Of several versions
+    ranges must do the same: this is checked for some ranges, and by a run for its own."""
     reason = ONE_WORK_GROUP
     found: list[tuple[int, Split]] = []
+    groups = with_work_groups(versions[0]).local_size or ()
     for dimension in reversed(range(len(launch.global_size))):
-        if facts.launch.groups(dimension) < 2:
-            continue
+        if dimension < len(groups) and versions[0].global_size[dimension] <= groups[dimension]:
+            continue  # one work-group
         try:
-            rank, split = _split(divide(launch, dimension, sizes))
+            divisions = [divide(version, dimension, sizes) for version in versions]
         except NotDivisibleError as error:
             reason = error.reason
+            continue
+        rank, split = _split(divisions[0])
+        unlike = _unlike(divisions, split) if len(divisions) > 1 else ""
+        if unlike:
+            reason = unlike
             continue
         found.append((rank, split))
         if rank == 0:

@@ -116,13 +116,13 @@ SIZES = {BufferKey(0): 4 * ELEMENTS, BufferKey(1): 4 * ELEMENTS}
 SOME = [(0, 4), (0, 1), (1, 2), (3, 1)], [(0, 2), (0, 1), (1, 1)]
 
 
-def by_itself(monkeypatch: pytest.MonkeyPatch, launch: Launch, facts: LaunchFacts) -> Split | str:
+def by_itself(monkeypatch: pytest.MonkeyPatch, launch: Launch) -> Split | str:
     """How a launch may be split, by what is found out about it for itself."""
     with monkeypatch.context() as patched:
         patched.setattr(service, "accessing", lambda program, kernel, known: (known, {}))
         patched.setattr(division, "_known", Kept(256))
         patched.setattr(division, "_shared", Kept(256))
-        return splitting._best(launch, facts, SIZES)
+        return splitting._best(launch, [launch], SIZES)
 
 
 def check_ranges(kernel: Random, i: int, j: int, launch: Launch, own: LaunchFacts, dimension: int) -> None:
@@ -160,7 +160,7 @@ def check(monkeypatch: pytest.MonkeyPatch, kernel: Random, pairs: list[tuple[int
         seen["like another"] += like is not known
         for dimension in 0, 1:
             check_ranges(kernel, i, j, launch, own, dimension)
-        assert split_of(launch, SIZES) == by_itself(monkeypatch, launch, own), where
+        assert split_of(launch, SIZES) == by_itself(monkeypatch, launch), where
         together = service.launched(program, "k", known)
         seen["evaluated"] += together.summary.steps != own.summary.steps
         assert together.repeat.idempotent == own.repeat.idempotent, where
