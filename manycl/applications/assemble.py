@@ -7,7 +7,6 @@ cannot be, the file is refused.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from manycl.expressions import suggest
 from manycl.graph.dependences import GraphBuilder
 from manycl.graph.graph import Buffer, BufferArg, BufferKey, Graph, Launch, LocalArg, Version
 from manycl.graph.launch import LaunchOptions, make_launch, with_versions
+from manycl.graph.order import least_first
 from manycl.utilities.json_lines import Location
 
 SHOWN_WARNINGS = 20
@@ -187,44 +187,35 @@ def _order(draft: Draft) -> list[int]:
     after: list[set[int]] = [set() for _ in draft.kernels]
     for source, target in edges:
         after[source].add(target)
-    _kahn(draft, after, edges)
+    _ordered(draft, after, edges)
     for reader, writer, place in _shared(draft, after):
         after[reader].add(writer)
         edges.setdefault((reader, writer), place)
-    return _kahn(draft, after, edges)
+    return _ordered(draft, after, edges)
 
 
-def _kahn(draft: Draft, after: Sequence[set[int]], places: dict[tuple[int, int], Location]) -> list[int]:
-    waiting = [0] * len(after)
-    for targets in after:
+def _ordered(draft: Draft, after: Sequence[set[int]], places: dict[tuple[int, int], Location]) -> list[int]:
+    before = [set[int]() for _ in after]
+    for source, targets in enumerate(after):
         for target in targets:
-            waiting[target] += 1
-    ready = [k for k, n in enumerate(waiting) if n == 0]
-    order = []
-    while ready:
-        kernel = heapq.heappop(ready)
-        order.append(kernel)
-        for target in after[kernel]:
-            waiting[target] -= 1
-            if waiting[target] == 0:
-                heapq.heappush(ready, target)
+            before[target].add(source)
+    order = least_first(before, after)
     if len(order) < len(after):
-        cycle = _cycle(after, {k for k, n in enumerate(waiting) if n})
+        cycle = _cycle(before, set(range(len(after))).difference(order))
         path = " -> ".join(draft.kernels[k].id for k in (*cycle, cycle[0]))
         raise places[cycle[-1], cycle[0]].error(f"the edges form a cycle: {path}")
     return order
 
 
-def _cycle(after: Sequence[set[int]], stuck: set[int]) -> list[int]:
+def _cycle(before: Sequence[set[int]], stuck: set[int]) -> list[int]:
     """A cycle among kernels that never became ready: walk backwards, since each of them has a stuck
     predecessor.
     """
-    before = {target: source for source in sorted(stuck, reverse=True) for target in after[source] & stuck}
     node = min(stuck)
     path: list[int] = []
     while node not in path:
         path.append(node)
-        node = before[node]
+        node = min(before[node] & stuck)
     cycle = path[path.index(node) :][::-1]
     start = cycle.index(min(cycle))
     return cycle[start:] + cycle[:start]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from manycl.graph.order import least_first
 from manycl.machine import HOST, DeviceIndex
 from manycl.plan.plan import ON_HOST, Assignment
-from manycl.plan.search.rank import least_first
 from manycl.plan.timeline.segments import Move
 from manycl.plan.timeline.timeline import Schedule
 from manycl.plan.timeline.timing import timed

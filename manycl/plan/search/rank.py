@@ -8,10 +8,10 @@ the longest of its successors' ranks with the transfer on the edge, averaged ove
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from manycl.graph.graph import Graph
+from manycl.graph.order import least_first
 from manycl.machine import DeviceIndex
 from manycl.plan.problem import Problem, contents_needed
 from manycl.plan.search.costs import Costs, costs
@@ -91,21 +91,3 @@ def ready_order(graph: Graph, priority: Sequence[float]) -> list[int]:
     comes before all others. Ties go by node index."""
     keys = [(1, -priority[i]) if node.rank is None else (0, -node.rank) for i, node in enumerate(graph.nodes)]
     return least_first(graph.predecessors, graph.successors, keys)
-
-
-def least_first(
-    predecessors: Sequence[Collection[int]], successors: Sequence[Sequence[int]], keys: Sequence[tuple[float, float]]
-) -> list[int]:
-    """Return a topological order: of the ready nodes, the one with the least key first. Ties go by node index."""
-    missing = [len(before) for before in predecessors]
-    ready = [(keys[i], i) for i, count in enumerate(missing) if count == 0]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        node = heapq.heappop(ready)[1]
-        order.append(node)
-        for s in successors[node]:
-            missing[s] -= 1
-            if missing[s] == 0:
-                heapq.heappush(ready, (keys[s], s))
-    return order

@@ -17,11 +17,11 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from manycl.graph.graph import BufferKey, HostTask, Launch
+from manycl.graph.order import least_first
 from manycl.machine import HOST, DeviceIndex
 from manycl.model.occupancy import share_of, work_groups
 from manycl.plan.plan import ON_HOST, WHOLE, Assignment, Plan
 from manycl.plan.problem import Problem
-from manycl.plan.search.rank import least_first
 from manycl.plan.split import Slice, Split
 from manycl.plan.timeline.segments import INITIAL
 from manycl.plan.timeline.timeline import Timeline

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from math import inf
 from typing import NamedTuple
@@ -27,6 +26,7 @@ from typing import NamedTuple
 from manycl.graph.access import Access
 from manycl.graph.division import Division
 from manycl.graph.graph import BufferKey, Graph
+from manycl.graph.order import least_first
 from manycl.group_range import GroupRange
 from manycl.machine import DeviceIndex
 from manycl.plan.split import Slice
@@ -294,22 +294,11 @@ def contracted(graph: Graph, passes: Sequence[TimeTile]) -> list[TimeTile | int]
         at[first] = found
         for node in found.nodes:
             unit[node] = first
-    before: dict[int, set[int]] = {u: set() for u in unit}
-    behind: dict[int, set[int]] = {u: set() for u in unit}
+    before, behind = [set[int]() for _ in unit], [set[int]() for _ in unit]
     for node, predecessors in enumerate(graph.predecessors):
         for p in predecessors:
             if unit[p] != unit[node]:
                 before[unit[node]].add(unit[p])
                 behind[unit[p]].add(unit[node])
-    missing = {u: len(found) for u, found in before.items()}
-    ready = [u for u, count in missing.items() if not count]
-    heapify(ready)
-    order: list[TimeTile | int] = []
-    while ready:
-        u = heappop(ready)
-        order.append(at.get(u, u))
-        for s in behind[u]:
-            missing[s] -= 1
-            if not missing[s]:
-                heappush(ready, s)
-    return order if len(order) == len(missing) else None
+    order = least_first(before, behind)
+    return [at.get(u, u) for u in order if unit[u] == u] if len(order) == len(unit) else None
