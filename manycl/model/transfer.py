@@ -29,21 +29,17 @@ class TransferModel:
         self._route = machine.routes.between
         self._alone: dict[Ends, tuple[float, float]] = {}
 
-    def seconds(self, nbytes: float, source: int, target: int, others: Sequence[Ends] = ()) -> float:
-        """Return the seconds to move ``nbytes`` while transfers between the memories ``others`` go on all the time
-        (empty: alone).
-
-        0 within one memory.
-        """
+    def seconds(self, nbytes: float, source: int, target: int) -> float:
+        """Return the seconds to move ``nbytes`` when nothing else moves; 0 within one memory."""
         if source == target:
             return 0.0
-        if others:
-            latency, per_byte = self._cost(source, target, others)
-        else:
-            known = self._alone.get((source, target))
-            if known is None:
-                known = self._alone[source, target] = self._cost(source, target, ())
-            latency, per_byte = known
+        known = self._alone.get((source, target))
+        if known is None:
+            known = 0.0, 0.0
+            for link in (self.link(*hop) for hop in self._route(source, target)):
+                known = known[0] + link.latency, known[1] + 1.0 / link.bandwidth
+            self._alone[source, target] = known
+        latency, per_byte = known
         return latency + nbytes * per_byte
 
     def link(self, source: int, target: int) -> Link:
@@ -98,15 +94,6 @@ class TransferModel:
         if target in self._sharing.receives:
             out.append((("receives", target), self._sharing.receives[target]))
         return out
-
-    def _cost(self, source: int, target: int, others: Sequence[Ends]) -> tuple[float, float]:
-        """Return latency and seconds per byte, over all links of the route."""
-        busy = [hop for a, b in others for hop in self._route(a, b)]
-        latency = per_byte = 0.0
-        for hop in self._route(source, target):
-            latency += self.link(*hop).latency
-            per_byte += 1.0 / (self.rates([hop, *busy])[0] if busy else self.link(*hop).bandwidth)
-        return latency, per_byte
 
 
 # Chunk sizes of long transfers: the smallest that a link carries nearly as fast as larger ones.

@@ -73,15 +73,13 @@ def test_something_else_in_the_place_of_the_file(tmp_path: Path) -> None:
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Store(tmp_path).save(learned(1.0))
-    open_ = Store._open
+    is_known = Store._is_known
 
-    def small(self: Store) -> sqlite3.Connection | None:
-        db = open_(self)
-        assert db is not None
+    def small(self: Store, db: sqlite3.Connection) -> bool:
         db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}")
-        return db
+        return is_known(self, db)
 
-    monkeypatch.setattr(Store, "_open", small)
+    monkeypatch.setattr(Store, "_is_known", small)
     history = History()
     for i in range(300):
         history.observe(KernelKey(f"text {i}" * 20, "kernel", None), SHAPE, "cpu", 1.0)

@@ -33,8 +33,8 @@ def test_alone() -> None:
 
 def test_a_shared_link_halves_and_another_link_does_not() -> None:
     model = TransferModel(MACHINE)
-    assert model.seconds(10**9, HOST, 1, [(HOST, 1)]) == pytest.approx(0.2 + 1e-5)
-    assert model.seconds(10**9, HOST, 1, [(HOST, 2), (1, HOST)]) == pytest.approx(0.1 + 1e-5)
+    assert model.rates([(HOST, 1), (HOST, 1)]) == pytest.approx([5e9, 5e9])
+    assert model.rates([(HOST, 1), (HOST, 2), (1, HOST)])[0] == pytest.approx(1e10)
 
 
 def test_half_duplex_links_share_both_directions() -> None:
@@ -55,7 +55,8 @@ def test_the_host_gives_no_more_than_it_has() -> None:
 def test_between_devices_each_half_of_the_way_is_shared() -> None:
     model = TransferModel(MACHINE)
     assert model.seconds(10**9, 1, 2) == pytest.approx(0.2 + 0.1 + 3e-5)
-    assert model.seconds(10**9, 1, 2, [(HOST, 2)]) == pytest.approx(0.2 + 0.2 + 3e-5)
+    assert model.rates([(1, HOST), (HOST, 2)]) == pytest.approx([5e9, 1e10])
+    assert model.rates([(HOST, 2), (HOST, 2)]) == pytest.approx([5e9, 5e9])
 
 
 ENDS = st.sampled_from([(HOST, 1), (1, HOST), (HOST, 2), (2, HOST)])

@@ -11,6 +11,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -71,9 +72,7 @@ class Store:
         """Return measured time over first guess for every kernel that ran on a device."""
         query = """SELECT text, name, local, measured / predicted FROM comparison JOIN kernel ON kernel.id = kernel
                    WHERE device = ? AND model = ? ORDER BY comparison.id"""
-        return dict(
-            self._sound(self._read(lambda db: db.execute(query, (device, PRIOR)).fetchall(), []), store_rows.ratio)
-        )
+        return dict(self._found(store_rows.ratio, query, (device, PRIOR)))
 
     def history(self) -> History:
         """Return a history that reads from this store as it is needed."""
@@ -99,21 +98,15 @@ class Store:
     def measurements(self) -> dict[str, dict[str, float]]:
         """Return the measurements of devices and links: by subject (a device's identity, or a subject of
         ``manycl devices --measure``), by name, in the units of :mod:`manycl.machine`."""
-        none: list[tuple[str, str, float]] = []
         out: dict[str, dict[str, float]] = {}
-        query = "SELECT subject, name, value FROM machine"
-        for subject, name, value in self._sound(
-            self._read(lambda db: db.execute(query).fetchall(), none), store_rows.measured
-        ):
+        for subject, name, value in self._found(store_rows.measured, "SELECT subject, name, value FROM machine"):
             out.setdefault(subject, {})[name] = value
         return out
 
     def last_measured(self) -> dict[str, float]:
         """Return when the latest number of each subject was measured, by ``time.time``."""
-        none: list[tuple[str, str, float]] = []
         query = "SELECT subject, '', max(at) FROM machine GROUP BY subject"
-        rows = self._sound(self._read(lambda db: db.execute(query).fetchall(), none), store_rows.measured)
-        return {subject: at for subject, _, at in rows}
+        return {subject: at for subject, _, at in self._found(store_rows.measured, query)}
 
     def measured(self, subject: str, values: Mapping[str, float]) -> None:
         """Replace these numbers of a device or link."""
@@ -170,6 +163,11 @@ class Store:
 
         return self._read(rows, [])
 
+    def _found(self, read: Callable[[Any], T], query: str, values: tuple[str, ...] = ()) -> Iterator[T]:
+        """Return the values of the rows that a query gives."""
+        none: list[Any] = []
+        return self._sound(self._read(lambda db: db.execute(query, values).fetchall(), none), read)
+
     def _read(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
         """Return what ``work`` finds in the file; ``otherwise`` where there is no file, or none that can be read."""
         return self._do(work, otherwise) if not self._off and self.path.exists() else otherwise
@@ -197,53 +195,32 @@ class Store:
         tried again."""
         import sqlite3
 
-        for _ in range(2):
-            db: sqlite3.Connection | None = None
+        for _ in range(3):
             try:
-                db = self._open()
-                return work(db) if db is not None else otherwise
+                with closing(sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)) as db:
+                    return work(db) if self._is_known(db) else otherwise
             except sqlite3.OperationalError as error:  # locked too long, read-only, disk full: not the contents' fault
                 self._give_up(f"{self.path}: {error}: measurements are neither read nor kept")
                 return otherwise
             except sqlite3.DatabaseError as error:
-                if db is not None:
-                    db.close()
-                    db = None
                 self._replace(str(error))
                 if self._off:
                     return otherwise
-            finally:
-                if db is not None:
-                    db.close()
         return otherwise
 
-    def _open(self) -> sqlite3.Connection | None:
-        import sqlite3
-
-        for attempt in range(2):
-            db = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)
-            try:
-                db.execute("PRAGMA foreign_keys = ON")
-                version = db.execute("PRAGMA user_version").fetchone()[0]
-                if version == 0:
-                    _create(db)
-                elif version != VERSION:
-                    db.close()
-                    self._give_up(
-                        f"{self.path} was written by another version of manycl (tables {version}, here {VERSION}): "
-                        "measurements are neither read nor kept; set MANYCL_DATA to another folder to keep them"
-                    )
-                    return None
-                return db
-            except sqlite3.OperationalError:
-                db.close()
-                raise
-            except sqlite3.DatabaseError as error:
-                db.close()
-                if attempt:
-                    raise
-                self._replace(str(error))
-        return None
+    def _is_known(self, db: sqlite3.Connection) -> bool:
+        """Return whether the file has this version's tables, which are made in a new one."""
+        db.execute("PRAGMA foreign_keys = ON")
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            _create(db)
+        elif version != VERSION:
+            self._give_up(
+                f"{self.path} was written by another version of manycl (tables {version}, here {VERSION}): "
+                "measurements are neither read nor kept; set MANYCL_DATA to another folder to keep them"
+            )
+            return False
+        return True
 
     def _replace(self, problem: str) -> None:
         """Move a damaged file aside, unless another process has done so already."""
@@ -350,13 +327,10 @@ def _damaged(path: Path) -> bool:
     if not path.exists():
         return False
     try:
-        db = sqlite3.connect(path, timeout=_WAIT)
-        try:
+        with closing(sqlite3.connect(path, timeout=_WAIT)) as db:
             sound = db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
             version = db.execute("PRAGMA user_version").fetchone()[0]
             tables = {n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        finally:
-            db.close()
     except sqlite3.OperationalError:  # locked, for example: another process works with it
         return False
     except sqlite3.DatabaseError:
