@@ -119,7 +119,11 @@ class Real:
 
     def in_turns(self, ways: Mapping[str, Way], repeats: int, warm: int) -> dict[str, Samples]:
         taken: dict[str, Samples] = {name: {"anew": [], "prepared": []} for name in ways}
-        kept = {name: self.runner.prepare(way.policy, dict(way.options)) for name, way in ways.items()}
+        session, graph = self.runner.session, self.application.graph
+        kept = {
+            name: CachedGraph(session, graph, way.policy, queues=self.application.queues, options=dict(way.options))
+            for name, way in ways.items()
+        }
         for turn in range(warm + repeats):
             for name in list(ways) if turn % 2 == 0 else reversed(list(ways)):
                 for how, of in taken[name].items():
@@ -128,11 +132,20 @@ class Real:
                         of.append(seconds)
         return taken
 
+    def _cold(self) -> None:
+        """As before the first run: initial contents, and on the host only."""
+        self.runner.reset()
+        for key, contents in self.application.contents.items():
+            if contents.kind == "undefined":
+                self.runner.session.directory.forget(key)
+            else:
+                self.runner.session.directory.define(key)
+
     def _run(self, way: Way, prepared: CachedGraph | None) -> float:
         """Seconds that the caller waits for a run."""
         prefer(self.application, self.fast, self.slow, way.cpu_heads)
         if self.settings.cold:
-            self.runner.cold()
+            self._cold()
         begin = time.perf_counter()
         if prepared is None:
             self.runner.run(way.policy, options=dict(way.options))
@@ -143,7 +156,7 @@ class Real:
     def trace(self, way: Way) -> Trace:
         prefer(self.application, self.fast, self.slow, way.cpu_heads)
         for _ in range(2):  # the first one builds
-            self.runner.cold()
+            self._cold()
             result = self.runner.run(way.policy, options=dict(way.options))
         return result.trace
 

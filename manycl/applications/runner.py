@@ -21,7 +21,6 @@ from manycl.plan.policy import Policy, learns
 from manycl.run.data.host_memory import copy_bytes, ram_bytes
 from manycl.run.engine.observers import Counting
 from manycl.run.engine.result import Result
-from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl.run.graph_cache.learners import Learners, told
 from manycl.run.session.session import Session
 from manycl.utilities import user_file
@@ -121,29 +120,12 @@ class Runner:
         )
         return told(chosen, result) if learns(chosen) else result
 
-    def prepare(
-        self, policy: str | Policy | Plan | None = None, options: Mapping[str, str] | None = None
-    ) -> CachedGraph:
-        """The graph, to be run again and again on the buffers' present contents."""
-        return CachedGraph(
-            self.session, self.application.graph, policy, queues=self.application.queues, options=options
-        )
-
     def reset(self) -> None:
         """Give every buffer that the graph writes its initial contents again."""
         if self.iterations is not None:
             self.iterations.reset()
         for key, data in self._initial.items():
             copy_bytes(self.session.buffers.overwrite(key), as_bytes(data))
-
-    def cold(self) -> None:
-        """As before the first run: initial contents, and on the host only."""
-        self.reset()
-        for key, contents in self.application.contents.items():
-            if contents.kind == "undefined":
-                self.session.directory.forget(key)
-            else:
-                self.session.directory.define(key)
 
     def outputs(self) -> dict[str, AnyArray]:
         """The results by name, copied out."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from manycl.analysis.costs.cost import Work
 from manycl.errors import ManyclError
@@ -21,6 +21,9 @@ from manycl.graph.versions.sequence import SequenceProgram
 from manycl.model.history.history import KernelKey, kernel_key
 from manycl.model.work import work_of
 from manycl.utilities.unforeseen import told
+
+if TYPE_CHECKING:
+    from manycl.analysis.launched import LaunchFacts
 
 MOST = 64  # launches of a graph that are counted, at most
 EACH = 8  # launches of one kernel that are counted, at most
@@ -98,23 +101,32 @@ def _counted_steps(program: SequenceProgram, launch: Launch, plain: Work, buffer
     )
 
 
-def _counted(
-    launch: Launch, chosen: Launch | Version, plain: Work, buffers: Mapping[BufferKey, Buffer], nbytes: int
-) -> Work:
-    if isinstance(chosen.program, SequenceProgram):
-        return _counted_steps(chosen.program, launch, plain, buffers)
-    if not analysed(chosen.program, chosen.kernel)[0].tree:  # facts made by hand
-        return replace(plain, global_bytes=nbytes, reason="there is no source to analyse")
+def facts_of(launch: Launch, chosen: Launch | Version, sizes: Mapping[BufferKey, int]) -> LaunchFacts | None:
+    """Return what the analysis finds of an implementation of a launch on buffers of so many bytes; None where there is
+    no source to analyse. Raises ManyclError."""
+    program, kernel = analysed(chosen.program, chosen.kernel)
+    if not program.tree:  # facts made by hand
+        return None
     from manycl.analysis.service import launched
     from manycl.graph.known import known_launch
 
     # where the driver chooses the work-groups, those of one work-item stand for them: few counts depend on it
     local = chosen.local_size or (1,) * len(chosen.global_size)
-    program, kernel = analysed(chosen.program, chosen.kernel)
     version = Version(program, kernel, chosen.global_size, local, annotations=chosen.annotations)
-    sizes = {a.key: buffers[a.key].nbytes for a in launch.args if isinstance(a, BufferArg)}
+    return launched(program, kernel.name, known_launch(launch, sizes, version))
+
+
+def _counted(
+    launch: Launch, chosen: Launch | Version, plain: Work, buffers: Mapping[BufferKey, Buffer], nbytes: int
+) -> Work:
+    if isinstance(chosen.program, SequenceProgram):
+        return _counted_steps(chosen.program, launch, plain, buffers)
     try:
-        found = launched(program, kernel.name, known_launch(launch, sizes, version)).work()
+        sizes = {a.key: buffers[a.key].nbytes for a in launch.args if isinstance(a, BufferArg)}
+        facts = facts_of(launch, chosen, sizes)
+        if facts is None:
+            return replace(plain, global_bytes=nbytes, reason="there is no source to analyse")
+        found = facts.work()
     except ManyclError as error:
         return replace(plain, global_bytes=nbytes, reason=error.message)
     except Exception as error:

@@ -10,12 +10,11 @@ from functools import cached_property, lru_cache
 
 from manycl.graph.graph import BufferArg, BufferKey, CopyTask, FillTask, Graph, HostTask, Launch, Version
 from manycl.graph.launch import local_bytes
-from manycl.graph.versions.host_version import analysed
 from manycl.graph.versions.sequence import is_sequence
 from manycl.graph.versions.versions import preferred
 from manycl.graph.work_groups import with_work_groups
 from manycl.machine import Device, DeviceIndex, Machine
-from manycl.model.counts import buffer_bytes
+from manycl.model.counts import buffer_bytes, facts_of
 from manycl.model.estimates import Ends, Estimates
 from manycl.model.history.history import History, Shape, faded, identity, kernel_key, share_key
 from manycl.model.occupancy import LaunchRange, RangeCosts, learned, waves_of
@@ -336,12 +335,5 @@ def first_slice(
     chosen = launch if version is None else launch.versions[version]
     if kind not in shipped().models or (isinstance(chosen, Version) and is_sequence(chosen)):
         return None
-    program, kernel = analysed(chosen.program, chosen.kernel)
-    if not program.tree:
-        return None
-    from manycl.analysis.service import launched
-    from manycl.graph.known import known_launch
-
-    local = chosen.local_size or (1,) * len(chosen.global_size)
-    own = Version(program, kernel, chosen.global_size, local, annotations=chosen.annotations)
-    return shipped().points(launched(program, kernel.name, known_launch(launch, dict(sizes), own)).features, kind)
+    facts = facts_of(launch, chosen, dict(sizes))
+    return None if facts is None else shipped().points(facts.features, kind)

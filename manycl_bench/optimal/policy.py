@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from manycl.errors import PolicyError
 from manycl.plan.options import Option, Options, real, whole
-from manycl.plan.plan import Plan
+from manycl.plan.plan import WHOLE, Plan
 from manycl.plan.policies.classical import portfolio
 from manycl.plan.policy import register
 from manycl.plan.problem import Problem
@@ -39,8 +39,9 @@ class Optimal:
         given = setting(problem, "optimal", values[CONTENTION])
         warm = portfolio.schedule(given)[0]
         bound = min(given.bound(), warm.makespan)
+        # ranges that are fixed take longer than planned where something slows them down
+        sure = not (any(a.dimension is not WHOLE for a in problem.fixed) and contended(problem))
         if warm.makespan <= bound * (1 + 1e-12):
-            sure = not (given.ranges and contended(problem))
             return given.plan("optimal", warm, proven=sure, bound=bound, gap=0.0, status="bound reached")
         try:
             with Uninterrupted():
@@ -57,6 +58,5 @@ class Optimal:
             best = min(warm, found, key=lambda schedule: schedule.makespan)
         bound = min(max(bound, answer.bound), best.makespan)
         gap = (best.makespan - bound) / max(best.makespan - problem.not_before, 1e-300)
-        sure = not (given.ranges and contended(problem))  # ranges then take longer than planned
         proven = sure and best.makespan - bound <= model.size * model.tick
         return given.plan("optimal", best, proven=proven, bound=bound, gap=gap, status=answer.status)

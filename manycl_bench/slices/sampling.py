@@ -14,10 +14,10 @@ from manycl.analysis import service
 from manycl.graph.graph import Graph, Launch
 from manycl.graph.known import known_launch
 from manycl.machine import DeviceIndex
-from manycl.model.slice_training import target
 from manycl.run.graph_cache.cached_graph import CachedGraph
 from manycl_bench.hopping.ways import Benchmark, Pair, Submission, asked, plan
 from manycl_bench.slices.loops import Sampled, sampled
+from manycl_bench.slices.targets import target
 
 Say = Callable[[str], None]
 OVERHEADS = {"cpu": 0.04, "gpu": 0.02}

@@ -109,7 +109,8 @@ def test_files_that_are_missing_or_damaged_tell_nothing(
 def test_what_comes_with_manycl_is_what_its_samples_give() -> None:
     pytest.importorskip("sklearn", reason="the extra train")
     from manycl.cli.learning.train import read_samples
-    from manycl.model.slice_training import target, train
+    from manycl.model.slice_training import train
+    from manycl_bench.slices.targets import target
 
     samples = []
     for path in sorted(SAMPLES.glob("*.json")):

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from manycl.analysis.costs.features import Features
 from manycl.model import slices
-from manycl.model.slice_training import SliceSample, leave_one_out, target, train
+from manycl.model.slice_training import SliceSample, leave_one_out, train
 from manycl.model.slices import SliceError, cached_slice, measured_cost
+from manycl_bench.slices.targets import target
 
 
 def samples(kind: str, seed: int, kernels: int = 8) -> list[SliceSample]:

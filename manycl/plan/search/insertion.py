@@ -58,11 +58,6 @@ class Setting:
         devices = self.problem.machine.indices
         return max(self.problem.not_before, lower_bound(self.view, devices, ends))
 
-    @property
-    def ranges(self) -> bool:
-        """True if a node is fixed in ranges of work-groups."""
-        return any(a.dimension is not WHOLE for a in self.problem.fixed)
-
     def plan(self, policy: str, found: Schedule, **details: object) -> Plan:
         return found.plan(self.problem, policy, contention=self.contention, **details)
 
