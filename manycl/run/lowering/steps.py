@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -178,26 +179,23 @@ class Lowered:
     """The results of ``Directory.close`` when this ran before."""
     lies: Lies = field(default_factory=dict, compare=False, repr=False)
     """The parts in which pieces lay when this ran before."""
-    _timetable: list[Timetable] = field(default_factory=list, compare=False, repr=False)
 
-    @property
+    @cached_property
     def timetable(self) -> Timetable:
-        """The plan's times and order, computed once."""
-        if not self._timetable:
-            assert self.plan is not None
-            given = self.plan.assignments
-            launch = {step: node for node, chunks in self.chunks.items() for step in chunks.steps}
-            lines: dict[tuple[DeviceIndex, int], list[int]] = {}
-            for a in given:
-                line = lines.setdefault((a.device, a.queue), [])
-                item = -1 - launch[a.node] if a.node in launch else a.node
-                if not line or line[-1] != item:
-                    line.append(item)
-            seconds, position = {a.node: a.end - a.start for a in given}, {a.node: n for n, a in enumerate(given)}
-            each = {n: {s.device: c.each(s, seconds) for s in c.deques} for n, c in self.chunks.items()}
-            of = {lane: tuple(line) for lane, line in lines.items()}
-            self._timetable.append(Timetable(seconds, position, launch, of, each, {}))
-        return self._timetable[0]
+        """The plan's times and order."""
+        assert self.plan is not None
+        given = self.plan.assignments
+        launch = {step: node for node, chunks in self.chunks.items() for step in chunks.steps}
+        lines: dict[tuple[DeviceIndex, int], list[int]] = {}
+        for a in given:
+            line = lines.setdefault((a.device, a.queue), [])
+            item = -1 - launch[a.node] if a.node in launch else a.node
+            if not line or line[-1] != item:
+                line.append(item)
+        seconds, position = {a.node: a.end - a.start for a in given}, {a.node: n for n, a in enumerate(given)}
+        each = {n: {s.device: c.each(s, seconds) for s in c.deques} for n, c in self.chunks.items()}
+        of = {lane: tuple(line) for lane, line in lines.items()}
+        return Timetable(seconds, position, launch, of, each, {})
 
     def step(self, token: int) -> Step:
         return self.steps[token] if self.steps else Step(token)
