@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -99,3 +101,26 @@ def test_a_loop_is_divided_once_it_has_been_analysed() -> None:
                 (known,) = queue._recurring._known.values()
                 until(lambda known=known: known.interest.is_done)
     assert split[:2] == [False, True]
+
+
+ENDS_EARLY = """
+import enum, threading, time
+import manycl as mc
+made, begun = enum.EnumType.__call__, threading.Event()
+
+def slowly(cls, *given, **named):
+    if "qualname" in named and not begun.is_set():  # islpy, whose C++ makes classes of its enumerations
+        begun.set()
+        for _ in range(200):
+            time.sleep(1e-3)
+    return made(cls, *given, **named)
+
+enum.EnumType.__call__ = slowly
+queue = mc.Queue("cpu/2")
+assert begun.wait(60)
+"""
+
+
+def test_a_program_that_ends_during_the_imports_beside_it_ends_as_ever() -> None:
+    ended = subprocess.run([sys.executable, "-c", ENDS_EARLY], capture_output=True, text=True, timeout=100, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -6,9 +6,11 @@ so long that dividing may gain anything. Then plans that divide are tried (:mod:
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from weakref import WeakSet
 
 from manycl.errors import ManyclError
 from manycl.graph.dependences import Batch
@@ -32,6 +34,9 @@ Build = Callable[[Launch], None]
 _Sized = tuple[Launch, Mapping[BufferKey, int]]
 """A launch, and the bytes of its buffers."""
 
+_workers: WeakSet[Worker] = WeakSet()
+"""The threads of this process."""
+
 
 class Interest:
     """The state of a graph's analysis. ``is_asked``: it has begun; ``is_done``: it has ended."""
@@ -46,6 +51,7 @@ class BackgroundAnalysis:
     def __init__(self, looks: Looks) -> None:
         self._looks = looks
         self._worker: Worker | None = None
+        self._is_closed = False
 
     def load(self) -> None:
         """Import what the analysis and plans that divide need, so that the first run which waits for them is short."""
@@ -65,6 +71,8 @@ class BackgroundAnalysis:
         """Have the thread do some work, in short turns at Python's lock, so that runs do not wait for it."""
 
         def work_in_turns() -> None:
+            if self._is_closed:
+                return
             responsive.enter(self)
             try:
                 work()
@@ -73,10 +81,12 @@ class BackgroundAnalysis:
 
         if self._worker is None:
             self._worker = Worker("manycl-look")
+            _workers.add(self._worker)
         self._worker.submit(work_in_turns)
 
     def close(self) -> None:
-        """Let the thread end when its work is done."""
+        """Let the thread end when the work that it has begun is done."""
+        self._is_closed = True
         if self._worker is not None:
             self._worker.release()
 
@@ -87,6 +97,13 @@ class BackgroundAnalysis:
                 _foresee_ranges(launch, sizes, split, build)
         self._looks.know([launch for launch, _ in launches])
         interest.is_done = True
+
+
+@atexit.register  # after those of sessions, which import this module
+def _end_threads() -> None:
+    """Wait for the threads: the C++ of islpy aborts a process in which it runs when Python ends its threads."""
+    for worker in list(_workers):
+        worker.close()
 
 
 def _launches(graph: Batch | Graph) -> list[_Sized]:
