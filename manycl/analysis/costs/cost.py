@@ -100,9 +100,11 @@ class LaunchCost:
         items, number = self.extent(groups)
         if self.summary.failure:
             return Work(items, number, reason=self.summary.failure)
+        axes = self.axes(groups)
+        found: dict[tuple[object, ...], Visits] = {}
         try:
-            totals, reason = self.totals(groups)
-            together = self._together(groups)
+            totals, reason = self._totals(axes, found)
+            together = self._together(axes, found)
         except RecursionError:
             return Work(items, number, reason="what it computes is nested too deeply")
         except Exception as error:
@@ -114,11 +116,9 @@ class LaunchCost:
         moved = {s: sum(n for kind, n in sizes.items() if f".{s}." in kind) for s in ("global", "local")}
         return Work(items, number, f, operations, moved["global"], moved["local"], not reason, reason, *together)
 
-    def _together(self, groups: GroupRange) -> tuple[float, float]:
+    def _together(self, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits]) -> tuple[float, float]:
         """Visits of accesses that neighbouring work-items do not make to neighbouring elements, and of those that they
         make to the same (``Work.scattered``, ``Work.shared``)."""
-        axes = self.axes(groups)
-        found: dict[tuple[object, ...], Visits] = {}
         along = "lid0" if self.launch.local_size[0] > 1 else "grp0"
         across = [f"lid{d}" for d, size in enumerate(self.launch.local_size) if d and size > 1]
         scattered = shared = 0.0
@@ -139,10 +139,10 @@ class LaunchCost:
             number *= count
         return items, number
 
-    def totals(self, groups: GroupRange) -> tuple[dict[str, float], str]:
+    def _totals(
+        self, axes: Mapping[str, Axis], found: dict[tuple[object, ...], Visits]
+    ) -> tuple[dict[str, float], str]:
         """Totals over a range by kind, and why they are not exact."""
-        axes = self.axes(groups)
-        found: dict[tuple[object, ...], Visits] = {}
         totals: dict[str, float] = {}
         reasons: dict[str, None] = {}
         for place, counts in self.summary.counts:

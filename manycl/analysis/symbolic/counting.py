@@ -187,6 +187,7 @@ class _Sum:
         self.kind = np.dtype(np.int64 if whole < _LARGE and all(a.values is None for a in axes.values()) else float)
         arrays = {name: self.along(name, a.numbers()) for name, a in axes.items() if a.size <= MOST_POINTS}
         self.points = Points(known.origins, known.contents, arrays, ())
+        self.bounds: dict[tuple[Expr, str], _Bound | None] = {}
 
     def along(self, name: str, values: Array) -> Array:
         shape = [1] * len(self.axes)
@@ -224,7 +225,7 @@ class _Sum:
             names = self.names(part)
             if axis not in names:
                 continue
-            found = _bound(part, axis, self.origins)
+            found = self.bound(part, axis)
             if found is not None:
                 bounds.append(found)
             else:
@@ -233,6 +234,11 @@ class _Sum:
         own = [w for w in weights if w.shape[at] > 1]
         alone = alone and all(w.size == w.shape[at] for w in own)
         return bounds, others, own, alone
+
+    def bound(self, part: Expr, axis: str) -> _Bound | None:
+        if (part, axis) not in self.bounds:
+            self.bounds[part, axis] = _bound(part, axis, self.origins)
+        return self.bounds[part, axis]
 
     def price(self, axis: str, parts: list[Expr], weights: list[Array]) -> int:
         """How many numbers it takes to sum over an axis."""
@@ -251,7 +257,7 @@ class _Sum:
         kept = [w for w in weights if not any(w is o for o in own)]
         factors = [*own, *(self.value(part) for part in others)]
         if not alone:
-            bounding = [p for p in parts if axis in self.names(p) and _bound(p, axis, self.origins) is not None]
+            bounding = [p for p in parts if axis in self.names(p) and self.bound(p, axis) is not None]
             factors += [self.value(p) for p in bounding]
             return [*kept, self.product(axis, factors).sum(axis=self.place[axis], keepdims=True)]
         first, end = self.span(axis, bounds)

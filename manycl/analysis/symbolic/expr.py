@@ -30,6 +30,7 @@ class Expr:
     high: int
     unknown: bool = False
     opposite: Expr | None = None  # of a condition, once it was asked for
+    names: dict[str, Expr] | None = None  # the variables, once they were asked for
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Expr) and self.key == other.key
@@ -43,8 +44,10 @@ class Expr:
     def __str__(self) -> str:
         return self.key
 
-    def variables(self) -> dict[str, Expr]:
+    def variables(self) -> Mapping[str, Expr]:
         """All variables in it by name, in order of first occurrence."""
+        if self.names is not None:
+            return self.names
         found: dict[str, Expr] = {}
         seen: set[int] = set()
         stack = [self]
@@ -56,6 +59,7 @@ class Expr:
             if expr.op == "var":
                 found.setdefault(expr.key, expr)
             stack.extend(reversed(expr.args))
+        object.__setattr__(self, "names", found)
         return found
 
 
