@@ -13,7 +13,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -51,13 +51,7 @@ class LinearSlices:
         return _bounded(math.exp(min(exponent, 43.0)))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": "linear",
-            "weights": list(self.weights),
-            "intercept": self.intercept,
-            "means": list(self.means),
-            "scales": list(self.scales),
-        }
+        return {"kind": "linear", **asdict(self)}
 
 
 @dataclass(frozen=True, slots=True)

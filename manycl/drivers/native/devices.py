@@ -56,10 +56,7 @@ class NativeHandle(Handle):
     @property
     def cl(self) -> Any:
         """PyOpenCL's device for this part of the processor. Raises DriverError where there is none."""
-        other = self.other()
-        if other is None:
-            raise DriverError("no OpenCL driver shows this processor", hint="pip install pocl-binary-distribution")
-        return other.cl
+        return self._shown().cl
 
     def shares_host_memory(self) -> bool:
         return True  # it is this process that computes
@@ -108,10 +105,13 @@ class NativeHandle(Handle):
         return CheckedDriver(device, self._cores[:1], self._compiler(), Elsewhere(device, self._open_other))
 
     def _open_other(self, device: Device) -> Driver:
+        return self._shown().open(replace(device, memory=HOST))
+
+    def _shown(self) -> OpenCLHandle:
         other = self.other()
         if other is None:
             raise DriverError("no OpenCL driver shows this processor", hint="pip install pocl-binary-distribution")
-        return other.open(replace(device, memory=HOST))
+        return other
 
 
 def look(notes: list[str]) -> list[Found]:

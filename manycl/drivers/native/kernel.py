@@ -105,14 +105,13 @@ class LaunchShape(NamedTuple):
 
 
 class SetKernel:
-    """A kernel, and the values of its arguments as the compiled code finds them."""
+    """A kernel, and the values of its arguments as the compiled code finds them. ``places``: the bytes of ``content``
+    at which the values begin, by argument; ``extents``: its words behind them, for :func:`extents`."""
 
     __slots__ = (
         "_asked",
-        "_at",
         "_bytes",
         "_ends",
-        "_extents",
         "_held",
         "_last",
         "_local",
@@ -123,8 +122,10 @@ class SetKernel:
         "_uses",
         "_values",
         "_words",
+        "extents",
         "kernel",
         "most_items",
+        "places",
         "shapes",
         "source",
         "values",
@@ -139,24 +140,23 @@ class SetKernel:
         self.shapes: dict[Any, LaunchShape] = {}
         self._last: LaunchShape | None = None
         self._asked: tuple[object, object, object, LaunchShape | None] = (None, None, None, None)  # an NDRange's
-        self._at: list[int] = []
+        self.places: list[int] = []
         self._ends: list[int] = []
         end = 0
         for parameter in kernel.parameters:
             size = parameter.nbytes if parameter.kind == "value" else 16  # of memory: its address and its size
             least = min(size & -size, ALIGNMENT)
-            self._at.append(-(-end // least) * least)
-            end = self._at[-1] + size
+            self.places.append(-(-end // least) * least)
+            end = self.places[-1] + size
             self._ends.append(end)
-        self._extents = [-(-end // 8) + number for number in range(len(kernel.counted))]  # words behind all others
-        end = 8 * (-(-end // 8) + len(kernel.counted))
-        self._nbytes = -(-end // 8) * 8
+        self.extents = range(-(-end // 8), -(-end // 8) + len(kernel.counted))
+        self._nbytes = 8 * self.extents.stop
         self._values: Any = ctypes.create_string_buffer(max(self._nbytes, 8))
         self.values = ctypes.addressof(self._values)
         self._bytes = memoryview(self._values).cast("B")
         self._words = self._bytes.cast("Q")
-        self._unset = set(range(len(self._at)))
-        self._pointers = {i: at >> 3 for i, at in enumerate(self._at) if kernel.parameters[i].kind == "memory"}
+        self._unset = set(range(len(self.places)))
+        self._pointers = {i: at >> 3 for i, at in enumerate(self.places) if kernel.parameters[i].kind == "memory"}
         self._local: dict[int, int] = {}
         self._held: dict[int, NativeMemory] = {}
         self._uses: tuple[object, ...] | None = None
@@ -170,14 +170,14 @@ class SetKernel:
             if self._unset:
                 self._unset.discard(index)
             return
-        if not 0 <= index < len(self._at):
-            raise DriverError(f"kernel {self.kernel.name} has {len(self._at)} arguments: there is no number {index}")
+        if not 0 <= index < len(self.places):
+            raise DriverError(f"kernel {self.kernel.name} has {len(self.places)} arguments: there is no number {index}")
         kind = self.kernel.parameters[index].kind
-        if kind == "value" and type(value) is bytes and len(value) == self._ends[index] - self._at[index]:
-            self._bytes[self._at[index] : self._ends[index]] = value
+        if kind == "value" and type(value) is bytes and len(value) == self._ends[index] - self.places[index]:
+            self._bytes[self.places[index] : self._ends[index]] = value
         elif kind == "local" and type(value) is LocalArg:
             if self._local.get(index) != value.nbytes:
-                self._local[index] = self._words[(self._at[index] >> 3) + 1] = value.nbytes
+                self._local[index] = self._words[(self.places[index] >> 3) + 1] = value.nbytes
                 self.shapes.clear()
                 self._last = None
         else:
@@ -185,15 +185,6 @@ class SetKernel:
             raise DriverError(f"argument {index} of kernel {self.kernel.name} is not set to {given}: it is a {kind}")
         if self._unset:
             self._unset.discard(index)
-
-    @property
-    def places(self) -> Sequence[int]:
-        """The bytes of ``content`` at which the arguments' values begin, by argument."""
-        return self._at
-
-    @property
-    def extents_at(self) -> int:
-        return 8 * self._extents[0]
 
     @property
     def content(self) -> bytes:
@@ -209,7 +200,7 @@ class SetKernel:
             if parameter.kind == "memory":
                 found[index] = self._held[index]
             elif parameter.kind == "value":
-                found[index] = bytes(self._bytes[self._at[index] : self._ends[index]])
+                found[index] = bytes(self._bytes[self.places[index] : self._ends[index]])
             else:
                 found[index] = LocalArg(self._local[index])
         return found
@@ -243,16 +234,16 @@ class SetKernel:
         if self._local == like._local:
             self.shapes.update(like.shapes)  # with what was measured of them
         shape = self.shape(global_size, local_size, None)
-        words = tuple([self._pointers.get(i, -1) for i in range(len(self._at))])
+        words = tuple([self._pointers.get(i, -1) for i in range(len(self.places))])
         return DirectLaunch(shape.address, self.values, words, (shape, self))
 
     def uses(self) -> tuple[object, ...]:
         """What a launch like the last shape uses until it is complete."""
         found = self._uses
         if found is None:
-            if self._extents:
+            if self.extents:
                 told = extents(self.kernel.counted, self._held)
-                self._words[self._extents[0] : self._extents[-1] + 1] = memoryview(array("Q", told))
+                self._words[self.extents.start : self.extents.stop] = memoryview(array("Q", told))
             found = self._uses = (self._last, self.kernel, *self._held.values())
         return found
 
@@ -282,11 +273,11 @@ class SetKernel:
         groups = tuple([-(-w // e) for w, e in zip(whole, each, strict=True)])
         for index, nbytes in self._local.items():
             frame = -(-frame // ALIGNMENT) * ALIGNMENT
-            places.append((self._at[index] >> 3, frame))
+            places.append((self.places[index] >> 3, frame))
             frame += nbytes
         if frame > MOST_FRAME:
             raise DriverError(f"kernel {self.kernel.name}: a work-group needs {frame} bytes", hint=_HINT)
-        places_of_values = [*self._at, *(8 * word for word in self._extents)]
+        places_of_values = [*self.places, *(8 * word for word in self.extents)]
         count = len(places_of_values)
         data = ctypes.create_string_buffer(SHAPE.size + 8 * max(count, 1) + len(self._told))
         cost = self._foreseen(math.prod(each))

@@ -150,7 +150,7 @@ class _StepRecorder:
         if counted:
             held = {index: slot for index, slot in enumerate(slots) if type(self._values[slot]) is NativeMemory}
             patches += self._behind(
-                kernel.extents_at, lambda v: extents(counted, {index: v[slot] for index, slot in held.items()})
+                8 * kernel.extents.start, lambda v: extents(counted, {index: v[slot] for index, slot in held.items()})
             )
         self._used.append((shape, kernel.kernel))
         return _LAUNCH, shape.address, kernel.content, patches
